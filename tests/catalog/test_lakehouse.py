@@ -135,7 +135,7 @@ def test_a_view_of_somebody_else_on_a_view_over_the_metadata_stops_a_conversion(
 ) -> None:
     quacklake.connect(postgres_url, data_path=tmp_path / "plain").close()
     ask(postgres_url, "CREATE VIEW mine AS SELECT * FROM lakehouse.tables")
-    with pytest.raises(InputError, match="others stand on them: mine"):
+    with pytest.raises(InputError, match="which must be replaced: mine"):
         quacklake.tenants(postgres_url, tmp_path / "shared", convert="acme")
     quacklake.connect(postgres_url).close()
     assert ask(postgres_url, "SELECT * FROM mine") == []

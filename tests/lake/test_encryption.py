@@ -89,8 +89,8 @@ def test_without_its_key_no_file_is_read(lake: quacklake.Lake, tmp_path: Path) -
     for statement, message in (
         (f"UPDATE ducklake_data_file SET encryption_key = '{wrong}'", "missing or wrong"),
         ("UPDATE ducklake_data_file SET encryption_key = NULL", "has no key for"),
-        ("UPDATE ducklake_data_file SET encryption_key = 'short'", "is not one"),
-        ("UPDATE ducklake_data_file SET encryption_key = '🔑'", "is not one"),
+        ("UPDATE ducklake_data_file SET encryption_key = 'short'", "is not valid"),
+        ("UPDATE ducklake_data_file SET encryption_key = '🔑'", "is not valid"),
     ):
         metadata(tmp_path, statement)
         with pytest.raises(CorruptFileError, match=message) as caught:
@@ -280,5 +280,5 @@ def test_names_that_the_history_no_longer_explains_are_a_clear_error(lake: quack
     table = lake.create_table("n", pa.table({"s": pa.array([{"a": i} for i in range(50)])}))
     table.rename_column("s.a", "b")
     metadata(tmp_path, "DELETE FROM ducklake_column WHERE column_name = 'a'")
-    with connect(tmp_path) as other, pytest.raises(UnsupportedFeatureError, match="cannot be told"):
+    with connect(tmp_path) as other, pytest.raises(UnsupportedFeatureError, match="cannot be identified"):
         other.table("n").to_arrow()

@@ -118,7 +118,7 @@ def test_ours_leaves_no_row_that_stock_removes(
         assert states(lake) == {id_: rows for id_, rows in before.items() if id_ not in gone}
         with pytest.raises(SnapshotExpiredError):
             lake.at(version=gone[0])
-        with pytest.raises(SnapshotExpiredError, match="cannot be told"):
+        with pytest.raises(SnapshotExpiredError, match="cannot be read"):
             lake.table("renamed").changes(1).count()
         lake.cleanup_old_files(cleanup_all=True)
         assert files_on_disk(tmp_path / "data") >= files_named(lake)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
-import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 from quacklake import faults, telemetry
 from quacklake.errors import CorruptFileError, PathError, StorageError, StorageUnavailableError
 from quacklake.faults import Fault, FaultInjected
-from quacklake.storage import FileEntry, S3Options, Store
+from quacklake.storage import S3Options, Store
 
 
 def paths(entries: object) -> list[str]:
@@ -169,45 +167,6 @@ def test_a_stream_larger_than_one_part_arrives_whole(store: Store) -> None:
         for _ in range(12):
             sink.write(block)
     assert store.read("big") == block * 12
-
-
-def test_many_files_are_read_at_once_and_in_order(store: Store) -> None:
-    names = [f"{n:03}" for n in range(40)]
-    for name in names:
-        store.write(name, name.encode())
-    assert asyncio.run(store.aread_many(names, concurrency=4)) == [name.encode() for name in names]
-    assert asyncio.run(store.aread_many([])) == []
-    with pytest.raises(CorruptFileError):
-        asyncio.run(store.aread_many([*names, "missing"]))
-
-
-def test_no_more_files_are_read_at_once_than_allowed(local_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    running, most, lock = 0, 0, threading.Lock()
-    wait = threading.Event()
-
-    def read(path: str, *, limit: int) -> bytes:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        wait.wait(0.01)
-        with lock:
-            running -= 1
-        return b""
-
-    monkeypatch.setattr(local_store, "read", read)
-    asyncio.run(local_store.aread_many(["f"] * 20, concurrency=3))
-    assert most == 3
-
-
-def test_listing_works_in_an_event_loop(store: Store) -> None:
-    for name in ("a/1", "b/2", "c"):
-        store.write(name, b"")
-
-    async def collect() -> list[FileEntry]:
-        return [entry async for entry in store.alist()]
-
-    assert asyncio.run(collect()) == list(store.list())
 
 
 def test_each_call_is_a_fault_point_before_and_after_and_is_counted(store: Store) -> None:

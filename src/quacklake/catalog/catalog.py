@@ -117,8 +117,8 @@ class Catalog(Connections):
     @property
     def limits(self) -> Limits:
         """What a catalog of a shared lake may take, as it was when a snapshot was read last."""
-        found: Limits = self._cache.get(LIMITS, NO_LIMITS)
-        return found
+        limits: Limits = self._cache.get(LIMITS, NO_LIMITS)
+        return limits
 
     @property
     def encoding(self) -> str:
@@ -126,9 +126,9 @@ class Catalog(Connections):
         return PACKED if self.shared else self.database
 
     def exists(self) -> bool:
-        """True when the database holds a lake, or the catalog of a shared one that was asked for.
+        """Return whether the database holds a lake, or the requested catalog of a shared one.
 
-        Raises ``ConfigError`` when it is a lake of the other layout.
+        Raise ``ConfigError`` when it is a lake of the other layout.
         """
         path = self.url.path
         if path is not None and not path.exists():
@@ -148,7 +148,7 @@ class Catalog(Connections):
             with self._translate("open"), self._connection() as connection:
                 return self._holds_catalog(connection)
         except ReadOnlyError:
-            # whoever may see nothing here must not learn either what there is
+            # do not reveal that the catalog exists to a role that may not see it
             raise no_such_catalog(name) from None
 
     def _holds_catalog(self, connection: Connection) -> bool:
@@ -158,7 +158,7 @@ class Catalog(Connections):
             here = self._database.has_table(connection, metadata.name, self._schema)
             if not here or self._unfinished(connection):
                 return False
-            # it may have been made between the two looks
+            # another client may have created it in between
             self.shared_facts = shared_facts(connection, self._database, self._schema)
             if self.shared_facts is None:
                 raise ConfigError(
@@ -169,12 +169,12 @@ class Catalog(Connections):
         return self.tenant_row is not None
 
     def _unfinished(self, connection: Connection) -> bool:
-        # on MySQL a making that failed, or that is under way, shows its tables, all empty
+        # on MySQL a creation that failed, or is under way, shows its tables, all empty
         if self.database != "mysql":
             return False
         table = scoped.registry(sa.Table(self._tables["metadata"].name, sa.MetaData(), schema=self._schema))
-        found: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
-        return connection.execute(found).first() is None
+        any_row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
+        return connection.execute(any_row).first() is None
 
     def _find_tenant(self, connection: Connection) -> None:
         assert self.tenant is not None
@@ -184,22 +184,22 @@ class Catalog(Connections):
             self._engine.update_execution_options(**{CATALOG: row.id})
 
     def is_called(self, name: str) -> bool:
-        """True when the catalog (tenant) of that name is this one: names change, and are used again."""
+        """Return whether the catalog (tenant) of that name is this one: names change, and are used again."""
         with self._translate("read"), self._connection() as connection:
-            found = Registry(connection, self._database, self._schema).find(name)
-        return found is not None and self.tenant_row is not None and found.id == self.tenant_row.id
+            row = Registry(connection, self._database, self._schema).find(name)
+        return row is not None and self.tenant_row is not None and row.id == self.tenant_row.id
 
     def _holds_lake(self, connection: Connection) -> bool:
         metadata = self._tables["metadata"]
         if not self._database.has_table(connection, metadata.name, self._schema):
             return False
-        # on MySQL a making that failed leaves its tables behind, all empty
+        # on MySQL a failed creation leaves its tables behind, all empty
         return self.database != "mysql" or connection.execute(sa.select(metadata.c.key).limit(1)).first() is not None
 
     def load(self, *, found: bool = False) -> None:
         """Read the lake's own facts (version, data path, encryption); ``found`` when ``exists`` has just told so.
 
-        Raises ``NotFoundError`` when there is no lake and ``UnsupportedVersionError`` for an unknown version.
+        Raise ``NotFoundError`` when there is no lake and ``UnsupportedVersionError`` for an unknown version.
         """
         if not found and not self.exists():
             if self.tenant is not None:
@@ -234,7 +234,7 @@ class Catalog(Connections):
         )
 
     def _facts(self) -> dict[str, str]:
-        """What the lake says of itself, whatever its version: the oldest has no scopes."""
+        """Return the metadata of the lake itself, whatever its version: the oldest has no scopes."""
         every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(self._tables["metadata"])
         with self.read() as reader:
             rows = reader.run("options", every).mappings().all()
@@ -256,14 +256,14 @@ class Catalog(Connections):
         return self.metadata.get("encrypted") == "true"
 
     def size(self) -> int | None:
-        """The bytes of the metadata; None in a shared lake, where they are of all catalogs, and where nobody knows."""
+        """Return the bytes of the metadata; None in a shared lake and where the database cannot tell."""
         if self.shared:
             return None
         with self._translate("read"), self._connection() as connection:
-            found = self._database.size(connection, self._tables.metadata.schema)
-        if found is not None:
-            telemetry.gauge("catalog.bytes", found)
-        return found
+            size = self._database.size(connection, self._tables.metadata.schema)
+        if size is not None:
+            telemetry.gauge("catalog.bytes", size)
+        return size
 
     @property
     def outdated(self) -> bool:
@@ -271,7 +271,7 @@ class Catalog(Connections):
         return self.version not in WRITABLE_VERSIONS
 
     def refusal(self) -> ReadOnlyError:
-        """Why this lake cannot be written."""
+        """Return the error that says why this lake cannot be written."""
         hint = None
         if self.outdated:
             hint = "lake.migrate() or `quacklake migrate` brings a lake of an older format version to the present one"
@@ -280,8 +280,8 @@ class Catalog(Connections):
     def migrate(self, to: str | None = None) -> tuple[str, ...]:
         """Bring a lake to another format version: ``1.0`` or ``1.1``, by default the oldest that can be written.
 
-        Returns the versions it has had, just one when there was nothing to do. All or nothing, except on MySQL, where
-        it can be run again after a failure. Raises ``UnsupportedFeatureError`` for what 1.0 has no place for.
+        Return the versions it has had, just one when there was nothing to do. All or nothing, except on MySQL, where
+        it can be run again after a failure. Raise ``UnsupportedFeatureError`` for what 1.0 has no place for.
         """
         target = to or (VERSION if self.outdated else self.version)
         if target not in WRITABLE_VERSIONS:
@@ -303,7 +303,7 @@ class Catalog(Connections):
                         create.create_own(writer._connection, tables, self._database)
         except BaseException:
             with suppress(QuacklakeError):
-                self.load()  # where tables cannot be undone, some steps may have been taken
+                self.load()  # where DDL cannot be undone, some steps may have been committed
             raise
         self.totals = TotalsCache()
         self._prepared = self._has_tokens = True
@@ -319,7 +319,7 @@ class Catalog(Connections):
         with self._translate("create"), self._connection() as raw:
             self._database.prepare_write(raw)
         with self.commit(create=True) as writer:
-            mine = not self._holds_lake(writer._connection)  # nobody else was quicker
+            mine = not self._holds_lake(writer._connection)  # no other client was quicker
             if mine:
                 create.create_tables(writer, self._tables, self._database)
                 create.add_first_rows(writer, data_path, encrypted=encrypted)
@@ -327,7 +327,7 @@ class Catalog(Connections):
         self.load()
 
     def create_from(self, fill: Callable[[Writer], None], version: str = VERSION) -> None:
-        """Make the tables of a lake and have them filled, all in one transaction. Raises ``AlreadyExistsError``.
+        """Make the tables of a lake and have them filled, all in one transaction. Raise ``AlreadyExistsError``.
 
         On MySQL, which cannot undo the making of tables, they may be left behind empty after a failure. Of a shared
         lake it makes the catalog that is ``reserved``.
@@ -377,18 +377,18 @@ class Catalog(Connections):
             raise ReadOnlyError("cannot create a lake through a read-only connection")
         if self.shared:
             raise UnsupportedFeatureError(
-                "a catalog of a shared lake cannot be made this way", hint="leave catalog out: make a plain lake"
+                "a catalog of a shared lake cannot be created this way", hint="leave catalog out to create a plain lake"
             )
 
     def prepare(self) -> None:
-        """Once before the first write: our tables and indexes, for which rights may be missing."""
+        """Create our tables and indexes once before the first write, as far as the rights suffice."""
         with self._lock:  # held to the end: no thread may commit without a token meanwhile
             if self._prepared:
                 return
-            if self.shared:  # made with all its tables, and its catalogs have no right to make any
+            if self.shared:  # it has all its tables, and its catalogs may create none
                 self._prepared = self._has_tokens = True
                 return
-            # without the right to make tables we still commit, only a lost answer can then not be recovered
+            # without the right to create tables we still commit, but cannot recover a lost answer
             with suppress(ReadOnlyError), self._translate("prepare"), self._connection() as connection:
                 self._database.prepare_write(connection)
             with suppress(ReadOnlyError), self.commit(create=True) as writer:
@@ -401,16 +401,16 @@ class Catalog(Connections):
 
     @contextmanager
     def read(self) -> Iterator[Reader]:
-        """One consistent read transaction."""
+        """Lend one consistent read transaction."""
         with self._reading() as connection:
             yield Reader(connection, self._tables, self._database, self._cache)
 
     @contextmanager
     def commit(self, *, create: bool = False, latest: bool = False) -> Iterator[Writer]:
-        """The commit transaction, entered when its turn in the queue has come; leaving it commits.
+        """Lend the commit transaction, entered when its turn in the queue has come; leaving it commits.
 
-        With ``latest`` the first thing that is asked is the newest snapshot, which may come with the turn.
-        Raises ``Collision`` when it has to be replayed, ``CommitUnknown`` when the connection was lost while the
+        With ``latest`` the newest snapshot is the first thing that is read, and may come with the turn. Raise
+        ``Collision`` when the commit has to be replayed, ``CommitUnknown`` when the connection was lost while the
         database was committing.
         """
         if self.read_only:
@@ -422,7 +422,7 @@ class Catalog(Connections):
             yield writer
 
     def run_sql(self, make: Callable[[str], str]) -> int:
-        """Run a statement in the database's own SQL, for repairs by hand; returns how many rows it changed.
+        """Run a statement in the database's own SQL, for repairs by hand; return how many rows it changed.
 
         ``make`` is given what stands before the names of the metadata tables. Nothing checks what is changed.
         """
@@ -439,7 +439,10 @@ class Catalog(Connections):
 
     @contextmanager
     def _queued(self, queue: str = "", ahead: PreparedSelect | None = None) -> Iterator[Writer]:
-        """A transaction of its own turn, in the queue of commits or another; ``ahead`` may be asked at once."""
+        """Lend a transaction with a turn of its own, in the queue of commits or another.
+
+        ``ahead`` may be asked at once.
+        """
         # catalogs of a shared lake do not wait for each other
         scope = f"{self._schema or ''}{queue}"
         if self.tenant_row is not None:
@@ -450,13 +453,16 @@ class Catalog(Connections):
             yield writer
 
     def _forget_uncommitted(self) -> None:
-        """A table for inlined rows that a failed commit has made is gone; its name may come back with other columns."""
+        """Forget the tables of inlined rows that a failed commit has created.
+
+        Their names may come back with other columns.
+        """
         for key in list(self._cache):
             if isinstance(key, tuple) and key[0] in ("inlined", "inlined_deletes", "inlined_exists"):
                 self._cache.pop(key, None)
 
     def find_commit(self, token: str) -> int | None:
-        """The snapshot that a commit with this token made, or None when it made none.
+        """Return the snapshot that a commit with this token made, or None when it made none.
 
         It waits for its turn in the queue first, so a commit that is still on its way has ended by then.
         """
@@ -504,6 +510,6 @@ _CLASSES = {cls.database_class.name: cls for cls in (SqliteCatalog, DuckDBCatalo
 
 
 def open_catalog(url: str | CatalogUrl, **options: Any) -> Catalog:
-    """The catalog for a URL; see ``Catalog`` for the options. Opens no connection yet."""
+    """Return the catalog for a URL; see ``Catalog`` for the options. Opens no connection yet."""
     parsed = parse_url(url) if isinstance(url, str) else url
     return _CLASSES[parsed.database](parsed, **options)

@@ -16,16 +16,16 @@ from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from quacklake.format.snapshots import format_time, parse_time
 
-__all__ = ["Flag", "Id", "Instant", "Name", "Text", "Uid", "database_of", "readable_time"]
+__all__ = ["Flag", "Id", "Instant", "Name", "NamedType", "Text", "Uid", "database_of", "readable_time"]
 
 
 def database_of(dialect: Dialect) -> str:
-    """The database behind a dialect: ``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
+    """Return the database behind a dialect: ``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
     return {"postgresql": "postgres", "mariadb": "mysql"}.get(dialect.name, dialect.name)
 
 
-class _Native(UserDefinedType[Any]):
-    """A type that is only its SQL name; values pass as they are."""
+class NamedType(UserDefinedType[Any]):
+    """A column type by its SQL name; values pass through unchanged."""
 
     cache_ok = True
 
@@ -107,7 +107,7 @@ class Uid(TypeDecorator[str]):
 
             return dialect.type_descriptor(postgresql.UUID(as_uuid=False))
         if database == "duckdb":
-            return dialect.type_descriptor(_Native("UUID"))
+            return dialect.type_descriptor(NamedType("UUID"))
         return dialect.type_descriptor(sa.VARCHAR(64) if database == "mysql" else sa.String())
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
@@ -115,7 +115,7 @@ class Uid(TypeDecorator[str]):
 
 
 def readable_time(time: sa.ColumnElement[Any], database: str, name: str) -> sa.ColumnElement[Any]:
-    """A time, called ``name``, as it can be read: duckdb's Python client needs another package for zoned ones."""
+    """Return a time, called ``name``, in a form that can be read: duckdb's Python client needs pytz for zoned ones."""
     return sa.type_coerce(sa.cast(time, sa.String), Instant()).label(name) if database == "duckdb" else time
 
 
@@ -130,7 +130,7 @@ class Instant(TypeDecorator[dt.datetime]):
         if database == "postgres":
             return dialect.type_descriptor(sa.DateTime(timezone=True))
         if database == "duckdb":
-            return dialect.type_descriptor(_Native("TIMESTAMP WITH TIME ZONE"))
+            return dialect.type_descriptor(NamedType("TIMESTAMP WITH TIME ZONE"))
         return dialect.type_descriptor(sa.VARCHAR(64) if database == "mysql" else sa.String())
 
     def process_bind_param(self, value: dt.datetime | None, dialect: Dialect) -> Any:

@@ -1,10 +1,11 @@
-"""Taking snapshots out of the catalog, and with them everything that only they could see.
+"""Removing snapshots from the catalog, and with them everything that only they could see.
 
-Every function is a constant number of statements for each batch of rows, whatever the lake holds. What is left behind
-on purpose: the columns and name mappings of tables that live on, since an id of a column must never come back and an
-open transaction may use a mapping again; their schema versions, by which old files and inlined rows are read; and the
-rows of tables that live on under another name or were dropped meanwhile, since stock clients read and compact what was
-written with a schema version as the table was when that began.
+Every function is a constant number of statements for each batch of rows, whatever the lake holds.
+
+Some rows stay on purpose. The columns and name mappings of live tables stay, since the id of a column must never come
+back and an open transaction may use a mapping again. Their schema versions stay, because old files and inlined rows are
+read by them. The rows of tables that were renamed, or dropped meanwhile, stay, since stock clients read and compact
+files by the table as it was when its schema version began.
 """
 
 from __future__ import annotations
@@ -39,25 +40,25 @@ __all__ = [
 
 
 def snapshot_times(reader: Reader) -> list[tuple[int, dt.datetime | None]]:
-    """Every snapshot and its time, oldest first."""
+    """Return every snapshot and its time, oldest first."""
     id_, time = reader.snapshots.columns()[:2]
     return [(row[0], row[1]) for row in reader.run("snapshot_times", sa.select(id_, time).order_by(id_))]
 
 
 def table_lives(reader: Reader, table_ids: Sequence[int]) -> list[tuple[int, int, int | None]]:
-    """When tables were made, renamed and dropped: id, begin, end."""
+    """Return when tables were made, renamed and dropped: id, begin, end."""
     t = reader._t["table"]
-    found: list[tuple[int, int, int | None]] = []
+    lives: list[tuple[int, int, int | None]] = []
     for some in parts(table_ids, SOME):
         statement = sa.select(t.c.table_id, t.c.begin_snapshot, t.c.end_snapshot).where(t.c.table_id.in_(some))
-        found += [(row[0], row[1], row[2]) for row in reader.run("table_lives", statement)]
-    return found
+        lives += [(row[0], row[1], row[2]) for row in reader.run("table_lives", statement)]
+    return lives
 
 
 def names_of(reader: Reader, table_ids: Sequence[int]) -> dict[int, str]:
-    """The last name of tables."""
+    """Return the last name of tables."""
     t, s = reader._t["table"], reader._t["schema"]
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for some in parts(table_ids, SOME):
         statement = (
             sa.select(t.c.table_id, s.c.schema_name, t.c.table_name)
@@ -65,12 +66,12 @@ def names_of(reader: Reader, table_ids: Sequence[int]) -> dict[int, str]:
             .where(t.c.table_id.in_(some))
             .order_by(t.c.begin_snapshot)
         )
-        found |= {row[0]: f"{row[1]}.{row[2]}" for row in reader.run("table_names", statement)}
-    return found
+        names |= {row[0]: f"{row[1]}.{row[2]}" for row in reader.run("table_names", statement)}
+    return names
 
 
 def dead_tables(writer: Writer) -> list[int]:
-    """The dropped tables that no snapshot sees any more."""
+    """Return the dropped tables that no snapshot sees any more."""
     t = writer._t["table"]
     seen = sa.func.sum(sa.case((unseen(t), 0), else_=1))
     statement = sa.select(t.c.table_id).group_by(t.c.table_id).having(seen == 0)
@@ -166,7 +167,7 @@ def remove_objects(writer: Writer, names: AbstractSet[str]) -> None:
 
 
 def remove_inlined(writer: Writer, names: AbstractSet[str], with_dead_files: Sequence[int]) -> int:
-    """Remove the inlined rows that no snapshot sees, and inlined deletes of files that are gone; returns how many rows.
+    """Remove the inlined rows that no snapshot sees, and inlined deletes of files that are gone; return how many rows.
 
     ``names`` are the tables that have such rows, ``with_dead_files`` those that have lost data files.
     """
@@ -192,7 +193,7 @@ def drop_inlined_tables(writer: Writer) -> None:
         return
     schema = writer._t.metadata.schema
     names = writer.stored_tables()
-    # looked up after the names: a table that is being made has its row by then
+    # looked up after the names: a table that is being created has its row by then
     t = writer._t["table"]
     living = {row[0] for row in writer.run("table_ids", sa.select(t.c.table_id).distinct())}
     for name in names:

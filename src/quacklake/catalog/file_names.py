@@ -1,6 +1,6 @@
-"""Which files the catalog names, and where each of them is.
+"""The files that the catalog names, and where each of them is.
 
-Lists come in pages, so that what is in memory does not depend on the number of files.
+Lists come in pages, so that memory does not depend on the number of files.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 def parts(items: Sequence[T], size: int = SOME) -> Iterator[Sequence[T]]:
-    """The items, so many at a time."""
+    """Return the items in slices of a size."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
@@ -78,7 +78,7 @@ class NamedFile:
 
 @dataclass(frozen=True, slots=True)
 class DeadFiles:
-    """How many files of one kind a table has that no snapshot sees, and their bytes."""
+    """The number of files of one kind of a table that no snapshot sees, and their bytes."""
 
     table_id: int
     is_delete: bool
@@ -100,7 +100,7 @@ class ScheduledFile:
 
 
 def _dead(writer: Writer, name: str, tables: Sequence[int] | None) -> sa.ColumnElement[bool]:
-    """True for the files that no snapshot sees; with ``tables`` for all of these tables."""
+    """Return the condition that holds for the files that no snapshot sees; with ``tables`` for all of these tables."""
     t = writer._t[name]
     if tables is not None:
         return t.c.table_id.in_(tables)
@@ -108,30 +108,30 @@ def _dead(writer: Writer, name: str, tables: Sequence[int] | None) -> sa.ColumnE
 
 
 def dead_files(writer: Writer, tables: Sequence[int] | None = None) -> Iterator[list[NamedFile]]:
-    """The files that no snapshot sees, data files first; with ``tables`` all of these tables."""
+    """Yield the files that no snapshot sees, data files first; with ``tables`` all of these tables."""
     for name in ("data_file", "delete_file"):
         yield from _pages(writer, name, [_dead(writer, name, tables)])
 
 
 def sum_dead_files(writer: Writer, tables: Sequence[int] | None = None) -> list[DeadFiles]:
-    """How many files ``dead_files`` gives, by table and kind, and their bytes."""
-    found = []
+    """Return how many files ``dead_files`` gives, by table and kind, and their bytes."""
+    sums = []
     for name in ("data_file", "delete_file"):
         t = writer._t[name]
         total = sa.select(t.c.table_id, sa.func.count(), sa.func.sum(t.c.file_size_bytes))
         rows = writer.run(f"dead_{name}s", total.where(_dead(writer, name, tables)).group_by(t.c.table_id))
-        found += [DeadFiles(row[0], name == "delete_file", row[1], int(row[2] or 0)) for row in rows]
-    return found
+        sums += [DeadFiles(row[0], name == "delete_file", row[1], int(row[2] or 0)) for row in rows]
+    return sums
 
 
 def all_files(reader: Reader, since: int = 0) -> Iterator[list[NamedFile]]:
-    """All files whose ids are ``since`` or later ones."""
+    """Yield all files whose ids are ``since`` or later ones."""
     for name in ("data_file", "delete_file"):
         yield from _pages(reader, name, [], since)
 
 
 def absolute_files(reader: Reader) -> Iterator[list[NamedFile]]:
-    """The files that are not named by a path below the data root, wherever they are."""
+    """Yield the files that are not named by a path below the data root, wherever they are."""
     outside = [id_ for id_, (_, relative) in folders(reader).items() if not relative]
     for name in ("data_file", "delete_file"):
         t = reader._t[name]
@@ -143,7 +143,7 @@ def absolute_files(reader: Reader) -> Iterator[list[NamedFile]]:
 
 
 def named_among(reader: Reader, tails: Sequence[str]) -> Iterator[NamedFile]:
-    """The files whose path in the catalog is one of these."""
+    """Yield the files whose path in the catalog is one of these."""
     known = folders(reader)
     for some in parts(tails, 4 * SOME):
         for name in ("data_file", "delete_file"):
@@ -184,30 +184,30 @@ def _pages(
 
 
 def folders(reader: Reader) -> dict[int, tuple[str, bool]]:
-    """The folder of every table, and whether it is below the data root."""
+    """Return the folder of every table, and whether it is below the data root."""
     t, s = reader._t["table"], reader._t["schema"]
     statement = (
         sa.select(t.c.table_id, t.c.path, t.c.path_is_relative, s.c.path, s.c.path_is_relative)
         .join_from(t, s, s.c.schema_id == t.c.schema_id)
         .order_by(t.c.begin_snapshot)
     )
-    found: dict[int, tuple[str, bool]] = {}
+    folders: dict[int, tuple[str, bool]] = {}
     for id_, path, relative, schema_path, schema_relative in reader.run("table_folders", statement):
         if relative is False:
-            found[id_] = (path or "", False)
+            folders[id_] = (path or "", False)
         else:
-            found[id_] = ((schema_path or "") + (path or ""), schema_relative is not False)
-    return found
+            folders[id_] = ((schema_path or "") + (path or ""), schema_relative is not False)
+    return folders
 
 
 def shared_paths(reader: Reader) -> set[str]:
-    """The paths that more than one row has."""
-    found: set[str] = set()
+    """Return the paths that more than one row has."""
+    paths: set[str] = set()
     for name in ("data_file", "delete_file"):
         t = reader._t[name]
         twice = sa.select(t.c.path).group_by(t.c.path).having(sa.func.count() > 1)
-        found.update(row[0] for row in reader.run("shared_paths", twice) if row[0] is not None)
-    return found
+        paths.update(row[0] for row in reader.run("shared_paths", twice) if row[0] is not None)
+    return paths
 
 
 # -- files that wait to be removed -------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def schedule(writer: Writer, files: Iterable[tuple[int, str]], time: dt.datetime
 
 
 def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetime) -> None:
-    """``schedule`` what ``dead_files`` gives, all of it below the data root, without looking at each."""
+    """Schedule the files of ``dead_files``, all of them below the data root, without looking at each."""
     target, folder = writer._t["files_scheduled_for_deletion"], writer._t["table"]
     schema = writer._t["schema"]
     # a table that was renamed has several rows
@@ -250,15 +250,15 @@ def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetim
 
 
 def scheduled(reader: Reader, after: int, limit: int) -> list[ScheduledFile]:
-    """The next files that wait for the cleanup, by their ids; about ``limit``, for none of an id is left out."""
+    """Return the next files that wait for the cleanup, by id: about ``limit``, and all files of each id."""
     t = reader._t["files_scheduled_for_deletion"]
     time = readable_time(t.c.schedule_start, reader._database.name, "schedule_start")
     ids = sa.select(t.c.data_file_id).where(t.c.data_file_id > after).order_by(t.c.data_file_id).limit(limit)
-    found = [row[0] for row in reader.run("scheduled_ids", ids)]
-    if not found:
+    next_ids = [row[0] for row in reader.run("scheduled_ids", ids)]
+    if not next_ids:
         return []
     statement = sa.select(t.c.data_file_id, t.c.path, t.c.path_is_relative, time).where(
-        t.c.data_file_id > after, t.c.data_file_id <= found[-1]
+        t.c.data_file_id > after, t.c.data_file_id <= next_ids[-1]
     )
     rows = reader.run("scheduled_files", statement.order_by(t.c.data_file_id, t.c.path))
     return [ScheduledFile(row[0], row[1] or "", row[2] is not False, row[3]) for row in rows]
@@ -270,8 +270,8 @@ def unschedule(writer: Writer, files: Sequence[ScheduledFile]) -> None:
     paths: dict[int, list[str]] = {}
     for file in files:
         paths.setdefault(file.id, []).append(file.path)
-    once = [id_ for id_, found in paths.items() if len(found) == 1]
-    several = [(id_, path) for id_, found in paths.items() if len(found) > 1 for path in found]
+    once = [id_ for id_, names in paths.items() if len(names) == 1]
+    several = [(id_, path) for id_, names in paths.items() if len(names) > 1 for path in names]
     for some in parts(once):
         named = [paths[id_][0] for id_ in some]
         writer.run("unschedule", sa.delete(t).where(t.c.data_file_id.in_(some), t.c.path.in_(named)))
@@ -280,11 +280,11 @@ def unschedule(writer: Writer, files: Sequence[ScheduledFile]) -> None:
 
 
 def other_data_paths(reader: Reader, root: str) -> list[str]:
-    """The data paths of the other lakes in the same database that are ``root`` (with its slash) or below it."""
+    """Return the data paths of the other lakes in the same database that are ``root`` (with its slash) or below it."""
     schema, catalog = reader._t.metadata.schema, scoped.value_of(reader._connection)
     own = None if catalog is None else exposure_schema(schema, catalog)
-    found = lake_data_paths(reader._connection, reader._database, schema, own)
-    return [path for path in found if f"{path}/".startswith(root)]
+    paths = lake_data_paths(reader._connection, reader._database, schema, own)
+    return [path for path in paths if f"{path}/".startswith(root)]
 
 
 def lake_data_paths(
@@ -302,7 +302,7 @@ def lake_data_paths(
     statement = sa.select(tables.c.table_schema).where(tables.c.table_name == "ducklake_metadata")
     if database.name == "duckdb":
         statement = statement.where(tables.c.table_catalog == sa.func.current_database())
-    found: list[str] = []
+    data_paths: list[str] = []
     for (schema,) in connection.execute(statement).all():
         if schema == mine:
             continue
@@ -311,5 +311,5 @@ def lake_data_paths(
         columns = (sa.Column(name, sa.String) for name in ("key", "value"))
         t = scoped.registry(sa.Table("ducklake_metadata", sa.MetaData(), *columns, schema=schema))
         paths = connection.execute(sa.select(t.c.value).where(t.c.key == "data_path"))
-        found += [row[0] for row in paths if row[0]]
-    return found
+        data_paths += [row[0] for row in paths if row[0]]
+    return data_paths

@@ -1,7 +1,7 @@
-"""A catalog as a whole: every row of every table, out of one database and into another.
+"""A whole catalog: every row of every table, out of one database and into another.
 
-Rows of the metadata tables are the same in every database. Inlined rows are not: they are read as the database has them
-and must be decoded, and are written encoded for the database that gets them.
+Rows of the metadata tables are the same in every database. Inlined rows are not: they are read as the database stores
+them and must be decoded, and are written encoded for the target database.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KINDS = {
 _OWN = {
     f"quacklake_{name}": tuple(map(ColumnSpec.parse, text.split()))
     for name, text in OWN_TABLES.items()
-    if name != "leases"  # who works on the lake at this moment
+    if name != "leases"  # a lease says who works on the lake at this moment
 }
 #: The tables of an image with their columns. What makes a lake of them, its metadata, comes last.
 IMAGED: Mapping[str, tuple[ColumnSpec, ...]] = {
@@ -62,11 +62,11 @@ class ImageReader(Reader):
 
     @classmethod
     def of(cls, reader: CatalogStatements) -> ImageReader:
-        """The image of what a read transaction sees."""
+        """Return the image of what a read transaction sees."""
         return cls(reader._connection, reader._t, reader._database, reader._cache)
 
     def rows(self, name: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a table of ``IMAGED``; none where a catalog lacks one of our own."""
+        """Yield the rows of a table of ``IMAGED``; none where a catalog lacks one of our own."""
         table, schema = self._table(name), self.arrow_schema(name)
         if table is None:
             return
@@ -77,7 +77,7 @@ class ImageReader(Reader):
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def arrow_schema(self, name: str) -> pa.Schema:
-        """The Arrow schema of a table of ``IMAGED``, as far as the version of the lake has its columns."""
+        """Return the Arrow schema of a table of ``IMAGED``, as far as the version of the lake has its columns."""
         stock = self._t.get(name.removeprefix("ducklake_"))
         known = IMAGED[name] if stock is None else [column for column in IMAGED[name] if column.name in stock.c]
         return pa.schema([(column.name, _KINDS[column.kind]) for column in known])
@@ -93,14 +93,14 @@ class ImageReader(Reader):
         return readable_time(column, self._database.name, column.name) if is_time else column
 
     def inlined_ids(self) -> list[InlinedId]:
-        """The tables of inlined rows."""
+        """Return the tables of inlined rows."""
         t = self._t["inlined_data_tables"]
         order = (t.c.table_id, t.c.schema_version)
         rows = self.run("image_inlined_tables", sa.select(*order).distinct().order_by(*order))
         return [InlinedId(*row) for row in rows]
 
     def inlined_pages(self, id_: InlinedId, schema: TableSchema) -> Iterator[InlinedRows]:
-        """All rows of a table of inlined rows as the database stores them, those of the past too."""
+        """Yield all rows of a table of inlined rows as the database stores them, those of the past too."""
         inlined = self.inlined.table(id_.table_id, id_.schema_version, schema)
         sql = inlined.table
         last = -1
@@ -118,7 +118,7 @@ class ImageReader(Reader):
             last = int(bound)
 
     def inlined_delete_pages(self, table_id: int) -> Iterator[pa.RecordBatch]:
-        """All inlined deletes of a table."""
+        """Yield all inlined deletes of a table."""
         table = delete_table(table_id, self._t)
         statement = sa.select(table.c.file_id, table.c.row_id, table.c.begin_snapshot)
         result = self.run("image_inlined_deletes", statement.execution_options(yield_per=_PAGE))
@@ -132,7 +132,7 @@ class ImageWriter(Writer):
 
     @classmethod
     def of(cls, writer: Writer) -> ImageWriter:
-        """The image writer of a commit transaction."""
+        """Return the image writer of a commit transaction."""
         return cls(writer._connection, writer._t, writer._database, writer._cache)
 
     def put_rows(self, name: str, rows: pa.RecordBatch) -> None:

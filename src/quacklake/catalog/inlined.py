@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.types import UserDefinedType
 
 from quacklake.catalog import scoped
-from quacklake.catalog.columns import Text
+from quacklake.catalog.columns import NamedType, Text
 from quacklake.catalog.tables import Tables
 from quacklake.format import inline
 from quacklake.format.packed import LIFE, pack, unpack
@@ -26,23 +25,11 @@ _INTEGERS = ("BIGINT", "INTEGER", "SMALLINT")
 _BYTES = ("BYTEA", "BLOB", "LONGBLOB")
 
 
-class _Stored(UserDefinedType[Any]):
-    """A column type by its SQL name; values pass through unchanged."""
-
-    cache_ok = True
-
-    def __init__(self, sql: str) -> None:
-        self.sql = sql
-
-    def get_col_spec(self, **_: Any) -> str:
-        return self.sql
-
-
 @dataclass(frozen=True, slots=True)
 class InlinedTable:
     """The inlined table of one schema version; ``keys`` are its data columns in schema order.
 
-    Without ``ddl`` there is nothing to make: its rows are packed, among those of other tables.
+    Without ``ddl`` there is no table to create: its rows are packed, among those of other tables.
     """
 
     table: sa.Table
@@ -55,11 +42,11 @@ class InlinedTable:
         return not self.ddl
 
     def stored(self, rows: Sequence[Sequence[Any]]) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
-        """The columns and values that rows of encoded values are stored as."""
+        """Return the columns and values that rows of encoded values are stored as."""
         return (("payload",), [(pack(row),) for row in rows]) if self.packed else (self.keys, rows)
 
     def loaded(self, rows: pa.Table, schema: TableSchema) -> pa.Table:
-        """Rows as the database gives them, with a column for each of ``keys``."""
+        """Return rows as the database gives them, with a column for each of ``keys``."""
         rows = rows.rename_columns([column.key for column in self.table.c])
         return unpack(rows, schema) if self.packed else rows
 
@@ -67,7 +54,10 @@ class InlinedTable:
 def inlined_table(
     table_id: int, version: int, schema: TableSchema, database: str, tables: Tables, prefix: str
 ) -> InlinedTable:
-    """The inlined table of a table at one schema version; ``prefix`` stands before the names of its own columns."""
+    """Return the inlined table of a table at one schema version.
+
+    ``prefix`` stands before the names of its own columns.
+    """
     if tables.shared:
         rows = inlined_lives(table_id, version, tables, prefix)
         return InlinedTable(rows, tuple(f"c{column.id}" for column in schema.columns), ())
@@ -76,9 +66,9 @@ def inlined_table(
     keys = []
     for column in schema.columns:
         sql = inline.sql_type(column, database)
-        # keyed by id: a user's column may be called row_id too
+        # the key is the id: a user's column may be called row_id too
         key = f"c{column.id}"
-        # quoted always: SQLAlchemy does not know every keyword of a database
+        # always quoted: SQLAlchemy does not know every keyword of a database
         columns.append(sa.Column(column.name, _stored(sql, database), key=key, quote=True))
         ddl.append((column.name, sql))
         keys.append(key)
@@ -88,7 +78,7 @@ def inlined_table(
 
 
 def inlined_lives(table_id: int, version: int, tables: Tables, prefix: str) -> sa.Table:
-    """A table of inlined rows as far as every one has the same columns: row id, begin and end."""
+    """Return a table of inlined rows as far as every one has the same columns: row id, begin and end."""
     name = inline.data_table_name(table_id, version)
     columns: list[sa.Column[Any]] = [sa.Column(prefix + column, sa.BigInteger(), key=column) for column in LIFE]
     if tables.shared:
@@ -98,7 +88,7 @@ def inlined_lives(table_id: int, version: int, tables: Tables, prefix: str) -> s
 
 
 def _among(name: str, table: sa.Table, tables: Tables, **where: int) -> sa.Table:
-    """The table itself, or in a shared lake the part of one table that stands for it."""
+    """Return the table itself, or in a shared lake the part of one table that stands for it."""
     return scoped.place(table, scoped.physical(table, name, where), where) if tables.shared else table
 
 
@@ -110,11 +100,11 @@ def _stored(sql: str, database: str) -> sa.types.TypeEngine[Any]:
             return sa.LargeBinary()
         if sql == "BOOLEAN":
             return sa.Boolean()
-    return _Stored(sql)
+    return NamedType(sql)
 
 
 def delete_table(table_id: int, tables: Tables) -> sa.Table:
-    """The table of inlined deletes: the position of a row in a data file, and since when it is gone."""
+    """Return the table of inlined deletes: the position of a row in a data file, and since when it is gone."""
     table = sa.Table(
         inline.delete_table_name(table_id),
         sa.MetaData(),
@@ -125,7 +115,7 @@ def delete_table(table_id: int, tables: Tables) -> sa.Table:
 
 
 def of_all_tables(name: str, tables: Tables) -> sa.Table:
-    """``ROWS`` or ``DELETES`` of a shared lake, with the ids of the tables of a catalog that have any."""
+    """Return ``ROWS`` or ``DELETES`` of a shared lake, with the ids of the tables of a catalog that have any."""
     columns = ("table_id", "schema_version") if name == ROWS else ("table_id",)
     made = (sa.Column(column, sa.BigInteger()) for column in columns)
     table = sa.Table(name, sa.MetaData(), *made, schema=tables.metadata.schema)

@@ -1,8 +1,8 @@
-"""On PostgreSQL: views over the metadata, for people who look with SQL.
+"""Views over the metadata on PostgreSQL, for people who look with SQL.
 
-A lake in the schema ``public`` has them in the schema ``lakehouse``; one in another schema has them there, beside its
-tables, as ``lakehouse_tables`` and so on. So two lakes of one database never ask for the same names. In a shared lake
-every row says whose it is, every join is by ``catalog_id``, and rows are read with the rights of whoever looks: a role
+A lake in the schema ``public`` has them in the schema ``lakehouse``; a lake in another schema has them beside its
+tables, as ``lakehouse_tables`` and so on. So two lakes of one database never need the same names. In a shared lake
+every row names its catalog, every join is by ``catalog_id``, and rows are read with the rights of the reader: a role
 sees what row-level security shows it.
 """
 
@@ -56,14 +56,14 @@ _PLAIN = {"key": "", "of": " WHERE"}
 _SHARED = {
     "key": "catalog_id, ",
     "who": "catalog_id, g.catalog_name, ",
-    # a catalog that was dropped is seen by nobody
+    # hide dropped catalogs
     "of": " JOIN {lake}ducklake_catalog g USING (catalog_id) WHERE g.dropped_ms IS NULL AND",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """Where the views of a lake belong, and what has their names: whether each is a view over this lake."""
+class _LakeViews:
+    """The schema of a lake's views, and the relations with their names: whether each is a view over this lake."""
 
     lake: str
     home_exists: bool
@@ -96,18 +96,18 @@ def missing_views(
 
     The role ``readers`` may read them if they show it its own rows only.
     """
-    found = _find(connection, metadata_schema)
-    names = found.names()
-    missing = {view: name for view, name in names.items() if not found.relations.get(name)}
-    if not missing or not found.may_create:
+    existing = _find(connection, metadata_schema)
+    names = existing.names()
+    missing = {view: name for view, name in names.items() if not existing.relations.get(name)}
+    if not missing or not existing.may_create:
         return []
-    if any(name in found.relations for name in missing.values()):
-        _LOG.info("no views over the metadata: the schema %s has relations with their names", found.home)
+    if any(name in existing.relations for name in missing.values()):
+        _LOG.info("no views over the metadata: the schema %s has relations with their names", existing.home)
         return []
-    statements = [] if found.home_exists else [f"CREATE SCHEMA IF NOT EXISTS {quote(found.home)}"]
+    statements = [] if existing.home_exists else [f"CREATE SCHEMA IF NOT EXISTS {quote(existing.home)}"]
     options = _options(connection, shared=shared)
     for view, name in missing.items():
-        query = _query(view, found.lake, shared=shared)
+        query = _query(view, existing.lake, shared=shared)
         statements.append(f"CREATE VIEW {_quoted(name)}{options} AS {query}")
         if shared:
             statements.append(f"REVOKE ALL ON {_quoted(name)} FROM PUBLIC")
@@ -117,7 +117,7 @@ def missing_views(
 def drop_views(connection: Connection, metadata_schema: str | None) -> None:
     """Remove the views of a lake, before the tables under them are removed.
 
-    Raises ``InputError`` for views of others that stand on them.
+    Raise ``InputError`` for views of others that stand on them.
     """
     ours = [_quoted(name) for name in _find(connection, metadata_schema).ours()]
     names = ", ".join(f"{literal(name)}::regclass" for name in ours)
@@ -129,25 +129,25 @@ def drop_views(connection: Connection, metadata_schema: str | None) -> None:
     others = [str(name) for (name,) in rows_of(connection, query)] if ours else []
     if others:
         raise InputError(
-            f"the views over the metadata are about to be replaced, and others stand on them: {', '.join(others)}",
-            hint="drop these, and make them again afterwards",
+            f"other views depend on the views over the metadata, which must be replaced: {', '.join(others)}",
+            hint="drop these views, and create them again afterwards",
         )
     execute(connection, [f"DROP VIEW {name}" for name in ours])
 
 
 def readable_views(connection: Connection, place: SharedPlace) -> list[str]:
     """Return what lets the roles of a shared lake read its views, where they see their own rows there and no others."""
-    found = _find(connection, place.schema)
+    existing = _find(connection, place.schema)
     given = (
         "SELECT 1 FROM aclexplode(c.relacl) a JOIN pg_roles r ON r.oid = a.grantee"
         f" WHERE r.rolname = {literal(place.group)} AND a.privilege_type = 'SELECT'"
     )
     query = (
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-        f" WHERE n.nspname = {literal(found.home)} AND {literal(_INVOKER)} = ANY (c.reloptions)"
+        f" WHERE n.nspname = {literal(existing.home)} AND {literal(_INVOKER)} = ANY (c.reloptions)"
         f" AND NOT EXISTS ({given}) ORDER BY 2"
     )
-    ours = set(found.ours())
+    ours = set(existing.ours())
     hidden = [name for name in rows_of(connection, query) if name in ours]
     return _given(hidden, place.group) if hidden else []
 
@@ -180,7 +180,7 @@ def _query(view: str, lake: str, *, shared: bool) -> str:
     return VIEWS[view].format(lake=prefix, **words | {"of": words["of"].format(lake=prefix)})
 
 
-def _find(connection: Connection, metadata_schema: str | None) -> _Found:
+def _find(connection: Connection, metadata_schema: str | None) -> _LakeViews:
     """Look for what there is of a lake's views."""
     lake = metadata_schema or str(rows_of(connection, _HERE)[0][0])
     places = [(_SCHEMA, view) for view in VIEWS] + [(lake, f"{_SCHEMA}_{view}") for view in VIEWS]
@@ -202,4 +202,4 @@ def _find(connection: Connection, metadata_schema: str | None) -> _Found:
     )
     home_exists, may_create = rows_of(connection, rights)[0]
     there = {(schema, name): bool(mine) for schema, name, mine in rows_of(connection, relations)}
-    return _Found(lake, bool(home_exists), bool(may_create), there)
+    return _LakeViews(lake, bool(home_exists), bool(may_create), there)

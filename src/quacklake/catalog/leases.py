@@ -1,4 +1,4 @@
-"""Leases: who does a piece of work that only one process at a time should do.
+"""Leases: which process does a piece of work that only one at a time should do.
 
 A lease is a row with a holder and an end, by the clock of the database.
 """
@@ -14,7 +14,7 @@ __all__ = ["end_lease", "lease_left", "take_lease"]
 
 
 def take_lease(writer: Writer, lease_id: int, holder: str, milliseconds: int) -> int:
-    """Make a lease one's own, or keep it longer; returns how many milliseconds another still has it, or 0."""
+    """Make a lease one's own, or keep it longer; return how many milliseconds another still has it, or 0."""
     t = writer._t.own["leases"]
     mine = t.c.lease_id == lease_id
     now = int(writer.run("clock", sa.select(writer._database.now_ms())).scalar_one())
@@ -39,6 +39,6 @@ def lease_left(reader: Reader, lease_id: int) -> int:
     """Return the milliseconds for which somebody still has a lease; 0 when nobody has."""
     t = reader._t.own["leases"]
     if not reader.has_table(t.name):
-        return 0  # a lake that another client made
+        return 0  # another client created the lake
     left = sa.select(t.c.expires_ms - reader._database.now_ms()).where(t.c.lease_id == lease_id)
     return max(int(reader.run("lease_left", left).scalar() or 0), 0)

@@ -26,7 +26,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 class Tags:
     """The tags of a table or view, and of columns: of a table by their ids, of a view by their names.
 
-    A tag without a value is none.
+    A tag without a value does not count.
     """
 
     own: dict[str, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class TagRow:
-    """A tag to be set; a value of None takes it away."""
+    """A tag to be set; a value of None removes it."""
 
     object_id: int
     column_id: int | None
@@ -46,7 +46,7 @@ class TagRow:
 
 
 def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
-    """The views of a snapshot, by schema and name."""
+    """Return the views of a snapshot, by schema and name."""
     v, s = reader._t["view"], reader._t["schema"]
     statement = (
         sa.select(
@@ -65,7 +65,7 @@ def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
     )
     rows = [row._mapping for row in reader.run("views", statement)]
     nested = reader.tables.nested_schemas(snapshot) if rows else {}
-    found = [(row, nested.get(row["schema_id"], row["schema_name"])) for row in rows]
+    named = [(row, nested.get(row["schema_id"], row["schema_name"])) for row in rows]
     return [
         ViewInfo(
             id=row["view_id"],
@@ -77,13 +77,13 @@ def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
             aliases=_names(row["column_aliases"]),
             dialect=row["dialect"],
         )
-        for row, schema in found
+        for row, schema in named
         if schema is not None
     ]
 
 
 def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
-    """The macros of a snapshot, by schema and name."""
+    """Return the macros of a snapshot, by schema and name."""
     if "macro" not in reader._t:
         return []
     m, i, p, s = (reader._t[name] for name in ("macro", "macro_impl", "macro_parameters", "schema"))
@@ -110,7 +110,7 @@ def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
         .where(visible(m, snapshot.id))
         .order_by(s.c.schema_name, m.c.macro_name, m.c.macro_id, i.c.impl_id, p.c.column_id)
     )
-    found: dict[int, tuple[MacroInfo, dict[int, tuple[str, str, list[MacroParameter]]]]] = {}
+    macros: dict[int, tuple[MacroInfo, dict[int, tuple[str, str, list[MacroParameter]]]]] = {}
     rows = reader.run("macros", statement).all()
     nested = reader.tables.nested_schemas(snapshot) if rows else {}
     for row in rows:
@@ -119,12 +119,12 @@ def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
         if schema_name is None:
             continue
         macro = MacroInfo(id_, schema_id, schema_name, name, row[5] == "table", ())
-        variants = found.setdefault(id_, (macro, {}))[1]
+        variants = macros.setdefault(id_, (macro, {}))[1]
         parameters = variants.setdefault(row[4], (row[6], row[7], []))[2]
         if row[8] is not None:
             default = None if row[11] == "unknown" else row[10]
             parameters.append(MacroParameter(row[8], row[9], default, row[11]))
-    return [replace(macro, variants=tuple(_variant(*one) for one in v.values())) for macro, v in found.values()]
+    return [replace(macro, variants=tuple(_variant(*one) for one in v.values())) for macro, v in macros.values()]
 
 
 def _variant(sql: str, dialect: str, parameters: list[MacroParameter]) -> MacroVariant:
@@ -132,16 +132,16 @@ def _variant(sql: str, dialect: str, parameters: list[MacroParameter]) -> MacroV
 
 
 def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
-    """The tags of a table or view at a snapshot."""
+    """Return the tags of a table or view at a snapshot."""
     t, c = reader._t["tag"], reader._t["column_tag"]
     own = sa.select(sa.cast(sa.null(), sa.BigInteger), t.c.key, t.c.value).where(
         t.c.object_id == object_id, visible(t, snapshot.id)
     )
     columns = sa.select(c.c.column_id, c.c.key, c.c.value).where(c.c.table_id == object_id, visible(c, snapshot.id))
-    found = Tags()
+    tags = Tags()
     for column, key, value in reader.run("tags", own.union_all(columns)):
         if value is not None:
-            target = found.own if column is None else found.columns.setdefault(column, {})
+            target = tags.own if column is None else tags.columns.setdefault(column, {})
             target[key] = value
     named = reader._t.get("view_column_tag")
     if named is not None:
@@ -150,8 +150,8 @@ def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
         )
         for name, key, value in reader.run("view_column_tags", mine):
             if value is not None:
-                found.named.setdefault(name, {})[key] = value
-    return found
+                tags.named.setdefault(name, {})[key] = value
+    return tags
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""The catalogs (tenants) of a shared lake: making the lake, and making, finding, naming and removing catalogs.
+"""The catalogs (tenants) of a shared lake: creating the lake, and creating, finding, renaming and removing catalogs.
 
-What is done here crosses catalogs, so that it works on the tables as they are and names every ``catalog_id`` itself.
+This module crosses catalogs, so it uses the tables as they are and names every ``catalog_id`` itself.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _IN = 500
 
 
 def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:
-    """The error for a name that no catalog has, for one who would open it, or sees the list of them.
+    """Return the error for a name that no catalog has; ``listed`` for a caller who may list them.
 
-    Whatever the name is, the message can be printed.
+    The message can be printed, whatever the name is.
     """
     shown = name.encode(errors="backslashreplace").decode()
     hint = "tenants.list() tells which there are" if listed else "pass create=True to make it"
@@ -71,9 +71,9 @@ def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:
 
 @dataclass(frozen=True, slots=True)
 class CatalogRow:
-    """A catalog of a shared lake. ``folder`` is that of its files, below the data path of the lake.
+    """A catalog of a shared lake. ``folder`` is the folder of its files, below the data path of the lake.
 
-    ``borrows`` are folders elsewhere, whose files it may read: those of the lake that it was forked or adopted from.
+    ``borrows`` are folders elsewhere whose files it may read: those of the lake that it was forked or adopted from.
     """
 
     id: int
@@ -86,15 +86,15 @@ class CatalogRow:
 
     @classmethod
     def of(cls, row: Any) -> CatalogRow:
-        """From the columns of the database."""
+        """Return the catalog of a row of the database."""
         id_, name, uid, folder, created_ms, dropped_ms, borrows = row
-        found = tuple(json.loads(borrows)) if borrows else ()
-        return cls(id_, name, uid, folder, created_ms, dropped_ms, found)
+        folders = tuple(json.loads(borrows)) if borrows else ()
+        return cls(id_, name, uid, folder, created_ms, dropped_ms, folders)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedFacts:
-    """What a shared lake says of itself."""
+    """The facts that a shared lake stores about itself."""
 
     layout: str
     data_path: str
@@ -102,28 +102,31 @@ class SharedFacts:
 
 
 def shared_facts(connection: Connection, database: Database, metadata_schema: str | None) -> SharedFacts | None:
-    """What a shared lake says of itself; None when there is none. Raises ``UnsupportedVersionError``."""
+    """Return the facts of a shared lake; None when there is none. Raise ``UnsupportedVersionError``."""
     if not database.has_table(connection, "ducklake_catalog", metadata_schema):
         return None
     if not database.has_table(connection, "quacklake_shared", metadata_schema):
         raise UnsupportedVersionError(
             "the shared lake has an older layout, and migrate_if_required is set to false",
-            hint="open it with migrate=True, which brings it to the present one",
+            hint="open it with migrate=True to bring it to the present layout",
         )
     facts = Registry(connection, database, metadata_schema).facts()
     if facts is not None and facts.layout.startswith(CONVERTING):
         raise UnsupportedVersionError(
             "the conversion of the lake to a shared one was interrupted, or has not ended yet",
-            hint="open it with migrate=True and to be written, which ends it",
+            hint="open it writable with migrate=True to finish the conversion",
         )
     if facts is not None and facts.layout != LAYOUT:
-        raise UnsupportedVersionError(f"the shared lake has the layout {facts.layout}", hint=f"{LAYOUT} is known here")
+        raise UnsupportedVersionError(
+            f"the shared lake has the layout {facts.layout}",
+            hint=f"this version of quacklake reads the layout {LAYOUT}",
+        )
     return facts
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogTotals:
-    """What a catalog holds at its newest snapshot, and how many snapshots it keeps."""
+    """The contents of a catalog at its newest snapshot, and the number of snapshots it keeps."""
 
     id: int
     snapshots: int = 0
@@ -157,7 +160,7 @@ class Registry:
         """Make the tables, without any catalog; those of catalogs in ``partitions`` parts."""
         if self._t.metadata.schema is not None:
             self.run("create_metadata_schema", sa.schema.CreateSchema(self._t.metadata.schema, if_not_exists=True))
-        mysql = self._database.name == "mysql"  # a creation that failed there may have left some
+        mysql = self._database.name == "mysql"  # a failed creation may have left tables behind
         of_catalogs = set(self._t.definitions.values())
         for table in self._t.all():
             parts = partitions if table in of_catalogs else None
@@ -180,7 +183,7 @@ class Registry:
         return self._t.indexes(self._database.name)
 
     def missing_indexes(self) -> list[sa.Index]:
-        """Indexes that the lake should have and has not."""
+        """Return the indexes that the lake lacks."""
         wanted = self._t.indexes(self._database.name)
         if not wanted:
             return []
@@ -197,7 +200,7 @@ class Registry:
                 self.run("drop_index", sa.schema.DropIndex(index))
 
     def facts(self) -> SharedFacts | None:
-        """What the lake says of itself; None when it was never finished."""
+        """Return the facts of the lake; None when its creation never finished."""
         t = self._t.shared
         row = self.run("shared", sa.select(t.c.layout, t.c.data_path, t.c.encrypted)).first()
         return None if row is None else SharedFacts(row[0], row[1], bool(row[2]))
@@ -209,7 +212,7 @@ class Registry:
         return sa.select(*(t.c[name] for name in _COLUMNS))
 
     def find(self, name: str) -> CatalogRow | None:
-        """The catalog of a name, whatever the case of its letters."""
+        """Return the catalog of a name, whatever the case of its letters."""
         if not may_be_in_name(name):
             return None
         t = self._t.catalog
@@ -218,14 +221,14 @@ class Registry:
         return None if row is None else CatalogRow.of(row)
 
     def need(self, name: str) -> CatalogRow:
-        """The same. Raises ``NotFoundError``."""
-        found = self.find(name)
-        if found is None:
+        """Return the catalog of a name. Raise ``NotFoundError`` when there is none."""
+        row = self.find(name)
+        if row is None:
             raise no_such_catalog(name, listed=True)
-        return found
+        return row
 
     def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
-        """The next catalogs by their names."""
+        """Return the next catalogs by their names."""
         t = self._t.catalog
         statement = self._select().where(t.c.dropped_ms.is_(None)).order_by(t.c.catalog_key).limit(limit)
         for text in (prefix, after):
@@ -233,14 +236,14 @@ class Registry:
                 raise InvalidNameError(f"no catalog has {text!a} in its name")
         if prefix:
             start = tenant_key(prefix)
-            # the greatest character of ASCII stands in no name that is not a tombstone
+            # only tombstones have the greatest character of ASCII in their names
             statement = statement.where(t.c.catalog_key >= start, t.c.catalog_key < f"{start}\x7f")
         if after is not None:
             statement = statement.where(t.c.catalog_key > tenant_key(after))
         return [CatalogRow.of(row) for row in self.run("catalogs", statement)]
 
     def version_of(self, id_: int) -> str:
-        """The format version of a catalog."""
+        """Return the format version of a catalog."""
         t = self._t["metadata"]
         mine = (t.c.catalog_id == id_, t.c.key == "version", t.c.scope.is_(None))
         return str(self.run("catalog_version", sa.select(t.c.value).where(*mine)).scalar_one())
@@ -261,60 +264,67 @@ class Registry:
         ``keys`` are those of ``new_catalogs``. Those that exist are given instead with ``if_not_exists``, and are an
         ``AlreadyExistsError`` without.
         """
-        found = self._known(keys)
-        known = found.named
+        existing = self._known(keys)
+        known = existing.named
         if known and not if_not_exists:
             raise AlreadyExistsError(f"the catalog '{next(iter(known.values())).name}' exists already")
         new = [name for key, name in keys.items() if key not in known]
         if new:
-            made = _rows(new, found) if folder is None else [replace(row, folder=folder) for row in _rows(new, found)]
+            made = (
+                _rows(new, existing)
+                if folder is None
+                else [replace(row, folder=folder) for row in _rows(new, existing)]
+            )
             for start in range(0, len(made), _TOGETHER):
                 some = made[start : start + _TOGETHER]
-                self._insert(some, path_of, encrypted=found.encrypted, version=version)
+                self._insert(some, path_of, encrypted=existing.encrypted, version=version)
             known |= zip((key for key in keys if key not in known), made, strict=True)
         return [known[key] for key in keys]
 
     def reserve(self, name: str) -> CatalogRow:
-        """A catalog that does not exist before ``enter``. Raises ``AlreadyExistsError`` and ``InvalidNameError``."""
+        """Return a new catalog, which exists only after ``enter``.
+
+        Raise ``AlreadyExistsError`` and ``InvalidNameError``.
+        """
         self.check_free(check_tenant_name(name))
         row = _rows([name], self._known([tenant_key(name)]))[0]
         self._count(1)
         return row
 
     def check_free(self, name: str) -> None:
-        """Raises ``AlreadyExistsError`` when a catalog has this name."""
-        found = self.find(name)
-        if found is not None:
-            raise AlreadyExistsError(f"the catalog '{found.name}' exists already")
+        """Raise ``AlreadyExistsError`` when a catalog has this name."""
+        other = self.find(name)
+        if other is not None:
+            raise AlreadyExistsError(f"the catalog '{other.name}' exists already")
 
     @staticmethod
     def ask_known(keys: Collection[str], database: Database, metadata_schema: str | None) -> PreparedSelect | None:
-        """What ``create`` has to know first, when that is one question."""
+        """Return the select that ``create`` needs first, if one select is enough."""
         if not 0 < len(keys) <= _IN:
             return None
         statement = _naming(SharedTables.of(metadata_schema), type(database))
         return PreparedSelect(statement, {"keys": list(keys)}, fresh=True)
 
-    def _known(self, keys: Collection[str]) -> _Known:
-        """What there is of some names; ``_count`` takes ids."""
-        asked = list(keys)
+    def _known(self, keys: Collection[str]) -> _KnownCatalogs:
+        """Return the catalogs with these names, and the next free id."""
+        wanted = list(keys)
         rows, self._ahead = self._ahead, None
         if rows is None:
             statement, rows = _naming(self._t, type(self._database)), []
             faults.reach("catalog.catalogs_named.before")
-            for start in range(0, len(asked), _IN):
-                some = PreparedSelect(statement, {"keys": asked[start : start + _IN]}, fresh=True)
+            for start in range(0, len(wanted), _IN):
+                some = PreparedSelect(statement, {"keys": wanted[start : start + _IN]}, fresh=True)
                 rows.extend(self._database.ask(self._connection, some))
             faults.reach("catalog.catalogs_named.after")
-        found = _Known()
+        known = _KnownCatalogs()
         for first, encrypted, *catalog in rows:
-            found.first, found.encrypted = int(first), bool(encrypted)
+            known.first, known.encrypted = int(first), bool(encrypted)
             if catalog[0] is not None:
                 row = CatalogRow.of(catalog)
-                found.named[tenant_key(row.name)] = row
-                found.taken.add(tenant_key(row.folder))
-        found.named = {key: found.named[key] for key in asked if key in found.named}
-        return found
+                known.named[tenant_key(row.name)] = row
+                known.taken.add(tenant_key(row.folder))
+        known.named = {key: known.named[key] for key in wanted if key in known.named}
+        return known
 
     def _count(self, count: int) -> None:
         faults.reach("catalog.count_catalogs.before")
@@ -324,7 +334,7 @@ class Registry:
     def _insert(
         self, made: Sequence[CatalogRow], path_of: Callable[[str], str], *, encrypted: bool, version: str
     ) -> None:
-        """All that some catalogs begin with, in as few messages to the database as there can be."""
+        """Insert the first rows of some catalogs, in as few messages to the database as possible."""
         facts = (("version", version), ("created_by", "quacklake"), ("encrypted", str(encrypted).lower()))
         options = [(row.id, *fact) for row in made for fact in (*facts, ("data_path", path_of(row.folder)))]
         now = datetime.now(UTC)
@@ -373,8 +383,8 @@ class Registry:
 
     def drop(self, row: CatalogRow) -> CatalogRow:
         """Take a catalog away; nobody sees it any more, and its name is free. ``purge`` removes what it holds."""
-        found = self.find(row.name)
-        if found is None or found.id != row.id:
+        current = self.find(row.name)
+        if current is None or current.id != row.id:
             raise no_such_catalog(row.name, listed=True)
         now, gone = time.time_ns() // 1_000_000, tombstone(row.name, row.id)
         self._set(row.id, catalog_name=gone, catalog_key=tenant_key(gone), dropped_ms=now)
@@ -387,7 +397,7 @@ class Registry:
     # -- limits ------------------------------------------------------------------------------------------------------
 
     def limits(self, row: CatalogRow | None) -> tuple[str | None, str | None]:
-        """What is said of a catalog's limits, and of those of all; both as texts."""
+        """Return the stored limits of a catalog, and the default limits of all; both as texts."""
         t, shared = self._t.catalog, self._t.shared
         default = self.run("default_limits", sa.select(shared.c.limits)).scalar()
         if row is None:
@@ -395,7 +405,7 @@ class Registry:
         return self.run("limits", sa.select(t.c.limits).where(t.c.catalog_id == row.id)).scalar(), default
 
     def set_limits(self, row: CatalogRow | None, text: str | None) -> None:
-        """Say what a catalog, or every one for which nothing is said, may take."""
+        """Set the limits of a catalog, or the default limits of those without any."""
         if row is not None:
             self._set(row.id, limits=text)
         else:
@@ -404,9 +414,9 @@ class Registry:
     # -- care --------------------------------------------------------------------------------------------------------
 
     def last_maintained(self) -> int:
-        """The catalog that maintenance looked at last; -1 when there is none."""
-        found = self.run("last_maintained", sa.select(self._t.shared.c.maintained_id)).scalar()
-        return -1 if found is None else int(found)
+        """Return the catalog that maintenance looked at last; -1 when there is none."""
+        id_ = self.run("last_maintained", sa.select(self._t.shared.c.maintained_id)).scalar()
+        return -1 if id_ is None else int(id_)
 
     def set_maintained(self, id_: int) -> None:
         """Note that maintenance has come to a catalog."""
@@ -415,13 +425,13 @@ class Registry:
     # -- removing ----------------------------------------------------------------------------------------------------
 
     def dropped(self, limit: int) -> list[CatalogRow]:
-        """Those that were dropped, and not purged yet."""
+        """Return the catalogs that were dropped and not purged yet."""
         t = self._t.catalog
         waiting = self._select().where(t.c.dropped_ms.is_not(None), t.c.purged_ms.is_(None))
         return [CatalogRow.of(row) for row in self.run("dropped", waiting.order_by(t.c.catalog_key).limit(limit))]
 
     def purgeable(self, limit: int, before_ms: int) -> list[tuple[CatalogRow, bool]]:
-        """The same, and then those that were purged once, and dropped up to a time: whether each was."""
+        """Return the dropped catalogs, purged ones only if dropped up to a time, and whether each was purged."""
         t = self._t.catalog
         late = t.c.dropped_ms <= before_ms
         statement = self._select().add_columns(t.c.purged_ms).where(t.c.dropped_ms.is_not(None))
@@ -431,11 +441,11 @@ class Registry:
         return [(CatalogRow.of(row[:-1]), row[-1] is not None) for row in rows]
 
     def tables(self) -> list[str]:
-        """The tables that ``purge`` takes rows from, in this order."""
+        """Return the tables that ``purge`` takes rows from, in this order."""
         return list(self._t.definitions)
 
     def purge(self, name: str, id_: int, limit: int) -> int:
-        """Remove about ``limit`` rows of a catalog from a table; returns how many, 0 when there were none left."""
+        """Remove about ``limit`` rows of a catalog from a table; return how many, 0 when there were none left."""
         t = self._t.definitions[name]
         mine = t.c.catalog_id == id_
         key = next((t.c[column] for column in _PAGED if column in t.c), None)
@@ -445,13 +455,13 @@ class Registry:
             ).scalar()
             if bound is not None:
                 mine = sa.and_(mine, sa.or_(key <= bound, key.is_(None)))
-        found = int(self.run("purge_count", sa.select(sa.func.count()).select_from(t).where(mine)).scalar_one())
-        if found:
+        count = int(self.run("purge_count", sa.select(sa.func.count()).select_from(t).where(mine)).scalar_one())
+        if count:
             self.run(f"purge_{name}", sa.delete(t).where(mine))
-        return found
+        return count
 
     def bury(self, id_: int, *, forget: bool) -> None:
-        """Note that a catalog that was dropped holds nothing any more, or ``forget`` it. Its id never comes back."""
+        """Note that a dropped catalog holds nothing any more, or ``forget`` it. Its id never comes back."""
         shares, t = self._t.shares, self._t.catalog
         self.run("forget_shares", sa.delete(shares).where(shares.c.borrower_id == id_))
         if forget:
@@ -462,7 +472,7 @@ class Registry:
     # -- numbers -----------------------------------------------------------------------------------------------------
 
     def totals(self, ids: Sequence[int]) -> list[CatalogTotals]:
-        """What catalogs hold at their newest snapshots, in a constant number of statements."""
+        """Return what catalogs hold at their newest snapshots, in a constant number of statements."""
         s, f, t = self._t["snapshot"], self._t["data_file"], self._t["table"]
         d, rows, gone = self._t["delete_file"], self._t.definitions[ROWS], self._t.definitions[DELETES]
         count, alive = sa.func.count(), f.c.end_snapshot.is_(None)
@@ -494,18 +504,18 @@ class Registry:
     def _by_catalog(
         self, name: str, table: sa.Table, ids: Sequence[int], *values: Any, where: Any = None
     ) -> dict[int, tuple[int, ...]]:
-        found: dict[int, tuple[int, ...]] = {}
+        sums: dict[int, tuple[int, ...]] = {}
         for start in range(0, len(ids), _IN):
             mine = table.c.catalog_id.in_(list(ids[start : start + _IN]))
             chosen = mine if where is None else sa.and_(mine, where)
             statement = sa.select(table.c.catalog_id, *values).where(chosen).group_by(table.c.catalog_id)
             for row in self.run(f"totals_{name}", statement):
-                found[row[0]] = tuple(int(value or 0) for value in row[1:])
-        return found
+                sums[row[0]] = tuple(int(value or 0) for value in row[1:])
+        return sums
 
 
 def new_catalogs(names: Sequence[str]) -> dict[str, str]:
-    """The names of new catalogs by their keys. Raises ``InvalidNameError`` and ``AlreadyExistsError``."""
+    """Return the names of new catalogs by their keys. Raise ``InvalidNameError`` and ``AlreadyExistsError``."""
     keys = {tenant_key(check_tenant_name(name)): name for name in names}
     if len(keys) < len(names):
         raise AlreadyExistsError("two of the catalogs have the same name")
@@ -513,8 +523,8 @@ def new_catalogs(names: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class _Known:
-    """What there is of some names: the catalogs that have them, and the names whose folder some catalog has.
+class _KnownCatalogs:
+    """The catalogs that have some names, and the names whose folder some catalog has.
 
     ``first`` is the first id that no catalog has had, and new catalogs are ``encrypted`` or not.
     """
@@ -527,9 +537,9 @@ class _Known:
 
 @functools.cache
 def _naming(tables: SharedTables, database: type[Database]) -> sa.Select[Any]:
-    """The next id, and with it each catalog of some names: one row without any when there is none."""
+    """Return the select for the next id and each catalog with some names, at least one row."""
     t, shared = tables.catalog, tables.shared
-    # a catalog that was renamed or dropped still has its folder
+    # a renamed or dropped catalog keeps its folder
     mine = sa.or_(*(database.among(column, "keys") for column in (t.c.catalog_key, t.c.folder_key)))
     columns = (t.c[name] for name in _COLUMNS)
     return sa.select(shared.c.next_catalog_id, shared.c.encrypted, *columns).select_from(shared.outerjoin(t, mine))
@@ -541,8 +551,8 @@ def _counting(tables: SharedTables) -> sa.Update:
     return sa.update(t).values(next_catalog_id=t.c.next_catalog_id + sa.bindparam("more"))
 
 
-def _rows(names: Sequence[str], known: _Known) -> list[CatalogRow]:
-    """New catalogs."""
+def _rows(names: Sequence[str], known: _KnownCatalogs) -> list[CatalogRow]:
+    """Return rows for new catalogs."""
     now = time.time_ns() // 1_000_000
     return [
         CatalogRow(id_, name, str(uuid.uuid4()), folder_of(name, id_, taken=tenant_key(name) in known.taken), now)

@@ -54,7 +54,7 @@ _NAMED = re.compile(r"\b(?:ducklake|quacklake)_(?!unseen_)\w+")
 
 @dataclass(frozen=True, slots=True)
 class CatalogScope:
-    """Where the rows of a table are: in ``physical``, whose ``catalog_id`` is the catalog's, and ``where`` holds.
+    """The place of a table's rows: in ``physical``, whose ``catalog_id`` is the catalog's, and ``where`` holds.
 
     ``alive`` is a further condition, in SQL with ``{catalog}`` for the catalog's id.
     """
@@ -65,13 +65,13 @@ class CatalogScope:
 
 
 def place(table: sa.Table, target: sa.Table, where: Mapping[str, int] = _NOWHERE, alive: str | None = None) -> sa.Table:
-    """Say where the rows of a table are; returns the table."""
+    """Say where the rows of a table are; return the table."""
     table.info[_SCOPE] = CatalogScope(target, where, alive)
     return table
 
 
 def physical(table: sa.Table, name: str | None = None, where: Mapping[str, int] = _NOWHERE) -> sa.Table:
-    """A table as a shared lake has it, for inserts: the catalog and ``where`` are the values of their columns."""
+    """Return a table as a shared lake has it, for inserts: with columns for the catalog and for ``where``."""
     first = sa.Column(CATALOG_ID, sa.BigInteger(), default=bind)
     others = (
         sa.Column(column, sa.BigInteger(), default=sa.literal_column(f"{value:d}")) for column, value in where.items()
@@ -81,7 +81,7 @@ def physical(table: sa.Table, name: str | None = None, where: Mapping[str, int] 
 
 
 def registry(table: sa.Table) -> sa.Table:
-    """Mark a table as one that belongs to no catalog; returns it."""
+    """Mark a table as one that belongs to no catalog; return it."""
     table.info[_REGISTRY] = True
     return table
 
@@ -95,13 +95,13 @@ def attach(engine: Engine) -> None:
 
 
 def value_of(connection: Connection) -> int | None:
-    """The catalog whose statements a connection runs; None for a plain lake."""
-    found: int | None = connection.get_execution_options().get(CATALOG)
-    return found
+    """Return the catalog whose statements a connection runs; None for a plain lake."""
+    catalog: int | None = connection.get_execution_options().get(CATALOG)
+    return catalog
 
 
 def fixed(connection: Connection, table: sa.Table) -> tuple[sa.Table, dict[str, int]]:
-    """Where rows go that do not travel through SQLAlchemy, and the values that each of them has in addition."""
+    """Return where rows go that do not travel through SQLAlchemy, and the values that each of them has in addition."""
     scope = _scope(table) if _bound_dialect(connection.dialect) else None
     if scope is None:
         return table, {}
@@ -109,13 +109,13 @@ def fixed(connection: Connection, table: sa.Table) -> tuple[sa.Table, dict[str, 
 
 
 def literal_options(connection: Connection) -> dict[str, Any]:
-    """How a statement becomes text without parameters."""
+    """Return how a statement becomes text without parameters."""
     catalog = value_of(connection)
     return {"literal_binds": True} if catalog is None else {"literal_binds": True, CATALOG: catalog}
 
 
 def required_value_of(connection: Connection) -> int:
-    """The same. Raises where a catalog is missing."""
+    """Like ``value_of``, but raise where a catalog is missing."""
     return _required(value_of(connection))
 
 
@@ -141,7 +141,10 @@ def _add_catalog(
 
 
 def _scope(table: Any) -> CatalogScope | None:
-    """Where a table's rows are; None for one that is no table of the lake. Raises for one that cannot be bound."""
+    """Return where a table's rows are; None for one that is no table of the lake.
+
+    Raises for one that cannot be bound.
+    """
     info = table.info if isinstance(table, sa.Table) else {}
     scope: CatalogScope | None = info.get(_SCOPE)
     if scope is None and str(table.name).startswith(_OURS) and not info.get(_REGISTRY) and not _temporary(table):
@@ -154,7 +157,7 @@ def _temporary(table: Any) -> bool:
 
 
 class _Binding:
-    """What a compiler does in addition; mixed in before the one of the database."""
+    """The additions to a compiler; mixed in before the one of the database."""
 
     preparer: Any
 
@@ -231,7 +234,7 @@ class _Binding:
         return text
 
     def _target(self, table: Any, others: Any, **options: Any) -> str | None:
-        """The table that is changed; its condition is in the statement."""
+        """Return the table that is changed; its condition is in the statement."""
         scope = _scope(table)
         if scope is None:
             return None
@@ -265,6 +268,6 @@ def _binding(compiler: type[Any]) -> type[Any]:
 
 
 def _bound_dialect(dialect: Dialect) -> bool:
-    """True when the statements of a dialect are bound."""
+    """Return whether the statements of a dialect are bound."""
     compiler: Any = dialect.statement_compiler
     return isinstance(compiler, type) and issubclass(compiler, _Binding)

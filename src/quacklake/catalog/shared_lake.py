@@ -37,10 +37,10 @@ _OURS = "^(duck|quack)lake_"
 
 @dataclass(frozen=True, slots=True)
 class SharedPlace:
-    """Where the tables of a shared lake are, whose they are, and the role that all granted roles belong to.
+    """The schema of a shared lake's tables, their owner, and the role that all granted roles belong to.
 
-    ``writers`` is the role of those that may write; lakes that an older version secured do not have it.
-    ``secured`` are the tables that have row-level security already, ``open_parts`` parts of tables that have none.
+    ``writers`` is the role of those that may write; lakes that an older version secured do not have it. ``secured`` are
+    the tables that have row-level security already, ``open_parts`` parts of tables that have none.
     """
 
     schema: str
@@ -57,12 +57,12 @@ class SharedPlace:
         return f"{self.group}_write"
 
     def name(self, table: str) -> str:
-        """A table or function with its schema, quoted."""
+        """Return a table or function with its schema, quoted."""
         return f"{quote(self.schema)}.{quote(table)}"
 
 
 def find_place(connection: Connection, metadata_schema: str | None) -> SharedPlace:
-    """What the database says of a shared lake."""
+    """Read from the database where a shared lake is, and how it is secured."""
     database, here = rows_of(connection, "SELECT current_database(), current_schema()")[0]
     schema = metadata_schema or str(here)
     where = f"schemaname = {literal(schema)}"
@@ -76,13 +76,13 @@ def find_place(connection: Connection, metadata_schema: str | None) -> SharedPla
         f" i.inhparent WHERE c.relkind = 'r' AND NOT c.relrowsecurity AND p.relname ~ {literal(_OURS)}"
         f" AND c.relnamespace = {literal(quote(schema))}::regnamespace ORDER BY 1"
     )
-    found = tuple(str(part) for (part,) in rows_of(connection, parts))
+    open_parts = tuple(str(part) for (part,) in rows_of(connection, parts))
     made = f"quacklake_{hashlib.sha256(f'{database}/{schema}'.encode()).hexdigest()[:16]}"
     group = next(iter(known.values()), made)
     names = f"SELECT rolname FROM pg_roles WHERE rolname IN ({literal(group)}, {literal(f'{group}_write')})"
     roles = {str(name) for (name,) in rows_of(connection, names)}
     there = (group in roles, f"{group}_write" in roles)
-    return SharedPlace(schema, str(owner[0][0]), group, *there, frozenset(known), found)
+    return SharedPlace(schema, str(owner[0][0]), group, *there, frozenset(known), open_parts)
 
 
 def is_owner(connection: Connection, place: SharedPlace) -> bool:
@@ -91,19 +91,19 @@ def is_owner(connection: Connection, place: SharedPlace) -> bool:
 
 
 def execute(connection: Connection, statements: list[str]) -> None:
-    """Run statements as they are."""
+    """Run statements, which are sent as they are."""
     for statement in statements:
         connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
 
 def rows_of(connection: Connection, statement: str) -> list[tuple[Any, ...]]:
-    """The rows of a statement as it is."""
+    """Return the rows of a statement, which is sent as it is."""
     rows = connection.exec_driver_sql(statement, execution_options={"no_parameters": True}).all()
     return [tuple(row) for row in rows]
 
 
 def exposure_schema(metadata_schema: str | None, catalog_id: int) -> str:
-    """The name of the schema that stock DuckDB opens; lakes of one database have different ones."""
+    """Return the name of the schema that stock DuckDB opens; it is different for each lake of one database."""
     prefix = "" if metadata_schema is None else f"{metadata_schema.encode()[:40].decode(errors='ignore')}_"
     return f"{prefix}tenant_{catalog_id:d}"
 
@@ -130,7 +130,7 @@ class Share:
 
 
 def lent_below(reader: Reader) -> int:
-    """Files of this catalog with ids below this one may be in use by others, and must not be removed; 0 if none."""
+    """Return the file id below which files of this catalog may be in use by others and must stay; 0 if none are."""
     if not reader._t.shared:
         return 0
     t = SharedTables.of(reader._t.metadata.schema).shares

@@ -1,7 +1,7 @@
-"""The tables of a shared lake as the database has them: every one led by ``catalog_id``.
+"""The tables of a shared lake as the database has them: the first column of each is ``catalog_id``.
 
-``definitions`` are for making them, and for what is done to many catalogs at once; everything else goes through
-``Tables``, whose statements are bound to one catalog.
+``definitions`` are for creating them, and for statements over many catalogs; everything else goes through ``Tables``,
+whose statements are bound to one catalog.
 """
 
 from __future__ import annotations
@@ -64,13 +64,14 @@ _INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
 class SharedTables:
     """The tables of all shared lakes in a schema of that name; ``of`` makes them once.
 
-    With a ``prefix`` their names begin with it: such tables are made beside those of a lake, and get its names later.
+    With a ``prefix`` their names begin with it: such tables are created beside those of a lake, and get its names
+    later.
     """
 
     @staticmethod
     @functools.lru_cache(maxsize=16)
     def of(metadata_schema: str | None = None, prefix: str = "") -> SharedTables:
-        """Those of a schema."""
+        """Return the tables of a schema."""
         return SharedTables(metadata_schema, prefix)
 
     def __init__(self, metadata_schema: str | None = None, prefix: str = "") -> None:
@@ -90,7 +91,7 @@ class SharedTables:
                 sa.Column("created_ms", sa.BigInteger(), nullable=False),
                 sa.Column("dropped_ms", sa.BigInteger()),
                 sa.Column("borrows", Text()),
-                # when a dropped one was purged; its row stays as long as somebody may still write into its folder
+                # when a dropped catalog was purged; its row stays while a client may still write into its folder
                 sa.Column("purged_ms", sa.BigInteger()),
                 sa.Column("limits", Text()),
             )
@@ -147,13 +148,13 @@ class SharedTables:
         return sa.Table(f"{self._prefix}{name}", self.metadata, first, *others)
 
     def all(self) -> list[sa.Table]:
-        """Every table, in the order in which they are made: that which makes a shared lake of them comes last."""
+        """Return every table, in the order of creation: the one that makes them a shared lake comes last."""
         return [*self.definitions.values(), self.shares, self.shared, self.catalog]
 
     def indexes(self, database: str) -> list[sa.Index]:
-        """The indexes, the same ones each time: a table keeps every index that is made for it."""
+        """Return the indexes, the same ones each time: a table keeps every index that is made for it."""
         if database == "duckdb":
-            return []  # as in a plain lake
+            return []  # a plain lake has none there either
         if database not in self._indexes:
             self._indexes[database] = [
                 sa.Index(name, *(self.definitions[table].c[column] for column in (scoped.CATALOG_ID, *columns)))
@@ -165,7 +166,7 @@ class SharedTables:
         return self._indexes[database]
 
     def _dropped(self, database: str) -> sa.Index:
-        """Those that wait to be purged are few among many, whose own listing must not be led astray by it."""
+        """Return the index of dropped catalogs: few among many, so the listing of the others must not use it."""
         t = self.catalog
         if database == "mysql":
             return sa.Index("quacklake_catalog_gone", t.c.dropped_ms, t.c.catalog_key)
@@ -173,13 +174,13 @@ class SharedTables:
         return sa.Index("quacklake_catalog_gone", t.c.catalog_key, postgresql_where=few, sqlite_where=few)
 
     def retired(self) -> list[sa.Index]:
-        """Indexes that older versions made and that have been replaced."""
+        """Return indexes that older versions made and that have been replaced."""
         table = sa.Table(self.catalog.name, sa.MetaData(schema=self.metadata.schema), sa.Column("dropped_ms"))
         return [sa.Index("quacklake_catalog_dropped", table.c.dropped_ms)]
 
 
 def _key() -> sa.types.TypeEngine[Any]:
-    """A short text that is a key and is compared byte by byte, on PostgreSQL too."""
+    """Return a short text that is a key and is compared byte by byte, on PostgreSQL too."""
     return Name().with_variant(sa.String(collation="C"), "postgresql")
 
 

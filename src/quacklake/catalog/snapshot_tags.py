@@ -15,7 +15,7 @@ __all__ = ["add_tag", "put_retention", "remove_tag", "retention", "tagged", "tag
 
 
 def _table(reader: Reader, name: str) -> sa.Table | None:
-    """One of our tables, or None in a lake that another client made and we never wrote."""
+    """Return one of our tables, or None in a lake that another client made and we never wrote."""
     table = reader._t.own[name]
     return table if reader.has_table(table.name) else None
 
@@ -23,12 +23,12 @@ def _table(reader: Reader, name: str) -> sa.Table | None:
 def _needed(writer: Writer, name: str) -> sa.Table:
     table = _table(writer, name)
     if table is None:
-        raise ReadOnlyError(f"no right to make the table quacklake_{name} in this catalog")
+        raise ReadOnlyError(f"no right to create the table quacklake_{name} in this catalog")
     return table
 
 
 def tags(reader: Reader) -> list[SnapshotTag]:
-    """Every tag, by name."""
+    """Return every tag, by name."""
     table = _table(reader, "snapshot_tags")
     if table is None:
         return []
@@ -38,7 +38,10 @@ def tags(reader: Reader) -> list[SnapshotTag]:
 
 
 def tagged(reader: Reader, name: str) -> Snapshot:
-    """The snapshot that has a tag. Raises ``NotFoundError``; ``SnapshotExpiredError`` when only the tag is left."""
+    """Return the snapshot that has a tag.
+
+    Raise ``NotFoundError``; ``SnapshotExpiredError`` when only the tag is left.
+    """
     check_tag(name)
     known = {tag.name: tag for tag in tags(reader)}
     if name not in known:
@@ -47,18 +50,18 @@ def tagged(reader: Reader, name: str) -> Snapshot:
         return reader.snapshots.at_version(known[name].snapshot_id)
     except NotFoundError:
         raise SnapshotExpiredError(
-            f'the tag "{name}" is of snapshot {known[name].snapshot_id}, which a client that knows no tags has expired',
+            f'the tag "{name}" names snapshot {known[name].snapshot_id}, which another client has expired',
             hint="lake.untag() removes the tag",
         ) from None
 
 
 def add_tag(writer: Writer, tag: SnapshotTag, *, replace: bool) -> None:
-    """Give a snapshot a name. Raises ``AlreadyExistsError`` unless the tag may move."""
+    """Give a snapshot a name. Raise ``AlreadyExistsError`` unless the tag may move."""
     table = _needed(writer, "snapshot_tags")
     taken = next((known for known in tags(writer) if known.name == tag.name), None)
     if taken is not None and not replace:
         raise AlreadyExistsError(
-            f'the tag "{tag.name}" is that of snapshot {taken.snapshot_id}', hint="pass replace=True to move it"
+            f'the tag "{tag.name}" names snapshot {taken.snapshot_id}', hint="pass replace=True to move it"
         )
     row = {"snapshot_id": tag.snapshot_id, "created": tag.created}
     if taken is None:
@@ -68,7 +71,7 @@ def add_tag(writer: Writer, tag: SnapshotTag, *, replace: bool) -> None:
 
 
 def remove_tag(writer: Writer, name: str) -> None:
-    """Take a name away. Raises ``NotFoundError``."""
+    """Take a name away. Raise ``NotFoundError``."""
     known = [tag.name for tag in tags(writer)]
     if name not in known:
         raise NotFoundError(f'no snapshot has the tag "{name}"', hint=nearest(name, known) or "lake.tags() lists them")
@@ -77,7 +80,7 @@ def remove_tag(writer: Writer, name: str) -> None:
 
 
 def retention(reader: Reader) -> dict[int, str]:
-    """The tables that keep their history longer than the lake: table id -> for how long, as it was written."""
+    """Return the tables that keep their history longer than the lake: table id -> for how long, as it was written."""
     table = _table(reader, "retention")
     if table is None:
         return {}

@@ -1,4 +1,4 @@
-"""Named statements inside one transaction of the metadata database: what every reader and writer is built on."""
+"""Named statements inside one transaction of the metadata database, the base of every reader and writer."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class CatalogStatements:
         return result
 
     def cached(self, key: Any, build: Any) -> Any:
-        """A statement that is built once per catalog."""
-        found = self._cache.get(key)
-        if found is None:
-            found = self._cache[key] = build()
-        return found
+        """Return a statement that is built once per catalog."""
+        statement = self._cache.get(key)
+        if statement is None:
+            statement = self._cache[key] = build()
+        return statement
 
     def expired(self, message: str) -> NotFoundError:
-        """The error for snapshots that are gone; it names the oldest that is left."""
+        """Return the error for expired snapshots; it names the oldest that is left."""
         table = self._t["snapshot"]
         oldest = self.run("oldest_snapshot", sa.select(sa.func.min(table.c.snapshot_id))).scalar()
         if oldest is None and self._t.shared:
@@ -65,11 +65,11 @@ class CatalogStatements:
         )
 
     def catalog_dropped(self) -> NotFoundError:
-        """The error for a catalog of a shared lake that is there no more: it has no snapshots."""
+        """Return the error for a catalog of a shared lake that was dropped: it has no snapshots."""
         return NotFoundError("the catalog does not exist any more: it was dropped while it was open")
 
     def has_table(self, name: str) -> bool:
-        """True when the database has a table of that name, or in a shared lake what stands for it."""
+        """Return whether the database has a table of that name, or in a shared lake what stands for it."""
         if self._t.shared:
             return self._stands_for(name)
         return self._database.has_table(self._connection, name, self._t.metadata.schema)
@@ -77,12 +77,15 @@ class CatalogStatements:
     def _stands_for(self, name: str) -> bool:
         named = parse_table_name(name)
         if named is None or named[1] is not None:
-            return True  # a shared lake is made with all its tables
+            return True  # a shared lake has all its tables from the start
         table = self.delete_table(named[0])
         return self.run("any_inlined_delete", sa.select(table.c.file_id).limit(1)).first() is not None
 
     def stored_tables(self) -> list[str]:
-        """The tables of the database; in a shared lake also what stands for those of inlined rows and deletes."""
+        """Return the tables of the database.
+
+        In a shared lake also what stands for those of inlined rows and deletes.
+        """
         if not self._t.shared:
             return list(sa.inspect(self._connection).get_table_names(schema=self._t.metadata.schema))
         rows, deletes = of_all_tables(ROWS, self._t), of_all_tables(DELETES, self._t)
@@ -92,10 +95,10 @@ class CatalogStatements:
         return [*names, *(table.name for table in (*self._t.stock(), *self._t.own.values()))]
 
     def delete_table(self, table_id: int) -> sa.Table:
-        """The table of inlined deletes, always the same object: compiled statements are found again by it."""
+        """Return the table of inlined deletes, always the same object: compiled statements are found again by it."""
         build = partial(delete_table, table_id, self._t)
-        found: sa.Table = self.cached(("delete_table", table_id), build)
-        return found
+        table: sa.Table = self.cached(("delete_table", table_id), build)
+        return table
 
 
 class WriteStatements(CatalogStatements):
@@ -122,7 +125,7 @@ class WriteStatements(CatalogStatements):
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
-        """What counts as a statement of that name."""
+        """Count and log a block as one statement of that name."""
         faults.reach(f"catalog.{name}.before")
         with telemetry.logged(f"catalog.{name}"):
             yield
@@ -130,7 +133,7 @@ class WriteStatements(CatalogStatements):
         faults.reach(f"catalog.{name}.after")
 
     def end(self, name: str, key: str, ids: Sequence[int], snapshot: int) -> int:
-        """Give every live row with these ids its end; returns how many there were."""
+        """Give every live row with these ids its end; return how many there were."""
         if not ids:
             return 0
         table = self._t[name]
@@ -146,7 +149,7 @@ class WriteStatements(CatalogStatements):
         return self.update(f"end_{name}", statement, {"ids": list(ids), "snapshot": snapshot})
 
     def update(self, name: str, statement: sa.Update, parameters: dict[str, Any] | None = None) -> int:
-        """Run an update; returns how many rows it changed."""
+        """Run an update; return how many rows it changed."""
         if self._database.name != "duckdb":
             return self.run(name, statement, parameters).rowcount
         # duckdb's Python client reports no row count
@@ -157,7 +160,10 @@ class WriteStatements(CatalogStatements):
         return changed
 
     def batch(self) -> AbstractContextManager[None]:
-        """A block of small statements that need nothing of each other; on a network they share one round trip."""
+        """Return a block of small statements that need nothing of each other.
+
+        On a network they share one round trip.
+        """
         return self._database.batch(self._connection)
 
     @property
@@ -167,7 +173,10 @@ class WriteStatements(CatalogStatements):
 
 
 def among(column: sa.ColumnElement[int], ids: Sequence[int]) -> sa.ColumnElement[bool]:
-    """True for any of these ids. Files that came one after the other have ids without a gap, which makes it short."""
+    """Return the condition that a column is one of these ids.
+
+    Files that came one after the other have ids without a gap, which makes it short.
+    """
     runs: list[list[int]] = []
     for id_ in sorted(ids):
         if runs and id_ <= runs[-1][1] + 1:
@@ -187,7 +196,7 @@ def visible(table: sa.Table, snapshot: Any) -> sa.ColumnElement[bool]:
 
 
 def arrow_table(result: sa.CursorResult[*tuple[Any, ...]], types: Mapping[str, pa.DataType]) -> pa.Table:
-    """The rows of a statement as Arrow."""
+    """Return the rows of a statement as Arrow."""
     rows = result.all()
     columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(types)
     return pa.table({name: pa.array(values, types[name]) for name, values in zip(types, columns, strict=True)})

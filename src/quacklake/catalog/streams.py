@@ -15,12 +15,12 @@ _COLUMNS = ("name", "query", "run", "epoch", "position", "snapshot_id")
 
 
 def streams(reader: Reader) -> list[StreamMark]:
-    """The marks of every stream, by name."""
+    """Return the marks of every stream, by name."""
     return _select(reader, None)
 
 
 def find(reader: Reader, name: str) -> StreamMark | None:
-    """The mark of a stream."""
+    """Return the mark of a stream."""
     return next(iter(_select(reader, name)), None)
 
 
@@ -43,7 +43,7 @@ def put(writer: Writer, mark: StreamMark, *, new: bool) -> None:
     elif writer.has_table(table.name):
         writer.run("insert_stream", sa.insert(table), [values])
     else:
-        raise ReadOnlyError(f"no right to make the table {table.name} in this catalog")
+        raise ReadOnlyError(f"no right to create the table {table.name} in this catalog")
 
 
 def remove(writer: Writer, name: str) -> None:

@@ -166,7 +166,7 @@ class ColumnSpec:
         return cls(name, kind.rstrip("*!"), kind.endswith("*"), kind.endswith("!"))
 
     def made(self) -> sa.Column[Any]:
-        """A new column of a table."""
+        """Return a new column of a table."""
         return sa.Column(
             self.name,
             KINDS[self.kind](),
@@ -205,7 +205,7 @@ class Tables:
         shared: bool = False,
         lacking: frozenset[Part] = frozenset(),
     ) -> Tables:
-        """Those of all lakes of a version in a schema of that name: statements over them are the same ones."""
+        """Return the tables of all lakes of a version in a schema of that name, which share compiled statements."""
         return Tables(version, metadata_schema, shared=shared, lacking=lacking)
 
     def __init__(
@@ -256,17 +256,17 @@ class Tables:
         return self._tables[name]
 
     def get(self, name: str) -> sa.Table | None:
-        """A table, or None where this format version has none."""
+        """Return a table, or None where this format version has none."""
         return self._tables.get(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._tables
 
     def column(self, table: str, name: str) -> sa.ColumnElement[Any]:
-        """A column, or what holds in its place where this format version has none: mostly NULL."""
-        found = self._tables[table].c.get(name) if table in self._tables else None
-        if found is not None:
-            return found
+        """Return a column, or what holds in its place where this format version has none: mostly NULL."""
+        known = self._tables[table].c.get(name) if table in self._tables else None
+        if known is not None:
+            return known
         if name == "partial_max" and _PARTIAL in self._tables[table].c:
             return partial_max(self._tables[table].c[_PARTIAL]).label(name)
         kind = KINDS[next(column.kind for column in WIDE_SPEC[table] if column.name == name)]()
@@ -280,25 +280,28 @@ class Tables:
         return has_next(self.version)
 
     def stock(self) -> list[sa.Table]:
-        """The stock tables, in creation order."""
+        """Return the stock tables, in creation order."""
         return list(self._tables.values())
 
     def indexes(self, database: str) -> list[sa.Index]:
-        """Our indexes over these tables, the same ones each time: a table keeps every index that is made for it."""
+        """Return our indexes over these tables, the same objects each time.
+
+        A table keeps every index that is made for it.
+        """
         if database not in self._indexes:
             self._indexes[database] = self._make_indexes(database)
         return self._indexes[database]
 
     def _make_indexes(self, database: str) -> list[sa.Index]:
-        found = []
+        indexes = []
         for name, (table, columns) in INDEXES.items():
-            # only SQLite can keep text of any length in an index, and then needs to look nowhere else
+            # only SQLite can index text of any length, and then reads the index alone
             covered = COVERED.get(name, ()) if database == "sqlite" else ()
-            found.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
-        return found
+            indexes.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
+        return indexes
 
 
 def partial_max(info: sa.ColumnElement[str]) -> sa.ColumnElement[Any]:
-    """The newest snapshot in a file of several, from the text that said so up to version 0.3."""
+    """Return the newest snapshot in a file of several, from the text that said so up to version 0.3."""
     number = sa.func.substr(info, len(_PARTIAL_MAX) + 1)
     return sa.case((info.like(f"{_PARTIAL_MAX}%"), sa.cast(number, sa.BigInteger)))

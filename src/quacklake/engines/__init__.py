@@ -1,1 +1,1 @@
-"""What executes scan plans and writes files."""
+"""Engines: they execute scan plans and write files."""

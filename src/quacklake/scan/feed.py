@@ -56,7 +56,7 @@ _DELETES = (ChangeKind.DELETED_FROM_TABLE, ChangeKind.INLINED_DELETE)
 
 @dataclass(frozen=True)
 class FeedPlan:
-    """Everything an engine needs to tell what snapshots ``since`` to ``until`` (both included) changed in a table.
+    """Everything an engine needs to find what snapshots ``since`` to ``until`` (both included) changed in a table.
 
     ``rows`` has the data files as they were written, without deletes. ``ended`` are those that a change has ended in
     the range, each with its snapshot. ``inserted`` and ``deleted`` are inlined rows, dated by ``begin_snapshot``.
@@ -98,7 +98,7 @@ class FeedPlan:
                 number += 1
                 name = f"{column.name}_{number}"
             taken.add(fold(name))
-            # a row that is gone may have had NULL where none may be today
+            # a deleted row may have had NULL in a column that forbids it today
             columns.append(replace(column, name=name, nullable=True))
         return TableSchema(tuple(columns))
 
@@ -114,9 +114,9 @@ def plan_feed(
     max_files: int | None = None,
     encrypted: bool = False,
 ) -> FeedPlan:
-    """The plan of the changes to a table, given as it is at ``until``, in snapshots ``since`` to ``until``.
+    """Return the plan of the changes to a table, given as it is at ``until``, in snapshots ``since`` to ``until``.
 
-    Raises ``SnapshotExpiredError`` when one of them, or the one before, has expired; otherwise as ``plan_scan`` does.
+    Raise ``SnapshotExpiredError`` when one of them, or the one before, has expired; otherwise as ``plan_scan`` does.
     """
     empty = ScanPlan(
         table.id,
@@ -132,19 +132,19 @@ def plan_feed(
         return FeedPlan(since, until.id, empty)
     with telemetry.timed("scan.plan_feed"):
         compactions, updates = _changes(reader, table.id, since, until.id)
-        found = reader.files.changed(table, since, until.id)
-        if max_files is not None and found.num_rows > max_files:
+        changed = reader.files.changed(table, since, until.id)
+        if max_files is not None and changed.num_rows > max_files:
             raise InputError(
-                f"the changes of {table.qualified_name} are in {found.num_rows} files, plan_max_files is {max_files}",
+                f"the changes of {table.qualified_name} are in {changed.num_rows} files, plan_max_files is {max_files}",
                 hint="ask for fewer snapshots, or raise the setting",
             )
         positions = reader.inlined.deletes_until(table.id, until.id)
         rows = inlined.decode(reader.inlined.changed_rows(table, since, until.id), table.schema, database, ends=True)
         reshaped = reader.tables.reshaped(until, table)
-        mappings = plan_mappings(reader, found)
-        past = plan_past(reader, until, table, found)
-    joined = plan_files(found, table, store, until.id, encrypted=encrypted)
-    files, ends = _data_files(joined, found)
+        mappings = plan_mappings(reader, changed)
+        past = plan_past(reader, until, table, changed)
+    joined = plan_files(changed, table, store, until.id, encrypted=encrypted)
+    files, ends = _data_files(joined, changed)
     inserted, deleted = _inlined(rows, since, until.id)
     return FeedPlan(
         since=since,
@@ -153,7 +153,7 @@ def plan_feed(
             empty, files=files, shaped_at=reshaped.at, reshaped=reshaped.changed, mappings=mappings, past=past
         ),
         ended={id_: end for id_, end in ends.items() if since <= end <= until.id and end not in compactions},
-        delete_files=_delete_files(joined, found, until.id),
+        delete_files=_delete_files(joined, changed, until.id),
         positions=_positions(positions, files, ends, until.id),
         inserted=inserted,
         deleted=deleted,
@@ -163,7 +163,7 @@ def plan_feed(
 
 
 def _changes(reader: Reader, table_id: int, since: int, until: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The snapshots that compacted the table, and those that may have updated rows of it."""
+    """Return the snapshots that compacted the table, and those that may have updated rows of it."""
     first = max(since - 1, 0)
     made = reader.snapshots.changes_between(first, until)
     if len(made) != until - first + 1:
@@ -171,7 +171,7 @@ def _changes(reader: Reader, table_id: int, since: int, until: int) -> tuple[tup
         missing = next(id_ for id_ in range(first, until + 1) if id_ not in made)
         oldest = max(id_ for id_ in range(missing, until + 1) if id_ not in made) + 1
         raise SnapshotExpiredError(
-            f"the changes since snapshot {since} cannot be told: snapshot {missing} has expired",
+            f"the changes since snapshot {since} cannot be read: snapshot {missing} has expired",
             hint=f"read the whole table at snapshot {oldest}, then its changes since {oldest + 1}"
             if oldest <= until
             else "lake.snapshots() lists what exists",
@@ -188,27 +188,27 @@ def _changes(reader: Reader, table_id: int, since: int, until: int) -> tuple[tup
     return tuple(compactions), tuple(updates)
 
 
-def _data_files(joined: pa.Table, found: pa.Table) -> tuple[pa.Table, dict[int, int]]:
-    """Each data file once, without its delete files, and when those that ended did."""
-    ids = found.column("data_file_id").to_pylist()
+def _data_files(joined: pa.Table, planned: pa.Table) -> tuple[pa.Table, dict[int, int]]:
+    """Return each data file once, without its delete files, and when those that ended did."""
+    ids = planned.column("data_file_id").to_pylist()
     first = [index for index, id_ in enumerate(ids) if index == 0 or ids[index - 1] != id_]
     files = joined.take(pa.array(first, pa.int64()))
     for name in FILES.names:
         if name.startswith("delete_"):
             at = FILES.get_field_index(name)
             files = files.set_column(at, FILES.field(name), pa.nulls(files.num_rows, FILES.field(name).type))
-    ends = zip(ids, found.column("end_snapshot").to_pylist(), strict=True)
+    ends = zip(ids, planned.column("end_snapshot").to_pylist(), strict=True)
     return files, {id_: end for id_, end in ends if end is not None}
 
 
-def _delete_files(joined: pa.Table, found: pa.Table, until: int) -> pa.Table:
+def _delete_files(joined: pa.Table, planned: pa.Table, until: int) -> pa.Table:
     table = pa.table(
         [
             joined.column("data_file_id"),
             joined.column("delete_path"),
             joined.column("delete_format"),
-            found.column("delete_begin_snapshot"),
-            pc.min_element_wise(found.column("end_snapshot"), pa.scalar(until, pa.int64())),
+            planned.column("delete_begin_snapshot"),
+            pc.min_element_wise(planned.column("end_snapshot"), pa.scalar(until, pa.int64())),
             joined.column("record_count"),
             joined.column("delete_encryption_key"),
         ],
@@ -217,16 +217,16 @@ def _delete_files(joined: pa.Table, found: pa.Table, until: int) -> pa.Table:
     return table.filter(pc.is_valid(table.column("path")))
 
 
-def _positions(found: pa.Table, files: pa.Table, ends: dict[int, int], until: int) -> pa.Table:
-    """The deletes in the catalog that count: of the files at hand, and not later than these ended."""
-    rows = pa.table(found.columns, schema=DATED_POSITIONS)
+def _positions(deletes: pa.Table, files: pa.Table, ends: dict[int, int], until: int) -> pa.Table:
+    """Return the deletes in the catalog that count: of the files at hand, and not later than these ended."""
+    rows = pa.table(deletes.columns, schema=DATED_POSITIONS)
     rows = rows.filter(pc.is_in(rows.column("file_id"), value_set=files.column("data_file_id").combine_chunks()))
     last = pa.array([ends.get(id_, until) for id_ in rows.column("file_id").to_pylist()], pa.int64())
     return rows.filter(pc.less_equal(rows.column("snapshot_id"), last))
 
 
 def _inlined(rows: pa.Table | None, since: int, until: int) -> tuple[pa.Table | None, pa.Table | None]:
-    """Inlined rows that came, and those that went, dated by when they did."""
+    """Return inlined rows that came, and those that went, dated by when they did."""
     if rows is None:
         return None, None
     begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")

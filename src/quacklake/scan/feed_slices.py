@@ -1,4 +1,4 @@
-"""A feed in parts that can be read apart from each other, on as many machines as there are."""
+"""A feed in parts that can be read independently, on as many machines as there are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLICE_BYTES = 128 << 20
 
 
 def plain_inserts(plan: FeedPlan) -> tuple[ScanPlan, FeedPlan]:
-    """What any scan gives as it is: files whose rows were all inserted in the range; and the rest of the feed.
+    """Return what any scan gives as it is: files whose rows were all inserted in the range; and the rest of the feed.
 
     A file that rows of an update went from belongs to the rest: without it the new values would seem to be inserted.
     """
@@ -41,7 +41,7 @@ def plain_inserts(plan: FeedPlan) -> tuple[ScanPlan, FeedPlan]:
 
 
 def slices(plan: FeedPlan, *, deletes: bool = True) -> list[FeedPlan]:
-    """The parts of a feed; without ``deletes`` those that only take rows away are left out.
+    """Return the parts of a feed; without ``deletes`` those that only take rows away are left out.
 
     Rows of one update may come from one file and go from another: where there are updates, all that may be part of one
     is one part.
@@ -59,29 +59,29 @@ def slices(plan: FeedPlan, *, deletes: bool = True) -> list[FeedPlan]:
         comes = (begin if last is None else last) >= plan.since
         if id_ not in tangled and (comes or deletes):
             apart.append((id_, bytes_ or 0))
-    found = [_of_files(plan, ids, inlined=False) for ids in _packed(apart)]
+    parts = [_of_files(plan, ids, inlined=False) for ids in _packed(apart)]
     came, went = (0 if rows is None else rows.num_rows for rows in (plan.inserted, plan.deleted))
     if tangled or came or (went and deletes):
-        found.append(_of_files(plan, sorted(tangled), inlined=True))
-    return found
+        parts.append(_of_files(plan, sorted(tangled), inlined=True))
+    return parts
 
 
 def state_slices(plan: ScanPlan) -> list[ScanPlan]:
-    """The parts of a scan."""
+    """Return the parts of a scan."""
     sizes = zip(*(plan.files.column(name).to_pylist() for name in ("data_file_id", "file_size_bytes")), strict=True)
-    found = []
+    parts = []
     for ids in _packed([(id_, bytes_ or 0) for id_, bytes_ in sizes]):
         chosen = pa.array(ids, pa.int64())
         files = plan.files.filter(pc.is_in(plan.files.column("data_file_id"), value_set=chosen))
         gone = plan.deletes.filter(pc.is_in(plan.deletes.column("file_id"), value_set=chosen))
-        found.append(replace(plan, files=files, deletes=gone, inlined=None))
+        parts.append(replace(plan, files=files, deletes=gone, inlined=None))
     if plan.inlined is not None and plan.inlined.num_rows:
-        found.append(replace(plan, files=plan.files.slice(0, 0), deletes=POSITIONS.empty_table()))
-    return found
+        parts.append(replace(plan, files=plan.files.slice(0, 0), deletes=POSITIONS.empty_table()))
+    return parts
 
 
 def last_within(files: pa.Table, since: int, until: int, max_files: int | None, max_bytes: int | None) -> int:
-    """The last snapshot of a range up to which the limits hold; at least that of the first rows.
+    """Return the last snapshot of a range up to which the limits hold; at least that of the first rows.
 
     ``files`` are those of the range, as ``Reader.changed_files`` gives them. Snapshots are never torn apart.
     """
@@ -108,7 +108,7 @@ def last_within(files: pa.Table, since: int, until: int, max_files: int | None, 
 
 
 def _packed(files: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-    """Ids in groups of about a size."""
+    """Yield ids in groups of about a size."""
     group: list[int] = []
     total = 0
     for id_, bytes_ in files:
@@ -122,7 +122,7 @@ def _packed(files: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
 
 
 def _of_files(plan: FeedPlan, ids: Sequence[int], *, inlined: bool) -> FeedPlan:
-    """The feed of some files only."""
+    """Return the feed of some files only."""
     chosen = pa.array(ids, pa.int64())
 
     def of(table: pa.Table, key: str) -> pa.Table:
@@ -140,7 +140,7 @@ def _of_files(plan: FeedPlan, ids: Sequence[int], *, inlined: bool) -> FeedPlan:
 
 
 def _tangled(plan: FeedPlan) -> set[int]:
-    """The files that rows of an update may have come with or gone from."""
+    """Return the files that rows of an update may have come with or gone from."""
     if not plan.updates:
         return set()
     first = plan.first_deletes

@@ -25,7 +25,7 @@ _WORD = re.compile(r"\w+")
 
 
 def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
-    """What a filter says about column bounds. Raises ``PredicateError`` for SQL that is not one expression."""
+    """Return what a filter says about column bounds. Raise ``PredicateError`` for SQL that is not one expression."""
     if where is None:
         return ANYTHING
     if isinstance(where, pc.Expression):
@@ -43,7 +43,7 @@ def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
 
 
 def unknown_columns(where: str, schema: TableSchema) -> str | None:
-    """A hint that names the nearest known columns when the filter speaks of unknown ones."""
+    """Return a hint that names the nearest known columns when the filter speaks of unknown ones."""
     from quacklake.scan.sql_filters import column_names
 
     unknown = next((name for name in column_names(where) if schema.get(name) is None), None)
@@ -51,14 +51,14 @@ def unknown_columns(where: str, schema: TableSchema) -> str | None:
 
 
 def virtual_columns(schema: TableSchema, columns: Sequence[str] | None, where: Filter | None) -> tuple[Column, ...]:
-    """The virtual columns that a read needs: the chosen ones and those its filter may speak of."""
+    """Return the virtual columns that a read needs: the chosen ones and those its filter may speak of."""
     names: Iterable[str] = columns or ()
     if isinstance(where, pc.Expression):
-        # an expression does not tell its columns: any word in it may be one
+        # an expression does not list its columns: any word in it may be one
         names = [*names, *_WORD.findall(str(where))]
     elif where is not None and any(name in where.lower() for name in virtual.VIRTUAL):
         from quacklake.scan.sql_filters import column_names
 
         names = [*names, *column_names(where)]
-    found = {column.name: column for name in names if (column := virtual.get(schema, name)) is not None}
-    return tuple(column for name, column in virtual.VIRTUAL.items() if name in found)
+    chosen = {column.name: column for name in names if (column := virtual.get(schema, name)) is not None}
+    return tuple(column for name, column in virtual.VIRTUAL.items() if name in chosen)

@@ -26,40 +26,42 @@ _thread = threading.local()
 
 
 def _cursor() -> duckdb.DuckDBPyConnection:
-    """A private in-memory DuckDB of this thread."""
-    found: duckdb.DuckDBPyConnection | None = getattr(_thread, "connection", None)
-    if found is None:
-        found = _thread.connection = connect(config={"threads": 1, "autoload_known_extensions": False})
-        found.execute("SET TimeZone = 'UTC'")  # in which all inlined rows are, whatever the zone of machine and session
-    return found
+    """Return a private in-memory DuckDB of this thread."""
+    connection: duckdb.DuckDBPyConnection | None = getattr(_thread, "connection", None)
+    if connection is None:
+        connection = _thread.connection = connect(config={"threads": 1, "autoload_known_extensions": False})
+        connection.execute(
+            "SET TimeZone = 'UTC'"
+        )  # in which all inlined rows are, whatever the zone of machine and session
+    return connection
 
 
-def decode(found: Sequence[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False) -> pa.Table | None:
-    """All inlined rows as one table: ``INLINED_META``, then ``c<id>`` per column; None for no rows.
+def decode(parts: Sequence[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False) -> pa.Table | None:
+    """Return all inlined rows as one table: ``INLINED_META``, then ``c<id>`` per column; None for no rows.
 
     With ``ends`` the last column is ``end_snapshot``.
     """
-    tables = [_decode_one(rows, schema, database, ends=ends) for rows in found]
+    tables = [_decode_one(rows, schema, database, ends=ends) for rows in parts]
     if not tables:
         return None
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks() if len(tables) > 1 else tables[0]
 
 
-def _decode_one(found: InlinedRows, schema: TableSchema, database: str, *, ends: bool) -> pa.Table:
-    old = {column.id: column for column in found.schema.columns}
+def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: bool) -> pa.Table:
+    old = {column.id: column for column in part.schema.columns}
     columns = [_expression(column, old.get(column.id), database) for column in schema.columns]
     if ends:
         columns.append("CAST(end_snapshot AS BIGINT) AS end_snapshot")
     meta = ["CAST(row_id AS BIGINT) AS row_id", "CAST(begin_snapshot AS BIGINT) AS begin_snapshot"]
-    query = f"SELECT {', '.join([*meta, f'{found.schema_version:d}::BIGINT AS schema_version', *columns])} FROM stored"
+    query = f"SELECT {', '.join([*meta, f'{part.schema_version:d}::BIGINT AS schema_version', *columns])} FROM stored"
     connection = _cursor()
-    connection.register("stored", found.rows)
+    connection.register("stored", part.rows)
     try:
         return arrow_table(connection, query)
     except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
         raise CatalogError(
             f"the catalog holds an inlined row that cannot be read: {str(error).splitlines()[0]}",
-            hint="another client wrote a value that DuckDB has no form of; snapshots before it can be read",
+            hint="another client wrote a value that DuckDB cannot represent; snapshots before it can be read",
         ) from None
     finally:
         connection.unregister("stored")
@@ -75,7 +77,7 @@ def _expression(column: Column, stored: Column | None, database: str) -> str:
 
 
 def local_rows(rows: pa.Table, row_ids: Sequence[int], schema: TableSchema, version: int) -> pa.Table:
-    """Rows of an open transaction in the same shape; they are visible to it as inlined rows."""
+    """Return rows of an open transaction in the same shape; they are visible to it as inlined rows."""
     count = rows.num_rows
     meta = {
         "row_id": pa.array(row_ids, pa.int64()),

@@ -1,4 +1,4 @@
-"""What an engine finds in files when it looks at all of their rows."""
+"""Measurements of files by an engine that reads all of their rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ColumnMeasure", "FileMeasure", "PositionMeasure"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnMeasure:
-    """What a column really has: values outside of its bounds, NULLs, NaN."""
+    """The measured contents of a column: values outside of its bounds, NULLs, NaN."""
 
     outside: bool
     nulls: int
@@ -19,7 +19,7 @@ class ColumnMeasure:
 
 @dataclass(frozen=True, slots=True)
 class FileMeasure:
-    """What a file really has; ``file_id`` is None for a whole table. Snapshots and row ids are the outermost."""
+    """The measured contents of a file; ``file_id`` is None for a whole table. Snapshots and row ids are extremes."""
 
     file_id: int | None
     rows: int
@@ -31,7 +31,7 @@ class FileMeasure:
 
 @dataclass(frozen=True, slots=True)
 class PositionMeasure:
-    """What a delete file really has."""
+    """The measured contents of a delete file."""
 
     rows: int
     lowest: int | None

@@ -97,7 +97,7 @@ class ScanPlan:
     past: Past = ()
 
     def __repr__(self) -> str:
-        """Without the tables: the one of the files holds encryption keys."""
+        """Return a text without the tables: that of the files holds encryption keys."""
         inlined = 0 if self.inlined is None else self.inlined.num_rows
         return (
             f"<ScanPlan of {self.schema_name}.{self.table_name} at snapshot {self.snapshot_id}:"
@@ -105,13 +105,16 @@ class ScanPlan:
         )
 
     def mapping(self, id_: int) -> NameMapping:
-        """The name mapping of files from elsewhere. Raises ``CatalogError`` when the catalog has none of that id."""
-        found = next((mapping for mapping in self.mappings if mapping.id == id_), None)
-        if found is None:
+        """Return the name mapping of files from elsewhere.
+
+        Raise ``CatalogError`` when the catalog has none of that id.
+        """
+        mapping = next((each for each in self.mappings if each.id == id_), None)
+        if mapping is None:
             raise CatalogError(
                 f"files of {self.schema_name}.{self.table_name} need the name mapping {id_}, which is gone"
             )
-        return found
+        return mapping
 
     @cached_property
     def deleted_counts(self) -> dict[int, int]:
@@ -122,7 +125,7 @@ class ScanPlan:
         return {entry["values"]: entry["counts"] for entry in counts}
 
     def count(self) -> int | None:
-        """The number of rows, when the metadata alone can tell, else None.
+        """Return the number of rows, when the metadata alone can tell, else None.
 
         A delete file may hold deletes of snapshots after this one without saying so, and so may a file of several
         snapshots hold rows of later ones: then the rows must be counted.
@@ -134,7 +137,7 @@ class ScanPlan:
         return int(rows - self.deletes.num_rows + (self.inlined.num_rows if self.inlined is not None else 0))
 
     def without_inlined(self, targets: pa.Table) -> ScanPlan:
-        """The plan less some inlined rows, named by ``schema_version`` and ``row_id``."""
+        """Return the plan less some inlined rows, named by ``schema_version`` and ``row_id``."""
         if self.inlined is None or not targets.num_rows:
             return self
         gone = set(zip(targets.column("schema_version").to_pylist(), targets.column("row_id").to_pylist(), strict=True))
@@ -145,7 +148,10 @@ class ScanPlan:
     # -- the manifest ------------------------------------------------------------------------------------------------
 
     def to_ipc(self) -> bytes:
-        """The plan as an Arrow IPC file. That of an encrypted lake holds the keys of its files: keep it as such."""
+        """Return the plan as an Arrow IPC file.
+
+        That of an encrypted lake holds the keys of its files: keep it as such.
+        """
         facts = {
             "version": _VERSION,
             "table_id": self.table_id,
@@ -168,12 +174,12 @@ class ScanPlan:
 
     @classmethod
     def from_ipc(cls, data: bytes) -> ScanPlan:
-        """The plan that ``to_ipc`` encoded. Raises ``CorruptFileError`` for anything else."""
+        """Return the plan that ``to_ipc`` encoded. Raise ``CorruptFileError`` for anything else."""
         try:
             files = _read(data)
             metadata: dict[bytes, bytes] = files.schema.metadata or {}
             facts: dict[str, Any] = json.loads(metadata[_FORMAT])
-            files = files.select(FILES.names)  # a manifest has more
+            files = files.select(FILES.names)  # a manifest has more columns
             if facts.pop("version") != _VERSION or not files.schema.equals(FILES):
                 raise ValueError("version")
             schema = unflatten(ColumnRow(**row) for row in facts.pop("columns"))
@@ -203,7 +209,7 @@ class ScanPlan:
 
 
 def column_key(column: Column) -> str:
-    """The name of a column in ``ScanPlan.inlined``."""
+    """Return the name of a column in ``ScanPlan.inlined``."""
     return f"c{column.id}"
 
 
@@ -216,7 +222,7 @@ def _write(table: pa.Table) -> bytes:
 
 def _read(data: bytes) -> pa.Table:
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-    table.validate(full=True)  # it may come from anywhere, and Arrow trusts what it is given
+    table.validate(full=True)  # the bytes may come from anywhere, and Arrow does not check them
     return table
 
 
@@ -243,7 +249,10 @@ def encode_manifest(
     values: Mapping[int, Mapping[int, str | None]],
     statistics: Mapping[int, Sequence[Mapping[str, Any]]],
 ) -> bytes:
-    """The plan with ``partition_values`` and ``column_statistics`` of each file, which ``from_ipc`` leaves out."""
+    """Return the encoded plan with ``partition_values`` and ``column_statistics`` of each file.
+
+    ``from_ipc`` leaves them out.
+    """
     ids = plan.files.column("data_file_id").to_pylist()
     keys = [[{"key_index": index, "value": text} for index, text in values.get(id_, {}).items()] for id_ in ids]
     known = [[dict(entry) for entry in statistics.get(id_, ())] for id_ in ids]

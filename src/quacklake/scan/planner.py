@@ -33,24 +33,24 @@ def plan_scan(
     with_inlined: bool = True,
     remains: bool = False,
 ) -> ScanPlan:
-    """The plan of a table at a snapshot, with the files that the predicate rules out left out.
+    """Return the plan of a table at a snapshot, with the files that the predicate rules out left out.
 
     Without ``with_inlined`` it is one of files only; with ``remains`` what is left of an expired snapshot will do.
 
-    Raises ``SnapshotExpiredError`` when the snapshot is gone, ``PathError`` for a path in the catalog that leaves the
+    Raise ``SnapshotExpiredError`` when the snapshot is gone, ``PathError`` for a path in the catalog that leaves the
     data root, ``CorruptFileError`` for a file of an ``encrypted`` lake that has no key,
     ``UnsupportedFeatureError`` for files this version cannot read.
     """
     with telemetry.timed("scan.plan"):
-        found = reader.files.matching(snapshot, table, predicate)
-        if max_files is not None and found.num_rows > max_files:
+        matching = reader.files.matching(snapshot, table, predicate)
+        if max_files is not None and matching.num_rows > max_files:
             raise InputError(
-                f"the scan of {table.qualified_name} needs {found.num_rows} files, plan_max_files is {max_files}",
+                f"the scan of {table.qualified_name} needs {matching.num_rows} files, plan_max_files is {max_files}",
                 hint="filter more, compact the table, or raise the setting",
             )
-        files = plan_files(found, table, store, snapshot.id, encrypted=encrypted)
+        files = plan_files(matching, table, store, snapshot.id, encrypted=encrypted)
         mappings = plan_mappings(reader, files)
-        # first what tells that the snapshot has expired: its other tables may be gone with it
+        # read first what shows that the snapshot has expired: the rest may be gone with it
         rows = None
         if with_inlined:
             rows = inlined.decode(reader.inlined.rows(snapshot, table, remains=remains), table.schema, database)
@@ -77,21 +77,21 @@ def plan_scan(
 
 
 def plan_files(
-    found: pa.Table, table: TableInfo, store: Store, snapshot_id: int, *, encrypted: bool = False
+    files: pa.Table, table: TableInfo, store: Store, snapshot_id: int, *, encrypted: bool = False
 ) -> pa.Table:
-    """Files as the catalog has them as a plan lists them (``FILES``). Raises as ``plan_scan`` does."""
-    _refuse_unreadable(found, table, encrypted=encrypted)
-    return _resolve(found, table, store, snapshot_id)
+    """Return files as the catalog has them as a plan lists them (``FILES``). Raise as ``plan_scan`` does."""
+    _refuse_unreadable(files, table, encrypted=encrypted)
+    return _resolve(files, table, store, snapshot_id)
 
 
 def plan_mappings(reader: Reader, files: pa.Table) -> tuple[NameMapping, ...]:
-    """The name mappings that files from elsewhere need."""
+    """Return the name mappings that files from elsewhere need."""
     mapped = [id_ for id_ in files.column("mapping_id").unique().to_pylist() if id_ is not None]
     return reader.files.name_mappings(mapped) if mapped else ()
 
 
 def plan_past(reader: Reader, snapshot: Snapshot, table: TableInfo, files: pa.Table) -> Past:
-    """The columns of a table as they were, when it has nested ones in encrypted files, and so needs to know."""
+    """Return the columns of a table as they were, when it has nested ones in encrypted files, and so needs to know."""
     keys = files.column("encryption_key")
     if keys.null_count == len(keys) or not any(column.nested for column in table.schema.columns):
         return ()
@@ -118,7 +118,7 @@ def _check_keys(files: pa.Table, path: str, key: str, table: TableInfo) -> None:
 
 
 def _resolve(files: pa.Table, table: TableInfo, store: Store, snapshot_id: int) -> pa.Table:
-    """Paths below the data root instead of below the table; everything else as it is."""
+    """Return paths below the data root instead of below the table; everything else as it is."""
     base, base_is_relative = _location(table, store)
     paths = _resolve_column(files.column("path"), files.column("path_is_relative"), base, base_is_relative, store)
     deletes = _resolve_column(
@@ -157,7 +157,7 @@ def _resolve_column(
 
 
 def _only_planned(deletes: pa.Table, files: pa.Table, *, pruned: bool) -> pa.Table:
-    """Inlined deletes of the planned files; others belong to files that are pruned or gone."""
+    """Return inlined deletes of the planned files; others belong to files that are pruned or gone."""
     if not deletes.num_rows:
         return POSITIONS.empty_table()
     keep = pc.is_in(deletes.column("file_id"), value_set=files.column("data_file_id").combine_chunks())

@@ -1,4 +1,4 @@
-"""Filters as SQL text, taken apart by sqlglot, which is loaded only for them."""
+"""Filters as SQL text, parsed by sqlglot, which is imported only for them."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _TIMESTAMPS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
 
 
 def from_sql(text: str, schema: TableSchema) -> Predicate:
-    """What a filter says about column bounds. Raises ``PredicateError`` when it is not one expression."""
+    """Return what a filter says about column bounds. Raise ``PredicateError`` when it is not one expression."""
     return _translate(_parsed(text), schema)
 
 
 def column_names(text: str) -> list[str]:
-    """The columns that a filter speaks of."""
+    """Return the columns that a filter speaks of."""
     return [column.name for column in _parsed(text).find_all(exp.Column)]
 
 
 def _parsed(text: str) -> exp.Expr:
-    """The tree of a filter. Raises ``PredicateError`` when it is anything but one boolean expression."""
+    """Return the tree of a filter. Raise ``PredicateError`` when it is anything but one boolean expression."""
     try:
         parsed = sqlglot.parse(f"SELECT 1 WHERE {text}", dialect="duckdb")
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
@@ -96,7 +96,7 @@ def _compare(left: exp.Expr, operator: str, right: exp.Expr, schema: TableSchema
 
 
 def _literal(node: exp.Expr, type_: str) -> Any:
-    """A literal as a comparable value of the column's type, or None when DuckDB might compare it differently."""
+    """Return a literal as a comparable value of the column's type, or None when DuckDB might compare it differently."""
     kind = scalar(type_).stats
     negative = isinstance(node, exp.Neg)
     if negative:
@@ -134,7 +134,7 @@ def _text_literal(text: str, type_: str, kind: StatsKind) -> Any:
 
 
 def _typed_literal(node: exp.Cast, type_: str, kind: StatsKind) -> Any:
-    """``DATE '2024-01-01'`` and ``TIMESTAMP '…'`` against a column of the same type."""
+    """Return the value of ``DATE '2024-01-01'`` or ``TIMESTAMP '…'`` against a column of the same type."""
     target = node.to.this
     if not node.this.is_string:
         return None

@@ -32,7 +32,10 @@ _DAY = 86_400_000_000_000
 
 
 def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Predicate:
-    """What an Arrow expression says about column bounds. Raises ``PredicateError`` when it does not fit the columns."""
+    """Return what an Arrow expression says about column bounds.
+
+    Raise ``PredicateError`` when it does not fit the columns.
+    """
     _check(expression, schema.to_arrow())
     try:
         encoded = expression.to_substrait(_signed(schema.to_arrow()), allow_arrow_extensions=True)
@@ -59,7 +62,7 @@ def _check(expression: pc.Expression, schema: pa.Schema) -> None:
 
 
 def _signed(schema: pa.Schema) -> pa.Schema:
-    """The schema with unsigned numbers as signed ones: Substrait has no others, and a bound is the same in both."""
+    """Return the schema with unsigned numbers as signed ones: Substrait has no others, and bounds are the same."""
     unsigned = (pa.uint8(), pa.uint16(), pa.uint32())
     return pa.schema([field.with_type(pa.int64()) if field.type in unsigned else field for field in schema])
 
@@ -112,18 +115,18 @@ class _Translator:
 
 
 def _value(literal: Any, type_: str) -> Any:
-    """A literal as a comparable value of the column's type, or None when nothing certain can be said."""
-    found = literal.WhichOneof("literal_type")
+    """Return a literal as a comparable value of the column's type, or None when nothing certain can be said."""
+    literal_type = literal.WhichOneof("literal_type")
     kind = scalar(type_).stats
-    if found in _INTEGERS and kind is StatsKind.INTEGER:
-        return int(getattr(literal, found))
-    if found == "fp64" and type_ == "float64":
+    if literal_type in _INTEGERS and kind is StatsKind.INTEGER:
+        return int(getattr(literal, literal_type))
+    if literal_type == "fp64" and type_ == "float64":
         return comparable(literal.fp64, type_)
-    if found == "string" and kind is StatsKind.TEXT and type_ != "json":
+    if literal_type == "string" and kind is StatsKind.TEXT and type_ != "json":
         return comparable(literal.string, type_)
-    if found == "date" and kind is StatsKind.DATE:
+    if literal_type == "date" and kind is StatsKind.DATE:
         return int(literal.date) * _DAY  # as a number: Python's dates end with the year 9999
-    if found == "decimal" and kind is StatsKind.DECIMAL:
+    if literal_type == "decimal" and kind is StatsKind.DECIMAL:
         unscaled = int.from_bytes(literal.decimal.value, "little", signed=True)
         return comparable(Decimal(unscaled).scaleb(-literal.decimal.scale), type_)
     return None

@@ -1,6 +1,6 @@
-"""Columns that every table has without being told: which row it is, since when, and where it is stored.
+"""Columns that every table has without declaring them: the id of a row, its snapshot, and where it is stored.
 
-A column of the table's own with one of these names hides it.
+A column of the table with one of these names hides the virtual one.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ VIRTUAL = {
 
 
 def get(schema: TableSchema, name: str) -> Column | None:
-    """The virtual column of that name, or None when there is none or the table has a column of that name itself."""
+    """Return the virtual column of that name; None when there is none or a column of the table hides it."""
     return VIRTUAL.get(fold(name)) if schema.get(name) is None else None
 
 
 def find(schema: TableSchema, name: str) -> Column:
-    """The column of that name, virtual ones among them. Raises ``InputError`` with the nearest names."""
+    """Return the column of that name, virtual ones among them. Raise ``InputError`` with the nearest names."""
     return get(schema, name) or schema.find(name)
 
 
 def with_virtual(schema: TableSchema) -> TableSchema:
-    """The columns a filter can speak of."""
+    """Return the columns a filter can speak of."""
     return TableSchema((*schema.columns, *(c for c in VIRTUAL.values() if schema.get(c.name) is None)))

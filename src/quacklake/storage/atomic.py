@@ -12,7 +12,7 @@ from quacklake import faults
 
 __all__ = ["TEMPORARY_PREFIX", "make_directory", "replacing", "sync"]
 
-# Without the final name in it, so that a name of the greatest legal length still gets its temporary.
+# It does not contain the final name, so that the longest legal name still gets a temporary one.
 TEMPORARY_PREFIX = ".quacklake-tmp-"
 
 

@@ -21,14 +21,14 @@ _LONGEST_WAIT = 10.0
 
 
 def _nowhere_else() -> None:
-    """Say that all else is in its place."""
+    """Return no error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often and how patiently to try; ``secrets`` are values to keep out of messages.
+    """How often and how long to retry; ``secrets`` are values to keep out of messages.
 
-    What is tried is counted for the tenant with this ``label``, too.
+    Calls are counted for the tenant with this ``label``, too.
     """
 
     max_retries: int = 5
@@ -43,7 +43,7 @@ class Attempts:
             raise ConfigError(f"max_retries={self.max_retries} and retry_wait={self.retry_wait} must not be negative")
 
     def run(self, name: str, what: str, action: Callable[[], T]) -> T:
-        """What ``action`` returns; ``name`` is the call, ``what`` the file it is about.
+        """Return what ``action`` returns; ``name`` is the call, ``what`` the file it is about.
 
         Transient failures are tried again up to ``max_retries`` times, each after a random part of a wait that
         doubles, so ``action`` must be safe to repeat. Then, and at once for lasting ones, raises what
@@ -73,7 +73,7 @@ class Attempts:
 
     @contextmanager
     def once(self, name: str, what: str) -> Iterator[None]:
-        """The same around a block that cannot be repeated: one try, and its I/O errors explained.
+        """Do the same around a block that cannot be repeated: one try, and its I/O errors explained.
 
         A ``FileNotFoundError`` passes as it is: it is about something else that the block wanted.
         """

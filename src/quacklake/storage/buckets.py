@@ -1,7 +1,8 @@
-"""The buckets that stores are in: where one is missing, none of its files is damaged.
+"""The buckets of stores: if a bucket is missing, its files are not damaged.
 
-A store answers the same for a missing file and for a missing bucket, a status without a text. So whoever misses a file
-asks for its bucket. Errors of DuckDB, of any connection, name files by URLs: ``problem_of`` finds the store by these.
+A store answers the same for a missing file and for a missing bucket, a status without a text. So when a file is
+missing, its bucket is looked up. Errors of DuckDB, of any connection, name files by URLs: ``problem_of`` finds the
+store by these.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ class Bucket:
         if self.bucket is None or time.monotonic() - self._seen < _SEEN_SECONDS:
             return None
         try:
-            found = self._filesystem.get_file_info(self.bucket).type
+            type_ = self._filesystem.get_file_info(self.bucket).type
         except (OSError, pa.ArrowException):
-            return None  # who may not look at buckets, or gets no answer, has been told something else
-        if found == fs.FileType.NotFound:
+            return None  # without the right to look, or without an answer, the first error stands
+        if type_ == fs.FileType.NotFound:
             return StorageError(
                 f"there is no bucket {self.bucket}",
-                hint="make it, or check the data path, the endpoint and the keys: another account may have it",
+                hint="create it, or check the data path, the endpoint and the keys: it may belong to another account",
             )
         self._seen = time.monotonic()
         return None
@@ -62,5 +63,5 @@ def problem_of(text: str) -> StorageError | None:
     with _lock:
         places = [place for place in _open if place.url in urls]
     problems = [place.problem() for place in places]
-    # two of one name are at two endpoints
+    # two buckets of one name are at two endpoints
     return problems[0] if problems and all(problems) else None

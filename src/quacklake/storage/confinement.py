@@ -1,4 +1,4 @@
-"""Which paths a store may touch: those that stay under its root, by their text and by where links lead."""
+"""The paths that a store may touch: those that stay under its root, by their text and by where links lead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quacklake.storage.roots import Root, absolute
 
 __all__ = ["Confinement", "Links"]
 
-# What nearly every path of a lake looks like, seen to be safe at a glance: no segment is empty or starts with a dot,
+# The form of nearly every path of a lake, which is safe: no segment is empty or starts with a dot,
 # and percent signs are in the values of partitions only. No segment fits both alternatives, so matching is linear.
 _SEGMENT = r"(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*|[A-Za-z0-9_-]+=[A-Za-z0-9_=.-]*%[A-Za-z0-9_=.%-]*)"
 _PLAIN = re.compile(f"(?:{_SEGMENT}/)*{_SEGMENT}").fullmatch
@@ -23,23 +23,23 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 class Links:
-    """Where links lead. One that is kept for many files looks up each of their folders once."""
+    """The targets of links. An instance that is kept for many files looks up each of their folders once."""
 
     def __init__(self) -> None:
         self._folders: dict[str, str] = {}
 
     def file(self, path: str) -> str:
-        """The real path of a file, given by an absolute one without dots."""
+        """Return the real path of a file, given by an absolute one without dots."""
         folder, _, name = path.rpartition("/")
         full = self.folder(folder) + name
         return os.path.realpath(full) if os.path.islink(full) else full  # noqa: PTH114 - for every file of a lake
 
     def folder(self, path: str) -> str:
-        """The real path of a folder, with a slash at its end."""
-        found = self._folders.get(path)
-        if found is None:
-            found = self._folders[path] = os.path.realpath(path or "/").rstrip("/") + "/"
-        return found
+        """Return the real path of a folder, with a slash at its end."""
+        real = self._folders.get(path)
+        if real is None:
+            real = self._folders[path] = os.path.realpath(path or "/").rstrip("/") + "/"
+        return real
 
 
 class Confinement:
@@ -67,12 +67,12 @@ class Confinement:
         )
 
     def _all_spellings(self, folders: Iterable[str]) -> tuple[str, ...]:
-        """Folders before and after following links."""
+        """Return folders before and after following links."""
         known = tuple(folders)
         return tuple(dict.fromkeys((*known, *map(Links().folder, known)))) if self._local else known
 
     def _folder(self, text: str) -> str:
-        """A folder of ``external`` in its one spelling, with a slash at its end."""
+        """Return a folder of ``external`` in its one spelling, with a slash at its end."""
         if _URL.match(text) is None and self._local:
             text = absolute(text)
         try:
@@ -84,11 +84,11 @@ class Confinement:
             raise ConfigError(f"{text!r} cannot be one of the foreign_paths: {error.message}") from None
 
     def is_absolute(self, path: str) -> bool:
-        """True for a path that starts at a file system's root or names a store."""
+        """Return true for a path that starts at a file system's root or names a store."""
         return path.startswith("/") or _URL.match(path) is not None
 
     def own(self, path: str) -> str:
-        """``path`` when it stays under the root by its text, else ``PathError``."""
+        """Return ``path`` when it stays under the root by its text, else raise ``PathError``."""
         if not _PLAIN(path):
             # In a partition's folder, day=2024%2F01, percent signs encode the value, and nobody decodes them on
             # the way to the file; whatever they stand for, the segment stays one segment.
@@ -153,23 +153,26 @@ class Confinement:
             return self.urls(paths)
         links, root = Links(), self._root.prefix
         safe: dict[str, bool] = {}
-        found = []
+        urls = []
         for path in paths:
             if _PLAIN(path):
-                # what `readable` finds out, with one look at each folder
+                # what `readable` finds, with one look at each folder
                 folder = path.rpartition("/")[0]
                 inside = safe.get(folder)
                 if inside is None:
                     inside = safe[folder] = links.folder(root + folder).startswith(links.folder(root))
                 if inside and not os.path.islink(root + path):  # noqa: PTH114 - for every file of a lake
-                    found.append(self._root.url + path)
+                    urls.append(self._root.url + path)
                     continue
             self.readable(path, links)
-            found.append(self.url(path))
-        return found
+            urls.append(self.url(path))
+        return urls
 
     def readable(self, path: str, links: Links) -> str:
-        """The name by which the file system opens ``path``; ``PathError`` when it, or the link it is, leads outside."""
+        """Return the name by which the file system opens ``path``.
+
+        ``PathError`` when it, or the link it is, leads outside.
+        """
         if self.external and self.is_absolute(path):
             name = self._outside_name(self._allowed(path))
             if self._local:
@@ -181,7 +184,7 @@ class Confinement:
         return full
 
     def writable(self, path: str) -> str:
-        """The name under which ``path`` is made or removed; ``PathError`` when its folder leads outside.
+        """Return the name under which ``path`` is made or removed; ``PathError`` when its folder leads outside.
 
         A link in the place of the file itself is no danger: it is replaced or removed, not followed.
         """
@@ -201,11 +204,11 @@ class Confinement:
         if not self.is_absolute(path):
             if not self._local:
                 raise PathError(f"the catalog calls the path {path!r} absolute, but it is not")
-            path = absolute(path)  # stock clients store what was typed, and read it from where they run
+            path = absolute(path)  # stock clients store the path as typed, and read it from their working directory
         return self._allowed(path)
 
     def _spellings(self, links: Links) -> tuple[str, ...]:
-        """The root as a catalog may hold it: before or after following links."""
+        """Return the root as a catalog may hold it: before or after following links."""
         if not self._local:
             return (self._root.url,)
         real = links.folder(self._root.prefix)
@@ -220,7 +223,7 @@ class Confinement:
             )
 
     def _allowed(self, path: str) -> str:
-        """An absolute path in its one spelling, when it is in a folder of ``external``, else ``PathError``."""
+        """Return an absolute path in its one spelling, when it is in a folder of ``external``, else ``PathError``."""
         outside = self._outside(path)
         if outside.startswith(self.external) and not self._is_closed(outside):
             return outside
@@ -238,7 +241,7 @@ class Confinement:
             )
 
     def _outside(self, path: str) -> str:
-        """An absolute path in its one spelling, without ``..`` and the like; ``PathError`` when it has them."""
+        """Return an absolute path in its one spelling, without ``..`` and the like; ``PathError`` when it has them."""
         match = _URL.match(path)
         if match and match[0].lower() == "file://":
             path, match = unquote(path[match.end() :]), None

@@ -1,7 +1,7 @@
-"""From what the operating system and the object stores report to Quacklake's own errors.
+"""Turning what the operating system and the object stores report into Quacklake's own errors.
 
-Decided by exception class and ``errno``. Arrow's object-store clients report neither, only a line of text that
-carries the service's own error code; there the code is taken out of the line and looked up.
+The exception class and ``errno`` decide. Arrow's object-store clients report neither, only a line of text with the
+error code of the service; the code is taken from the line and looked up.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _OUTAGES: dict[str, tuple[type[StorageError], str, str]] = {
 
 
 def explain(error: BaseException, what: str, *, secrets: tuple[str, ...] = ()) -> QuacklakeError | None:
-    """The error to raise instead of ``error``, which stopped the work on the file ``what``.
+    """Return the error to raise instead of ``error``, which stopped the work on the file ``what``.
 
     A missing file is a ``CorruptFileError`` (files of a lake never disappear while they are listed), what a retry
     may cure a ``StorageUnavailableError``, the rest a ``StorageError``. ``None`` when ``error`` is not about

@@ -1,4 +1,4 @@
-"""From what a user types to the files it names: paths and patterns, on this machine or in an object store."""
+"""Finding the files that a path or pattern names, on this machine or in an object store."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def _remote(root: Root, pattern: str) -> list[str]:
     start, _, rest = pattern.partition("://")
     magic = _MAGIC.search(rest)
     if magic is None:
-        found = root.filesystem.get_file_info(rest)
-        return [pattern] if found.type == fs.FileType.File else []
+        info = root.filesystem.get_file_info(rest)
+        return [pattern] if info.type == fs.FileType.File else []
     folder = rest[: magic.start()].rpartition("/")[0]
     selector = fs.FileSelector(folder, allow_not_found=True, recursive=True)
     fits = re.compile(_expression(rest)).fullmatch
     entries = root.filesystem.get_file_info(selector)
-    return sorted(f"{start}://{found.path}" for found in entries if found.type == fs.FileType.File and fits(found.path))
+    return sorted(f"{start}://{info.path}" for info in entries if info.type == fs.FileType.File and fits(info.path))
 
 
 def _expression(pattern: str) -> str:
-    """A pattern as a regular expression; ``**`` spans folders, nothing else does."""
+    """Return a pattern as a regular expression; ``**`` spans folders, nothing else does."""
     parts: list[str] = []
     for token in re.findall(r"\*\*/|\*\*|\*|\?|\[!?[^]]+\]|.", pattern, re.DOTALL):
         match token:

@@ -36,7 +36,10 @@ class FileEntry:
 def walk(
     root: Root, attempts: Attempts, confinement: Confinement, folder: str, limit: int | None
 ) -> Iterator[FileEntry]:
-    """The files under ``folder`` (``""`` or ending in ``/``), depth first, files of a folder before its subfolders."""
+    """Yield the files under ``folder`` (``""`` or ending in ``/``), depth first.
+
+    Those of a folder before its subfolders.
+    """
     left = limit
     pending = [folder]
     while pending and left != 0:
@@ -52,15 +55,15 @@ def walk(
 
 
 def stream(root: Root, attempts: Attempts, confinement: Confinement) -> Iterator[FileEntry]:
-    """All files under the root, in no order; on a local disk not even one folder is held as a whole."""
+    """Yield all files under the root, in no order; on a local disk not even one folder is held as a whole."""
     if root.scheme != "file":
         yield from walk(root, attempts, confinement, "", None)
         return
     pending = [""]
     while pending:
         folder = pending.pop()
-        with attempts.once("list", root.url + folder), _open_folder(root, confinement, folder) as found:
-            for item in found:
+        with attempts.once("list", root.url + folder), _open_folder(root, confinement, folder) as items:
+            for item in items:
                 if item.is_dir(follow_symlinks=False):
                     pending.append(f"{folder}{item.name}/")
                 elif (entry := _local_entry(folder, item)) is not None:
@@ -77,7 +80,7 @@ def _open_folder(
 
 
 def _local_entry(folder: str, item: os.DirEntry[str]) -> FileEntry | None:
-    """A file, or None for anything else and for one that was removed since the folder was read."""
+    """Return a file, or None for anything else and for one that was removed since the folder was read."""
     if not item.is_file(follow_symlinks=False):
         return None
     try:
@@ -99,8 +102,8 @@ def _entries(root: Root, confinement: Confinement, folder: str) -> tuple[list[Fi
 def _local_entries(root: Root, confinement: Confinement, folder: str) -> tuple[list[FileEntry], list[str]]:
     files: list[FileEntry] = []
     folders: list[str] = []
-    with _open_folder(root, confinement, folder) as found:
-        for item in found:
+    with _open_folder(root, confinement, folder) as items:
+        for item in items:
             if item.is_dir(follow_symlinks=False):
                 folders.append(f"{folder}{item.name}/")
             elif (entry := _local_entry(folder, item)) is not None:

@@ -1,4 +1,4 @@
-"""What the footer of a Parquet file says about the file, and the DuckLake statistics that follow from it."""
+"""The contents of the footer of a Parquet file, and the DuckLake statistics that follow from it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Glance:
 
 
 def glance(store: Store, path: str) -> Glance:
-    """The least that one must know of a Parquet file. Raises as :func:`read_footer` does, save for encrypted ones."""
+    """Return the least one must know of a Parquet file. Raise as :func:`read_footer`, but not for encrypted files."""
     what = store.url(path)
     with store.open_input(path) as source:
         size, footer = store.attempts.run("footer", what, lambda: _tail(source, what, encrypted=True))
@@ -115,7 +115,7 @@ def glance(store: Store, path: str) -> Glance:
 
 
 def read_footer(store: Store, path: str, links: Links | None = None) -> Footer:
-    """The footer of a Parquet file; ``links`` is one of many calls in a row.
+    """Return the footer of a Parquet file; ``links`` is one of many calls in a row.
 
     ``CorruptFileError`` when the file is missing, truncated or not Parquet, ``UnsupportedFeatureError`` when it is
     encrypted, and whatever else reading from the store can raise.
@@ -124,7 +124,7 @@ def read_footer(store: Store, path: str, links: Links | None = None) -> Footer:
     with store.open_input(path, links) as source:
         size, footer = store.attempts.run("footer", what, lambda: _tail(source, what))
     try:
-        # The footer alone, as if it were the file: nothing in it is followed yet.
+        # The footer alone stands for the file: no offset in it is followed.
         file = pq.ParquetFile(pa.BufferReader(footer))
         return _footer(file, size, len(footer) - _ENDING)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
@@ -132,7 +132,7 @@ def read_footer(store: Store, path: str, links: Links | None = None) -> Footer:
 
 
 def read_footers(store: Store, paths: Sequence[str]) -> list[Footer]:
-    """``read_footer`` of each, several at a time."""
+    """Return ``read_footer`` of each, several at a time."""
     if not paths:
         return []
     threads, some = (_LOCAL_THREADS, _LOCAL_TASK) if store.is_local else (_REMOTE_THREADS, 1)
@@ -150,7 +150,7 @@ Places = tuple[tuple[Column, tuple[int, ...]], ...]
 
 
 def leaf_places(footer: Footer, schema: TableSchema, columns: Mapping[str, int] | None = None) -> Places:
-    """Where the leaves of ``schema`` are in a file, and in all others with the same columns, found by field id.
+    """Return where the leaves of ``schema`` are in a file, and in all others with the same columns, found by field id.
 
     ``columns`` replaces the field ids where a file has none: from a leaf's path in the file to a column id.
     """
@@ -165,7 +165,7 @@ def leaf_places(footer: Footer, schema: TableSchema, columns: Mapping[str, int] 
 def column_stats(
     footer: Footer, schema: TableSchema, *, columns: Mapping[str, int] | None = None
 ) -> tuple[ColumnStats, ...]:
-    """The statistics of the file for every leaf of ``schema`` that it holds; ``columns`` as in ``leaf_places``.
+    """Return the statistics of the file for every leaf of ``schema`` that it holds; ``columns`` as in ``leaf_places``.
 
     Parquet does not tell whether there are NaNs, so ``contains_nan`` is ``None``.
     """
@@ -173,9 +173,9 @@ def column_stats(
 
 
 def placed_stats(footer: Footer, places: Places, *, by_name: bool) -> tuple[ColumnStats, ...]:
-    """``column_stats`` of a file whose ``places`` are known; ``by_name`` when they come from paths."""
+    """Return ``column_stats`` of a file whose ``places`` are known; ``by_name`` when they come from paths."""
     columns = footer.columns
-    return tuple([_stats(leaf, [columns[place] for place in found], by_name) for leaf, found in places])
+    return tuple([_stats(leaf, [columns[place] for place in own], by_name) for leaf, own in places])
 
 
 def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> ColumnStats:
@@ -196,7 +196,7 @@ def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> Column
         _bound(part.min, part.type, leaf.type, upper=False),
         _bound(part.max, part.type, leaf.type, upper=True),
         extra=part.extra if leaf.type == "geometry" else None,
-        # whether a text is whole the reader of footers does not say
+        # the reader of footers does not say whether a text was cut
         min_exact=_is_exact(part.min, leaf.type),
         max_exact=_is_exact(part.max, leaf.type),
     )
@@ -213,7 +213,7 @@ def _bound(value: Comparable | None, file: FileType, type: str, *, upper: bool) 
 
 
 def _tail(source: pa.NativeFile, what: str, *, encrypted: bool = False) -> tuple[int, bytes]:
-    """The size of the file, and its footer with the length and the magic number that follow."""
+    """Return the size of the file, and its footer with the length and the magic number that follow."""
     size = int(source.size())
     first = min(size, _TAIL)
     tail = bytes(source.read_at(first, size - first))
@@ -257,7 +257,7 @@ _last: _Leaves | None = None
 
 
 def _leaves(file: Any) -> _Leaves:
-    """The leaves of a file; what the last file had is taken from there."""
+    """Return the leaves of a file; what the last file had is taken from there."""
     global _last
     last, schema = _last, file.schema
     if last is not None and schema.equals(last.parquet):
@@ -265,7 +265,7 @@ def _leaves(file: Any) -> _Leaves:
     ids = list(_field_ids(file.schema_arrow))
     if len(ids) != file.metadata.num_columns:
         raise ValueError(f"{len(ids)} leaves in the schema, {file.metadata.num_columns} columns in the file")
-    parts = [(schema.column(index), *found) for index, found in enumerate(ids)]
+    parts = [(schema.column(index), *leaf) for index, leaf in enumerate(ids)]
     leaves = tuple(
         _Leaf(id, inherited, str(leaf.path), FileType.of(leaf), leaf.max_definition_level == 0)
         for leaf, id, inherited in parts
@@ -282,7 +282,7 @@ def _footer(file: Any, size: int, footer_size: int) -> Footer:
 
 
 def _field_ids(fields: Any, above: int | None = None) -> Iterator[tuple[int | None, bool]]:
-    """For each leaf in the order of the file: its field id, and whether it only inherits it."""
+    """Yield for each leaf in the order of the file: its field id, and whether it only inherits it."""
     for field in fields:
         text = (field.metadata or {}).get(FIELD_ID)
         own = None if text is None else int(text)
@@ -295,7 +295,7 @@ def _field_ids(fields: Any, above: int | None = None) -> Iterator[tuple[int | No
 
 
 def child_fields(type: pa.DataType) -> list[pa.Field]:
-    """The fields inside a nested Arrow type; none for a leaf."""
+    """Return the fields inside a nested Arrow type; none for a leaf."""
     if isinstance(type, pa.BaseExtensionType):
         return child_fields(type.storage_type)
     if isinstance(type, pa.MapType):
@@ -334,7 +334,10 @@ def _null_count(leaf: _Leaf, values: int, statistics: Any) -> int | None:
 def _extremes(
     type: FileType, chunks: Sequence[tuple[int, Any]], nulls: Sequence[int | None]
 ) -> tuple[Comparable | None, Comparable | None]:
-    """The outermost bounds of row groups, given their values and statistics; ``None`` when one with values has none."""
+    """Return the outermost bounds of row groups, given their values and statistics.
+
+    ``None`` when one with values has none.
+    """
     lows: list[Any] = []
     highs: list[Any] = []
     for (values, statistics), null_count in zip(chunks, nulls, strict=True):

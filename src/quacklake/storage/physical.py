@@ -1,4 +1,4 @@
-"""Parquet's own bounds, which are stored in physical types, as values that compare like the column's."""
+"""Parquet's bounds, which are stored in physical types, as values that compare like the column's."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class FileType:
 
     @classmethod
     def of(cls, column: Any) -> FileType:
-        """The type of a ``pyarrow.parquet.ColumnSchema``."""
+        """Return the type of a ``pyarrow.parquet.ColumnSchema``."""
         return _file_type(str(column.physical_type), column.logical_type.to_json())
 
     def comparable(self, raw: Any) -> Comparable | None:
-        """A raw bound as ``format.bounds`` compares such values, or ``None`` when it says nothing certain."""
+        """Return a raw bound as ``format.bounds`` compares such values, or ``None`` when it says nothing certain."""
         match self.kind:
             case StatsKind.BOOLEAN:
                 return bool(raw)
@@ -115,7 +115,7 @@ def _file_type(physical: str, annotation: str) -> FileType:
 
 
 def fitting(bound: Comparable | None, file: FileType, column: str) -> Comparable | None:
-    """A file's bound as one of a column of type ``column``; ``None`` where reading the file changes the order.
+    """Return a file's bound as one of a column of type ``column``; ``None`` where reading the file changes the order.
 
     A file may be older than its column's type, or come from a writer that has other types.
     """
@@ -143,7 +143,7 @@ def fitting(bound: Comparable | None, file: FileType, column: str) -> Comparable
             # Older writers leave out that their binary is text; both are ordered by bytes.
             return FileType(file.physical, StatsKind.TEXT).comparable(bound)
         case (StatsKind.BLOB, StatsKind.UUID):
-            # the sixteen bytes, without saying what they are
+            # sixteen bytes without a logical type
             return int.from_bytes(bound) if isinstance(bound, bytes) and len(bound) == 16 else None
         case (one, two) if one is two:
             return bound
@@ -152,7 +152,7 @@ def fitting(bound: Comparable | None, file: FileType, column: str) -> Comparable
 
 
 def geometry_extent(statistics: Any) -> str:
-    """The extra statistics of a geometry leaf from its ``pyarrow.parquet.GeoStatistics``, if it has any."""
+    """Return the extra statistics of a geometry leaf from its ``pyarrow.parquet.GeoStatistics``, if it has any."""
     if statistics is None:
         return EVERYTHING
     box = {f"{axis}{end}": getattr(statistics, f"{axis}{end}") for axis in "xyzm" for end in ("min", "max")}

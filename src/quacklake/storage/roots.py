@@ -40,7 +40,7 @@ class Root:
 
 
 def open_root(text: str, s3: S3Options | None) -> Root:
-    """The root ``text`` names. Nothing is created and nothing is asked over the network.
+    """Return the root ``text`` names. Nothing is created and nothing is asked over the network.
 
     ``ConfigError`` when the scheme is unknown, the bucket is missing, the address carries credentials or a query,
     or a local root is a file.
@@ -54,7 +54,7 @@ def open_root(text: str, s3: S3Options | None) -> Root:
     if scheme not in SCHEMES:
         raise ConfigError(
             f"unknown kind of store {scheme}:// in the data path",
-            hint="known are a local path and " + ", ".join(f"{known}://" for known in SCHEMES),
+            hint="use a local path, or a URL with " + ", ".join(f"{known}://" for known in SCHEMES),
         )
     if scheme == "file":
         return _local(unquote(urlsplit(text).path) if match else text)
@@ -62,7 +62,7 @@ def open_root(text: str, s3: S3Options | None) -> Root:
 
 
 def absolute(path: str) -> str:
-    """A local path from the root of the file system, as text alone says it: links are not followed."""
+    """Return a local path from the root of the file system, as text alone says it: links are not followed."""
     return os.path.normpath(Path(path).expanduser().absolute())
 
 
@@ -120,10 +120,10 @@ def _s3(options: S3Options) -> fs.FileSystem:
         endpoint_override=options.endpoint,
         scheme="https" if options.secure else "http",
         force_virtual_addressing=bool(options.endpoint) and not options.path_style,
-        # A small object is one request, and a large one never lies in memory whole.
+        # A small object is one request, and a large one is never in memory as a whole.
         allow_delayed_open=True,
         background_writes=False,
-        # One retry of its own, for reads on an open file, which only the client can repeat; the rest is in attempts.py.
+        # One retry by the client, for reads on an open file, which only it can repeat; attempts.py does the rest.
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=2),
         connect_timeout=10,
         request_timeout=60,

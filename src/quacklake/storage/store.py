@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,11 +31,9 @@ READ_LIMIT = 1 << 30
 _DELETE_THREADS = 8
 _SYNC_THREADS = 16
 _DELETE_BATCH = 1000
-_LIST_BATCH = 1000
 
 # Inside the class ``list`` is a method.
 _Urls = list[str]
-_Contents = list[bytes]
 
 
 class Store:
@@ -77,13 +73,13 @@ class Store:
         retry_wait: float = 0.05,
         label: str | None = None,
     ) -> Store:
-        """The store at ``root``: a local folder, ``file://``, ``s3://``, ``gs://``, ``gcs://``, ``az://``, ``abfs://``.
+        """Return the store at ``root``: a local folder, ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``.
 
-        Nothing is created or asked yet. ``external`` are folders elsewhere: files in them may be read when the
-        catalog names them by an absolute path; they are never written or deleted. So are those in ``borrowed``, but
-        ``find`` finds none of them. Of the folders ``closed`` only the root itself, and those in them that ``external``
-        or ``borrowed`` names, are seen. ``label`` is that of a tenant, for which work is counted. ``ConfigError`` when
-        the root or one of ``external`` cannot be one.
+        Nothing is created or read yet. ``external`` are folders elsewhere: files in them may be read when the catalog
+        names them by an absolute path; they are never written or deleted. So are those in ``borrowed``, but ``find``
+        finds none of them. Of the folders ``closed`` only the root itself, and those in them that ``external`` or
+        ``borrowed`` names, are seen. ``label`` is that of a tenant, for which work is counted. Raise ``ConfigError``
+        when the root or one of ``external`` cannot be one.
         """
         secrets = s3.secrets if s3 else ()
         opened = open_root(root, s3)
@@ -129,7 +125,7 @@ class Store:
         return self._attempts
 
     def resolve(self, path: str, is_relative: bool, base: str = "", links: Links | None = None) -> str:
-        """The path under the root of what the catalog calls ``path``: absolute, or relative to the folder ``base``.
+        """Return the path under the root of what the catalog calls ``path``: absolute, or relative to ``base``.
 
         An absolute one must lie under the root or in an ``external`` folder, else ``PathError``; one in such a folder
         is returned as it is, and taken wherever a file is read. ``links`` is one of many calls in a row.
@@ -137,11 +133,14 @@ class Store:
         return self._confinement.resolve(path, is_relative, base, links or Links())
 
     def locate(self, path: str) -> str | None:
-        """The path under the root that an absolute ``path`` leads to, links followed; None when it leads elsewhere."""
+        """Return the path under the root that an absolute ``path`` leads to, links followed.
+
+        None when it leads elsewhere.
+        """
         return self._confinement.locate(path)
 
     def hides(self, path: str) -> bool:
-        """True for an absolute path that is in a folder closed to this store, by its text or by where links lead."""
+        """Return whether an absolute path is in a folder closed to this store, by its text or by where links lead."""
         return self._confinement.hides(path)
 
     def is_of_others(self, path: str) -> bool:
@@ -149,28 +148,31 @@ class Store:
         return self._confinement.is_of_others(path)
 
     def url(self, path: str) -> str:
-        """What an engine opens: an absolute local path or a full URL. Looks at the text only, not at the file."""
+        """Return what an engine opens: an absolute local path or a full URL.
+
+        Looks at the text only, not at the file.
+        """
         return self._confinement.url(path)
 
     def urls(self, paths: Iterable[str]) -> _Urls:
-        """``url`` of each, quick for very many."""
+        """Return ``url`` of each, quickly for very many."""
         return self._confinement.urls(paths)
 
     def readable_urls(self, paths: Iterable[str]) -> _Urls:
-        """``urls`` for an engine that reads the files; ``PathError`` when a link leads out of the root.
+        """Return ``urls`` for an engine that reads the files. Raise ``PathError`` when a link leads out of the root.
 
-        Look at them right before the engine opens them: a link that comes later is not seen.
+        Call it right before the engine opens them: a link that comes later is not seen.
         """
         return self._confinement.readable_urls(paths)
 
     def find(self, pattern: str) -> _Urls:
-        """The files that a path or pattern (``*``, ``?``, ``[a-z]``, ``**``) names, absolute and in order.
+        """Return the files that a path or pattern (``*``, ``?``, ``[a-z]``, ``**``) names, absolute and in order.
 
         A relative one starts at the working directory, or in an object store at the root. Files that are hidden are
         not found. ``PathError`` for one in another kind of store.
         """
-        found = self._attempts.run("find", pattern, lambda: find(self._root, pattern))
-        return [url for url in found if not self._confinement.hides(url)]
+        paths = self._attempts.run("find", pattern, lambda: find(self._root, pattern))
+        return [url for url in paths if not self._confinement.hides(url)]
 
     def check_place(self) -> None:
         """Raise ``StorageError`` if the bucket of an object store is missing, and with it every file."""
@@ -179,15 +181,15 @@ class Store:
             raise problem
 
     def exists_root(self) -> bool:
-        """Whether the root folder is there; in an object store, whether anything lies under it."""
+        """Return whether the root folder is there; in an object store, whether anything lies under it."""
         return self._attempts.run("exists_root", self.root, self._root_is_folder)
 
     def exists(self, path: str) -> bool:
-        """Whether ``path`` is a file."""
+        """Return whether ``path`` is a file."""
         return self._attempts.run("exists", self._show(path), lambda: self._is_file(path))
 
     def size(self, path: str) -> int:
-        """The bytes of the file; ``CorruptFileError`` when it is missing."""
+        """Return the bytes of the file; ``CorruptFileError`` when it is missing."""
 
         def action() -> int:
             info = self._info(path)
@@ -198,11 +200,14 @@ class Store:
         return self._attempts.run("size", self._show(path), action)
 
     def open_input(self, path: str, links: Links | None = None) -> pa.NativeFile:
-        """The file, open for reading at any position. The caller closes it. ``links`` is one of many calls in a row."""
+        """Return the file, open for reading at any position.
+
+        The caller closes it. ``links`` is one of many calls in a row.
+        """
         return self._attempts.run("open_input", self._show(path), lambda: self._open(path, links))
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> bytes:
-        """The whole file; ``StorageError`` when it has more than ``limit`` bytes."""
+        """Return the whole file; ``StorageError`` when it has more than ``limit`` bytes."""
 
         def action() -> bytes:
             with self._open(path) as source:
@@ -219,22 +224,6 @@ class Store:
 
         return self._attempts.run("read", self._show(path), action)
 
-    async def aread_many(self, paths: Sequence[str], concurrency: int = 16, *, limit: int = READ_LIMIT) -> _Contents:
-        """``read`` of each, in the order of ``paths``, at most ``concurrency`` at a time.
-
-        The first failure is raised once the reads already under way have ended; no further ones are started.
-        """
-        if not paths:
-            return []
-        loop = asyncio.get_running_loop()
-        pool = ThreadPoolExecutor(min(max(1, concurrency), len(paths)), "quacklake-read")
-        try:
-            reads = [loop.run_in_executor(pool, partial(self.read, path, limit=limit)) for path in paths]
-            return [*await asyncio.gather(*reads)]
-        finally:
-            # Waiting for the threads here would stop everybody else in the event loop.
-            await asyncio.to_thread(pool.shutdown, cancel_futures=True)
-
     def write(self, path: str, data: bytes | bytearray | memoryview | pa.Buffer) -> int:
         """Make ``path`` hold ``data`` and return its size. Readers see the whole file or none, also after a crash.
 
@@ -246,7 +235,7 @@ class Store:
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:
-        """A stream to a new file that becomes ``path`` when the block ends, and vanishes when the block raises.
+        """Open a stream to a new file that becomes ``path`` when the block ends, and vanishes when the block raises.
 
         In an object store the bytes wait in a local temporary file, so that a broken upload can be repeated and an
         abandoned one leaves nothing behind.
@@ -304,7 +293,7 @@ class Store:
             if len(each) == 1:
                 self._sync(*each)
             elif each:
-                # a disk that is asked for many at once brings them down together
+                # a disk syncs many files at once faster than one by one
                 with ThreadPoolExecutor(min(_SYNC_THREADS, len(each)), "quacklake-sync") as pool:
                     deque(pool.map(self._sync, each), maxlen=0)
 
@@ -323,7 +312,7 @@ class Store:
         return removed
 
     def list(self, prefix: str = "", limit: int | None = None) -> Iterator[FileEntry]:
-        """Every file under the folder ``prefix``, at most ``limit``; none when the folder is missing.
+        """Return every file under the folder ``prefix``, at most ``limit``; none when the folder is missing.
 
         Sorted within each folder. One folder at a time is read and held; symbolic links are passed over.
         """
@@ -331,18 +320,11 @@ class Store:
         return walk(self._root, self._attempts, self._confinement, folder, limit)
 
     def stream(self) -> Iterator[FileEntry]:
-        """Every file of the store, in no order, in memory that does not depend on their number.
+        """Return every file of the store, in no order, in memory that does not depend on their number.
 
         In an object store one folder at a time is held; symbolic links are passed over.
         """
         return stream(self._root, self._attempts, self._confinement)
-
-    async def alist(self, prefix: str = "", limit: int | None = None) -> AsyncIterator[FileEntry]:
-        """``list`` for an event loop: the folders are read in another thread."""
-        entries = self.list(prefix, limit)
-        while batch := await asyncio.to_thread(lambda: tuple(islice(entries, _LIST_BATCH))):
-            for entry in batch:
-                yield entry
 
     def _show(self, path: str) -> str:
         return path if self._confinement.is_absolute(path) else self._root.url + path
@@ -403,7 +385,7 @@ class Store:
                 else:
                     self.filesystem.delete_file(target)
             except (FileNotFoundError, NotADirectoryError):
-                self.check_place()  # a file that is out of reach has not been removed
+                self.check_place()  # a file that cannot be reached has not been removed
                 return 0
             return 1
 

@@ -57,7 +57,7 @@ def _same_folder(one: list[str], other: list[str]) -> bool:
         return False
     first, second = Path("/", *one), Path("/", *other)
     there = first.exists(), second.exists()
-    # a name that is not there although the other spelling is: the file system tells them apart
+    # if only one spelling exists, the file system distinguishes them
     return first.samefile(second) if all(there) else not any(there)
 
 
@@ -71,7 +71,7 @@ _LARGEST = 5 << 30
 
 
 def copy_file(source: Store, path: str, target: Store, new_path: str) -> int:
-    """Copy a file; it appears whole or not at all. Returns its size. ``CorruptFileError`` when it is missing."""
+    """Copy a file; it appears whole or not at all. Return its size. ``CorruptFileError`` when it is missing."""
     size = source.size(path)
     if _same_service(source, target) and size < _LARGEST:
         target.attempts.run("copy", new_path, lambda: _copy_there(source, path, target, new_path))

@@ -1,7 +1,7 @@
-"""Deletion vectors in the lake's store: the deleted positions of one data file, and since when they are deleted.
+"""Deletion vectors in the lake's store: the deleted positions of one data file, and the snapshots that deleted them.
 
 A file may hold a vector for every snapshot that deleted rows. They are decoded one at a time and no position is kept
-twice, so that what a file costs is bounded by the rows of its data file, however many vectors it claims to have.
+twice, so that memory is bounded by the rows of the data file, however many vectors the file claims to have.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ DATED_POSITIONS = pa.schema([("pos", pa.int64()), ("snapshot_id", pa.int64())])
 
 
 def deleted_positions(store: Store, path: str, rows: int | None, snapshot: int) -> pa.Array:
-    """The positions that a file of deletion vectors has at a snapshot; ``rows`` is the size of its data file.
+    """Return the positions that a file of deletion vectors has at a snapshot; ``rows`` is the size of its data file.
 
-    Raises ``CorruptFileError`` for a file that is not whole or holds positions that the data file has not.
+    Raise ``CorruptFileError`` for a file that is not whole or holds positions that the data file has not.
     """
     visible = [blob for date, blob in _blobs(store, path) if date is None or date <= snapshot]
-    # the last vector has what the others have
+    # the last vector contains the others
     return decode(visible[-1], rows=rows) if visible else pa.array([], pa.int64())
 
 
 def dated_positions(store: Store, path: str, rows: int | None) -> pa.Table:
-    """All positions in a file of deletion vectors, each once and with the first snapshot that has it.
+    """Return all positions in a file of deletion vectors, each once and with the first snapshot that has it.
 
     Raises as :func:`deleted_positions` does.
     """

@@ -1,7 +1,7 @@
-"""One attempt at a commit: check what was committed since, give out ids, insert.
+"""One attempt at a commit: check what was committed since, assign ids, insert.
 
-The statements come in an order that keeps the transaction short: first what is read, then what may turn out to be a
-conflict, then rows in bulk, last the single rows that need no answer and travel together.
+The order of the statements keeps the transaction short: first the reads, then what may turn out to be a conflict, then
+rows in bulk, last the single rows that need no answer and travel together.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Attempt:
         self._file_ids = itertools.count(self.latest.next_file_id)
 
     def apply(self) -> Snapshot:
-        """Everything the change set says, as the snapshot after the latest one."""
+        """Write everything the change set says, as the snapshot after the latest one; return that snapshot."""
         writer = self.writer
         marks = self._next_marks()
         if self.changes.empty:
@@ -78,7 +78,7 @@ class Attempt:
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
         tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
         self._inlined = self._inlined_versions(tables)
-        # stock clients remember the inlined tables of a schema version: another one needs another version
+        # stock clients cache the inlined tables of a schema version: another table needs another version
         alters = changes.alters_schema or None in self._inlined.values()
         version = self.latest.schema_version + (1 if alters else 0)
         draft = Snapshot(
@@ -99,9 +99,9 @@ class Attempt:
         self._insert_objects(draft)
         self._insert_rows(tables, rows, draft)
         allowance.weigh()
-        self._insert_inlined([found for found in rows.inlined if len(found[2]) > writer.batch_rows], draft)
+        self._insert_inlined([part for part in rows.inlined if len(part[2]) > writer.batch_rows], draft)
         with writer.batch():
-            self._insert_inlined([found for found in rows.inlined if len(found[2]) <= writer.batch_rows], draft)
+            self._insert_inlined([part for part in rows.inlined if len(part[2]) <= writer.batch_rows], draft)
             write_totals(writer, rows.totals, known)
             writer.snapshots.add(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
             self._put_marks(marks, snapshot)
@@ -109,34 +109,34 @@ class Attempt:
         return snapshot
 
     def _next_marks(self) -> list[StreamMark]:
-        """The marks of streams as they are to be; raises when a batch must not be committed."""
-        found = []
+        """Return the marks of streams as they are to be; raise when a batch must not be committed."""
+        marks = []
         for mark in self.changes.marks:
             known = streams.find(self.writer, mark.stream)
-            found.append(marked(known, mark.stream, mark.run, mark.epoch, mark.position, gaps=mark.gaps))
-        return found
+            marks.append(marked(known, mark.stream, mark.run, mark.epoch, mark.position, gaps=mark.gaps))
+        return marks
 
     def _put_marks(self, marks: list[StreamMark], snapshot: Snapshot) -> None:
-        """What tells later that this was committed: the marks of streams, and the token."""
+        """Write the marks of streams and the token, which tell later that this was committed."""
         for mark in marks:
             streams.put(self.writer, replace(mark, snapshot_id=snapshot.id), new=False)
         if self.catalog.has_tokens:
             self.writer.snapshots.add_token(self.changes.token, snapshot.id)
 
     def remember(self, snapshot: Snapshot) -> None:
-        """After the commit went through: spare the next one some reading."""
+        """Remember the totals after the commit went through, which spares the next one some reading."""
         self.catalog.totals.remember(self.latest.id, snapshot.id, self._written)
 
     def _retyped(self) -> dict[int, list[int]]:
-        """By table the columns whose bounds do not outlive a change of their type, as 1.1 has it."""
-        found: dict[int, list[int]] = {}
+        """Return by table the columns whose bounds do not outlive a change of their type, as in 1.1."""
+        retyped: dict[int, list[int]] = {}
         for table in self.changes.altered_tables if self.catalog.is_next else ():
             before = {leaf.id: leaf.type for leaf in table.before.schema.leaves()}
             after = {leaf.id: leaf.type for leaf in table.after.schema.leaves()}
             lost = [id_ for id_, type_ in after.items() if not keeps_bounds(before.get(id_, type_), type_)]
             if lost:
-                found[table.id] = lost
-        return found
+                retyped[table.id] = lost
+        return retyped
 
     def _known_totals(self, table_ids: list[int]) -> Mapping[int, Totals]:
         if not table_ids:
@@ -155,7 +155,7 @@ class Attempt:
         )
 
     def _inlined_versions(self, tables: list[TableChange]) -> dict[int, int | None]:
-        """The version of the inlined table for each table that needs one; None when it has to be made.
+        """Return the version of the inlined table for each table that needs one; None when it has to be made.
 
         A new table gets one at once: stock clients that have to make it later forget to note its columns.
         """
@@ -190,7 +190,7 @@ class Attempt:
         return rows
 
     def _plan_files(self, change: TableChange, total: TableTotals, snapshot: Snapshot, rows: _Rows) -> TableTotals:
-        """Give new data files their ids and row ids; returns the table's new totals."""
+        """Give new data files their ids and row ids; return the table's new totals."""
         for mapping in change.mappings:
             # stock clients count mappings with the files
             id_ = self.ids[mapping.id] = next(self._file_ids)
@@ -198,7 +198,7 @@ class Attempt:
         records, next_row, size = total.record_count, total.next_row_id, total.file_size_bytes
         for file in change.data_files:
             id_ = self.ids[file.id] = next(self._file_ids)
-            # one that the transaction itself has replaced never existed: its files belong to no partition
+            # a partitioning that the transaction itself replaced never existed: its files have no partition
             partition_id = None if file.partition_id is None else self.ids.get(file.partition_id, file.partition_id)
             if partition_id is not None and partition_id >= 0:
                 values = file.partition_values.items()
@@ -235,7 +235,7 @@ class Attempt:
         if not change.inlined:
             return total
         if not change.data_files:
-            # stock clients remember the totals of a table for as long as this counter stands still
+            # stock clients cache the totals of a table until this counter changes
             next(self._file_ids)
         next_row = total.next_row_id
         encoded: list[tuple[object, ...]] = []
@@ -289,7 +289,7 @@ class Attempt:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def _end_things(self, tables: list[TableChange], snapshot: Snapshot) -> None:
-        """What ends with this snapshot; something that is gone already is a conflict."""
+        """End what ends with this snapshot; something that has ended already is a conflict."""
         changes, writer = self.changes, self.writer
         renamed = [table.id for table in changes.altered_tables if table.renamed]
         writer.tables.end_table_rows(renamed, changes.base.id, snapshot.id)
@@ -302,9 +302,9 @@ class Attempt:
         writer.tables.end_layouts(
             repartitioned, [table.id for table in changes.altered_tables if table.resorted], snapshot.id
         )
-        for found in changes.revived_tables:
-            writer.tables.check_dropped(found.id, found.dropped_at)
-            writer.files.revive(found.id, found.dropped_at, found.data_files, found.delete_files)
+        for revived in changes.revived_tables:
+            writer.tables.check_dropped(revived.id, revived.dropped_at)
+            writer.files.revive(revived.id, revived.dropped_at, revived.data_files, revived.delete_files)
         if changes.dropped_tables:
             writer.tables.end_tables([table.id for table in changes.dropped_tables], snapshot.id)
         changes.objects.end(writer, changes.base.id, snapshot.id)
@@ -339,13 +339,13 @@ class Attempt:
         return self.writer.inlined.table(table.id, version, schema)
 
     def _make_tables(self, tables: list[TableChange], snapshot: Snapshot) -> None:
-        """The tables inside the catalog that this commit is the first to need.
+        """Create the tables inside the catalog that this commit is the first to need.
 
-        Before anything else is written: where making a table commits what came before (MySQL), that must be nothing.
+        Before anything else is written: where creating a table commits what came before (MySQL), that must be nothing.
         """
         known = [change.table for change in tables] + [self._real(table) for table in self.changes.created_tables]
         known += [self._real(table.after) for table in self.changes.altered_tables]
-        known += [self._real(found.table) for found in self.changes.revived_tables]
+        known += [self._real(revived.table) for revived in self.changes.revived_tables]
         missing = {table.id: table for table in known if self._inlined.get(table.id, 0) is None}
         for table in missing.values():
             self.writer.inlined.add_table(table.id, snapshot.schema_version, table.schema)
@@ -361,7 +361,7 @@ class Attempt:
         ]
         writer.tables.add_schemas(schemas, snapshot.id)
         created = [self._real(table) for table in changes.created_tables]
-        created += [self._real(found.table) for found in changes.revived_tables]
+        created += [self._real(revived.table) for revived in changes.revived_tables]
         renamed = [self._real(table.after) for table in changes.altered_tables if table.renamed]
         writer.tables.add_tables([*created, *renamed], snapshot.id)
         columns = [(table.id, row) for table in created for row in flatten(table.schema)]
@@ -408,14 +408,14 @@ class Attempt:
 
 
 def _new_layouts(changes: ChangeSet) -> list[int]:
-    """The local ids of partitionings and orders that the change set brings."""
+    """Return the local ids of partitionings and orders that the change set brings."""
     tables = [*changes.created_tables, *(table.after for table in changes.altered_tables)]
-    found = [spec.id for table in tables for spec in (table.partition, table.sort) if spec is not None]
-    return [id_ for id_ in found if id_ < 0]
+    ids = [spec.id for table in tables for spec in (table.partition, table.sort) if spec is not None]
+    return [id_ for id_ in ids if id_ < 0]
 
 
 def _without(totals: Totals, columns: Iterable[int]) -> Totals:
-    """Totals that know no bounds of some columns any more."""
+    """Return totals without the bounds of some columns."""
     lost = {id_: totals.columns[id_] for id_ in columns if id_ in totals.columns}
     if not lost:
         return totals
@@ -427,7 +427,7 @@ def _without(totals: Totals, columns: Iterable[int]) -> Totals:
 
 
 def _merged(change: TableChange, before: Totals | None) -> dict[int, TableColumnStats]:
-    """The table-level statistics after an insert; ``before`` is None for a table that had no rows yet."""
+    """Return the table-level statistics after an insert; ``before`` is None for a table that had no rows yet."""
     types = {column.id: column.type for column in change.table.schema.leaves()}
     merged = {} if before is None else dict(before.columns)
     fresh: set[int] = set()
@@ -442,6 +442,6 @@ def _merged(change: TableChange, before: Totals | None) -> dict[int, TableColumn
 
 
 def _now(latest: Snapshot) -> dt.datetime:
-    """The time of the new snapshot: now, but never before its predecessor, so that time travel is monotonic."""
+    """Return the time of the new snapshot: now, but never before its predecessor, so that time travel is monotonic."""
     now = dt.datetime.now(dt.UTC)
     return now if latest.time is None or now > latest.time else latest.time + dt.timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""What one transaction will change, as immutable data.
+"""The changes of one transaction, as immutable data.
 
 Ids of things that do not exist yet are negative and local to the change set; the commit replaces them. So a change set
 can be replayed as often as races are lost, and always means the same.
@@ -68,8 +68,8 @@ class NewDataFile:
 class NewDeleteFile:
     """The delete file of one data file, with all its deletes.
 
-    One that takes the place of another (``replaces``) holds the deletes of several snapshots, each with its own, and
-    began when the other did. Its new deletes are dated ``snapshot``: a guess, mended when the commit knows better.
+    One that replaces another (``replaces``) holds the deletes of several snapshots, each with its own, and began when
+    the other did. Its new deletes are dated ``snapshot``, a guess that the commit corrects.
     """
 
     data_file_id: int
@@ -87,7 +87,7 @@ class NewDeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class PastDeleteFile:
-    """All that was deleted of a data file up to now, each row with its snapshot."""
+    """All deletes of a data file up to now, each row with its snapshot."""
 
     data_file_id: int
     path: str
@@ -104,7 +104,7 @@ class PastDeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class FlushedRows:
-    """Inlined rows of one schema version that files hold now: those that came up to snapshot ``through``.
+    """Inlined rows of one schema version that files hold now: those inserted up to snapshot ``through``.
 
     ``count`` is how many there were, ended ones too.
     """
@@ -135,8 +135,8 @@ class TableChange:
     ``touched`` are the committed data files whose rows are deleted, each with the delete file it had; ``reads`` is what
     the change depends on having read, or None for a blind one.
 
-    One that only moves rows says what it is: ``compaction``. It may take whole files out of the lake, history included
-    (``replaced_files``), and give data files that live on another delete file, with the same deletes
+    A change that only moves rows has its kinds in ``compaction``. It may take whole files out of the lake, history
+    included (``replaced_files``), and give live data files another delete file with the same deletes
     (``dated_deletes``). ``removed_bytes`` is the size of the data files that it ends or replaces.
     """
 
@@ -158,13 +158,13 @@ class TableChange:
     removed_bytes: int = 0
 
     def paths(self) -> list[str]:
-        """The new files, below the table's folder."""
+        """Return the new files, below the table's folder."""
         deletes = [file.path for file in self.delete_files]
         deletes += [file.path for file in (*self.past_deletes, *self.dated_deletes)]
         return [file.path for file in self.data_files] + deletes
 
     def kinds(self) -> tuple[ChangeKind, ...]:
-        """The words that describe this change."""
+        """Return the words that describe this change."""
         if self.compaction:
             return self.compaction
         kinds = []
@@ -181,7 +181,7 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class AlteredTable:
-    """A committed table before and after a transaction: its name, its columns, or how it is laid out."""
+    """A committed table before and after a transaction: its name, columns, partitioning or order."""
 
     before: TableInfo
     after: TableInfo
@@ -229,7 +229,7 @@ class AlteredTable:
 
 @dataclass(frozen=True, slots=True)
 class RevivedTable:
-    """A dropped table that comes back as ``table`` says, with the rows it had at the snapshot ``state``.
+    """A dropped table that comes back as ``table``, with the rows it had at the snapshot ``state``.
 
     Its data and delete files ended when it was dropped, and live again: no snapshot since then has it.
     """
@@ -262,7 +262,7 @@ class PendingMark:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """Everything one transaction will change. ``token`` names the commit for as long as the lake lives.
+    """Everything one transaction will change. ``token`` identifies the commit for as long as the lake lives.
 
     ``inlining`` are the created and altered tables whose small inserts will go into the catalog. ``marks`` are
     committed with the changes; without any change they make no snapshot.
@@ -331,25 +331,25 @@ class ChangeSet:
         return sum(file.file_size_bytes for table in self.tables for file in table.data_files)
 
     def changes(self, ids: Mapping[int, int] | None = None) -> list[Change]:
-        """The changes in the words of the format, with local ids replaced by ``ids``."""
+        """Return the changes in the words of the format, with local ids replaced by ``ids``."""
         real = ids or {}
-        found = [Change(ChangeKind.DROPPED_SCHEMA, id=schema.id) for schema in self.dropped_schemas]
-        found += self.objects.changes()
-        found += [Change(ChangeKind.DROPPED_TABLE, id=table.id) for table in self.dropped_tables]
-        found += [Change(ChangeKind.CREATED_SCHEMA, schema=schema.name) for schema in self.created_schemas]
+        changes = [Change(ChangeKind.DROPPED_SCHEMA, id=schema.id) for schema in self.dropped_schemas]
+        changes += self.objects.changes()
+        changes += [Change(ChangeKind.DROPPED_TABLE, id=table.id) for table in self.dropped_tables]
+        changes += [Change(ChangeKind.CREATED_SCHEMA, schema=schema.name) for schema in self.created_schemas]
         named = [*self.created_tables, *(table.after for table in self.altered_tables if table.renamed)]
         named += [revived.table for revived in self.revived_tables]
-        found += [Change(ChangeKind.CREATED_TABLE, schema=table.schema_name, name=table.name) for table in named]
-        found += [Change(ChangeKind.ALTERED_TABLE, id=table.id) for table in self.altered_tables if table.altered]
+        changes += [Change(ChangeKind.CREATED_TABLE, schema=table.schema_name, name=table.name) for table in named]
+        changes += [Change(ChangeKind.ALTERED_TABLE, id=table.id) for table in self.altered_tables if table.altered]
         laid_out = [table.id for table in self.created_tables if table.partition is not None or table.sort is not None]
-        found += [Change(ChangeKind.ALTERED_TABLE, id=real[id_]) for id_ in laid_out if id_ in real]
+        changes += [Change(ChangeKind.ALTERED_TABLE, id=real[id_]) for id_ in laid_out if id_ in real]
         for table in self.tables:
             id_ = real.get(table.table.id, table.table.id)
-            found += [Change(kind, id=id_) for kind in table.kinds() if id_ >= 0]
-        return found
+            changes += [Change(kind, id=id_) for kind in table.kinds() if id_ >= 0]
+        return changes
 
     def dated(self, snapshot: int, redate: Redate) -> ChangeSet:
-        """The same change set for a snapshot id; what is dated otherwise is written again."""
+        """Return the change set for a snapshot id; delete files with another date are written again."""
         if all(file.snapshot in (None, snapshot) for table in self.tables for file in table.delete_files):
             return self
         tables = [
@@ -370,7 +370,7 @@ class ChangeSet:
         return self if all(map(operator.is_, tables, self.tables)) else replace(self, tables=tuple(tables))
 
     def signed(self, *, author: str | None, message: str | None, extra: str | None) -> ChangeSet:
-        """The same change set with a commit message."""
+        """Return the change set with a commit message."""
         return replace(self, author=author, message=message, extra=extra)
 
 

@@ -34,9 +34,9 @@ _log = logging.getLogger("quacklake.commit")
 class Retry:
     """How often and how long to try again: exponential backoff with full jitter.
 
-    Whoever loses again and again is given a turn: the next attempt plans at the head of the commit queue. Those that
-    take longer than ``turn_ms`` are not: everybody would wait for them. A catalog that makes as many commits as it may
-    waits up to ``limit_wait_ms`` for the next.
+    An operation that loses again and again gets a turn: its next attempt plans at the head of the commit queue. An
+    attempt that takes longer than ``turn_ms`` does not, since everybody would wait for it. A catalog at its limit of
+    commits waits up to ``limit_wait_ms`` for the next.
     """
 
     count: int = 10
@@ -48,7 +48,7 @@ class Retry:
     limit_wait_ms: float = 0
 
     def gives_turn(self, attempt: int, seconds: float) -> bool:
-        """True when an attempt, after the one that took so long, may keep others from committing."""
+        """Return whether the next attempt may hold the commit queue; ``seconds`` is how long the last one took."""
         return attempt >= self.turn_after and seconds * 1000 < self.turn_ms
 
     def pause(self, attempt: int) -> None:
@@ -60,7 +60,7 @@ class Retry:
 class CommitTurn:
     """A commit transaction whose turn in the queue has come. Leaving the block commits, an exception undoes it.
 
-    When it is taken before an operation plans, no other client of ours can overtake that; when after, it may bring
+    Taken before an operation plans, it keeps other clients of ours from committing meanwhile; taken after, it may bring
     the newest snapshot along.
     """
 
@@ -90,7 +90,7 @@ def commit(
 ) -> Snapshot:
     """Commit a change set and return its snapshot; ``dated`` gives the change set for a snapshot id.
 
-    Raises ``CommitConflict`` when another commit excludes it, ``TenantLimitError`` (nothing is changed then) and
+    Raise ``CommitConflict`` when another commit excludes it, ``TenantLimitError`` (nothing is changed then) and
     ``CommitUnknown`` when the database's answer was lost and could not be found again.
     """
     patience = Patience(retry.limit_wait_ms / 1000)
@@ -103,9 +103,9 @@ def commit(
                     work = Attempt(mine.writer, catalog, changes, dated)
                     snapshot = work.apply()
             except CommitUnknown:
-                found = _recover(catalog, changes, retry)
-                if found is not None:
-                    return found
+                recovered = _recover(catalog, changes, retry)
+                if recovered is not None:
+                    return recovered
             except TenantBusyError as error:
                 patience.wait(error)
                 continue
@@ -124,7 +124,7 @@ def commit(
 
 
 def _recover(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot | None:
-    """After a lost answer: the snapshot the commit made, or None when it made none."""
+    """Return the snapshot that a commit made whose answer was lost, or None when it made none."""
     telemetry.count("commit.recoveries", tenant=catalog.label)
     for attempt in range(retry.count + 1):
         try:
@@ -136,9 +136,9 @@ def _recover(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot | N
         except (CatalogUnavailableError, CommitUnknown):
             if not catalog.has_tokens:
                 raise
-            retry.pause(attempt)  # also when the answer to the question was lost
+            retry.pause(attempt)  # the answer to this query may be lost, too
         except CatalogError:
-            break  # whatever the reason, nobody knows whether the commit was made
+            break  # nobody can tell any more whether the commit was made
     raise CommitUnknown(
         "the connection was lost during the commit, and the database could not be asked again",
         hint="compare lake.snapshots() with what you wrote before trying again",

@@ -1,4 +1,4 @@
-"""What only some versions of the format have: refused before anything is written where the lake's own lacks it."""
+"""Checks for features that only some versions of the format have, before anything is written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_columns(catalog: Catalog, columns: TableSchema, before: TableSchema | 
         if node.type in NEW_TYPES and (node.id, node.type) not in known:
             require_next(catalog, f"the type {node.type}")
             if node.type in READ_ONLY_TYPES:
-                raise UnsupportedFeatureError(f"columns of the type {node.type} are read, but cannot be made here")
+                raise UnsupportedFeatureError(f"columns of the type {node.type} can be read, but not created")
     if catalog.is_next:
         _check_names((column.name for column in columns.columns), () if before is None else before.names)
 

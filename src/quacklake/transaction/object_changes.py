@@ -1,4 +1,4 @@
-"""What one transaction changes of views, macros and tags, and how a commit writes it."""
+"""The changes of one transaction to views, macros and tags, and how a commit writes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["NO_OBJECTS", "ObjectChanges"]
 
 @dataclass(frozen=True, slots=True)
 class ObjectChanges:
-    """What one transaction changes of views, macros and tags. Ids of what does not exist yet are negative."""
+    """The changes of one transaction to views, macros and tags. Ids of new objects are negative."""
 
     created_views: tuple[ViewInfo, ...] = ()
     renamed_views: tuple[ViewInfo, ...] = ()
@@ -30,18 +30,18 @@ class ObjectChanges:
         return self != NO_OBJECTS
 
     def new_ids(self) -> list[int]:
-        """The local ids of what is made."""
+        """Return the local ids of what is made."""
         return [view.id for view in self.created_views] + [macro.id for macro in self.created_macros]
 
     def changes(self) -> list[Change]:
-        """The changes in the words of the format."""
+        """Return the changes in the words of the format."""
         kind = ChangeKind
-        found = [Change(kind.DROPPED_VIEW, id=view.id) for view in self.dropped_views]
-        found += [
+        changes = [Change(kind.DROPPED_VIEW, id=view.id) for view in self.dropped_views]
+        changes += [
             Change(kind.CREATED_VIEW, schema=view.schema_name, name=view.name)
             for view in (*self.created_views, *self.renamed_views)
         ]
-        found += [
+        changes += [
             Change(
                 kind.CREATED_TABLE_MACRO if macro.is_table else kind.CREATED_SCALAR_MACRO,
                 schema=macro.schema_name,
@@ -49,13 +49,13 @@ class ObjectChanges:
             )
             for macro in self.created_macros
         ]
-        found += [
+        changes += [
             Change(kind.DROPPED_TABLE_MACRO if macro.is_table else kind.DROPPED_SCALAR_MACRO, id=macro.id)
             for macro in self.dropped_macros
         ]
-        found += [Change(kind.ALTERED_TABLE, id=tag.object_id) for tag in self.table_tags if tag.object_id >= 0]
-        found += [Change(kind.ALTERED_VIEW, id=tag.object_id) for tag in self.view_tags if tag.object_id >= 0]
-        return found
+        changes += [Change(kind.ALTERED_TABLE, id=tag.object_id) for tag in self.table_tags if tag.object_id >= 0]
+        changes += [Change(kind.ALTERED_VIEW, id=tag.object_id) for tag in self.view_tags if tag.object_id >= 0]
+        return changes
 
     def end(self, writer: Writer, base: int, snapshot: int) -> None:
         """End what is dropped or gets another name."""

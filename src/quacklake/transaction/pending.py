@@ -1,4 +1,4 @@
-"""The uncommitted changes to one table, and how a scan plan looks with them."""
+"""The uncommitted changes to one table, and a scan plan with them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TouchedFile:
 
 @dataclass
 class PendingTable:
-    """What a transaction has done to one table so far. Local row ids are negative and name uncommitted inlined rows."""
+    """The changes of a transaction to one table so far. Negative local row ids name uncommitted inlined rows."""
 
     table: TableInfo
     files: list[NewDataFile] = field(default_factory=list)
@@ -139,18 +139,18 @@ class PendingTable:
                 return
 
     def unplanned(self, plan: ScanPlan) -> list[int]:
-        """The committed files with rows deleted here that a plan does not have: they are pruned, or compacted away."""
+        """Return the committed files with rows deleted here that a plan lacks: they are pruned, or compacted away."""
         return sorted({id_ for id_ in self.touched if id_ >= 0} - set(plan.files.column("data_file_id").to_pylist()))
 
     def flushed(self, plan: ScanPlan) -> bool:
-        """True when a committed inlined row that is deleted here is not inlined any more."""
+        """Return whether a committed inlined row that is deleted here is not inlined any more."""
         ended = {(version, row) for version, rows in self.ended_rows.items() for row in rows}
         if not ended:
             return False
         return plan.inlined is None or not ended <= set(_pairs(plan.inlined, "schema_version"))
 
     def overlay(self, plan: ScanPlan) -> ScanPlan:
-        """The plan as the transaction sees it: its own files, rows and deletes included."""
+        """Return the plan as the transaction sees it: its own files, rows and deletes included."""
         if self.written_deletes:
             raise InputError("a table with rows that Spark has deleted cannot be read before the commit")
         files = plan.files
@@ -177,7 +177,7 @@ class PendingTable:
         return replace(seen, files=files, deletes=deletes, inlined=rows, mappings=mappings)
 
     def deleted_positions(self) -> dict[int, pa.Array]:
-        """The newly deleted positions of each data file, sorted."""
+        """Return the newly deleted positions of each data file, sorted."""
         if not self.deleted:
             return {}
         order = (
@@ -185,15 +185,15 @@ class PendingTable:
         )
         runs = pc.run_end_encode(order.column("file_id").combine_chunks())
         positions = order.column("row_id").combine_chunks()
-        found: dict[int, pa.Array] = {}
+        by_file: dict[int, pa.Array] = {}
         start = 0
         for file, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            found[file] = positions.slice(start, end - start)
+            by_file[file] = positions.slice(start, end - start)
             start = end
-        return found
+        return by_file
 
     def known_row_ids(self) -> dict[int, int | None]:
-        """Local row id -> the committed row id it keeps (an updated row), or None for a new row."""
+        """Return by local row id the committed row id it keeps (an updated row), or None for a new row."""
         return {
             local: kept
             for insert, ids in zip(self.inserts, self.local_ids, strict=True)
@@ -202,12 +202,12 @@ class PendingTable:
 
 
 def touched_files(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
-    """The planned files with these ids, before anything in them is deleted by this transaction."""
+    """Return the planned files with these ids, before anything in them is deleted by this transaction."""
     if not wanted:
         return {}
     names = ("data_file_id", "path", "delete_file_id", "delete_path", "delete_format", "delete_encryption_key")
     counts = ("record_count", "delete_count", "partial_max")
-    found: dict[int, TouchedFile] = {}
+    touched: dict[int, TouchedFile] = {}
     for id_, path, delete_id, delete_path, format_, key, records, deleted, partial in zip(
         *(plan.files.column(name).to_pylist() for name in (*names, *counts)), strict=True
     ):
@@ -215,12 +215,12 @@ def touched_files(plan: ScanPlan, wanted: set[int]) -> dict[int, TouchedFile]:
             unknown = partial is not None or (delete_path is not None and deleted is None)
             live = None if unknown else records - (deleted or 0) - plan.deleted_counts.get(id_, 0)
             inlined = plan.deleted_counts.get(id_, 0)
-            found[id_] = TouchedFile(path, delete_id, delete_path, live, inlined, format_, records, key)
-    return found
+            touched[id_] = TouchedFile(path, delete_id, delete_path, live, inlined, format_, records, key)
+    return touched
 
 
 def with_flushed(plan: ScanPlan, change: TableChange) -> ScanPlan:
-    """A plan with inlined rows in the files to which an uncommitted flush has moved them."""
+    """Return a plan with inlined rows in the files to which an uncommitted flush has moved them."""
     rows = plan.inlined
     for flushed in change.flushed:
         if rows is not None:
@@ -239,7 +239,7 @@ def _pairs(table: pa.Table, first: str) -> Iterable[tuple[int, int]]:
 
 
 def _without(insert: InlinedInsert, at: int) -> InlinedInsert:
-    """The insert less one row; its statistics stay: they are bounds."""
+    """Return the insert less one row; its statistics stay: they are bounds."""
     rows = pa.concat_tables([insert.rows.slice(0, at), insert.rows.slice(at + 1)])
     return replace(
         insert,

@@ -46,7 +46,7 @@ class PendingObjects:
         self._tags: dict[tuple[int, int | str | None, str], TagRow] = {}
 
     def changes(self) -> ObjectChanges:
-        """Everything so far, as immutable data."""
+        """Return everything so far, as immutable data."""
         views = {view.id for view in self.views()}
         return ObjectChanges(
             tuple(self._created_views.values()),
@@ -61,7 +61,7 @@ class PendingObjects:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def views(self) -> list[ViewInfo]:
-        """The views, by schema and name."""
+        """Return the views, by schema and name."""
         committed = [
             self._renamed_views.get(view.id, view)
             for view in self._cache.views(self._tx.base)
@@ -70,17 +70,17 @@ class PendingObjects:
         return sorted([*committed, *self._created_views.values()], key=lambda view: (view.schema_name, view.name))
 
     def macros(self) -> list[MacroInfo]:
-        """The macros, by schema and name."""
+        """Return the macros, by schema and name."""
         committed = [m for m in self._cache.macros(self._tx.base) if m.id not in self._dropped_macros]
         return sorted([*committed, *self._created_macros.values()], key=lambda macro: (macro.schema_name, macro.name))
 
     def get_view(self, schema: str, name: str) -> ViewInfo | None:
-        """A view by name, or None."""
+        """Return a view by name, or None."""
         wanted = (fold(schema), fold(name))
         return next((view for view in self.views() if (fold(view.schema_name), fold(view.name)) == wanted), None)
 
     def find_view(self, schema: str, name: str) -> ViewInfo:
-        """A view by name. Raises ``NotFoundError`` with the nearest names."""
+        """Return a view by name. Raise ``NotFoundError`` with the nearest names."""
         found = self.get_view(schema, name)
         if found is None:
             known = [view.qualified_name for view in self.views()]
@@ -88,12 +88,12 @@ class PendingObjects:
         return found
 
     def get_macro(self, schema: str, name: str, *, is_table: bool) -> MacroInfo | None:
-        """A macro by name, or None; those that yield rows have names of their own."""
+        """Return a macro by name, or None; those that yield rows have names of their own."""
         wanted = (fold(schema), fold(name), is_table)
         return next((m for m in self.macros() if (fold(m.schema_name), fold(m.name), m.is_table) == wanted), None)
 
     def find_macro(self, schema: str, name: str, *, is_table: bool) -> MacroInfo:
-        """A macro by name. Raises ``NotFoundError`` with the nearest names."""
+        """Return a macro by name. Raise ``NotFoundError`` with the nearest names."""
         found = self.get_macro(schema, name, is_table=is_table)
         if found is None:
             known = [macro.qualified_name for macro in self.macros() if macro.is_table == is_table]
@@ -102,9 +102,9 @@ class PendingObjects:
         return found
 
     def in_schema(self, schema: SchemaInfo) -> list[ViewInfo | MacroInfo]:
-        """The views and macros of a schema."""
+        """Return the views and macros of a schema."""
         every: list[ViewInfo | MacroInfo] = [*self.views(), *self.macros()]
-        return [found for found in every if found.schema_id == schema.id]
+        return [item for item in every if item.schema_id == schema.id]
 
     def check_no_view(self, schema: SchemaInfo, name: str) -> None:
         """Raise when a view has a name: tables and views share theirs."""
@@ -166,16 +166,16 @@ class PendingObjects:
         self._created_macros[macro.id] = macro
         return macro
 
-    def drop(self, found: ViewInfo | MacroInfo) -> None:
+    def drop(self, item: ViewInfo | MacroInfo) -> None:
         """Drop a view or macro; older snapshots keep it."""
         self._tx.check_writable()
-        if isinstance(found, ViewInfo):
-            self.forget_tags(found.id)
-            self._renamed_views.pop(found.id, None)
-            if self._created_views.pop(found.id, None) is None:
-                self._dropped_views[found.id] = found
-        elif self._created_macros.pop(found.id, None) is None:
-            self._dropped_macros[found.id] = found
+        if isinstance(item, ViewInfo):
+            self.forget_tags(item.id)
+            self._renamed_views.pop(item.id, None)
+            if self._created_views.pop(item.id, None) is None:
+                self._dropped_views[item.id] = item
+        elif self._created_macros.pop(item.id, None) is None:
+            self._dropped_macros[item.id] = item
 
     def _check_free(self, schema: str, name: str, what: str) -> SchemaInfo:
         self._tx.check_writable()
@@ -187,13 +187,13 @@ class PendingObjects:
 
     # -- comments and tags -------------------------------------------------------------------------------------------
 
-    def tags(self, found: TableInfo | ViewInfo) -> Tags:
-        """The tags of a table or view and of a table's columns."""
-        known = self._cache.tags(self._tx.base, found.id) if found.id >= 0 else Tags()
+    def tags(self, owner: TableInfo | ViewInfo) -> Tags:
+        """Return the tags of a table or view and of a table's columns."""
+        known = self._cache.tags(self._tx.base, owner.id) if owner.id >= 0 else Tags()
         own, columns = dict(known.own), {id_: dict(tags) for id_, tags in known.columns.items()}
         named = {name: dict(tags) for name, tags in known.named.items()}
         for tag in self._tags.values():
-            if tag.object_id == found.id:
+            if tag.object_id == owner.id:
                 target = own if tag.column_id is None else columns.setdefault(tag.column_id, {})
                 target = target if tag.column_name is None else named.setdefault(tag.column_name, {})
                 target.pop(tag.key, None)
@@ -203,7 +203,7 @@ class PendingObjects:
 
     def set_tags(
         self,
-        found: TableInfo | ViewInfo,
+        owner: TableInfo | ViewInfo,
         tags: Mapping[str, str | None],
         *,
         column_id: int | None = None,
@@ -216,16 +216,16 @@ class PendingObjects:
         self._tx.check_writable()
         if column_name is not None:
             features.require_next(self._tx.catalog, "a tag on a column of a view")
-        known = self.tags(found)
+        known = self.tags(owner)
         present = known.own if column_id is None else known.columns.get(column_id, {})
         present = present if column_name is None else known.named.get(column_name, {})
         for key, value in tags.items():
             if present.get(key) != value:
                 place = column_id if column_name is None else column_name
-                self._tags[(found.id, place, key)] = TagRow(found.id, column_id, key, value, column_name)
+                self._tags[(owner.id, place, key)] = TagRow(owner.id, column_id, key, value, column_name)
 
     def noted(self) -> tuple[TagRow, ...]:
-        """The tags that the transaction has set or taken away."""
+        """Return the tags that the transaction has set or taken away."""
         return tuple(self._tags.values())
 
     def forget_tags(self, object_id: int) -> None:

@@ -1,4 +1,4 @@
-"""The end of a transaction's changes to one table: what was noted becomes immutable data, its delete files written."""
+"""Turning a transaction's changes to one table into immutable data, and writing its delete files."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def table_change(
 def _dated_deletes(
     catalog: Catalog, base: Snapshot, pending: PendingTable, partly: Iterable[int], ended: Iterable[int]
 ) -> dict[int, DatedDeletes]:
-    """When rows were deleted of files that get another delete file, or end with deletes in the catalog."""
+    """Return when rows were deleted of files that get another delete file, or end with deletes in the catalog."""
     touched = pending.touched
     wanted = [id_ for id_ in partly if id_ >= 0 and touched[id_].delete_file_id is not None]
     wanted += [id_ for id_ in ended if touched[id_].inlined]
@@ -79,7 +79,7 @@ def _dated_deletes(
 
 
 def _used(pending: PendingTable) -> tuple[NameMapping, ...]:
-    """The new name mappings that a file still has."""
+    """Return the new name mappings that a file still has."""
     used = {file.mapping_id for file in pending.files}
     return tuple(mapping for mapping in pending.mappings if mapping.id in used)
 

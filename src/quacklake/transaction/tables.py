@@ -31,41 +31,43 @@ class TableCache:
         forks.watch(self, forks.new_lock)
 
     def schemas(self, snapshot: Snapshot) -> list[SchemaInfo]:
-        """The schemas of a snapshot."""
-        found: list[SchemaInfo] = self._get((snapshot.schema_version,), lambda reader: reader.tables.schemas(snapshot))
-        return found
+        """Return the schemas of a snapshot."""
+        schemas: list[SchemaInfo] = self._get(
+            (snapshot.schema_version,), lambda reader: reader.tables.schemas(snapshot)
+        )
+        return schemas
 
     def views(self, snapshot: Snapshot) -> list[ViewInfo]:
-        """The views of a snapshot."""
-        found: list[ViewInfo] = self._get(
+        """Return the views of a snapshot."""
+        views: list[ViewInfo] = self._get(
             (snapshot.schema_version, "views"), lambda reader: objects.views(reader, snapshot)
         )
-        return found
+        return views
 
     def macros(self, snapshot: Snapshot) -> list[MacroInfo]:
-        """The macros of a snapshot."""
-        found: list[MacroInfo] = self._get(
+        """Return the macros of a snapshot."""
+        macros: list[MacroInfo] = self._get(
             (snapshot.schema_version, "macros"), lambda reader: objects.macros(reader, snapshot)
         )
-        return found
+        return macros
 
     def tags(self, snapshot: Snapshot, object_id: int) -> objects.Tags:
-        """The tags of a table or view, and of a table's columns."""
-        found: objects.Tags = self._get(
+        """Return the tags of a table or view, and of a table's columns."""
+        tags: objects.Tags = self._get(
             (snapshot.schema_version, "tags", object_id), lambda reader: objects.tags(reader, snapshot, object_id)
         )
-        return found
+        return tags
 
     def tables(self, snapshot: Snapshot) -> list[TableInfo]:
-        """All tables of a snapshot; not remembered, for there may be very many."""
+        """Return all tables of a snapshot; not remembered, for there may be very many."""
         with self._catalog.read() as reader:
             return reader.tables.all(snapshot)
 
     def table(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
-        """A table of a snapshot, or None."""
+        """Return a table of a snapshot, or None."""
         key = (snapshot.schema_version, fold(schema), fold(name))
-        found: TableInfo | None = self._get(key, lambda reader: reader.tables.find(snapshot, schema, name))
-        return found
+        table: TableInfo | None = self._get(key, lambda reader: reader.tables.find(snapshot, schema, name))
+        return table
 
     def clear(self) -> None:
         """Forget everything, after a migration."""
@@ -78,9 +80,9 @@ class TableCache:
                 self._entries.move_to_end(key)
                 return self._entries[key]
         with self._catalog.read() as reader:
-            found = load(reader)
+            value = load(reader)
         with self._lock:
-            self._entries[key] = found
+            self._entries[key] = value
             if len(self._entries) > self._size:
                 self._entries.popitem(last=False)
-        return found
+        return value

@@ -70,17 +70,20 @@ class DeleteWriter(Protocol):
         positions: pa.Array,
         begin_snapshot: int | None,
     ) -> NewDeleteFile:
-        """All deletes of a data file, given positions among them; ``begin_snapshot`` is that of its delete file."""
+        """Write all deletes of a data file, the given positions among them.
+
+        ``begin_snapshot`` is that of its delete file.
+        """
         ...
 
     def write_past(
         self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
     ) -> PastDeleteFile:
-        """The deletes that a data file had before it ended."""
+        """Write the deletes that a data file had before it ended."""
         ...
 
     def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
-        """The same delete file with another snapshot for its new deletes."""
+        """Write the delete file again with another snapshot for its new deletes."""
         ...
 
 
@@ -115,78 +118,79 @@ class Transaction:
         self._delete_writer: DeleteWriter | None = None
         self._next_local = -1
         self._open = True
-        self._asked = Operation.NONE
+        self._operation = Operation.NONE
         self.committed: Snapshot | None = None
 
     def asks(self, operation: Operation) -> None:
-        """Remember what was asked, for those who read the history later."""
-        self._asked |= operation
+        """Remember which operation runs, for those who read the history later."""
+        self._operation |= operation
 
     # -- names -------------------------------------------------------------------------------------------------------
 
     def local_id(self) -> int:
-        """A fresh negative id for something that does not exist yet."""
+        """Return a fresh negative id for something that does not exist yet."""
         self._next_local -= 1
         return self._next_local + 1
 
     def schemas(self) -> list[SchemaInfo]:
-        """The schemas as this transaction sees them."""
+        """Return the schemas as this transaction sees them."""
         committed = [info for info in self._cache.schemas(self.base) if info.id not in self._dropped_schemas]
         return sorted([*committed, *self._created_schemas.values()], key=lambda info: info.name)
 
     def find_schema(self, name: str) -> SchemaInfo:
-        """A schema by name. Raises ``NotFoundError`` with the nearest names."""
-        found = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
-        if found is None:
+        """Return a schema by name. Raise ``NotFoundError`` with the nearest names."""
+        schema = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
+        if schema is None:
             near = nearest(name, (info.name for info in self.schemas()))
             raise NotFoundError(
                 f'Schema with name "{name}" not found', hint=near or f'lake.create_schema("{name}") makes it'
             )
-        self._schema_ids[fold(name)] = found.id
-        return found
+        self._schema_ids[fold(name)] = schema.id
+        return schema
 
     def tables(self) -> list[TableInfo]:
-        """The tables as this transaction sees them."""
+        """Return the tables as this transaction sees them."""
         committed = [
             self._altered[info.id].after if info.id in self._altered else info
             for info in self._cache.tables(self.base)
             if info.id not in self._dropped
         ]
-        revived = [found.table for found in self._revived.values()]
+        revived = [entry.table for entry in self._revived.values()]
         return sorted([*committed, *self._created.values(), *revived], key=lambda info: (info.schema_name, info.name))
 
     def get_table(self, schema: str, name: str) -> TableInfo | None:
-        """A table by name, or None."""
+        """Return a table by name, or None."""
         key = (fold(schema), fold(name))
         created = self._created.get(key)
         if created is not None:
             return created
         altered = [table.after for table in self._altered.values()]
-        altered += [found.table for found in self._revived.values()]
+        altered += [revived.table for revived in self._revived.values()]
         known = next((t for t in altered if (fold(t.schema_name), fold(t.name)) == key), None)
         if known is not None:
             return known
-        found = self._cache.table(self.base, schema, name)
-        gone = found is None or found.id in self._dropped or found.id in self._altered
-        return None if gone or found is None or found.schema_id in self._dropped_schemas else found
+        committed = self._cache.table(self.base, schema, name)
+        if committed is None or committed.id in self._dropped or committed.id in self._altered:
+            return None
+        return None if committed.schema_id in self._dropped_schemas else committed
 
     def find_table(self, schema: str, name: str) -> TableInfo:
-        """A table by name. Raises ``NotFoundError`` with the nearest names."""
-        found = self.get_table(schema, name)
-        if found is None:
+        """Return a table by name. Raise ``NotFoundError`` with the nearest names."""
+        table = self.get_table(schema, name)
+        if table is None:
             known = [f"{info.schema_name}.{info.name}" for info in self.tables()]
             hint = nearest(f"{schema}.{name}", known)
             if self.objects.get_view(schema, name) is not None:
                 hint = f'"{schema}.{name}" is a view: lake.view("{schema}.{name}") reads it'
             raise NotFoundError(f'there is no table "{schema}.{name}"', hint=hint)
-        return found
+        return table
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def plan(self, table: TableInfo, predicate: Predicate = ANYTHING, *, max_files: int | None = None) -> ScanPlan:
-        """The scan plan of a table as this transaction sees it.
+        """Return the scan plan of a table as this transaction sees it.
 
-        Raises ``CommitConflict`` when rows that were deleted here have been moved by a compaction since: they would be
+        Raise ``CommitConflict`` when rows that were deleted here have been moved by a compaction since: they would be
         seen again, and the commit could only fail.
         """
         if table.id < 0:
@@ -230,7 +234,7 @@ class Transaction:
         pending = self._pending.get(plan.table_id)
         if plan.table_id in self._reshaped:
             local = ((self.base.id + 1, schema) for schema in self._reshaped[plan.table_id])
-            # every file may be older than that
+            # every file may be older than the change
             plan = replace(plan, shaped_at=self.base.id, reshaped=True, past=(*plan.past, *local))
         for change in self._compactions:
             if change.table.id == plan.table_id:
@@ -254,7 +258,7 @@ class Transaction:
                 return existing
             raise AlreadyExistsError(f'the schema "{existing.name}" exists already', hint="pass if_not_exists=True")
         uuid = str(uuid7())
-        # one inside another is a folder below the data path, too
+        # the folder of a nested schema is directly below the data path, too
         path = object_dir(name, uuid) if parent is None else f"{uuid}/"
         info = SchemaInfo(self.local_id(), uuid, name, path, True, None if parent is None else parent.id)
         self._created_schemas[fold(name)] = info
@@ -285,7 +289,7 @@ class Transaction:
             self._dropped_schemas[info.id] = info
 
     def create_table(self, schema: str, name: str, columns: TableSchema) -> TableInfo:
-        """Add a table. Raises ``AlreadyExistsError``."""
+        """Add a table. Raise ``AlreadyExistsError``."""
         self.check_writable()
         check_name(name, "table")
         if not columns.columns:
@@ -298,7 +302,7 @@ class Transaction:
             raise AlreadyExistsError(f'the table "{owner.name}.{name}" exists already', hint="pass if_not_exists=True")
         self.objects.check_no_view(owner, name)
         uuid = str(uuid7())
-        # a folder is shared with an older table of that name only by chance of names, never by file: names are unique
+        # an older table of that name may have the same folder; file names are unique
         info = TableInfo(
             id=self.local_id(),
             uuid=uuid,
@@ -349,7 +353,7 @@ class Transaction:
         return after
 
     def next_column_id(self, table: TableInfo) -> int:
-        """An id above every id that a column of the table ever had, in this transaction too."""
+        """Return an id above every id that a column of the table ever had, in this transaction too."""
         known = max(self._column_ids.get(table.id, 0), table.schema.max_id)
         if table.id >= 0:
             with self.catalog.read() as reader:
@@ -382,12 +386,12 @@ class Transaction:
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def pending(self, table: TableInfo) -> PendingTable:
-        """The changes to one table so far, to be added to."""
+        """Return the changes to one table so far, to be added to."""
         self.check_writable()
         return self._pending.setdefault(table.id, PendingTable(table))
 
     def pendings(self) -> list[PendingTable]:
-        """The changes of every table."""
+        """Return the changes of every table."""
         return list(self._pending.values())
 
     def compact(self, change: TableChange) -> None:
@@ -406,11 +410,11 @@ class Transaction:
         self._compactions.append(change)
 
     def has_flushed(self, table: TableInfo) -> bool:
-        """True when ``flush`` has moved rows of a table."""
+        """Return whether ``flush`` has moved rows of a table."""
         return any(change.table.id == table.id for change in self._compactions)
 
     def unflush(self) -> list[TableInfo]:
-        """Let the rows that ``flush`` has moved stay where they are; returns the tables."""
+        """Let the rows that ``flush`` has moved stay where they are; return the tables."""
         undone = [change.table for change in self._compactions]
         self._compactions.clear()
         return undone
@@ -448,7 +452,7 @@ class Transaction:
         delete_limit: Callable[[TableInfo], int],
         inline_limit: Callable[[TableInfo], int],
     ) -> ChangeSet:
-        """All changes as immutable data; delete files are written now."""
+        """Return all changes as immutable data; delete files are written now."""
         self._delete_writer = writer
         write, write_past = partial(writer.write, self), partial(writer.write_past, self)
         changes = [
@@ -457,9 +461,9 @@ class Transaction:
         ]
         altered = tuple(table for table in self._altered.values() if table.before != table.after)
         reshaped = [*self._created.values(), *(table.after for table in altered if table.stored_otherwise)]
-        reshaped += [found.table for found in self._revived.values()]
+        reshaped += [revived.table for revived in self._revived.values()]
         return ChangeSet(
-            token=token_with(uuid7(), self._asked),
+            token=token_with(uuid7(), self._operation),
             base=self.base,
             tables=(*self._compactions, *(c for c in changes if c.kinds() or self._constrains(c))),
             created_schemas=tuple(self._created_schemas.values()),
@@ -475,7 +479,7 @@ class Transaction:
         )
 
     def _constrains(self, change: TableChange) -> bool:
-        """True when a table is altered because of what was read in it, as by NOT NULL."""
+        """Return whether a table is altered because of what was read in it, as by NOT NULL."""
         return change.table.id in self._altered and change.reads is not None
 
     def _redate(self, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:

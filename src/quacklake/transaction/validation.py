@@ -1,4 +1,4 @@
-"""Whether a change set may still be committed: the conflict rules against what others committed since."""
+"""The conflict rules: whether a change set may still be committed after what others committed since."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_conflicts(writer: Writer, changes: ChangeSet, latest: Snapshot, databa
     for table in changes.tables:
         _check_added(writer, table, base)
     if _blind(changes) and latest.schema_version == base.schema_version:
-        return  # inserts exclude only changes of the schema
+        return  # an insert conflicts only with changes of the schema
     by_id = {table.table.id: table for table in changes.tables}
     for table_id, needed in _needed_checks(writer, changes, by_id, latest).items():
         if Check.SAME_FILE in needed:
@@ -40,14 +40,14 @@ def check_conflicts(writer: Writer, changes: ChangeSet, latest: Snapshot, databa
 
 
 def _check_added(writer: Writer, table: TableChange, base: Snapshot) -> None:
-    """A file from elsewhere must not be added twice."""
+    """Raise when a file from elsewhere would be added twice."""
     mine = {file.path for file in table.data_files if file.mapping_id is not None}
     if mine and not mine.isdisjoint(writer.files.added_since(table.table.id, base.id)):
         raise overtaken(table.table, "a file was added")
 
 
 def _blind(changes: ChangeSet) -> bool:
-    """True when nothing but rows is added, and nothing was read for it."""
+    """Return whether nothing but rows is added, and nothing was read for it."""
     return not changes.alters_schema and all(
         not table.touched and not table.ended_rows and table.reads is None and not table.compaction
         for table in changes.tables
@@ -57,7 +57,7 @@ def _blind(changes: ChangeSet) -> bool:
 def _needed_checks(
     writer: Writer, changes: ChangeSet, by_id: dict[int, TableChange], latest: Snapshot
 ) -> dict[int, set[Check]]:
-    """What must be looked at per table; raises at once for what always conflicts."""
+    """Return what must be looked at per table; raise at once for what always conflicts."""
     mine = changes.changes()
     needed: dict[int, set[Check]] = {}
     since = writer.snapshots.changes_since(changes.base.id)
@@ -79,7 +79,7 @@ def _needed_checks(
 
 
 def _check_files(writer: Writer, table: TableChange, base: Snapshot) -> None:
-    """Every touched file must still be live with the deletes it had; inlined rows are checked when they end."""
+    """Raise unless every touched file is still live with the deletes it had; inlined rows are checked when they end."""
     files = list(table.touched)
     if not files:
         return
@@ -92,12 +92,12 @@ def _check_files(writer: Writer, table: TableChange, base: Snapshot) -> None:
 
 
 def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Snapshot, database: str) -> None:
-    """Rows that others inserted must not be among those this change depends on having read."""
+    """Raise when others inserted rows that this change depends on having read."""
     reads = table.reads
     if reads is None:
         return
     files = writer.files.matching(latest, table.table, reads)
-    # a file made of others begins with the oldest of its rows
+    # a merged file begins with the oldest of its rows
     newest = pc.coalesce(files.column("partial_max"), files.column("begin_snapshot"))
     if pc.any(pc.greater(newest, base.id)).as_py():
         raise overtaken(table.table, "rows it depends on were inserted")
@@ -115,5 +115,5 @@ def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Sna
 
 
 def overtaken(table: TableInfo, why: str) -> CommitConflict:
-    """The conflict of a change to a table with one that another has committed."""
+    """Return the error for a change to a table that conflicts with a later commit."""
     return CommitConflict(f"the change to {table.qualified_name} was overtaken: {why} by another commit", hint=_AGAIN)

@@ -1,6 +1,6 @@
-"""The questions that ``verify`` asks of a catalog: one statement each, whatever the size of the lake.
+"""The queries that ``verify`` runs on a catalog: one statement each, whatever the size of the lake.
 
-Where the answer could be long it is streamed. What an answer means is not decided here.
+Long results are streamed. What a result means is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ Row = tuple[Any, ...]
 
 
 class Audit(Reader):
-    """A reader that looks for what should not be there."""
+    """A reader that looks for inconsistent rows."""
 
     @classmethod
     def of(cls, reader: CatalogStatements) -> Self:
-        """The audit of what a read transaction sees."""
+        """Return the audit of what a read transaction sees."""
         return cls(reader._connection, reader._t, reader._database, reader._cache)
 
     def stream(self, name: str, statement: Any) -> Iterator[Row]:
-        """The rows of a statement, a page at a time. No other statement may run meanwhile."""
+        """Yield the rows of a statement, a page at a time. No other statement may run meanwhile."""
         result = self.run(f"audit_{name}", statement.execution_options(yield_per=_PAGE))
         for row in result:
             yield tuple(row)
 
     def has(self, name: str) -> bool:
-        """Whether this format version has such a table."""
+        """Return whether this format version has such a table."""
         return name in self._t
 
     # -- snapshots and counters --------------------------------------------------------------------------------------
 
     def snapshot_rows(self) -> Iterator[Row]:
-        """Every snapshot in order: id, schema version, the two counters, its changes row's id, the changes."""
+        """Return every snapshot in order: id, schema version, the two counters, its changes row's id, the changes."""
         s, c = self._t["snapshot"], self._t["snapshot_changes"]
         statement = (
             sa.select(
@@ -87,18 +87,18 @@ class Audit(Reader):
         return self.stream("snapshots", statement)
 
     def changes_of_nothing(self) -> Iterator[Row]:
-        """Changes of snapshots that are not there."""
+        """Return changes of snapshots that are not there."""
         s, c = self._t["snapshot"], self._t["snapshot_changes"]
         joined = c.outerjoin(s, s.c.snapshot_id == c.c.snapshot_id)
         stray = sa.select(c.c.snapshot_id).select_from(joined).where(s.c.snapshot_id.is_(None))
-        if self._t.is_next:  # where those of expired snapshots stay
+        if self._t.is_next:  # 1.1 keeps the changes of expired snapshots
             newest = sa.select(sa.func.max(s.c.snapshot_id)).scalar_subquery()
             stray = stray.where(c.c.snapshot_id > newest)
         return self.stream("changes", stray)
 
     def highest_ids(self) -> tuple[int, int]:
-        """The largest id of anything but a file, and of a file; -1 when there is none."""
-        found: list[int] = []
+        """Return the largest id of anything but a file, and of a file; -1 when there is none."""
+        highest: list[int] = []
         for kinds in (_CATALOG_IDS, _FILE_IDS):
             parts = [
                 sa.select(sa.func.max(self._t[name].c[key]).label("id"))
@@ -107,11 +107,11 @@ class Audit(Reader):
             ]
             every = sa.union_all(*parts).subquery()
             top = self.run("audit_highest_ids", sa.select(sa.func.max(every.c.id))).scalar()
-            found.append(-1 if top is None else int(top))
-        return found[0], found[1]
+            highest.append(-1 if top is None else int(top))
+        return highest[0], highest[1]
 
     def table_names(self) -> dict[int, str]:
-        """What each table is, or was last, called."""
+        """Return what each table is, or was last, called."""
         t, s = self._t["table"], self._t["schema"]
         statement = (
             sa.select(t.c.table_id, s.c.schema_name, t.c.table_name)
@@ -123,14 +123,14 @@ class Audit(Reader):
     # -- lives -------------------------------------------------------------------------------------------------------
 
     def impossible_lives(self, name: str, latest: int) -> Iterator[Row]:
-        """Rows of a table of ``LIVING`` that end before they begin, or live in snapshots to come: id, begin, end."""
+        """Return rows of a table of ``LIVING`` that end before they begin, or live in the future: id, begin, end."""
         t = self._t[name]
         begin, end = t.c.begin_snapshot, t.c.end_snapshot
         wrong = sa.or_(begin.is_(None), end < begin, begin > latest, end > latest)
         return self.stream(f"lives_{name}", sa.select(t.c[LIVING[name]], begin, end).where(wrong))
 
     def overlaps(self, name: str, keys: Sequence[str], shown: str) -> Iterator[Row]:
-        """Rows that live while another row with the same keys does: the keys, ``shown`` of both, begins, end."""
+        """Return rows that live while another row with the same keys does: the keys, ``shown`` of both, begins, end."""
         t = self._t[name]
         return self._overlaps(name, sa.select(t.c.begin_snapshot, t.c.end_snapshot, *_labelled(t, keys, shown)), keys)
 
@@ -148,13 +148,13 @@ class Audit(Reader):
             inner.c.end_snapshot,
             sa.func.lead(inner.c.begin_snapshot).over(**window).label("next_begin"),
         ).where(sa.or_(inner.c.end_snapshot.is_(None), inner.c.end_snapshot > inner.c.begin_snapshot))
-        found = following.subquery()
-        clash = sa.or_(found.c.end_snapshot.is_(None), found.c.next_begin < found.c.end_snapshot)
-        statement = sa.select(found).where(found.c.next_begin.is_not(None), clash)
+        pairs = following.subquery()
+        clash = sa.or_(pairs.c.end_snapshot.is_(None), pairs.c.next_begin < pairs.c.end_snapshot)
+        statement = sa.select(pairs).where(pairs.c.next_begin.is_not(None), clash)
         return self.stream(f"overlaps_{name}", statement)
 
     def same_names(self, name: str) -> Iterator[Row]:
-        """Objects of perhaps one name at one time: schema or table, parent, folded name, the names, begins, end.
+        """Return objects that may have one name at one time: schema or table, parent, folded name, names, begins, end.
 
         ``name`` is ``schema``, ``relation`` (tables and views), ``macro`` or ``column``. Case is folded as the database
         does it.
@@ -188,7 +188,7 @@ class Audit(Reader):
         return self._overlaps(f"names_{name}", rows, ("owner", "parent", "name"))
 
     def orphans(self, child: str, parent: str, key: str) -> Iterator[Row]:
-        """What lives at some time without its parent: its id and table or schema, its life, that of its parents.
+        """Return what lives at some time without its parent: its id and table or schema, its life, that of its parents.
 
         Lives of the parent are taken from its first row to its last; snapshots in which nobody can look are not told
         apart here.
@@ -208,7 +208,7 @@ class Audit(Reader):
     # -- columns -----------------------------------------------------------------------------------------------------
 
     def living_columns(self, latest: int) -> Iterator[Row]:
-        """The columns of the newest snapshot by table: table, then the fields of ``ColumnRow``."""
+        """Return the columns of the newest snapshot by table: table, then the fields of ``ColumnRow``."""
         c = self._t["column"]
         statement = (
             sa.select(c.c.table_id, *self.tables.column_rows())
@@ -218,7 +218,7 @@ class Audit(Reader):
         return self.stream("columns", statement)
 
     def unknown_columns(self, name: str, key: str, of: str) -> Iterator[Row]:
-        """Rows that speak of a column which their table never had: ``of``, table, column."""
+        """Return rows that speak of a column which their table never had: ``of``, table, column."""
         t, c = self._t[name], self._t["column"]
         known = sa.select(c.c.table_id, c.c.column_id).distinct().subquery()
         joined = t.outerjoin(known, sa.and_(known.c.table_id == t.c.table_id, known.c.column_id == t.c[key]))
@@ -226,12 +226,12 @@ class Audit(Reader):
         return self.stream(f"unknown_{name}", statement)
 
     def column_ids(self) -> Iterator[Row]:
-        """Every column that a table ever had: table, column."""
+        """Return every column that a table ever had: table, column."""
         c = self._t["column"]
         return self.stream("column_ids", sa.select(c.c.table_id, c.c.column_id).distinct())
 
     def version_rows(self) -> Iterator[Row]:
-        """The schema versions of each table in order: table, version, first snapshot."""
+        """Return the schema versions of each table in order: table, version, first snapshot."""
         v = self._t["schema_versions"]
         table = v.c.get("table_id", sa.literal(0, sa.BigInteger()).label("table_id"))
         order = (table, v.c.schema_version, v.c.begin_snapshot)
@@ -247,21 +247,21 @@ class Audit(Reader):
         return self.stream("foreign_deletes", statement.where(d.c.table_id != f.c.table_id))
 
     def rows_of_no_file(self, name: str) -> Iterator[Row]:
-        """Rows about data files that are not there, or are another table's: file, table."""
+        """Return rows about data files that are not there, or are another table's: file, table."""
         t, f = self._t[name], self._t["data_file"]
         joined = t.outerjoin(f, sa.and_(f.c.data_file_id == t.c.data_file_id, f.c.table_id == t.c.table_id))
         statement = sa.select(t.c.data_file_id, t.c.table_id).select_from(joined).where(f.c.data_file_id.is_(None))
         return self.stream(f"no_file_{name}", statement.distinct())
 
     def unknown_partitions(self) -> Iterator[Row]:
-        """Files of a partitioning that their table never had: file, table, partitioning."""
+        """Return files of a partitioning that their table never had: file, table, partitioning."""
         f, p = self._t["data_file"], self._t["partition_info"]
         joined = f.outerjoin(p, sa.and_(p.c.partition_id == f.c.partition_id, p.c.table_id == f.c.table_id))
         statement = sa.select(f.c.data_file_id, f.c.table_id, f.c.partition_id).select_from(joined)
         return self.stream("partitions", statement.where(f.c.partition_id.is_not(None), p.c.partition_id.is_(None)))
 
     def stray_partition_values(self) -> Iterator[Row]:
-        """Partition values without a key in their file's partitioning: file, table, index."""
+        """Return partition values without a key in their file's partitioning: file, table, index."""
         v, f, c = self._t["file_partition_value"], self._t["data_file"], self._t["partition_column"]
         joined = v.join(f, f.c.data_file_id == v.c.data_file_id).outerjoin(
             c,
@@ -275,14 +275,14 @@ class Audit(Reader):
         return self.stream("partition_values", statement.where(c.c.partition_id.is_(None)))
 
     def unknown_mappings(self) -> Iterator[Row]:
-        """Files whose name mapping their table has not: file, table, mapping."""
+        """Return files whose name mapping their table has not: file, table, mapping."""
         f, m = self._t["data_file"], self._t["column_mapping"]
         joined = f.outerjoin(m, sa.and_(m.c.mapping_id == f.c.mapping_id, m.c.table_id == f.c.table_id))
         statement = sa.select(f.c.data_file_id, f.c.table_id, f.c.mapping_id).select_from(joined)
         return self.stream("mappings", statement.where(f.c.mapping_id.is_not(None), m.c.mapping_id.is_(None)))
 
     def stray_mapped_columns(self) -> Iterator[Row]:
-        """Columns of name mappings that their table never had: mapping, table, column."""
+        """Return columns of name mappings that their table never had: mapping, table, column."""
         m, n, c = self._t["column_mapping"], self._t["name_mapping"], self._t["column"]
         known = sa.select(c.c.table_id, c.c.column_id).distinct().subquery()
         joined = n.join(m, m.c.mapping_id == n.c.mapping_id).outerjoin(
@@ -292,7 +292,7 @@ class Audit(Reader):
         return self.stream("mapped_columns", statement.where(known.c.column_id.is_(None)))
 
     def shared_paths(self) -> Iterator[Row]:
-        """Paths in a table's folder that several rows have, row by row: table, path, kind of file, begin, end."""
+        """Return paths in a table's folder that several rows have: table, path, kind of file, begin, end."""
         kinds = []
         for name in ("data_file", "delete_file"):
             t = self._t[name]
@@ -308,7 +308,7 @@ class Audit(Reader):
         return self.stream("shared_paths", sa.select(every).join(several, same).order_by(*order))
 
     def scheduled_in_use(self) -> Iterator[Row]:
-        """Files that wait for their deletion though the lake has them: id, table."""
+        """Return files that wait for their deletion though the lake has them: id, table."""
         s, f, d = self._t["files_scheduled_for_deletion"], self._t["data_file"], self._t["delete_file"]
         data = sa.select(s.c.data_file_id, f.c.table_id).join(f, f.c.data_file_id == s.c.data_file_id)
         deletes = sa.select(s.c.data_file_id, d.c.table_id).join(d, d.c.delete_file_id == s.c.data_file_id)

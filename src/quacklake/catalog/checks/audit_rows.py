@@ -1,4 +1,4 @@
-"""What ``verify`` reads a page at a time: files, statistics, totals, and the tables of inlined rows."""
+"""The queries of ``verify`` that read a page at a time: files, statistics, totals, and the tables of inlined rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ColumnFacts", "RowAudit"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:
-    """What the catalog says of a column: bounds, NULLs, NaN; ``None`` where it does not."""
+    """The bounds, NULLs and NaN of a column according to the catalog; ``None`` for what it does not know."""
 
     low: str | None = None
     high: str | None = None
@@ -30,12 +30,12 @@ class ColumnFacts:
 
 
 class RowAudit(Audit):
-    """Also looks at what there may be very much of."""
+    """An audit that also reads tables that may be very large."""
 
     # -- files -------------------------------------------------------------------------------------------------------
 
     def locations(self) -> dict[int, tuple[str, bool]]:
-        """The folder of each table, and whether it is below the data path."""
+        """Return the folder of each table, and whether it is below the data path."""
         t, s, column = self._t["table"], self._t["schema"], self._t.column
         statement = (
             sa.select(
@@ -48,20 +48,20 @@ class RowAudit(Audit):
             .select_from(t.outerjoin(s, s.c.schema_id == t.c.schema_id))
             .order_by(t.c.begin_snapshot)
         )
-        found = {}
+        folders = {}
         for id_, path, relative, above, above_relative in self.stream("locations", statement):
-            found[id_] = ((above or "") + (path or ""), bool(above_relative)) if relative else (path, False)
-        return found
+            folders[id_] = ((above or "") + (path or ""), bool(above_relative)) if relative else (path, False)
+        return folders
 
     def table_lives(self) -> dict[int, int | None]:
-        """When each table ends, None for one that is still there."""
+        """Return when each table ends, None for one that is still there."""
         t = self._t["table"]
         end = sa.func.max(sa.func.coalesce(t.c.end_snapshot, FOREVER))
         rows = self.stream("table_lives", sa.select(t.c.table_id, end).group_by(t.c.table_id))
         return {id_: None if end == FOREVER else end for id_, end in rows}
 
     def data_files(self, after: int, limit: int, table_id: int | None = None) -> list[DataFile]:
-        """A page of data files in the order of their ids, of one table or all."""
+        """Return a page of data files in the order of their ids, of one table or all."""
         f, column = self._t["data_file"], self._t.column
         names = ("row_id_start", "partition_id", "encryption_key", "mapping_id", "partial_max")
         statement = (
@@ -84,7 +84,7 @@ class RowAudit(Audit):
         return [DataFile(*row) for row in self.run("audit_data_files", statement)]
 
     def delete_files(self, after: int, limit: int) -> list[tuple[DeleteFile, int | None]]:
-        """A page of delete files in the order of their ids, each with the rows of its data file."""
+        """Return a page of delete files in the order of their ids, each with the rows of its data file."""
         d, f, column = self._t["delete_file"], self._t["data_file"], self._t.column
         statement = (
             sa.select(
@@ -111,17 +111,17 @@ class RowAudit(Audit):
         return [(DeleteFile(*row[:-1]), row[-1]) for row in self.run("audit_delete_files", statement)]
 
     def still_there(self, ids: Sequence[int]) -> set[int]:
-        """Of some ids of files, those that the catalog has."""
-        found: set[int] = set()
+        """Return those of some ids of files that the catalog has."""
+        known: set[int] = set()
         for name, key in (("data_file", "data_file_id"), ("delete_file", "delete_file_id")):
             t = self._t[name]
             for start in range(0, len(ids), 1000):
                 part = list(ids[start : start + 1000])
-                found.update(self.run("audit_still_there", sa.select(t.c[key]).where(t.c[key].in_(part))).scalars())
-        return found
+                known.update(self.run("audit_still_there", sa.select(t.c[key]).where(t.c[key].in_(part))).scalars())
+        return known
 
     def row_ranges(self) -> Iterator[Row]:
-        """Files with a first row id, by table and that id: table, first, rows, file, begin, end."""
+        """Return files with a first row id, by table and that id: table, first, rows, file, begin, end."""
         f = self._t["data_file"]
         statement = (
             sa.select(
@@ -140,7 +140,7 @@ class RowAudit(Audit):
     # -- totals and statistics ---------------------------------------------------------------------------------------
 
     def table_totals(self, latest: int) -> Iterator[Row]:
-        """By table with files: table, end of its row ids, live rows, their bytes, then its totals or NULL.
+        """Return for each table with files: table, end of its row ids, live rows, their bytes, then its totals or NULL.
 
         Live rows are those of files of the newest snapshot less what their delete files say; the totals are the number
         of rows that hold them, records, next row id and bytes.
@@ -192,19 +192,19 @@ class RowAudit(Audit):
         return self.stream("totals", statement)
 
     def next_row_ids(self) -> dict[int, int]:
-        """The next row id of each table that has totals."""
+        """Return the next row id of each table that has totals."""
         s = self._t["table_stats"]
         rows = self.stream("next_row_ids", sa.select(s.c.table_id, sa.func.max(s.c.next_row_id)).group_by(s.c.table_id))
         return {id_: following for id_, following in rows if following is not None}
 
     def file_statistics(self) -> Iterator[Row]:
-        """Statistics of files with each type the column has had: file, table, column, min, max, nulls, values, type."""
+        """Return statistics of files: file, table, column, min, max, nulls, values, and each type of the column."""
         s = self._t["file_column_stats"]
         own = (s.c.data_file_id, s.c.table_id, s.c.column_id)
         return self._statistics("file_stats", s, own, (s.c.null_count, s.c.value_count))
 
     def table_statistics(self) -> Iterator[Row]:
-        """Statistics of tables, as ``file_statistics`` has them, without a file and counts."""
+        """Return statistics of tables, as ``file_statistics`` has them, without a file and counts."""
         s = self._t["table_column_stats"]
         nothing = sa.cast(sa.null(), sa.BigInteger)
         own = (nothing.label("data_file_id"), s.c.table_id, s.c.column_id)
@@ -219,18 +219,18 @@ class RowAudit(Audit):
         return self.stream(name, statement)
 
     def statistics_of(self, table_id: int, first: int, last: int) -> dict[int, dict[int, ColumnFacts]]:
-        """The statistics of a table's files from one id to another: file -> column -> facts."""
+        """Return the statistics of a table's files from one id to another: file -> column -> facts."""
         s = self._t["file_column_stats"]
         statement = sa.select(
             s.c.data_file_id, s.c.column_id, s.c.min_value, s.c.max_value, s.c.null_count, s.c.contains_nan
         ).where(s.c.table_id == table_id, s.c.data_file_id.between(first, last))
-        found: dict[int, dict[int, ColumnFacts]] = {}
+        facts: dict[int, dict[int, ColumnFacts]] = {}
         for file_id, column_id, low, high, nulls, nan in self.stream("statistics_of", statement):
-            found.setdefault(file_id, {})[column_id] = ColumnFacts(low, high, nulls, nan)
-        return found
+            facts.setdefault(file_id, {})[column_id] = ColumnFacts(low, high, nulls, nan)
+        return facts
 
     def table_bounds(self, table_id: int) -> dict[int, ColumnFacts]:
-        """The statistics of a table's columns; that there are no NULLs is a count of 0."""
+        """Return the statistics of a table's columns; that there are no NULLs is a count of 0."""
         s = self._t["table_column_stats"]
         columns = (s.c.column_id, s.c.min_value, s.c.max_value, s.c.contains_null, s.c.contains_nan)
         rows = self.stream("table_bounds", sa.select(*columns).where(s.c.table_id == table_id))
@@ -239,7 +239,7 @@ class RowAudit(Audit):
     # -- inlined rows and deletes ------------------------------------------------------------------------------------
 
     def has_columns(self, table_id: int, version: int, schema: TableSchema) -> bool | None:
-        """Whether a table of inlined rows has the columns of its version, or None when it is not there.
+        """Return whether a table of inlined rows has the columns of its version, or None when it is not there.
 
         In a shared lake it is whether every packed row has as many values.
         """
@@ -249,21 +249,21 @@ class RowAudit(Audit):
         if not self.has_table(name):
             return None
         table = sa.table(name, schema=self._t.metadata.schema)
-        found = self.run("audit_table_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
+        names = self.run("audit_table_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
         prefix = self.inlined.prefix(table_id, version)
-        return list(found) == [*(prefix + name for name in LIFE), *schema.names]
+        return list(names) == [*(prefix + name for name in LIFE), *schema.names]
 
     def _packed_alike(self, table_id: int, version: int, width: int) -> bool:
         statement = sa.select(self.inlined.lives(table_id, version).c.payload)
-        # all are read, because no other statement may run before the stream ends
+        # read all, because no other statement may run before the stream ends
         return sum(not has_width(payload, width) for (payload,) in self.stream("packed", statement)) == 0
 
     def database_tables(self) -> list[str]:
-        """Every table of the lake's database."""
+        """Return every table of the lake's database."""
         return self.stored_tables()
 
     def listed_inlined(self) -> list[Row]:
-        """The tables of inlined rows that the catalog knows: table, name, schema version."""
+        """Return the tables of inlined rows that the catalog knows: table, name, schema version."""
         t = self._t["inlined_data_tables"]
         order = (t.c.table_id, t.c.schema_version)
         return list(
@@ -271,7 +271,7 @@ class RowAudit(Audit):
         )
 
     def inlined_facts(self, table_id: int, version: int, latest: int) -> Row:
-        """Of a table of inlined rows: rows, live rows, its largest row id, impossible lives, ids that live twice."""
+        """Return of a table of inlined rows: rows, live rows, largest row id, impossible lives, ids that live twice."""
         t = self.inlined.lives(table_id, version)
         row_id, begin, end = t.c.row_id, t.c.begin_snapshot, t.c.end_snapshot
         wrong = sa.or_(row_id.is_(None), begin.is_(None), end < begin, begin > latest, end > latest)
@@ -288,7 +288,7 @@ class RowAudit(Audit):
         return tuple(self.run("audit_inlined_facts", statement).one())
 
     def wrong_inlined_deletes(self, table_id: int, latest: int) -> Iterator[Row]:
-        """Inlined deletes that mean nothing: file, position, snapshot, the file's rows and its life (NULL: no file)."""
+        """Return inlined deletes without meaning: file, position, snapshot, the file's rows and its life or NULL."""
         x, f = delete_table(table_id, self._t), self._t["data_file"]
         joined = x.outerjoin(f, sa.and_(f.c.data_file_id == x.c.file_id, f.c.table_id == table_id))
         wrong = sa.or_(
@@ -304,7 +304,7 @@ class RowAudit(Audit):
 
 
 def _counted(files: sa.Table) -> sa.ColumnElement[Any]:
-    """The rows that got row ids with their file: none where it names no first one, or its rows have their own.
+    """Return the rows that got row ids with their file: none where it names no first one, or its rows have their own.
 
     Stock clients name a first one, too, for a file of rows of several snapshots, in which a row may be several times.
     """

@@ -1,4 +1,4 @@
-"""Mending the rows of a catalog: the statements of a repair, inside its one transaction."""
+"""Repairing the rows of a catalog: the statements of a repair, inside its one transaction."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Repairs"]
 
 
 class Repairs(Writer):
-    """A writer that mends. Each action takes what its finding says."""
+    """A writer that repairs. Each action takes the values of its finding."""
 
     @classmethod
     def of(cls, writer: Writer) -> Repairs:
-        """The repairs of a commit transaction."""
+        """Return the repairs of a commit transaction."""
         return cls(writer._connection, writer._t, writer._database, writer._cache)
 
     def apply(self, action: str, values: Sequence[Any]) -> None:
@@ -45,7 +45,7 @@ class Repairs(Writer):
         self.run("repair_counter", sa.update(t).where(t.c.snapshot_id == snapshot_id).values({name: value}))
 
     def _totals(self, table_id: int, rows: int, next_row_id: int, size: int) -> None:
-        """One row of totals that is not below what is there; the next row id never goes back."""
+        """Write one row of totals that is not below what is there; the next row id never goes back."""
         t = self._t["table_stats"]
         known = sa.select(sa.func.max(t.c.next_row_id), sa.func.max(t.c.record_count), sa.func.max(t.c.file_size_bytes))
         row = self.run("repair_known_totals", known.where(t.c.table_id == table_id)).one()

@@ -1,6 +1,6 @@
-"""Why a database cannot be reached or opened, found out from facts: error numbers, SQLSTATEs, sockets and files.
+"""Finding out why a database cannot be reached or opened: from error numbers, SQLSTATEs, sockets and files.
 
-Texts of errors are in the language of the server, and change; nothing here reads them.
+The texts of errors are in the language of the server, and change; nothing here reads them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMES = {"sqlite": "SQLite", "duckdb": "DuckDB", "postgres": "PostgreSQL", "mys
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a database cannot be used, what to do about it, and whether that may pass by itself."""
+    """The reason why a database cannot be used, what to do about it, and whether it may pass by itself."""
 
     message: str
     hint: str
@@ -96,7 +96,7 @@ def _postgres(url: CatalogUrl, error: BaseException) -> Cause | None:
     if state == "":
         return _postgres_login(url)
     if state is None:
-        return None  # a server that hangs up is out of order, not strict
+        return None  # a server that hangs up is broken; it does not refuse the password
     if state == "3D000":
         return _no_database(url)
     if state[:2] == "28":
@@ -126,7 +126,7 @@ def _postgres_login(url: CatalogUrl) -> Cause | None:
         if row is None:
             return _no_database(url)
         return None if row[0] else _no_right(url)
-    # it asked for a password before, and still does: an outage in between is not a wrong password
+    # the server still asks for a password, as before: this was an outage, not a wrong password
     return _refused(url) if startup_state(url.url, _SECONDS) == "" else None
 
 
@@ -230,14 +230,14 @@ def _sqlite_code(error: BaseException) -> int | None:
 
 
 def _holders(path: Path) -> list[str]:
-    """The other processes with a lock on a file, where the system tells: their names and numbers."""
+    """Return the other processes with a lock on a file, where the system tells: their names and numbers."""
     try:
         locks = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return []
     inode = str(path.stat().st_ino)
-    found = {int(words[4]) for words in map(str.split, locks) if len(words) > 5 and words[5].endswith(f":{inode}")}
-    return [_process(number) for number in sorted(found - {os.getpid()}) if number > 0]
+    numbers = {int(words[4]) for words in map(str.split, locks) if len(words) > 5 and words[5].endswith(f":{inode}")}
+    return [_process(number) for number in sorted(numbers - {os.getpid()}) if number > 0]
 
 
 def _process(number: int) -> str:

@@ -1,4 +1,4 @@
-"""The connections of a catalog: the pool, transactions, and the errors of databases as ours."""
+"""The connections of a catalog: the pool, transactions, and database errors turned into ours."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Connections:
             sqlite_journal=sqlite_journal,
         )
         self._engine: Engine = self._database.create_engine(shared=shared)
-        # some connections are left for those who read, and for what the head of the queue reads
+        # leave some connections for readers, and for the reads of the head of the queue
         self._many = pool_size + max_overflow > _RESERVED
         self._most_entrants = max(1, pool_size + max_overflow - _RESERVED)
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
@@ -80,7 +80,7 @@ class Connections:
         forks.watch(self, Connections._renew)
 
     def _renew(self) -> None:
-        """In a forked child: leave the connections to the parent, and open others."""
+        """Leave the connections to the parent in a forked child, and open others."""
         forks.abandon(self._engine.pool)
         self._engine.dispose(close=False)
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
@@ -92,7 +92,7 @@ class Connections:
         return self._database.name
 
     def connect(self) -> sa.Pool:
-        """The pool of connections, after checking that the database answers."""
+        """Return the pool of connections, after checking that the database answers."""
         with self._translate("connect"), telemetry.timed("catalog.connect", self.url), self._connection():
             pass
         return self._engine.pool
@@ -121,7 +121,7 @@ class Connections:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        """A connection in one consistent read transaction."""
+        """Lend a connection in one consistent read transaction."""
         with self._translate("read"), self._connection() as connection:
             prepared = self._database.begin_read(connection)
             with prepared.begin():
@@ -135,10 +135,10 @@ class Connections:
     def _committing(
         self, scope: str, undo: Callable[[], None], ahead: PreparedSelect | None
     ) -> Iterator[tuple[Connection, Rows | None]]:
-        """A connection in a transaction whose turn in a queue has come; leaving it commits.
+        """Lend a connection in a transaction whose turn in a queue has come; leaving it commits.
 
-        ``undo`` is called when it fails, before the next in the queue can look. With it comes the answer to ``ahead``,
-        if that took no time.
+        ``undo`` is called when it fails, before the next in the queue can look. The answer to ``ahead`` comes with the
+        connection, if that took no time.
         """
         with self._entrants, self._translate("commit"), self._connection() as connection:
             prepared = self._database.begin_commit(connection)
@@ -183,7 +183,7 @@ class Connections:
 
     @contextmanager
     def _translate(self, doing: str) -> Iterator[None]:
-        """Database errors as ours; a message never holds a password or a statement's parameters."""
+        """Turn database errors into ours; a message never holds a password or a statement's parameters."""
         try:
             yield
         except QuacklakeError:
@@ -194,8 +194,8 @@ class Connections:
     @property
     def _driver_errors(self) -> type[Exception]:
         """What the driver raises where it is used without SQLAlchemy."""
-        found: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
-        return found
+        errors: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
+        return errors
 
     def _error(self, error: BaseException, doing: str) -> QuacklakeError:
         shown = self.url.shown
@@ -206,7 +206,7 @@ class Connections:
         if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
             kind = Failure.UNAVAILABLE
         if kind is Failure.COLLISION or (kind is Failure.ABSENT and doing == "commit"):
-            # a table of inlined rows that was known is gone when another client has cleaned up: look again
+            # another client may have dropped a table of inlined rows that we knew: look again
             return Collision(f"another writer committed to {shown} at the same time")
         # an error without a statement is one of connecting to a server; a file is opened by the first statement
         connecting = getattr(error, "statement", None) is None

@@ -1,7 +1,7 @@
-"""What differs between databases and is not a column type: opening, locking, bulk work, and what errors mean.
+"""The differences between databases other than column types: opening, locking, bulk work, and the meaning of errors.
 
-One subclass each, in a module of its own. Errors are told apart by SQLSTATE, driver error number or driver class, never
-by their text.
+Each database is a subclass in a module of its own. Errors are told apart by SQLSTATE, driver error number or driver
+class, never by their text.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Rows = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class PreparedSelect:
-    """A select that is built once and asked often.
+    """A select that is built once and run often.
 
-    ``fresh`` when it must be planned for the tables as they are, not as they once were.
+    ``fresh`` means that the database must plan it for the tables as they are now.
     """
 
     statement: sa.Select[Any]
@@ -49,7 +49,7 @@ class PreparedSelect:
 
 
 class Failure(enum.Enum):
-    """What a database error means for the caller."""
+    """The meaning of a database error for the caller."""
 
     COLLISION = "collision"  # another writer took the same key, or the database asks to try again
     UNAVAILABLE = "unavailable"  # connection or server trouble
@@ -66,7 +66,7 @@ _COMPILED = 2_000
 
 @functools.cache
 def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
-    """What all files of a kind of database are spoken to with, and the statements compiled for it so far.
+    """Return what all files of a kind of database are spoken to with, and the statements compiled for it so far.
 
     Those of shared lakes are other statements.
     """
@@ -78,7 +78,7 @@ def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
 
 
 class Database(ABC):
-    """One kind of database. Subclasses say how it is opened, how commits queue and what its errors mean."""
+    """One kind of database. Subclasses define how it is opened, how commits queue and what its errors mean."""
 
     name: ClassVar[str]
     extra: ClassVar[str | None] = None
@@ -112,9 +112,10 @@ class Database(ABC):
         self._updates: dict[sa.Table, sa.Update] = {}
 
     def create_engine(self, *, shared: bool = False) -> Engine:
-        """An engine with a pool, for catalogs of a ``shared`` lake one that binds every statement to one of them.
+        """Return an engine with a pool.
 
-        Raises ``MissingExtraError`` when the driver is not installed.
+        For catalogs of a ``shared`` lake it binds every statement to one of them. Raise ``MissingExtraError`` when the
+        driver is not installed.
         """
         try:
             engine = sa.create_engine(self.url.url, hide_parameters=True, **self.engine_options())
@@ -124,7 +125,7 @@ class Database(ABC):
                 hint=f'pip install "quacklake[{self.extra}]"',
             ) from None
         if self.empty is not None:
-            # compiling takes longer than running: lakes in files, which come and go, do it once for all
+            # compiling takes longer than running: lakes in files share compiled statements
             dialect, compiled = _common(self.empty, shared)
             options = {"compiled_cache": compiled}
             engine = Engine(engine.pool, dialect, engine.url, execution_options=options, hide_parameters=True)
@@ -144,11 +145,11 @@ class Database(ABC):
         """Attach what every new connection needs."""
 
     def begin_read(self, connection: Connection) -> Connection:
-        """A connection whose transaction sees one consistent state."""
+        """Return a connection whose transaction sees one consistent state."""
         return connection
 
     def begin_commit(self, connection: Connection) -> Connection:
-        """A connection whose transaction sees what others commit while it waits in the queue."""
+        """Return a connection whose transaction sees what others commit while it waits in the queue."""
         return connection
 
     @abstractmethod
@@ -159,7 +160,7 @@ class Database(ABC):
         """
 
     def size(self, connection: Connection, schema: str | None) -> int | None:
-        """The bytes that the metadata takes in the database, those of a file in all; None where nobody knows."""
+        """Return the bytes of the metadata, or of the whole file; None where the database cannot tell."""
         path = self.url.path
         if path is None:
             return None
@@ -167,7 +168,7 @@ class Database(ABC):
         return sum(each.stat().st_size for each in beside if each.is_file())
 
     def ask(self, connection: Connection, question: PreparedSelect) -> Rows:
-        """The answer to a question."""
+        """Return the rows of a prepared select."""
         return connection.execute(question.statement, question.parameters).all()
 
     def write(
@@ -180,28 +181,28 @@ class Database(ABC):
         """Release what outlives the transaction."""
 
     def enter_file(self, user: object, catalog: int) -> None:  # noqa: B027
-        """Before a catalog of a shared lake is used: not every database can be open for several of them."""
+        """Note that a catalog of a shared lake is used: not every database can be open for several of them."""
 
     def leave_file(self, user: object) -> None:  # noqa: B027
-        """When it is used no more."""
+        """Note that it is used no more."""
 
     def make_file(self) -> None:  # noqa: B027
         """Make the file of a new database, where its form has to be chosen."""
 
     def prepare_write(self, connection: Connection) -> None:  # noqa: B027
-        """Once per catalog before its first write."""
+        """Prepare the database once per catalog, before its first write."""
 
     def committed(self, connection: Connection) -> bool:
-        """False when a commit that the database has confirmed may be lost all the same."""
+        """Return false when a commit that the database has confirmed may be lost all the same."""
         return True
 
     def batch(self, connection: Connection) -> AbstractContextManager[None]:
-        """A block of writes that may become one: none looks at what another has done, or changes the same row."""
+        """Return a block of writes that may travel as one: none reads what another wrote, or changes the same row."""
         return nullcontext()
 
     def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
         """Insert rows, values in the order of the column keys."""
-        # by the table itself: the name of an inlined table may come back with other columns
+        # the key is the table object: the name of an inlined table may come back with other columns
         statement = self._inserts.get(table)
         if statement is None:
             statement = self._inserts[table] = sa.insert(table)
@@ -213,14 +214,17 @@ class Database(ABC):
         """Update rows, each found by its values of ``where``; values in the order of ``where``, then ``keys``."""
         statement = self._updates.get(table)
         if statement is None:
-            found = [table.c[key] == sa.bindparam(f"old_{key}") for key in where]
+            same_key = [table.c[key] == sa.bindparam(f"old_{key}") for key in where]
             values = {key: sa.bindparam(key, type_=table.c[key].type) for key in keys}
-            statement = self._updates[table] = sa.update(table).where(*found).values(values)
+            statement = self._updates[table] = sa.update(table).where(*same_key).values(values)
         names = [*(f"old_{key}" for key in where), *keys]
         self.write(connection, statement, [dict(zip(names, row, strict=True)) for row in rows])
 
     def bound(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-        """A stored statistics text as a comparable value of ``kind``; NULL when it is not of the documented form."""
+        """Return a stored statistics text as a comparable value of ``kind``.
+
+        NULL when it is not of the documented form.
+        """
         if kind == "text":
             return self.binary_text(element)
         if kind == "date":
@@ -235,7 +239,7 @@ class Database(ABC):
 
     @classmethod
     def among(cls, element: sa.ColumnElement[str], parameter: str) -> sa.ColumnElement[bool]:
-        """True for one of the texts that a parameter lists."""
+        """Return the condition that holds for one of the texts that a parameter lists."""
         return element.in_(sa.bindparam(parameter, expanding=True))
 
     def tail(self, element: sa.ColumnElement[Any], length: int) -> sa.ColumnElement[str]:
@@ -243,11 +247,11 @@ class Database(ABC):
         return sa.func.right(element, length)
 
     def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
-        """True when there is a table of that name, which another may be making at this moment."""
+        """Return whether there is a table of that name, which another may be making at this moment."""
         return sa.inspect(connection).has_table(name, schema=schema)
 
     def column_names(self, connection: Connection, name: str, schema: str | None) -> list[str]:
-        """The columns of a table in their order; none when there is no such table."""
+        """Return the columns of a table in their order; none when there is no such table."""
         if not self.has_table(connection, name, schema):
             return []
         table = scoped.registry(sa.Table(name, sa.MetaData(), schema=schema))
@@ -258,35 +262,32 @@ class Database(ABC):
         return names
 
     def index_names(self, connection: Connection, schema: str | None) -> set[str]:
-        """The indexes that there are."""
-        found = sa.inspect(connection).get_multi_indexes(schema=schema).values()
-        return {str(index["name"]) for indexes in found for index in indexes}
+        """Return the indexes that there are."""
+        by_table = sa.inspect(connection).get_multi_indexes(schema=schema).values()
+        return {str(index["name"]) for indexes in by_table for index in indexes}
 
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         return element
 
     @abstractmethod
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-        """A number from its text (``kind`` is ``integer`` or ``real``), NULL for any other text."""
+        """Return a number from its text (``kind`` is ``integer`` or ``real``), NULL for any other text."""
 
     @abstractmethod
     def now_ms(self) -> sa.ColumnElement[Any]:
-        """The time by the database's clock, which is the same for everybody: milliseconds since 1970."""
+        """Return the time by the database's clock, which is the same for everybody: milliseconds since 1970."""
 
     @abstractmethod
     def classify(self, error: BaseException) -> Failure:
-        """What a driver's error means."""
+        """Return what a driver's error means."""
 
     def fetch_arrow(self, connection: Connection, select: sa.Select[Any]) -> pa.Table:
-        """The raw rows of a select as Arrow, in bulk; types are what the driver gives."""
+        """Return the raw rows of a select as Arrow, in bulk; types are what the driver gives."""
         result = connection.execute(select)
         names = list(result.keys())
         rows = result.all()
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
         return pa.table({name: _raw_array(values) for name, values in zip(names, columns, strict=True)})
-
-    def default_metadata_schema(self) -> str | None:
-        return None
 
 
 def _raw_array(values: tuple[Any, ...]) -> pa.Array:

@@ -1,4 +1,4 @@
-"""DuckDB as a catalog: how it is opened, queued and understood."""
+"""DuckDB as a catalog: how it is opened, how commits queue, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DuckDBDatabase(Database):
                     )
                 except duckdb.InvalidInputException as error:
                     raise ConfigError(
-                        f"DuckDB {duckdb.__version__} makes no files for DuckDB {self.storage_version}",
+                        f"DuckDB {duckdb.__version__} cannot create files for DuckDB {self.storage_version}",
                         hint="set duckdb_storage_version to a version such as v1.5.0, or to latest",
                     ) from error
                 connection.execute("DETACH made")
@@ -65,11 +65,11 @@ class DuckDBDatabase(Database):
     def listen(self, engine: Engine) -> None:
         @sa.event.listens_for(engine, "connect")
         def own(driver: object, _: object) -> None:
-            # DuckDB gives a child the database of its parent, without the parent's threads
+            # a forked child would get the parent's database without the parent's threads
             file = self._file()
             if any(other._process != os.getpid() for other in list(self._open) if other._file() == file):
                 raise CatalogError(
-                    f"the process that has forked this one has the DuckDB file {self.url.path} open",
+                    f"the DuckDB file {self.url.path} is open in the parent of this process",
                     hint="open it after the fork, start processes with spawn, or use SQLite or PostgreSQL",
                 )
             self._process = os.getpid()
@@ -106,9 +106,9 @@ class DuckDBDatabase(Database):
     def leave_file(self, user: object) -> None:
         with self._guard:
             self._open.discard(self)
-            found = self._users.get(self._file())
-            if found is not None:
-                found[1].discard(user)
+            users = self._users.get(self._file())
+            if users is not None:
+                users[1].discard(user)
 
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> None:
         self._lock().acquire()
@@ -122,7 +122,7 @@ class DuckDBDatabase(Database):
         self._lock().release()
 
     def insert_many(self, connection: Connection, table: sa.Table, keys: Sequence[str], rows: Rows) -> None:
-        # one by one is slow here; of inlined rows only the driver knows what its values become
+        # rows one by one are slow here; only the driver knows how values of inlined rows are stored
         if len(rows) < _BULK or table.name.startswith("ducklake_inlined_"):
             return super().insert_many(connection, table, keys, rows)
         columns = [pa.array(values) for values in zip(*rows, strict=True)]
@@ -138,7 +138,7 @@ class DuckDBDatabase(Database):
             driver.unregister("quacklake_rows")
 
     def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
-        # the lists of tables are made anew from the whole file each time: asking for nothing is ten times as quick
+        # DuckDB builds its list of tables from the whole file each time: selecting no rows is ten times as fast
         quote = connection.dialect.identifier_preparer.quote_identifier
         try:
             connection.exec_driver_sql(f"SELECT 1 FROM {quote(schema or 'main')}.{quote(name)} LIMIT 0")
@@ -165,7 +165,7 @@ class DuckDBDatabase(Database):
 
     def classify(self, error: BaseException) -> Failure:
         if isinstance(error, duckdb.Error) and os.strerror(errno.ENOSPC) in str(error):
-            return Failure.FULL  # a commit that fails so is a TransactionException; it has no number for it
+            return Failure.FULL  # DuckDB has no number for this: a commit that fails so is a TransactionException
         if isinstance(error, duckdb.ConstraintException | duckdb.TransactionException | duckdb.SerializationException):
             return Failure.COLLISION
         if isinstance(error, duckdb.IOException | duckdb.ConnectionException):

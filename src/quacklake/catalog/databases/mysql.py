@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: how they are opened, queued and understood."""
+"""MySQL and MariaDB as catalogs: how they are opened, how commits queue, and what their errors mean."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class MySQLDatabase(Database):
                 with driver.cursor() as cursor:
                     cursor.execute("SELECT RELEASE_LOCK(%s)", (self._lock_name(scope),))
             except Exception:
-                # the commit stands or falls without this; a session that ends has no lock
+                # the commit does not depend on this: the end of the session releases the lock
                 connection.invalidate()
 
     def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
@@ -99,7 +99,7 @@ class MySQLDatabase(Database):
         try:
             connection.execute(sa.select(sa.literal(1)).select_from(table).limit(1)).all()
         except sa.exc.OperationalError as error:
-            # the list of tables is newer than the transaction, for which this one holds nothing
+            # the list of tables is newer than the transaction, which sees this table empty
             if error.orig is not None and error.orig.args[:1] == (_CHANGED,):
                 return False
             raise
@@ -112,7 +112,7 @@ class MySQLDatabase(Database):
         return set(connection.scalars(sa.select(known.c.index_name).where(mine).distinct()))
 
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        # its collations take spaces at the end for nothing, and so put a tab before no character at all
+        # its collations ignore spaces at the end, and so sort a tab before the empty text
         return sa.type_coerce(sa.cast(element, sa.LargeBinary), sa.String)
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:

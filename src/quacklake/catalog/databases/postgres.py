@@ -1,4 +1,4 @@
-"""PostgreSQL: how it is opened, queued and understood."""
+"""PostgreSQL as a catalog: how it is opened, how commits queue, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PostgresDatabase(Database):
     def listen(self, engine: Engine) -> None:
         @sa.event.listens_for(engine, "connect")
         def connected(driver: Any, _: object) -> None:
-            # whoever may write one row of a table may lock all of it, and anybody the queue of commits
+            # a role that may write one row may lock the whole table, and any role the commit queue
             driver.autocommit = True
             driver.execute(_LOCK_TIMEOUT, [str(self.busy_timeout_ms)])
             driver.autocommit = False
@@ -115,15 +115,15 @@ class PostgresDatabase(Database):
     ) -> None:
         if len(rows) == 1:
             return super().update_many(connection, table, where, keys, rows)
-        # one statement: with one a row most of the time of a small commit would be theirs
+        # one statement: one for each row would take most of the time of a small commit
         names = [*where, *keys]
         statement = self._set.get(table)
         if statement is None:
             columns = [sa.column(name, table.c[name].type) for name in names]
             given = func.json_to_recordset(sa.cast(sa.bindparam("given", type_=sa.String), sa.JSON))
             new = given.table_valued(*columns, name="new").render_derived(with_types=True)
-            found = [table.c[name] == new.c[name] for name in where]
-            statement = sa.update(table).where(*found).values({name: new.c[name] for name in keys})
+            same_key = [table.c[name] == new.c[name] for name in where]
+            statement = sa.update(table).where(*same_key).values({name: new.c[name] for name in keys})
             self._set[table] = statement
         return self.write(connection, statement, [{"given": _json(names, rows)}])
 
@@ -143,16 +143,16 @@ class PostgresDatabase(Database):
 
     def _send(self, connection: Connection, question: PreparedSelect) -> tuple[Direct, Any]:
         direct = self._as_direct(connection, question.statement, question.parameters)
-        # the plan of a statement that the driver has prepared is as old as that
+        # a statement that the driver has prepared keeps its old plan
         prepare = False if question.fresh else None
         return direct, direct.send(connection, question.parameters, prepare=prepare)
 
     def _as_direct(self, connection: Connection, statement: Any, parameters: Mapping[str, Any]) -> Direct:
         key = (statement, tuple(parameters))
-        found = self._direct.get(key)
-        if found is None:
-            found = self._direct[key] = Direct(connection, *key)
-        return found
+        direct = self._direct.get(key)
+        if direct is None:
+            direct = self._direct[key] = Direct(connection, *key)
+        return direct
 
     def begin_read(self, connection: Connection) -> Connection:
         return connection.execution_options(isolation_level="REPEATABLE READ")
@@ -168,16 +168,16 @@ class PostgresDatabase(Database):
 
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> Rows | None:
         lock = PreparedSelect(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
-        asked = None
+        sent = None
         with _pipeline(connection):  # the driver's BEGIN travels with it, too
             self._send(connection, lock)
             if ahead is not None:
-                asked = self._send(connection, ahead)
-        return None if asked is None else asked[0].rows(asked[1])
+                sent = self._send(connection, ahead)
+        return None if sent is None else sent[0].rows(sent[1])
 
     @contextmanager
     def batch(self, connection: Connection) -> Iterator[None]:
-        known: dict[Any, Any] = connection.info  # which a connection that is lost has no more
+        known: dict[Any, Any] = connection.info  # a lost connection has no transaction any more
         collected = known[_BATCH] = []
         try:
             yield
@@ -197,7 +197,7 @@ class PostgresDatabase(Database):
     def among(cls, element: sa.ColumnElement[str], parameter: str) -> sa.ColumnElement[bool]:
         from sqlalchemy.dialects.postgresql import ARRAY
 
-        # one parameter: a statement with one for each text takes longer to write than to run
+        # one parameter for all texts: one for each takes longer to compile than to run
         return element == sa.any_(sa.bindparam(parameter, type_=ARRAY(sa.String)))
 
     def binary_text(self, element: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
@@ -207,8 +207,8 @@ class PostgresDatabase(Database):
         return sa.and_(element.like(pattern), element.collate("C").between("0", "9~"))
 
     def bound(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-        found = super().bound(element, kind)
-        return found.collate("C") if kind in ("date", "timestamp") else found
+        value = super().bound(element, kind)
+        return value.collate("C") if kind in ("date", "timestamp") else value
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
         if kind == "integer":
@@ -246,7 +246,7 @@ class PostgresDatabase(Database):
 
 @contextmanager
 def _pipeline(connection: Connection) -> Iterator[None]:
-    """A block of statements that travel together; their results are there at its end."""
+    """Send the statements of a block together; their results are there at its end."""
     import psycopg
 
     driver: Any = connection.connection.driver_connection
@@ -254,12 +254,15 @@ def _pipeline(connection: Connection) -> Iterator[None]:
         with driver.pipeline():
             yield
     except psycopg.Error as error:
-        # raised when the block ends, outside SQLAlchemy: give it the same form
+        # the driver raises this at the end of the block, outside SQLAlchemy: give it the same form
         raise as_sqlalchemy(error, "batch", driver) from error
 
 
 def _guarded(connection: Connection, table: sa.Table) -> bool:
-    """Whether row-level security holds for whom we are, where COPY is refused; asked once for each connection."""
+    """Return whether row-level security holds for whom we are, where COPY is refused.
+
+    Asked once for each connection.
+    """
     if scoped.CATALOG_ID not in table.c:
         return False  # a plain lake's, or a temporary table
     known: dict[Any, Any] = connection.info
@@ -270,12 +273,12 @@ def _guarded(connection: Connection, table: sa.Table) -> bool:
 
 
 def _json(names: Sequence[str], rows: Rows) -> str:
-    """Rows as a list of objects, in the texts that the database reads."""
+    """Return rows as a list of objects, in the texts that the database reads."""
     objects = [dict(zip(names, row, strict=True)) for row in rows]
     try:
         return json.dumps(objects, default=_text, allow_nan=False)
-    except ValueError:  # it has no infinity and no NaN, but the database reads their names
-        finite = [{name: _finite(value) for name, value in found.items()} for found in objects]
+    except ValueError:  # JSON has no infinity and no NaN, but the database reads their names
+        finite = [{name: _finite(value) for name, value in item.items()} for item in objects]
         return json.dumps(finite, default=_text)
 
 

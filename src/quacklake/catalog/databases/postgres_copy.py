@@ -20,7 +20,7 @@ __all__ = ["copy_arrow"]
 
 
 def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
-    """The rows of a select as Arrow: integers as int64, booleans, and anything else as text, bytes in hexadecimal."""
+    """Return the rows of a select as Arrow: int64, booleans, and anything else as text, bytes in hexadecimal."""
     from sqlalchemy.dialects.postgresql import BYTEA
 
     names = [column.name for column in select.selected_columns]
@@ -82,7 +82,7 @@ class _Blocks(io.RawIOBase):
         return True
 
     def at_end(self) -> bool:
-        """True when nothing is left; reads ahead one block."""
+        """Return whether nothing is left; reads ahead one block."""
         while not self._rest:
             block = next(self._blocks, None)
             if block is None:

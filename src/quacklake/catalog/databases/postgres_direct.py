@@ -1,8 +1,8 @@
-"""Statements handed to the driver of PostgreSQL as they are.
+"""Statements handed to the driver of PostgreSQL without SQLAlchemy.
 
-What SQLAlchemy does each time that it runs a statement takes longer than the driver and the server together. It writes
-the text and knows the types; a statement that runs in every commit needs that once. Statements that need nothing of
-each other become one: what a small commit does not say to the server it need not wait for.
+SQLAlchemy takes longer to run a statement than the driver and the server together. It writes the text and knows the
+types; a statement that runs in every commit needs that once. Statements that do not depend on each other are joined
+into one, which saves a small commit the round trips.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MARK = re.compile(r"%%|%\(")
 
 
 class Direct:
-    """A statement in the form of the driver; ``keys`` are the columns that an insert gives."""
+    """A statement in the form of the driver; ``keys`` are the columns of an insert."""
 
     __slots__ = ("_bind", "_fixed", "_result", "_scoped", "parameters", "text")
 
@@ -51,11 +51,11 @@ class Direct:
         self._result = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
 
     def send(self, connection: Connection, parameters: Mapping[str, Any], *, prepare: bool | None = None) -> Any:
-        """Run it; returns the cursor, which inside a pipeline knows nothing yet."""
+        """Run it; return the cursor, which inside a pipeline knows nothing yet."""
         return _execute(connection, self.text, self.values(connection, parameters), prepare)
 
     def values(self, connection: Connection, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """All parameters as the driver takes them."""
+        """Return all parameters as the driver takes them."""
         values = {**self._fixed, **parameters}
         if self._scoped:
             values[scoped.CATALOG] = scoped.required_value_of(connection)
@@ -64,15 +64,15 @@ class Direct:
         return values
 
     def rows(self, cursor: Any) -> list[tuple[Any, ...]]:
-        """What a select has found."""
-        found: list[tuple[Any, ...]] = cursor.fetchall()
+        """Return what a select has found."""
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
         if not any(self._result):
-            return found
+            return rows
         return [
             tuple(
                 value if process is None else process(value) for value, process in zip(row, self._result, strict=True)
             )
-            for row in found
+            for row in rows
         ]
 
 
@@ -106,9 +106,9 @@ def _parts(steps: Iterable[Step]) -> Iterator[list[Step]]:
 
 @functools.lru_cache(maxsize=500)
 def _joined(texts: tuple[str, ...]) -> str:
-    """Statements as the parts of one, with the number of each in the names of its parameters."""
+    """Return statements as the parts of one, with the number of each in the names of its parameters."""
     *first, last = (
-        _MARK.sub(lambda found, mark=f"%(p{number}_": found[0] if found[0] == "%%" else mark, text)  # type: ignore[misc]
+        _MARK.sub(lambda match, mark=f"%(p{number}_": match[0] if match[0] == "%%" else mark, text)  # type: ignore[misc]
         for number, text in enumerate(texts)
     )
     return f"WITH {', '.join(f'w{number} AS ({text})' for number, text in enumerate(first))} {last}"
@@ -125,5 +125,5 @@ def _execute(connection: Connection, text: str, values: Mapping[str, Any], prepa
 
 
 def as_sqlalchemy(error: Any, text: str, driver: Any) -> sa.exc.DBAPIError:
-    """An error of the driver in the form that SQLAlchemy gives it."""
+    """Return an error of the driver in the form that SQLAlchemy gives it."""
     return sa.exc.DBAPIError(text, None, error, connection_invalidated=driver.closed)

@@ -42,7 +42,7 @@ def _encrypted(plain: socket.socket) -> ssl.SSLSocket:
 
 
 def _refusal(server: socket.socket) -> str | None:
-    """The SQLSTATE of the first error among the messages of the server, empty when there is none."""
+    """Return the SQLSTATE of the first error among the messages of the server, empty when there is none."""
     while True:
         kind = _exactly(server, 1)
         (length,) = struct.unpack("!i", _exactly(server, 4))
@@ -55,10 +55,10 @@ def _refusal(server: socket.socket) -> str | None:
 
 
 def _exactly(server: socket.socket, count: int) -> bytes:
-    found = b""
-    while len(found) < count:
-        part = server.recv(count - len(found))
+    data = b""
+    while len(data) < count:
+        part = server.recv(count - len(data))
         if not part:
             raise ValueError("the server hung up")
-        found += part
-    return found
+        data += part
+    return data

@@ -1,4 +1,4 @@
-"""SQLite: how it is opened, queued and understood."""
+"""SQLite as a catalog: how it is opened, how commits queue, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["SqliteDatabase"]
 class SqliteDatabase(Database):
     """SQLite through the standard library's driver. ``BEGIN IMMEDIATE`` is the commit queue.
 
-    Files have a rollback journal, and are locked by us, so that another SQLite in this process cannot take our locks;
-    with the setting ``sqlite_journal``, and where the system has no such locks, it is all left to SQLite.
+    Files have a rollback journal, and we lock them ourselves, so that another SQLite in this process cannot drop our
+    locks. With the setting ``sqlite_journal``, and where the system has no such locks, SQLite does all of it.
     """
 
     name = "sqlite"
@@ -72,7 +72,7 @@ class SqliteDatabase(Database):
         return connection.execution_options(quacklake_commit=True)
 
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> None:
-        """``BEGIN IMMEDIATE`` has queued already."""
+        """Do nothing: ``BEGIN IMMEDIATE`` has queued already."""
 
     def committed(self, connection: Connection) -> bool:
         driver = connection.connection.driver_connection
@@ -94,7 +94,7 @@ class SqliteDatabase(Database):
         return set(connection.scalars(sa.select(known.c.name).where(known.c.type == "index")))
 
     def number(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-        # a cast reads as far as it understands: only what is a number as a whole counts, as JSON has it
+        # a cast reads any leading digits: accept only a whole number, as JSON has it
         others = "*[^0-9-]*" if kind == "integer" else "*[^0-9.eE+-]*"
         good = sa.and_(element.op("NOT GLOB")(others), sa.func.json_valid(element))
         return sa.case((good, sa.cast(element, sa.Integer if kind == "integer" else sa.REAL)))

@@ -222,14 +222,14 @@ def _sweep() -> None:
 
 def _identity(path: str) -> Identity | None:
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _forget() -> None:
-    """In a child process: let go of the locks, and never touch the connections, whose transactions are the parent's."""
+    """Let go of the locks in a child process, and never touch the connections: their transactions are the parent's."""
     global _guard
     _guard = threading.RLock()
     for connection in list(_open):

@@ -1,8 +1,8 @@
 """Connections to SQLite whose statements end with their transaction.
 
-A SELECT that was interrupted between two rows lives as long as its cursor does, say in the frames of an exception that
-a notebook keeps. SQLite goes on with it even after a rollback, and takes what it has read for what is there: the next
-transaction of this connection would see pages of then among those of now, and commit on top of them.
+A SELECT that was interrupted between two rows lives as long as its cursor, for example in the frames of an exception
+that a notebook keeps. SQLite continues it even after a rollback and trusts the pages it has read: the next transaction
+of this connection would mix old and new pages, and commit on top of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["TidyConnection"]
 
 
 class TidyConnection(sqlite3.Connection):
-    """A connection that knows its cursors, to close them at the end of a transaction."""
+    """A connection that closes its cursors at the end of a transaction."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -24,9 +24,9 @@ class TidyConnection(sqlite3.Connection):
 
     def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
         """Return a cursor that is closed when the transaction ends."""
-        found = super().cursor(factory)
-        self._cursors.add(found)
-        return found
+        cursor = super().cursor(factory)
+        self._cursors.add(cursor)
+        return cursor
 
     def commit(self) -> None:
         """Commit, and end what was not read to its end."""

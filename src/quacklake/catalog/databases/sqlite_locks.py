@@ -73,8 +73,8 @@ class FileLock:
         except OSError as error:
             raise _failure(f"unable to open database file: {error.strerror}", sqlite3.SQLITE_CANTOPEN) from error
         self.can_write = write
-        found = os.fstat(self.fd)
-        self.identity: Identity = found.st_dev, found.st_ino
+        status = os.fstat(self.fd)
+        self.identity: Identity = status.st_dev, status.st_ino
 
     # -- the file ----------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ _Identity = tuple[int, int]
 
 
 class GuardedConnection(TidyConnection):
-    """A connection that knows which write-ahead log it has open."""
+    """A connection that remembers which write-ahead log it has open."""
 
     log_path: str | None = None
     log: _Identity | None = None
@@ -46,7 +46,7 @@ class GuardedConnection(TidyConnection):
             # a statement that was not read to its end would keep the connection, and its locks, alive
             self.rollback()
         if self.given_up and self.log_path is not None and _identity(self.log_path) is not None:
-            # SQLite removes the log by its name when it believes to be the last: keep it from ever doing so
+            # SQLite removes the log when it believes to be the last user: prevent that
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
             return
         super().close()
@@ -77,7 +77,7 @@ def guard(engine: Engine, path: str, *, read_only: bool = False) -> None:
 
 
 def log_replaced(connection: GuardedConnection) -> bool:
-    """True when the log that a connection has open is no longer the database's."""
+    """Return whether the log that a connection has open is no longer the database's."""
     return (
         connection.log is not None
         and connection.log_path is not None
@@ -87,7 +87,7 @@ def log_replaced(connection: GuardedConnection) -> bool:
 
 def _identity(path: str) -> _Identity | None:
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

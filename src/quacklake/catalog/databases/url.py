@@ -70,7 +70,7 @@ class CatalogUrl:
 def parse_url(text: str) -> CatalogUrl:
     """Parse a catalog URL in any spelling.
 
-    Raises ``ConfigError`` for an unknown scheme or a malformed URL; the message never contains a password.
+    Raise ``ConfigError`` for an unknown scheme or a malformed URL; the message never contains a password.
     """
     return replace(_parse(text), typed=text)
 
@@ -85,7 +85,7 @@ def _parse(text: str) -> CatalogUrl:
     scheme, separator, rest = text.partition("://")
     database = _SCHEMES.get(scheme.split("+")[0].lower())
     if not separator or database is None:
-        # what is no scheme may be anything, a password too
+        # a text that is no scheme may be anything, even a password
         shown = scheme if separator and _SCHEME.fullmatch(scheme) else "(none)"
         near = f'did you mean "sqlite:///{text}"?' if _FILE.fullmatch(text) else nearest(shown, _SCHEMES)
         hint = near or f"use {_SPELLINGS}"
@@ -133,7 +133,7 @@ def _parse_ducklake(rest: str) -> CatalogUrl:
 
 
 def _from_dsn(database: str, dsn: str) -> sa.URL:
-    """A libpq-like ``key=value`` string as a URL."""
+    """Return a libpq-like ``key=value`` string as a URL."""
     words: dict[str, str] = {}
     position = 0
     while position < len(dsn.rstrip()):

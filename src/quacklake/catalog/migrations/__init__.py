@@ -1,1 +1,1 @@
-"""From one version of the format to another."""
+"""Migrations from one version of the format to another."""

@@ -1,7 +1,7 @@
-"""Bringing a lake from one format version to another, step by step.
+"""Migrating a lake from one format version to another, step by step.
 
 Every step can be run again where it stopped: databases whose DDL commits by itself (MySQL) may stop inside one, all
-others do everything or nothing. A step first makes what is missing, which older readers overlook, then changes rows and
+others do everything or nothing. A step first adds what is missing, which older readers ignore, then changes rows and
 the version together.
 """
 
@@ -60,7 +60,7 @@ class _Work:
             self.run("add_table", CreateTable(self.tables[name]))
 
     def columns(self, table: sa.Table) -> set[str]:
-        """The columns that a table has now."""
+        """Return the columns that a table has now."""
         every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(table).limit(0)
         return set(self.run("columns", every).keys())
 
@@ -99,7 +99,7 @@ class _Work:
 
 
 def migrate(writer: Writer, target: str) -> tuple[str, ...]:
-    """Bring the lake to a version; returns the versions it has had, the first one being the old one."""
+    """Bring the lake to a version; return the versions it has had, the first one being the old one."""
     schema = writer._t.metadata.schema
     work = _Work(writer, Tables.of(VERSION, schema, shared=writer._t.shared))
     passed = [work.version()]
@@ -134,7 +134,7 @@ def _take(work: _Work, step: _Step) -> None:
 
 
 def _place_objects(work: _Work) -> None:
-    """Files were named from the data path on: schemas and tables have no folder of their own."""
+    """Give schemas and tables a folder: files were named from the data path on."""
     for name in ("schema", "table"):
         work.fill(name, "path", "")
         work.fill(name, "path_is_relative", True)
@@ -142,14 +142,14 @@ def _place_objects(work: _Work) -> None:
 
 
 def _name_partition_columns(work: _Work) -> None:
-    """Partition keys named the position of their column among those of the table, now they name its id."""
+    """Let partition keys name the id of their column instead of its position in the table."""
     keys, columns = work.tables["partition_column"], work.tables["column"]
-    found = work.run(
+    positions = work.run(
         "partition_keys", sa.select(keys.c.partition_id, keys.c.table_id, keys.c.partition_key_index, keys.c.column_id)
     ).all()
-    if not found:
+    if not positions:
         return
-    owners = sorted({row.table_id for row in found})
+    owners = sorted({row.table_id for row in positions})
     top = sa.select(columns.c.table_id, columns.c.column_id, columns.c.end_snapshot).where(
         columns.c.table_id.in_(owners), columns.c.parent_column.is_(None)
     )
@@ -160,7 +160,7 @@ def _name_partition_columns(work: _Work) -> None:
         if row.end_snapshot is None:
             live.setdefault(row.table_id, []).append(row.column_id)
     values = []
-    for partition, table, index, position in found:
+    for partition, table, index, position in positions:
         ids = live.get(table) or list(dict.fromkeys(every.get(table, ())))
         if position < len(ids):
             values.append({"partition": partition, "owner": table, "key": index, "id": ids[position]})
@@ -181,7 +181,7 @@ def _name_partition_columns(work: _Work) -> None:
 
 
 def _note_versions(work: _Work) -> None:
-    """Each schema version begins with the first snapshot that has it."""
+    """Note that each schema version begins with the first snapshot that has it."""
     work.fill("name_mapping", "is_partition", False)
     versions, snapshots = work.tables["schema_versions"], work.tables["snapshot"]
     if work.run("any_version", sa.select(versions.c.schema_version).limit(1)).first() is None:
@@ -202,22 +202,22 @@ def _refine(work: _Work) -> None:
 
 
 def _read_partial_info(work: _Work) -> None:
-    """The newest snapshot of a file of several has a column of its own now."""
+    """Move the newest snapshot of a file of several into a column of its own."""
     files = work.tables["data_file"]
     if _PARTIAL in work.columns(files):
         info: sa.ColumnElement[str] = sa.literal_column(_PARTIAL, sa.String())
-        found = partial_max(info)
+        newest = partial_max(info)
         if work.writer._database.name == "duckdb":
-            # it alters no table whose rows the transaction has changed, and after ALTER … USING with a function a
+            # DuckDB alters no table whose rows the transaction has changed, and after ALTER … USING with a function a
             # process that is killed leaves a log that cannot be read again
-            listed = sa.select(files.c.data_file_id, found).where(found.is_not(None))
+            listed = sa.select(files.c.data_file_id, newest).where(newest.is_not(None))
             work.partial = [(row[0], row[1]) for row in work.run("partial_max", listed)]
             return
-        work.run("partial_max", sa.update(files).where(found.is_not(None)).values(partial_max=found))
+        work.run("partial_max", sa.update(files).where(newest.is_not(None)).values(partial_max=newest))
 
 
 def _assign_versions(work: _Work) -> None:
-    """Schema versions were of the whole lake, now each table has its own: those at which it changed."""
+    """Give each table its own schema versions, those at which it changed, in place of those of the whole lake."""
     versions, inlined = work.tables["schema_versions"], work.tables["inlined_data_tables"]
     shared = sa.select(versions.c.begin_snapshot, versions.c.schema_version).where(versions.c.table_id.is_(None))
     known = sorted((row[0], row[1]) for row in work.run("versions", shared))
@@ -232,7 +232,7 @@ def _assign_versions(work: _Work) -> None:
 
 
 def _table_changes(work: _Work) -> dict[int, set[int]]:
-    """The snapshots at which each table was made, renamed or got or lost a column."""
+    """Return the snapshots at which each table was made, renamed or got or lost a column."""
     tables, columns = work.tables["table"], work.tables["column"]
     lives: dict[int, list[tuple[int, int | None]]] = {}
     for id_, begin, end in work.run(
@@ -253,30 +253,30 @@ def _table_changes(work: _Work) -> dict[int, set[int]]:
 def table_versions(
     changes: Mapping[int, Iterable[int]], known: Versions, inlined: Iterable[tuple[int, int]] = ()
 ) -> list[tuple[int, int, int]]:
-    """The schema versions of each table, as (table, first snapshot, version).
+    """Return the schema versions of each table, as (table, first snapshot, version).
 
     ``changes`` are the snapshots at which each table changed, ``known`` (first snapshot, version) of the whole lake in
     order, ``inlined`` the tables and versions that inlined rows are kept under, which must be found too.
     """
     begins = [begin for begin, _ in known]
     first = {version: begin for begin, version in reversed(known)}
-    found: dict[tuple[int, int], int] = {}
+    versions: dict[tuple[int, int], int] = {}
     for table, dates in changes.items():
         for date in sorted(dates):
             at = bisect_right(begins, date) - 1
-            # of changes in snapshots that have expired only the last can still be seen
-            found[(table, known[max(at, 0)][1])] = date
+            # of the changes in expired snapshots only the last is still visible
+            versions[(table, known[max(at, 0)][1])] = date
     for table, version in inlined:
         if version in first and table in changes:
-            found.setdefault((table, version), first[version])
-    return sorted((table, begin, version) for (table, version), begin in found.items())
+            versions.setdefault((table, version), first[version])
+    return sorted((table, begin, version) for (table, version), begin in versions.items())
 
 
 # -- 0.4 -> 1.0 --------------------------------------------------------------------------------------------------------
 
 
 def _drop_partial_info(work: _Work) -> None:
-    """What 0.4 has no more is dropped only now: a lake on its way there from 0.3 is read by it."""
+    """Drop what 0.4 has no more. Only now: a lake on its way there from 0.3 still reads it."""
     files = work.tables["data_file"]
     if _PARTIAL in work.columns(files):
         work.drop_column(files, _PARTIAL)

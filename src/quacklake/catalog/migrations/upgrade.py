@@ -1,7 +1,7 @@
-"""The way from format version 1.0 to 1.1, and back where a lake holds nothing that 1.0 has no place for.
+"""Migrating from format version 1.0 to 1.1, and back where a lake holds nothing that 1.0 cannot store.
 
 Every statement can be run again after a failure, for databases whose DDL commits by itself. A catalog of a shared lake
-has the columns of 1.1 in any case; its rows are all that changes.
+has the columns of 1.1 in any case; only its rows change.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def widen(writer: Writer, tables: Any) -> None:
 
 
 def back(writer: Writer) -> None:
-    """Make a lake of 1.1 one of 1.0, all but its version. Raises ``UnsupportedFeatureError`` with what is against it.
+    """Make a lake of 1.1 one of 1.0, all but its version. Raise ``UnsupportedFeatureError`` with what is against it.
 
     Comments on the columns of views, and what else 1.0 has no column for, are gone then.
     """
@@ -85,7 +85,7 @@ def back(writer: Writer) -> None:
 
 
 def _added_columns() -> list[tuple[str, str]]:
-    """The columns that 1.1 adds, in the order of the format: stock DuckLake inserts by position."""
+    """Return the columns that 1.1 adds, in the order of the format: stock DuckLake inserts by position."""
     return [(table, part.split(":")[0]) for table, columns in ADDED_COLUMNS.items() for part in columns.split()]
 
 
@@ -94,7 +94,7 @@ def _columns(writer: Writer, name: str) -> list[str]:
 
 
 def quote_with(writer: Writer, name: str) -> str:
-    """A name in the database's own quotes."""
+    """Return a name in the database's own quotes."""
     return writer._connection.dialect.identifier_preparer.quote(name)
 
 
@@ -110,7 +110,7 @@ def alter(writer: Writer, name: str, table: str, what: str) -> None:
 
 
 def _registered(writer: Writer) -> list[str]:
-    """The tables of inlined rows that the catalog names and that exist."""
+    """Return the tables of inlined rows that the catalog names and that exist."""
     t = writer._t["inlined_data_tables"]
     rows = writer.run("migrate_inlined_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
     names = sorted({row[2] for row in rows if row[2] == data_table_name(row[0], row[1])})
@@ -128,7 +128,7 @@ def _check_names(writer: Writer, tables: Iterable[str]) -> None:
     ]
     if taken:
         raise UnsupportedFeatureError(
-            f"the format version {NEXT} keeps the names of these columns for itself: {', '.join(taken)}",
+            f"the format version {NEXT} reserves the names of these columns: {', '.join(taken)}",
             hint="rename the columns, and write their inlined rows into files with flush_inlined_data()",
         )
 
@@ -195,7 +195,7 @@ def _named(writer: Writer, what: str, names: sa.Select[Any]) -> Iterator[str]:
 
 
 def _inlined_variants(writer: Writer) -> Iterator[str]:
-    """Tables that hold variants among their inlined rows; 1.0 inlines none outside of DuckDB."""
+    """Yield tables that hold variants among their inlined rows; 1.0 inlines none outside of DuckDB."""
     if writer._database.name == "duckdb" and not writer._t.shared:
         return
     t, c, u = writer._t["inlined_data_tables"], writer._t["column"], writer._t["table"]

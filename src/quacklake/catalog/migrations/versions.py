@@ -1,7 +1,7 @@
-"""The versions of the format: their names, and what 1.1 has more than 1.0.
+"""The versions of the format: their names, and the parts that 1.1 adds to 1.0.
 
-A lake in development of 1.1 (``1.1-dev1``) may lack any of these parts, whatever its version says: what is there is
-looked up in the database when it is opened.
+A lake in development of 1.1 (``1.1-dev1``) may lack any of these parts, whatever its version says. So the database is
+asked for them when the lake is opened.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PARTS: frozenset[Part] = frozenset(
 
 
 def has_next(version: str) -> bool:
-    """True for 1.1, also before its release.
+    """Return true for 1.1, also before its release.
 
     >>> [has_next(version) for version in ("0.4", "1.0", "1.1-dev1", "1.1")]
     [False, False, True, True]

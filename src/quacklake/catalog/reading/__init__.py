@@ -1,1 +1,1 @@
-"""Reading metadata, one module for each kind of thing; ``Reader`` has them all."""
+"""Reading metadata, one module for each subject; ``Reader`` holds them all."""

@@ -1,4 +1,4 @@
-"""What the rows of ``ducklake_column`` tell about the past of a table's nested columns."""
+"""The past of a table's nested columns, from the rows of ``ducklake_column``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ HistoryRow = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reshaped:
-    """When fields inside nested columns last came, went or were renamed; ``changed``: not only together with them."""
+    """The snapshot at which fields inside nested columns last came, went or were renamed.
+
+    ``changed`` means that some did so without their column.
+    """
 
     at: int | None = None
     changed: bool = False
 
 
 def last_reshape(rows: Iterable[HistoryRow], snapshot_id: int) -> Reshaped:
-    """What happened up to ``snapshot_id`` to the fields of columns that are still there.
+    """Return what happened up to ``snapshot_id`` to the fields of columns that are still there.
 
     Fields that only changed their type do not count. What came into being with its column does: a file of that very
     snapshot may have been written before the fields got the names they have in the catalog.
@@ -48,24 +51,24 @@ def last_reshape(rows: Iterable[HistoryRow], snapshot_id: int) -> Reshaped:
             continue
         first, last = life[0][0], life[-1][1]
         (changed if first > lives[top][0][0] else made).append(first)
-        # one that was gone for a while is missing in the files of that time
+        # a field that was dropped for a while is missing in the files of that time
         changed += [b[0] for a, b in itertools.pairwise(life) if (a[1], a[2]) != (b[0], b[2])]
         changed += [] if last is None else [last]
     return Reshaped(max([*made, *changed], default=None), bool(changed))
 
 
 def past_columns(rows: Sequence[tuple[ColumnRow, int, int | None]]) -> Past:
-    """The columns of a table at each snapshot that changed them; of each row its begin and end.
+    """Return the columns of a table at each snapshot that changed them; of each row its begin and end.
 
     What expired snapshots have taken with them is missing; columns that are no longer whole are left out.
     """
-    found: list[tuple[int, TableSchema]] = []
+    past: list[tuple[int, TableSchema]] = []
     for time in sorted({begin for _, begin, _ in rows} | {end for _, _, end in rows if end is not None}):
         there = [row for row, begin, end in rows if begin <= time and (end is None or end > time)]
         schema = TableSchema(tuple(_whole_columns(there)))
-        if not found or found[-1][1] != schema:
-            found.append((time, schema))
-    return tuple(found)
+        if not past or past[-1][1] != schema:
+            past.append((time, schema))
+    return tuple(past)
 
 
 def _whole_columns(rows: Sequence[ColumnRow]) -> Iterator[Column]:
@@ -79,7 +82,7 @@ def _whole_columns(rows: Sequence[ColumnRow]) -> Iterator[Column]:
 
 
 def _top(column_id: int, parents: dict[int, int | None]) -> int | None:
-    """The column of the table that a node belongs to; None in a catalog whose parents go round in a circle."""
+    """Return the column of the table that a node belongs to; None in a catalog whose parents go round in a circle."""
     for _ in range(len(parents) + 1):
         parent = parents.get(column_id)
         if parent is None:

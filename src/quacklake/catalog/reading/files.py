@@ -57,32 +57,32 @@ class FileQueries:
         self._inlined = inlined
 
     def matching(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
-        """The data files of a table that may hold matching rows, each with its delete file.
+        """Return the data files of a table that may hold matching rows, each with its delete file.
 
         One statement, and one more when partition values can rule out further ones (the first time up to three).
         """
         buckets = self._wanted_buckets(table, predicate)
-        asked = coarse(predicate)  # databases take long over many comparisons, or refuse them
-        key = ("files", pruning.shape(asked), *buckets)
-        statement = self._sql.cached(key, lambda: self._select_files(asked, list(buckets)))
-        parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(asked)}
+        coarser = coarse(predicate)  # databases are slow with many comparisons, or refuse them
+        key = ("files", pruning.shape(coarser), *buckets)
+        statement = self._sql.cached(key, lambda: self._select_files(coarser, list(buckets)))
+        parameters = {"snapshot": snapshot.id, "table": table.id, **pruning.values(coarser)}
         parameters |= {f"b{number}": values for number, values in enumerate(buckets.values())}
-        found = arrow_table(self._sql.run("files", statement, parameters), FILE_COLUMNS)
-        return found if predicate == ANYTHING else self._prune_partitions(found, table, predicate)
+        files = arrow_table(self._sql.run("files", statement, parameters), FILE_COLUMNS)
+        return files if predicate == ANYTHING else self._prune_partitions(files, table, predicate)
 
     def _wanted_buckets(self, table: TableInfo, predicate: Predicate) -> dict[tuple[int, int], list[int]]:
-        """Of the table's partitioning, the buckets that matching rows are in: partitioning and key index -> numbers.
+        """Return the buckets of the table's partitioning that matching rows are in, by partitioning and key index.
 
-        Statistics say nothing of buckets, so these are left to the database, where most files then stay.
+        Statistics say nothing of buckets, so the database filters by these, and most files stay there.
         """
         spec = table.partition
         if spec is None or spec.id < 0 or not wanted_buckets(predicate, spec, table.schema):
             return {}
-        found = wanted_buckets(predicate, spec, table.schema, self._constant_columns(table))
-        return {(spec.id, index): sorted(numbers) for index, numbers in found.items()}
+        wanted = wanted_buckets(predicate, spec, table.schema, self._constant_columns(table))
+        return {(spec.id, index): sorted(numbers) for index, numbers in wanted.items()}
 
     def _prune_partitions(self, files: pa.Table, table: TableInfo, predicate: Predicate) -> pa.Table:
-        """Of the files that statistics leave, those whose partition values allow a match."""
+        """Return those of the files that statistics leave whose partition values allow a match."""
         ids = {id_ for id_ in files.column("partition_id").unique().to_pylist() if id_ is not None}
         if not ids:
             return files
@@ -98,7 +98,7 @@ class FileQueries:
         return partitions.prune(files, tests, self.partition_values(table.id, file_ids))
 
     def _partition_specs(self, table: TableInfo, ids: set[int]) -> list[PartitionSpec]:
-        """Partitionings of a table by their ids; one that exists never changes."""
+        """Return partitionings of a table by their ids; one that exists never changes."""
         key = ("partition_specs", table.id)
         known: dict[int, PartitionSpec] = self._sql._cache.setdefault(key, {})
         if table.partition is not None and table.partition.id >= 0:
@@ -109,16 +109,16 @@ class FileQueries:
         return [known[id_] for id_ in ids if id_ in known]
 
     def _constant_columns(self, table: TableInfo) -> frozenset[int]:
-        """The columns of a table that never had another type than they have now."""
+        """Return the columns of a table that never had another type than they have now."""
         key = ("constant_columns", table.id, table.schema_version)
         types: dict[int, str] = self._sql.cached(
             key, lambda: partitions.constant(self._sql.run("column_types", partitions.select_types(self._t, table.id)))
         )
-        # an open transaction may have given one another type
+        # an open transaction may have changed a type
         return frozenset(column.id for column in table.schema.columns if types.get(column.id) == column.type)
 
     def _select_files(self, predicate: Predicate, buckets: Sequence[tuple[int, int]]) -> sa.Select[Any]:
-        """The statement of ``files`` for predicates of one shape, and bucket keys: partitioning and key index."""
+        """Return the statement of ``matching`` for predicates of one shape and bucket keys (partitioning, index)."""
         f, d = self._t["data_file"], self._t["delete_file"]
         snapshot, table = sa.bindparam("snapshot", type_=sa.BigInteger()), sa.bindparam("table", type_=sa.BigInteger())
         source: sa.FromClause = f
@@ -134,13 +134,13 @@ class FileQueries:
             partitions.in_buckets(self._t, self._database, *key, sa.bindparam(f"b{number}", expanding=True))
             for number, key in enumerate(buckets)
         ]
-        # after the statistics, so that only files that are left are looked up
+        # joined after the statistics, so that only the remaining files are looked up
         with_deletes = sa.and_(d.c.table_id == table, d.c.data_file_id == f.c.data_file_id)
         source = source.outerjoin(d, sa.and_(with_deletes, visible(d, snapshot)))
         return sa.select(*self._file_columns()).select_from(source).where(*where).order_by(f.c.data_file_id)
 
     def _file_columns(self) -> list[sa.ColumnElement[Any]]:
-        """``FILE_COLUMNS`` of data files joined with delete files."""
+        """Return ``FILE_COLUMNS`` of data files joined with delete files."""
         f, d, column = self._t["data_file"], self._t["delete_file"], self._t.column
         return [
             f.c.data_file_id,
@@ -167,7 +167,7 @@ class FileQueries:
         ]
 
     def changed(self, table: TableInfo, since: int, until: int) -> pa.Table:
-        """The data files that rows came with or went from in some snapshots, with all delete files they ever had.
+        """Return the data files that rows came with or went from in some snapshots, with every delete file they had.
 
         One row for each data file and delete file; ``FILE_COLUMNS`` and the end of the data file.
         """
@@ -198,18 +198,18 @@ class FileQueries:
         return arrow_table(self._sql.run("changed_files", statement), {**FILE_COLUMNS, "end_snapshot": pa.int64()})
 
     def partition_values(self, table_id: int, file_ids: Sequence[int]) -> dict[int, dict[int, str | None]]:
-        """The partition values of files of a table: data file -> key index -> text."""
+        """Return the partition values of files of a table: data file -> key index -> text."""
         statement = partitions.select_values(self._t, table_id, file_ids)
         return partitions.values_by_file(self._sql.run("partition_values", statement))
 
     def once_deleted(self, table_id: int) -> set[int]:
-        """The data files of a table that had a delete file which has ended."""
+        """Return the data files of a table that had a delete file which has ended."""
         d = self._t["delete_file"]
         statement = sa.select(d.c.data_file_id).where(d.c.table_id == table_id, d.c.end_snapshot.is_not(None))
         return {row[0] for row in self._sql.run("once_deleted", statement)}
 
     def name_mappings(self, ids: Sequence[int]) -> tuple[NameMapping, ...]:
-        """Name mappings of files from elsewhere, by their ids."""
+        """Return name mappings of files from elsewhere, by their ids."""
         t = self._t["name_mapping"]
         partition = self._t.column("name_mapping", "is_partition").label("is_partition")
 
@@ -222,13 +222,13 @@ class FileQueries:
         return unflatten_mappings(MappingRow(*row) for row in rows)
 
     def table_mappings(self, table_id: int) -> tuple[NameMapping, ...]:
-        """Every name mapping that files of a table have had."""
+        """Return every name mapping that files of a table have had."""
         t = self._t["column_mapping"]
-        found = sa.select(t.c.mapping_id).where(t.c.table_id == table_id)
-        return self.name_mappings([row[0] for row in self._sql.run("table_mappings", found)])
+        ids = sa.select(t.c.mapping_id).where(t.c.table_id == table_id)
+        return self.name_mappings([row[0] for row in self._sql.run("table_mappings", ids)])
 
     def added_since(self, table_id: int, version: int) -> set[str]:
-        """The paths of files from elsewhere that a table has got after a snapshot and still has."""
+        """Return the paths of files from elsewhere that a table has got after a snapshot and still has."""
         t = self._t["data_file"]
         statement = sa.select(t.c.path).where(
             t.c.table_id == table_id,
@@ -239,10 +239,10 @@ class FileQueries:
         return {row[0] for row in self._sql.run("added_since", statement)}
 
     def live(self, table_id: int, file_ids: Sequence[int], until: int | None = None) -> dict[int, int | None]:
-        """Of these data files, those not ended, each with the id of its delete file that is not ended.
+        """Return those of these data files that have not ended, each with the id of its live delete file.
 
-        With ``until`` only those that hold nothing of later snapshots, neither rows nor deletes. A file that takes the
-        place of others has what all their snapshots had, and so is the one of older snapshots, too.
+        With ``until`` only those that hold nothing of later snapshots, neither rows nor deletes. A file that replaces
+        others has what all their snapshots had, and so belongs to older snapshots, too.
         """
         f, d = self._t["data_file"], self._t["delete_file"]
         statement = (
@@ -256,7 +256,7 @@ class FileQueries:
         return {row[0]: row[1] for row in self._sql.run("live_files", statement)}
 
     def count_ended(self, table_id: int, snapshot: int) -> tuple[int, int]:
-        """How many data files and delete files of a table ended with a snapshot."""
+        """Return how many data files and delete files of a table ended with a snapshot."""
         counts = []
         for name in ("data_file", "delete_file"):
             t = self._t[name]
@@ -265,7 +265,7 @@ class FileQueries:
         return counts[0], counts[1]
 
     def ends(self, data_files: Sequence[int], delete_files: Sequence[int]) -> list[int | None]:
-        """When files ended, None for each that has not."""
+        """Return when files ended, None for each that has not."""
         ends: list[int | None] = []
         for name, ids in (("data_file", data_files), ("delete_file", delete_files)):
             if ids:

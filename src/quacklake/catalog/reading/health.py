@@ -1,4 +1,4 @@
-"""Reading how tables are doing: small files, deleted rows, inlined rows, what waits for removal."""
+"""Reading the state of tables: small files, deleted rows, inlined rows, files that wait for removal."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _UNION = 100
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """What says whether a table wants care.
+    """Numbers that say whether a table needs maintenance.
 
-    ``small`` counts the files without deletes that are smaller than ``small_size``, by their size: each class goes
-    up to an eighth of the one before. ``chipped`` counts those with deletes in the same way, ``worn_files`` have lost
-    more of their rows than asked for. ``inlined_rows`` counts deleted ones too, ``inlined_since`` is the snapshot of
+    ``small`` counts the files without deletes that are smaller than ``small_size``, by their size: each class goes up
+    to an eighth of the one before. ``chipped`` counts those with deletes in the same way. ``worn_files`` have lost more
+    than the given share of their rows. ``inlined_rows`` counts deleted ones too, ``inlined_since`` is the snapshot of
     the oldest.
     """
 
@@ -43,24 +43,27 @@ class TableHealth:
     inlined_since: int | None = None
 
     def class_size(self, number: int) -> int:
-        """The size that files of a class do not reach."""
+        """Return the size that files of a class do not reach."""
         return int(self.small_size // _STEP**number)
 
 
 def table_health(
     reader: Reader, snapshot: Snapshot, *, small: int, small_of: Mapping[int, int], worn: float
 ) -> dict[int, TableHealth]:
-    """The tables that have rows: files below ``small`` bytes (``small_of`` for some tables), ``worn`` a share."""
-    found = {}
+    """Return the health of tables that have rows.
+
+    Files below ``small`` bytes (``small_of`` for some tables) are small; files that lost the share ``worn`` are worn.
+    """
+    tables = {}
     statement = _select_health(reader, snapshot, small, small_of, worn)
     for id_, files, size, worn_files, *counts in reader.run("health", statement):
         clean, chipped = _by_class(counts[:_CLASSES]), _by_class(counts[_CLASSES:])
-        found[id_] = TableHealth(id_, files, size, worn_files, small_of.get(id_, small), clean, chipped)
+        tables[id_] = TableHealth(id_, files, size, worn_files, small_of.get(id_, small), clean, chipped)
     for table_id, rows, since in _inlined_health(reader, snapshot):
-        known = found.get(table_id) or TableHealth(table_id)
+        known = tables.get(table_id) or TableHealth(table_id)
         oldest = since if known.inlined_since is None else min(known.inlined_since, since)
-        found[table_id] = replace(known, inlined_rows=known.inlined_rows + rows, inlined_since=oldest)
-    return found
+        tables[table_id] = replace(known, inlined_rows=known.inlined_rows + rows, inlined_since=oldest)
+    return tables
 
 
 def _select_health(
@@ -92,7 +95,7 @@ def _inlined_health(reader: Reader, snapshot: Snapshot) -> Sequence[tuple[int, i
     t, owner = reader._t["inlined_data_tables"], reader._t["table"]
     alive = t.join(owner, sa.and_(owner.c.table_id == t.c.table_id, visible(owner, snapshot.id)))
     known = reader.run("inlined_names", sa.select(t.c.table_id, t.c.schema_version).select_from(alive)).all()
-    found: list[tuple[int, int, int]] = []
+    counted: list[tuple[int, int, int]] = []
     for start in range(0, len(known), _UNION):
         counts = []
         for table_id, version in known[start : start + _UNION]:
@@ -100,19 +103,19 @@ def _inlined_health(reader: Reader, snapshot: Snapshot) -> Sequence[tuple[int, i
             oldest = sa.func.min(table.c.begin_snapshot)
             counts.append(sa.select(sa.literal(table_id), sa.func.count(), oldest).select_from(table))
         rows = reader.run("inlined_health", sa.union_all(*counts))
-        found += [(row[0], row[1], row[2]) for row in rows if row[1]]
-    return found
+        counted += [(row[0], row[1], row[2]) for row in rows if row[1]]
+    return counted
 
 
 def scheduled_files(reader: Reader, before: dt.datetime) -> int:
-    """How many files have waited for their removal since a time."""
+    """Return how many files have waited for their removal since a time."""
     t = reader._t["files_scheduled_for_deletion"]
     waiting = sa.select(sa.func.count()).select_from(t).where(t.c.schedule_start <= before)
     return int(reader.run("scheduled_files", waiting).scalar_one())
 
 
 def _by_class(counts: Sequence[int]) -> tuple[int, ...]:
-    """How many files each class has, where each count has those of the later ones in it."""
+    """Return how many files each class has, where each count has those of the later ones in it."""
     return tuple(count - smaller for count, smaller in zip(counts, [*counts[1:], 0], strict=True))
 
 

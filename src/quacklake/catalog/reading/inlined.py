@@ -52,7 +52,7 @@ class InlinedQueries:
         self._tables = tables
 
     def tables(self, table_id: int) -> dict[int, str]:
-        """The inlined tables of a table: schema version -> name."""
+        """Return the inlined tables of a table: schema version -> name."""
         t = self._t["inlined_data_tables"]
 
         def build() -> Any:
@@ -62,13 +62,13 @@ class InlinedQueries:
         return {row[0]: row[1] for row in sorted(rows.all())}
 
     def delete_tables(self) -> list[int]:
-        """The tables that have a place for inlined deletes."""
+        """Return the tables that have a place for inlined deletes."""
         named = filter(None, map(parse_table_name, self._sql.stored_tables()))
         return sorted(table_id for table_id, version in named if version is None)
 
     def table(self, table_id: int, schema_version: int, schema: TableSchema) -> InlinedTable:
-        """The inlined table of one schema version, as SQL sees it."""
-        # with the columns: a commit that failed may have been about to make another table of that version
+        """Return the inlined table of one schema version, as SQL sees it."""
+        # the key has the columns: a failed commit may have wanted another table of that version
         key = ("inlined", table_id, schema_version, schema)
         return self._sql.cached(  # type: ignore[no-any-return]
             key,
@@ -83,22 +83,22 @@ class InlinedQueries:
         )
 
     def lives(self, table_id: int, schema_version: int) -> sa.Table:
-        """A table of inlined rows as far as every one has the same columns: row id, begin and end."""
+        """Return a table of inlined rows as far as every one has the same columns: row id, begin and end."""
         return inlined_lives(table_id, schema_version, self._t, self.prefix(table_id, schema_version))
 
     def prefix(self, table_id: int, schema_version: int) -> str:
-        """What precedes the names of the columns of a table of inlined rows that are not a user's.
+        """Return what precedes the names of the columns of a table of inlined rows that are not a user's.
 
         A lake on its way to 1.1 may have tables of both kinds, so the table itself is asked; a new one of 1.1 has it.
         """
-        halfway = self._database.name == "mysql"  # where a migration that fails leaves some columns renamed
+        halfway = self._database.name == "mysql"  # a failed migration leaves some columns renamed there
         if self._t.shared or not (self._t.is_next or halfway):
             return ""
         key = ("inlined_prefix", table_id, schema_version)
-        found: str | None = self._sql._cache.get(key)
-        if found is None:
-            found = self._sql._cache[key] = self._look_for_prefix(data_table_name(table_id, schema_version))
-        return found
+        prefix: str | None = self._sql._cache.get(key)
+        if prefix is None:
+            prefix = self._sql._cache[key] = self._look_for_prefix(data_table_name(table_id, schema_version))
+        return prefix
 
     def expect_new_table(self, table_id: int, schema_version: int) -> None:
         """Remember the prefix of a table that is about to be made, whatever a failed commit has left under its name."""
@@ -114,9 +114,9 @@ class InlinedQueries:
     def rows(
         self, snapshot: Snapshot, table: TableInfo, *, since: int | None = None, remains: bool = False
     ) -> list[InlinedRows]:
-        """The inlined rows visible at a snapshot; with ``since`` only those inserted after that snapshot.
+        """Return the inlined rows visible at a snapshot; with ``since`` only those inserted after that snapshot.
 
-        Raises ``SnapshotExpiredError`` when the snapshot is gone, and what it saw with it; with ``remains`` what is
+        Raise ``SnapshotExpiredError`` when the snapshot is gone, and what it saw with it; with ``remains`` what is
         left of it will do.
         """
 
@@ -128,7 +128,10 @@ class InlinedQueries:
         return self._rows(table, versions, condition)
 
     def _inlined_versions_at(self, snapshot: Snapshot, table_id: int) -> list[int]:
-        """The schema versions of the inlined tables of a table; in the same statement, that a snapshot still exists."""
+        """Return the schema versions of the inlined tables of a table.
+
+        The same statement checks that the snapshot still exists.
+        """
         t, s = self._t["inlined_data_tables"], self._t["snapshot"]
 
         def build() -> Any:
@@ -148,14 +151,14 @@ class InlinedQueries:
     def _rows(
         self, table: TableInfo, versions: Iterable[int], condition: Callable[[sa.Table], sa.ColumnElement[bool]]
     ) -> list[InlinedRows]:
-        found: list[InlinedRows] = []
+        parts: list[InlinedRows] = []
         for version in versions:
             schema = table.schema if version == table.schema_version else self.schema_of(table.id, version)
             inlined = self.table(table.id, version, schema)
             rows = self.fetch(inlined, schema, version, condition(inlined.table))
             if rows.rows.num_rows:
-                found.append(rows)
-        return found
+                parts.append(rows)
+        return parts
 
     def fetch(
         self, inlined: InlinedTable, schema: TableSchema, version: int, condition: sa.ColumnElement[bool]
@@ -168,7 +171,7 @@ class InlinedQueries:
         return InlinedRows(schema, version, inlined.loaded(rows, schema))
 
     def changed_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
-        """The inlined rows that came or went in some snapshots."""
+        """Return the inlined rows that came or went in some snapshots."""
 
         def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
             return sa.or_(sql.c.begin_snapshot.between(since, until), sql.c.end_snapshot.between(since, until))
@@ -178,7 +181,7 @@ class InlinedQueries:
     def rows_until(
         self, table: TableInfo, version: int, schema: TableSchema, until: int, limit: int
     ) -> tuple[int, InlinedRows] | None:
-        """The oldest inlined rows of one schema version that came up to a snapshot, ended ones too.
+        """Return the oldest inlined rows of one schema version that came up to a snapshot, ended ones too.
 
         Whole snapshots, and about ``limit`` rows; with the last of these snapshots. None when there are no rows.
         """
@@ -187,17 +190,17 @@ class InlinedQueries:
         cut = sa.select(sql.c.begin_snapshot).order_by(sql.c.begin_snapshot).offset(limit).limit(1)
         last = self._sql.run("flush_window", cut).scalar()
         through = until if last is None else min(until, int(last))
-        found = self.fetch(inlined, schema, version, sql.c.begin_snapshot <= through)
-        return (through, found) if found.rows.num_rows else None
+        rows = self.fetch(inlined, schema, version, sql.c.begin_snapshot <= through)
+        return (through, rows) if rows.rows.num_rows else None
 
     def schema_of(self, table_id: int, version: int) -> TableSchema:
-        """The columns of a committed inlined table, which never change."""
+        """Return the columns of a committed inlined table, which never change."""
         key = ("inlined_schema", table_id, version)
-        found: TableSchema = self._sql.cached(key, lambda: self._tables.columns_at(table_id, version))
-        return found
+        schema: TableSchema = self._sql.cached(key, lambda: self._tables.columns_at(table_id, version))
+        return schema
 
     def _fetched(self, inlined: InlinedTable, schema: TableSchema) -> list[sa.ColumnElement[Any]]:
-        """The columns of an inlined table; those that need it as text which DuckDB casts back."""
+        """Return the columns of an inlined table; some come as text, which DuckDB casts back."""
         table = inlined.table
         if inlined.packed:
             return list(table.c)
@@ -212,7 +215,7 @@ class InlinedQueries:
         return list(table.c)
 
     def deletes_until(self, table_id: int, until: int) -> pa.Table:
-        """All inlined deletes up to a snapshot, each with its own: ``file_id``, ``row_id``, ``begin_snapshot``."""
+        """Return all inlined deletes up to a snapshot: ``file_id``, ``row_id`` and ``begin_snapshot`` of each."""
         types = dict.fromkeys(("file_id", "row_id", "begin_snapshot"), pa.int64())
         if not self.has_deletes(table_id, until):
             return pa.schema(types).empty_table()
@@ -221,7 +224,7 @@ class InlinedQueries:
         return arrow_table(self._sql.run("inlined_deletes_until", statement), types)
 
     def deletes(self, snapshot: Snapshot, table_id: int) -> pa.Table:
-        """The inlined deletes of a table's files visible at a snapshot: ``file_id``, ``row_id`` (the position)."""
+        """Return the inlined deletes of a table visible at a snapshot: ``file_id``, ``row_id`` (the position)."""
         empty = pa.table({"file_id": pa.array([], pa.int64()), "row_id": pa.array([], pa.int64())})
         if not self.has_deletes(table_id, snapshot.id):
             return empty
@@ -236,22 +239,22 @@ class InlinedQueries:
     def dated_deletes(
         self, snapshot: Snapshot, table_id: int, files: Mapping[int, int | None]
     ) -> dict[int, DatedDeletes]:
-        """The inlined deletes of some data files at a snapshot; ``files`` names the delete file of each."""
-        found: dict[int, list[tuple[int, int]]] = {file: [] for file in files}
+        """Return the inlined deletes of some data files at a snapshot; ``files`` names the delete file of each."""
+        positions: dict[int, list[tuple[int, int]]] = {file: [] for file in files}
         if self.has_deletes(table_id, snapshot.id):
             sql = self._sql.delete_table(table_id)
             statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(
                 sql.c.file_id.in_(list(files)), sql.c.begin_snapshot <= snapshot.id
             )
             for file, position, begin in self._sql.run("dated_deletes", statement):
-                found[file].append((position, begin))
+                positions[file].append((position, begin))
         d = self._t["delete_file"]
         begins = sa.select(d.c.delete_file_id, d.c.begin_snapshot).where(d.c.delete_file_id.in_(list(files.values())))
         known = {row[0]: row[1] for row in self._sql.run("delete_file_begins", begins)}
-        return {file: DatedDeletes(tuple(rows), known.get(files[file])) for file, rows in found.items()}
+        return {file: DatedDeletes(tuple(rows), known.get(files[file])) for file, rows in positions.items()}
 
     def has_deletes(self, table_id: int, snapshot_id: int | None = None) -> bool:
-        """Whether a table has inlined deletes, of snapshots up to ``snapshot_id`` when given.
+        """Return whether a table has inlined deletes, of snapshots up to ``snapshot_id`` when given.
 
         A table that has been seen stays. One that was missing can only come with a later snapshot, so it is not looked
         for again at this one.
@@ -261,16 +264,16 @@ class InlinedQueries:
             return True
         if snapshot_id is not None and snapshot_id <= self._sql._cache.get(absent, -1):
             return False
-        found = self._sql.has_table(delete_table_name(table_id))
-        if found:
+        exists = self._sql.has_table(delete_table_name(table_id))
+        if exists:
             self._sql._cache[key] = True
         elif snapshot_id is not None:
             self._sql._cache[absent] = snapshot_id
-        return found
+        return exists
 
 
 def _interval_text(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-    """An interval of PostgreSQL as text that DuckDB reads: its own ``-1 mons +3 days`` is not."""
+    """Return an interval of PostgreSQL as text that DuckDB reads, unlike PostgreSQL's own ``-1 mons +3 days``."""
     months = sa.extract("year", column) * 12 + sa.extract("month", column)
     clock = sa.extract("hour", column) * 3_600_000_000 + sa.extract("minute", column) * 60_000_000
     parts = (

@@ -1,4 +1,4 @@
-"""How the files of tables are laid out, as the catalog says it: partitionings, orders, and the values of files."""
+"""Partitionings, sort orders, and the partition values of files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Rows = Iterable[Any]
 
 
 def select_partitions(tables: Tables, snapshot: int, table_ids: Sequence[int] | None) -> sa.Select[Any]:
-    """The partitioning of tables at a snapshot, a row for each key and one for a partitioning without any."""
+    """Return the partitioning of tables at a snapshot, a row for each key and one for a partitioning without any."""
     info, columns = tables["partition_info"], tables["partition_column"]
     mine = sa.and_(columns.c.partition_id == info.c.partition_id, columns.c.table_id == info.c.table_id)
     keys = (columns.c.partition_key_index, columns.c.column_id, columns.c.transform)
@@ -48,7 +48,7 @@ def select_partitions(tables: Tables, snapshot: int, table_ids: Sequence[int] | 
 
 
 def select_sorts(tables: Tables, snapshot: int, table_ids: Sequence[int] | None) -> sa.Select[Any]:
-    """The order of tables at a snapshot, a row for each key."""
+    """Return the order of tables at a snapshot, a row for each key."""
     info, keys = tables["sort_info"], tables["sort_expression"]
     mine = sa.and_(keys.c.sort_id == info.c.sort_id, keys.c.table_id == info.c.table_id)
     columns = (keys.c.expression, keys.c.sort_direction, keys.c.null_order, keys.c.dialect)
@@ -63,78 +63,78 @@ def _at(select: sa.Select[Any], info: sa.Table, snapshot: int, table_ids: Sequen
 
 
 def by_table(rows: Rows) -> dict[int, PartitionSpec]:
-    """The rows of :func:`select_partitions` by table."""
+    """Return the rows of :func:`select_partitions` by table."""
     return dict(_specs(rows))
 
 
 def _specs(rows: Rows) -> Iterator[tuple[int, PartitionSpec]]:
     keys: dict[tuple[int, int], list[PartitionKey]] = {}
     for table_id, id_, index, column_id, transform in rows:
-        found = keys.setdefault((table_id, id_), [])
+        spec_keys = keys.setdefault((table_id, id_), [])
         if index is not None:
-            found.append(PartitionKey(index, column_id, transform))
-    for (table_id, id_), found in keys.items():
-        yield table_id, PartitionSpec(id_, tuple(found))
+            spec_keys.append(PartitionKey(index, column_id, transform))
+    for (table_id, id_), spec_keys in keys.items():
+        yield table_id, PartitionSpec(id_, tuple(spec_keys))
 
 
 def sorts(rows: Rows) -> dict[int, SortSpec]:
-    """The rows of :func:`select_sorts` by table."""
+    """Return the rows of :func:`select_sorts` by table."""
     keys: dict[int, tuple[int, list[SortKey]]] = {}
     for table_id, id_, *key in rows:
         if keys.get(table_id, (id_,))[0] != id_:
             del keys[table_id]
         keys.setdefault(table_id, (id_, []))[1].append(SortKey(*key))
-    return {table_id: SortSpec(id_, tuple(found)) for table_id, (id_, found) in keys.items()}
+    return {table_id: SortSpec(id_, tuple(spec_keys)) for table_id, (id_, spec_keys) in keys.items()}
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
 def select_specs(tables: Tables, table_id: int) -> sa.Select[Any]:
-    """Every partitioning that a table ever had."""
+    """Return every partitioning that a table ever had."""
     t = tables["partition_column"]
     columns = (t.c.table_id, t.c.partition_id, t.c.partition_key_index, t.c.column_id, t.c.transform)
     return sa.select(*columns).where(t.c.table_id == table_id).order_by(t.c.partition_id, t.c.partition_key_index)
 
 
 def specs(rows: Rows) -> list[PartitionSpec]:
-    """The rows of :func:`select_specs`."""
+    """Return the rows of :func:`select_specs`."""
     return [spec for _, spec in _specs(rows)]
 
 
 def select_values(tables: Tables, table_id: int, file_ids: Sequence[int]) -> sa.Select[Any]:
-    """The partition values of files; of all files of the table when these are many."""
+    """Return the partition values of files; of all files of the table when these are many."""
     t = tables["file_partition_value"]
     select = sa.select(t.c.data_file_id, t.c.partition_key_index, t.c.partition_value).where(t.c.table_id == table_id)
     return select.where(t.c.data_file_id.in_(list(file_ids))) if len(file_ids) <= _FEW else select
 
 
 def values_by_file(rows: Rows) -> dict[int, dict[int, str | None]]:
-    """The rows of :func:`select_values`: data file -> key index -> text."""
-    found: dict[int, dict[int, str | None]] = {}
+    """Return the rows of :func:`select_values`: data file -> key index -> text."""
+    values: dict[int, dict[int, str | None]] = {}
     for file_id, index, text in rows:
-        found.setdefault(file_id, {})[index] = text
-    return found
+        values.setdefault(file_id, {})[index] = text
+    return values
 
 
 def select_types(tables: Tables, table_id: int) -> sa.Select[Any]:
-    """Every type that a column of a table ever had: column, type."""
+    """Return every type that a column of a table ever had: column, type."""
     t = tables["column"]
     return sa.select(t.c.column_id, t.c.column_type).where(t.c.table_id == table_id).distinct()
 
 
 def constant(rows: Rows) -> dict[int, str]:
-    """Of the rows of :func:`select_types`, the columns that have had one type only."""
+    """Return the columns, of the rows of :func:`select_types`, that have had one type only."""
     types: dict[int, list[str]] = {}
     for id_, type_ in rows:
         types.setdefault(id_, []).append(type_)
-    return {id_: found[0] for id_, found in types.items() if len(found) == 1}
+    return {id_: seen[0] for id_, seen in types.items() if len(seen) == 1}
 
 
 def in_buckets(
     tables: Tables, database: Database, partition_id: int, index: int, numbers: sa.BindParameter[Any]
 ) -> sa.ColumnElement[bool]:
-    """True for data files unless they are of a partitioning and in another than these buckets of a key."""
+    """Return the condition that leaves out data files of a partitioning in other buckets of a key."""
     f, v = tables["data_file"], tables["file_partition_value"]
     elsewhere = (
         sa.select(sa.literal(1))
@@ -143,7 +143,7 @@ def in_buckets(
             v.c.table_id == f.c.table_id,
             v.c.data_file_id == f.c.data_file_id,
             v.c.partition_key_index == index,
-            # what is not a number is unknown
+            # a text that is not a number is unknown
             database.bound(v.c.partition_value, "integer").not_in(numbers),
         )
         .correlate(f)
@@ -152,17 +152,17 @@ def in_buckets(
 
 
 def useful(predicate: Predicate, known: Iterable[PartitionSpec]) -> list[PartitionSpec]:
-    """The partitionings that speak of a column of the predicate; buckets tell nothing of a range."""
-    asked, exact = columns_of(predicate), _exact_columns(predicate)
+    """Return the partitionings that speak of a column of the predicate; buckets tell nothing of a range."""
+    compared, exact = columns_of(predicate), _exact_columns(predicate)
     return [
         spec
         for spec in known
-        if any(key.column_id in (exact if key.transform.startswith("bucket") else asked) for key in spec.keys)
+        if any(key.column_id in (exact if key.transform.startswith("bucket") else compared) for key in spec.keys)
     ]
 
 
 def _exact_columns(predicate: Predicate) -> frozenset[int]:
-    """The columns that are compared with a value or NULL for equality somewhere in a predicate."""
+    """Return the columns that are compared with a value or NULL for equality somewhere in a predicate."""
     if isinstance(predicate, Compare):
         return frozenset([predicate.column_id] if predicate.operator == "=" else [])
     if isinstance(predicate, IsNull):
@@ -171,7 +171,7 @@ def _exact_columns(predicate: Predicate) -> frozenset[int]:
 
 
 def prune(files: pa.Table, tests: Mapping[int, Test], values: Mapping[int, Values]) -> pa.Table:
-    """The files that pass; those of other partitionings, and those whose values nobody knows, all do."""
+    """Return the files that pass, and those of other partitionings or with unknown values."""
     answers: dict[tuple[int, frozenset[tuple[int, str | None]]], bool] = {}
 
     def passes(file_id: int, partition_id: int | None) -> bool:

@@ -36,7 +36,7 @@ _FOUR_DIGITS = re.compile(r"[0-9]{4}-(?!.*\(BC\))")
 
 
 def shape(predicate: Predicate) -> Any:
-    """What the SQL of a predicate depends on: everything but its values."""
+    """Return what the SQL of a predicate depends on: everything but its values."""
     if isinstance(predicate, Compare):
         return ("compare", predicate.column_id, predicate.type, predicate.operator, _limits(predicate) is not None)
     if isinstance(predicate, IsNull):
@@ -45,13 +45,16 @@ def shape(predicate: Predicate) -> Any:
 
 
 def values(predicate: Predicate) -> dict[str, Any]:
-    """The parameters of ``condition`` for a predicate of the same shape."""
-    found = [limit for part in _compares(predicate) for limit in _limits(part) or ()]
-    return {f"v{index}": value for index, value in enumerate(found)}
+    """Return the parameters of ``condition`` for a predicate of the same shape."""
+    limits = [limit for part in _compares(predicate) for limit in _limits(part) or ()]
+    return {f"v{index}": value for index, value in enumerate(limits)}
 
 
 def condition(predicate: Predicate, stats: Mapping[int, sa.FromClause], database: Database) -> sa.ColumnElement[bool]:
-    """True for every file that may match; ``stats`` holds the (outer joined) statistics of each column."""
+    """Return the condition that holds for every file that may match.
+
+    ``stats`` holds the (outer joined) statistics of each column.
+    """
     return _Builder(stats, database).build(predicate)
 
 
@@ -64,12 +67,12 @@ def _compares(predicate: Predicate) -> Iterator[Compare]:
 
 
 def _limits(predicate: Compare) -> tuple[Any, Any] | None:
-    """The smallest and largest value a bound may have to be on the right side, or None when SQL cannot say."""
+    """Return the smallest and largest value a bound may have to be on the right side, or None when SQL cannot say."""
     kind = _KINDS.get(scalar(predicate.type).stats)
     if kind is None:
         return None
     if kind in ("date", "timestamp"):
-        # as text, only years of four digits are in the order of time
+        # as text, only years of four digits sort by time
         return (predicate.text, predicate.text) if _FOUR_DIGITS.match(predicate.text) else None
     if kind == "text":
         return (predicate.text, predicate.text) if "\0" not in predicate.text else None
@@ -93,10 +96,10 @@ class _Builder:
         if isinstance(predicate, Compare):
             return self._compare(predicate)
         if isinstance(predicate, IsNull):
-            found = self._stats[predicate.column_id].c
-            # stock DuckLake writes 0 and 0 for types it keeps no counts of
-            unknown = sa.or_(found.null_count.is_(None), found.value_count.is_(None), found.value_count == 0)
-            return sa.or_(unknown, found.null_count > 0)
+            stats = self._stats[predicate.column_id].c
+            # stock DuckLake writes 0 and 0 for types that it does not count
+            unknown = sa.or_(stats.null_count.is_(None), stats.value_count.is_(None), stats.value_count == 0)
+            return sa.or_(unknown, stats.null_count > 0)
         parts = [self.build(part) for part in predicate.parts]
         return sa.or_(sa.false(), *parts) if isinstance(predicate, Some) else sa.and_(sa.true(), *parts)
 
@@ -121,5 +124,5 @@ class _Builder:
 
 
 def _unless_known(test: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """The test, true where its bound is unknown; written so that the bound is decoded only once."""
+    """Return the test, true where its bound is unknown; written so that the bound is decoded only once."""
     return sa.func.coalesce(test, sa.true(), type_=sa.Boolean())

@@ -1,4 +1,4 @@
-"""Metadata tables as they are: whole, with the types they have everywhere."""
+"""Whole metadata tables, with the types they have on every database."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 
 def metadata_table(reader: CatalogStatements, name: str) -> pa.Table | None:
-    """The rows of a metadata table by its full name, one of inlined rows too; None when there is none."""
+    """Return the rows of a metadata table by its full name, one of inlined rows too; None when there is none."""
     known = reader._t.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
     if known is not None:
         types = {column.name: _arrow(column.type) for column in known.columns}
-        # DuckDB's times come to Python only with packages that may not be here
+        # duckdb returns times only with packages that may not be installed
         chosen = [sa.cast(c, sa.String) if isinstance(c.type, Instant) else c for c in known.columns]
         rows = reader.run("metadata_table", sa.select(*chosen)).all()
         columns = zip(*rows, strict=True) if rows else ((),) * len(types)
@@ -38,12 +38,12 @@ def metadata_table(reader: CatalogStatements, name: str) -> pa.Table | None:
     table = sa.table(name, schema=schema)
     result = reader.run("metadata_table", sa.select(sa.text("*")).select_from(table))
     names = list(result.keys())
-    found = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
-    return pa.table({n: _array(values) for n, values in zip(names, found, strict=True)})
+    arrays = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
+    return pa.table({n: _array(values) for n, values in zip(names, arrays, strict=True)})
 
 
 def _shared_table(reader: CatalogStatements, name: str) -> pa.Table | None:
-    """Inlined rows or deletes of a shared lake by the name that a table for them would have; rows are packed."""
+    """Return inlined rows or deletes of a shared lake by the name that a table for them would have; rows are packed."""
     named = parse_table_name(name)
     if named is None:
         return None
@@ -65,16 +65,16 @@ def column_statistics(reader: CatalogStatements, snapshot: Snapshot, table_id: i
         .where(stats.c.table_id == table_id)
         .order_by(stats.c.data_file_id, stats.c.column_id)
     )
-    found: dict[int, list[dict[str, Any]]] = {}
+    statistics: dict[int, list[dict[str, Any]]] = {}
     for id_, *values in reader.run("column_statistics", statement):
-        found.setdefault(id_, []).append(dict(zip(names, values, strict=True)))
-    return found
+        statistics.setdefault(id_, []).append(dict(zip(names, values, strict=True)))
+    return statistics
 
 
 def file_bounds(
     reader: CatalogStatements, snapshot: Snapshot, table_id: int, column_ids: Sequence[int]
 ) -> dict[tuple[int, int], tuple[str | None, str | None, int | None, bool]]:
-    """Least and greatest value and number of nulls of columns in the files of a table, by file and column.
+    """Return least and greatest value and number of nulls of columns in the files of a table, by file and column.
 
     Last comes whether both bounds are values of the column, which 1.0 does not tell: there they are, unless cut.
     """
@@ -94,8 +94,8 @@ def file_bounds(
         .where(stats.c.table_id == table_id, stats.c.column_id.in_(column_ids))
     )
     rows = reader.run("file_bounds", statement).all()
-    told = ("file_column_stats", "min_is_exact") in reader._t.parts
-    return {(row[0], row[1]): (row[2], row[3], row[4], not told or bool(row[5] and row[6])) for row in rows}
+    is_known = ("file_column_stats", "min_is_exact") in reader._t.parts
+    return {(row[0], row[1]): (row[2], row[3], row[4], not is_known or bool(row[5] and row[6])) for row in rows}
 
 
 def _typed(values: list[Any], type_: pa.DataType) -> pa.Array:

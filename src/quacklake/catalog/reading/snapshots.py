@@ -63,15 +63,18 @@ class SnapshotQueries:
         return Snapshot(*facts)
 
     def _version(self) -> sa.ColumnElement[Any]:
-        """The version of the lake travels with its snapshots: whoever has opened another must not go on with it."""
+        """Return the version of the lake as a column, which is read with every snapshot.
+
+        A client that opened the lake at another version must not go on with it.
+        """
         table = self._t["metadata"]
         own = [table.c.scope.is_(None)] if "scope" in table.c else []
-        found = sa.select(table.c.value).where(table.c.key == "version", *own)
-        # a plain lake that has become a shared one has several; the longest is the one that no client knows
-        return found.order_by(sa.func.length(table.c.value).desc()).limit(1).scalar_subquery()
+        version = sa.select(table.c.value).where(table.c.key == "version", *own)
+        # a plain lake that became a shared one has several versions; the longest is the one that no client knows
+        return version.order_by(sa.func.length(table.c.value).desc()).limit(1).scalar_subquery()
 
     def _limit_columns(self) -> list[sa.ColumnElement[Any]]:
-        """The limits of a catalog of a shared lake travel with its snapshots, so that nobody has to ask for them."""
+        """Return the limits of a catalog of a shared lake as columns, which are read with every snapshot."""
         if not self._t.shared:
             return []
         tables = SharedTables.of(self._t.metadata.schema)
@@ -79,26 +82,26 @@ class SnapshotQueries:
         return [own.scalar_subquery(), sa.select(tables.shared.c.limits).scalar_subquery()]
 
     def latest(self) -> Snapshot:
-        """The newest snapshot."""
+        """Return the newest snapshot."""
         table = self._t["snapshot"]
         ahead, self._sql.ahead = self._sql.ahead, None
         if ahead is not None:
             telemetry.count("catalog.statements")
-            found = self._snapshot(next(iter(ahead), None))
+            newest = self._snapshot(next(iter(ahead), None))
         else:
-            found = self._select_snapshot(
+            newest = self._select_snapshot(
                 _LATEST,
                 lambda: sa.select(*self.columns()).order_by(table.c.snapshot_id.desc()).limit(1),
                 {},
             )
-        if found is None and self._t.shared:
+        if newest is None and self._t.shared:
             raise self._sql.catalog_dropped()
-        if found is None:
+        if newest is None:
             raise NotFoundError("the lake has no snapshot", hint="its metadata may be only half copied")
-        return found
+        return newest
 
     def check_there(self) -> None:
-        """Raise an error when the lake is no longer the one that was opened; whoever reads a snapshot need not ask.
+        """Raise an error when the lake is no longer the one that was opened. Reading a snapshot checks this, too.
 
         That is ``NotFoundError`` for a catalog of a shared lake that was dropped, and ``UnsupportedVersionError`` for a
         plain lake that was migrated or has become a shared one, whose tables hold the rows of other catalogs too.
@@ -106,7 +109,7 @@ class SnapshotQueries:
         self.latest()
 
     def oldest(self) -> Snapshot | None:
-        """The oldest snapshot that is kept."""
+        """Return the oldest snapshot that is kept."""
         table = self._t["snapshot"]
         return self._select_snapshot(
             "oldest_snapshot",
@@ -115,7 +118,7 @@ class SnapshotQueries:
         )
 
     def oldest_unbroken(self) -> Snapshot:
-        """The oldest snapshot after which none has expired: a tag may keep one that is older."""
+        """Return the oldest snapshot after which none has expired: a tag may keep one that is older."""
         table = self._t["snapshot"]
         before = table.alias("before")
         gap = ~sa.exists().where(before.c.snapshot_id == table.c.snapshot_id - 1)
@@ -123,35 +126,36 @@ class SnapshotQueries:
         return Snapshot(*self._sql.run("oldest_unbroken", statement).one())
 
     def times(self, versions: Collection[int]) -> dict[int, dt.datetime]:
-        """When snapshots were made; those that are gone are missing."""
+        """Return when snapshots were made; those that are gone are missing."""
         if not versions:
             return {}
         wanted = sa.select(*self.columns()).where(self._t["snapshot"].c.snapshot_id.in_(sorted(versions)))
         return {row[0]: row[1] for row in self._sql.run("snapshot_times", wanted) if row[1] is not None}
 
     def at_version(self, version: int) -> Snapshot:
-        """The snapshot with that id. Raises ``NotFoundError``, or ``SnapshotExpiredError`` when it is gone."""
+        """Return the snapshot with that id. Raise ``NotFoundError``, or ``SnapshotExpiredError`` when it is gone."""
         table = self._t["snapshot"]
-        found = self._select_snapshot(
+        snapshot = self._select_snapshot(
             "snapshot_by_id",
             lambda: sa.select(*self.columns()).where(table.c.snapshot_id == sa.bindparam("version")),
             {"version": version},
         )
-        if found is None:
+        if snapshot is None:
             if 0 <= version < self.latest().id:
                 raise self._sql.expired(f"No snapshot found at version {version}: snapshot {version} has expired")
             raise NotFoundError(
                 f"No snapshot found at version {version}", hint="lake.snapshots() lists those that exist"
             )
-        return found
+        return snapshot
 
     def at_time(self, time: dt.datetime, *, until: bool = False) -> Snapshot:
-        """The newest snapshot made at or before a time; one in the future 1.1 has only for ranges that go ``until`` it.
+        """Return the newest snapshot made at or before a time.
 
-        Raises ``SnapshotExpiredError`` when those of that time have expired, even though an older one is left.
+        In 1.1 a time in the future is valid only for ranges that go ``until`` it. Raise ``SnapshotExpiredError`` when
+        the snapshots of that time have expired, even though an older one is left.
         """
         table = self._t["snapshot"]
-        found = self._select_snapshot(
+        snapshot = self._select_snapshot(
             "snapshot_by_time",
             lambda: (
                 sa.select(*self.columns())
@@ -161,36 +165,36 @@ class SnapshotQueries:
             ),
             {"time": time},
         )
-        if found is None:
+        if snapshot is None:
             if self._sql.run("first_snapshot", sa.select(table.c.snapshot_id).where(table.c.snapshot_id == 0)).first():
                 raise NotFoundError(
-                    f"No snapshot found at timestamp {time}: the first one is younger",
+                    f"No snapshot found at timestamp {time}: the first snapshot is newer",
                     hint="lake.snapshots() lists those that exist",
                 )
             raise self._sql.expired(f"No snapshot found at timestamp {time}: those of that time have expired")
-        if self._t.is_next and not until and time > max(found.time or time, dt.datetime.now(dt.UTC)):
+        if self._t.is_next and not until and time > max(snapshot.time or time, dt.datetime.now(dt.UTC)):
             raise NotFoundError(
                 f"No snapshot found at timestamp {time}: it is in the future",
                 hint="leave the time out for the newest snapshot",
             )
-        if found.time != time:
-            later = sa.select(sa.func.min(table.c.snapshot_id)).where(table.c.snapshot_id > found.id)
-            if (self._sql.run("next_snapshot", later).scalar() or found.id + 1) != found.id + 1:
-                why = f"the newest one then, after snapshot {found.id}, has expired"
+        if snapshot.time != time:
+            later = sa.select(sa.func.min(table.c.snapshot_id)).where(table.c.snapshot_id > snapshot.id)
+            if (self._sql.run("next_snapshot", later).scalar() or snapshot.id + 1) != snapshot.id + 1:
+                why = f"the newest one then, after snapshot {snapshot.id}, has expired"
                 raise self._sql.expired(f"No snapshot found at timestamp {time}: {why}")
-        return found
+        return snapshot
 
     def first_since(self, time: dt.datetime) -> int | None:
-        """The id of the oldest snapshot made at or after a time, or None."""
+        """Return the id of the oldest snapshot made at or after a time, or None."""
         table = self._t["snapshot"]
         statement = sa.select(sa.func.min(table.c.snapshot_id)).where(
             table.c.snapshot_time >= sa.bindparam("time", type_=table.c.snapshot_time.type)
         )
-        found: int | None = self._sql.run("first_snapshot_since", statement, {"time": time}).scalar()
-        return found
+        first: int | None = self._sql.run("first_snapshot_since", statement, {"time": time}).scalar()
+        return first
 
     def all(self) -> list[SnapshotInfo]:
-        """Every snapshot with what it changed, oldest first."""
+        """Return every snapshot with what it changed, oldest first."""
         snapshot, column = self._t["snapshot"], self._t.column
         statement = (
             sa.select(
@@ -208,16 +212,16 @@ class SnapshotQueries:
             )
             .order_by(snapshot.c.snapshot_id)
         )
-        found = [
+        snapshots = [
             SnapshotInfo(row[0], row[1], row[2], parse(row[3]), row[4], row[5], row[6])
             for row in self._sql.run("snapshots", statement)
         ]
-        if not found and self._t.shared:
+        if not snapshots and self._t.shared:
             raise self._sql.catalog_dropped()
-        return found
+        return snapshots
 
     def changes_since(self, version: int) -> list[tuple[int, tuple[Change, ...]]]:
-        """What every snapshot after ``version`` changed, in order."""
+        """Return what every snapshot after ``version`` changed, in order."""
         table = self._t["snapshot_changes"]
 
         def build() -> Any:
@@ -231,7 +235,10 @@ class SnapshotQueries:
         return [(row[0], parse(row[1])) for row in rows]
 
     def changes_between(self, first: int, last: int) -> dict[int, str | None]:
-        """What the snapshots from ``first`` to ``last`` that there are changed, as the catalog has it, in order."""
+        """Return what the snapshots from ``first`` to ``last`` changed, as the catalog has it, in order.
+
+        Expired ones are missing.
+        """
         s, c = self._t["snapshot"], self._t["snapshot_changes"]
         statement = (
             sa.select(s.c.snapshot_id, c.c.changes_made)
@@ -246,7 +253,7 @@ class SnapshotQueries:
         tokens = self._t.own["commits"]
         if not (self._t.shared or self._sql.has_table(tokens.name)):
             return {}
-        found: dict[int, Operation] = {}
+        operations: dict[int, Operation] = {}
         for snapshot, token in self._sql.run("tokens", sa.select(tokens.c.snapshot_id, tokens.c.token)):
-            found[snapshot] = found.get(snapshot, Operation.NONE) | operations_of(str(token))
-        return found
+            operations[snapshot] = operations.get(snapshot, Operation.NONE) | operations_of(str(token))
+        return operations

@@ -38,7 +38,7 @@ class TableQueries:
         self._t = sql._t
 
     def schemas(self, snapshot: Snapshot) -> list[SchemaInfo]:
-        """The schemas of a snapshot by name."""
+        """Return the schemas of a snapshot by name."""
         table, column = self._t["schema"], self._t.column
         statement = (
             sa.select(
@@ -57,40 +57,42 @@ class TableQueries:
         return [replace(info, name=names[info.id]) for info in rows if info.id in names]
 
     def nested_schemas(self, snapshot: Snapshot) -> Mapping[int, str | None]:
-        """The full names of the schemas inside others; None for one whose parent is not there: it counts as dropped.
+        """Return the full names of the schemas inside others.
+
+        None for one whose parent is not there: it counts as dropped.
 
         Empty where there are none, which is so everywhere before 1.1.
         """
         if ("schema", "parent_schema_id") not in self._t.parts:
             return {}
         key = ("nested_schemas", snapshot.schema_version)
-        found: Mapping[int, str | None] | None = self._sql._cache.get(key)
-        if found is None:
+        nested: Mapping[int, str | None] | None = self._sql._cache.get(key)
+        if nested is None:
             s = self._t["schema"]
             statement = sa.select(s.c.schema_id, s.c.schema_name, s.c.parent_schema_id)
             rows = [tuple(row) for row in self._sql.run("nested_schemas", statement.where(visible(s, snapshot.id)))]
             names = full_names(rows)
-            found = self._sql._cache[key] = {row[0]: names.get(row[0]) for row in rows if row[2] is not None}
-        return found
+            nested = self._sql._cache[key] = {row[0]: names.get(row[0]) for row in rows if row[2] is not None}
+        return nested
 
     def all(self, snapshot: Snapshot) -> list[TableInfo]:
-        """Every table of a snapshot with its columns and layout, by schema and name."""
+        """Return every table of a snapshot with its columns and layout, by schema and name."""
         return self._load_tables(snapshot, "tables", ())
 
     def find(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
-        """A table by its name, ignoring case, or None."""
+        """Return a table by its name, ignoring case, or None."""
         t, s = self._t["table"], self._t["schema"]
         own = parts_of(schema)[-1]
         where = (sa.func.lower(t.c.table_name) == fold(name), sa.func.lower(s.c.schema_name) == fold(own))
-        found = self._load_tables(snapshot, "table", where)
+        tables = self._load_tables(snapshot, "table", where)
         return next(
-            (info for info in found if (fold(info.name), fold(info.schema_name)) == (fold(name), fold(schema))), None
+            (info for info in tables if (fold(info.name), fold(info.schema_name)) == (fold(name), fold(schema))), None
         )
 
     def by_id(self, snapshot: Snapshot, table_id: int) -> TableInfo | None:
-        """A table by its id, whatever its name was at the snapshot, or None."""
-        found = self._load_tables(snapshot, "table_by_id", (self._t["table"].c.table_id == table_id,))
-        return found[0] if found else None
+        """Return a table by its id, whatever its name was at the snapshot, or None."""
+        tables = self._load_tables(snapshot, "table_by_id", (self._t["table"].c.table_id == table_id,))
+        return tables[0] if tables else None
 
     def _load_tables(self, snapshot: Snapshot, name: str, where: Sequence[sa.ColumnElement[bool]]) -> list[TableInfo]:
         t, s, c, column = self._t["table"], self._t["schema"], self._t["column"], self._t.column
@@ -119,9 +121,9 @@ class TableQueries:
         )
         grouped: dict[tuple[Any, ...], list[ColumnRow]] = {}
         since: dict[int, int] = {}
-        found = self._sql.run(name, statement).all()
-        nested = self.nested_schemas(snapshot) if found else {}
-        for row in found:
+        result = self._sql.run(name, statement).all()
+        nested = self.nested_schemas(snapshot) if result else {}
+        for row in result:
             schema = nested.get(row[2], row[3])
             if schema is None:
                 continue  # its schema counts as dropped
@@ -175,19 +177,19 @@ class TableQueries:
         )
 
     def schema_history(self, table_id: int) -> list[tuple[int, int]]:
-        """The schema versions of a table, oldest first: since which snapshot, and the version."""
+        """Return the schema versions of a table, oldest first: since which snapshot, and the version."""
         v = self._t["schema_versions"]
         statement = sa.select(v.c.begin_snapshot, v.c.schema_version).where(v.c.table_id == table_id)
         return sorted((row[0], row[1]) for row in self._sql.run("schema_history", statement))
 
     def columns_at(self, table_id: int, schema_version: int) -> TableSchema:
-        """The columns a table had at one of its schema versions."""
+        """Return the columns a table had at one of its schema versions."""
         v, c, s = self._t.get("schema_versions"), self._t["column"], self._t["snapshot"]
         begin: sa.ColumnElement[Any] = (
             sa.select(sa.func.min(s.c.snapshot_id)).where(s.c.schema_version == schema_version).scalar_subquery()
         )
         if v is not None and "table_id" in v.c:
-            # the first inlined insert of stock DuckLake may open a version that is noted nowhere else
+            # the first inlined insert of stock DuckLake may begin a version without a row of its own
             noted = sa.select(sa.func.max(v.c.begin_snapshot)).where(
                 v.c.table_id == table_id, v.c.schema_version <= schema_version
             )
@@ -196,7 +198,7 @@ class TableQueries:
         return unflatten(ColumnRow(*row) for row in self._sql.run("columns_at", statement))
 
     def column_rows(self) -> list[sa.ColumnElement[Any]]:
-        """The fields of ``ColumnRow``."""
+        """Return the fields of ``ColumnRow``."""
         c, column = self._t["column"], self._t.column
         return [
             c.c.column_id,
@@ -212,7 +214,7 @@ class TableQueries:
         ]
 
     def last_column_id(self, table_id: int) -> int:
-        """The largest id that a column of a table, or a node inside one, ever had.
+        """Return the largest id that a column of a table, or a node inside one, ever had.
 
         A column that was dropped in the transaction that made it is in no row of its own, but may be in files.
         """
@@ -223,35 +225,35 @@ class TableQueries:
         return self._sql.run("last_column_id", sa.select(sa.func.max(every.c.id))).scalar_one() or 0
 
     def reshaped(self, snapshot: Snapshot, table: TableInfo) -> Reshaped:
-        """When the fields inside a table's nested columns last became what they are."""
+        """Return when the fields inside a table's nested columns last became what they are."""
         if not any(column.nested for column in table.schema.columns):
             return Reshaped()
         key = ("reshaped", table.id, snapshot.schema_version)
-        found: Reshaped | None = self._sql._cache.get(key)
-        if found is None:
+        last: Reshaped | None = self._sql._cache.get(key)
+        if last is None:
             c = self._t["column"]
             statement = sa.select(
                 c.c.column_id, c.c.parent_column, c.c.column_name, c.c.begin_snapshot, c.c.end_snapshot
             ).where(c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id)
             rows = [tuple(row) for row in self._sql.run("column_history", statement)]
-            found = self._sql._cache[key] = last_reshape(rows, snapshot.id)
-        return found
+            last = self._sql._cache[key] = last_reshape(rows, snapshot.id)
+        return last
 
     def past_columns(self, snapshot: Snapshot, table: TableInfo) -> Past:
-        """The columns of a table as they were, up to a snapshot."""
+        """Return the columns of a table as they were, up to a snapshot."""
         key = ("past_columns", table.id, snapshot.schema_version)
-        found: Past | None = self._sql._cache.get(key)
-        if found is None:
+        past: Past | None = self._sql._cache.get(key)
+        if past is None:
             c = self._t["column"]
             statement = sa.select(*self.column_rows(), c.c.begin_snapshot, c.c.end_snapshot).where(
                 c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id
             )
             rows = [(ColumnRow(*row[:-2]), row[-2], row[-1]) for row in self._sql.run("past_columns", statement)]
-            found = self._sql._cache[key] = past_columns(rows)
-        return found
+            past = self._sql._cache[key] = past_columns(rows)
+        return past
 
     def dropped(self, kind: str, schema: str, name: str) -> DroppedObject | None:
-        """The ``table`` or ``view`` of that name that was dropped last, ignoring case, or None."""
+        """Return the ``table`` or ``view`` of that name that was dropped last, ignoring case, or None."""
         t, s = self._t[kind], self._t["schema"]
         id_, named = t.c[f"{kind}_id"], t.c[f"{kind}_name"]
         later = t.alias("later")
@@ -269,13 +271,13 @@ class TableQueries:
         )
         rows = self._sql.run(f"dropped_{kind}", statement).all()
         full = self._schema_names() if rows else {}
-        for found, end, its_name, its_schema, schema_id in rows:
+        for object_id, end, its_name, its_schema, schema_id in rows:
             if (fold(its_name), fold(full.get(schema_id, its_schema))) == (fold(name), fold(schema)):
-                return DroppedObject(found, end)
+                return DroppedObject(object_id, end)
         return None
 
     def _schema_names(self) -> Mapping[int, str]:
-        """The full names of all schemas there ever were, where they may be inside others."""
+        """Return the full names of all schemas there ever were, where they may be inside others."""
         if ("schema", "parent_schema_id") not in self._t.parts:
             return {}
         s = self._t["schema"]
@@ -283,14 +285,14 @@ class TableQueries:
         return full_names([tuple(row) for row in self._sql.run("schema_names", statement)])
 
     def drop_of(self, table_id: int) -> int | None:
-        """The snapshot that dropped a table, None when it lives or is forgotten."""
+        """Return the snapshot that dropped a table, None when it lives or is forgotten."""
         t = self._t["table"]
         statement = sa.select(t.c.end_snapshot).where(t.c.table_id == table_id)
         ends = [row[0] for row in self._sql.run("drop_of", statement)]
         return max(ends) if ends and None not in ends else None
 
     def newest_types(self, table_id: int, column_ids: Sequence[int]) -> dict[int, str]:
-        """The last type that each of these columns, or nodes inside them, ever had."""
+        """Return the last type that each of these columns, or nodes inside them, ever had."""
         if not column_ids:
             return {}
         c = self._t["column"]

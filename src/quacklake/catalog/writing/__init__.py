@@ -1,1 +1,1 @@
-"""Writing metadata, one module for each kind of thing; ``Writer`` has them all."""
+"""Writing metadata, one module for each subject; ``Writer`` holds them all."""

@@ -1,4 +1,4 @@
-"""The tables of a new lake, exactly as stock DuckLake makes them, and ours beside them."""
+"""Creating the tables of a new lake, exactly as stock DuckLake does, and ours beside them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["add_first_rows", "create_own", "create_tables"]
 
 
 def create_tables(writer: Writer, tables: Tables, database: Database) -> None:
-    """Make every table of a lake, empty."""
+    """Create every table of a lake, empty."""
     schema = tables.metadata.schema
-    # on MySQL a making that failed may have left some
+    # on MySQL a failed creation may have left some tables
     fresh = database.name != "mysql"
     if schema is not None:
         writer.run("create_metadata_schema", sa.schema.CreateSchema(schema, if_not_exists=True))
@@ -34,7 +34,7 @@ def create_tables(writer: Writer, tables: Tables, database: Database) -> None:
 
 
 def create_own(connection: Connection, tables: Tables, database: Database, *, fresh: bool = False) -> None:
-    """Make our tables and indexes, those that are missing unless all are."""
+    """Create our tables and indexes, where they are missing unless the lake is ``fresh``."""
     schema = tables.metadata.schema
     for table in tables.own.values():
         connection.execute(CreateTable(table, if_not_exists=True))
@@ -49,7 +49,7 @@ def create_own(connection: Connection, tables: Tables, database: Database, *, fr
 
 
 def add_first_rows(writer: Writer, data_path: str, *, encrypted: bool) -> None:
-    """What the lake says of itself, and its first snapshot with the schema ``main``."""
+    """Insert the metadata of the lake, and its first snapshot with the schema ``main``."""
     rows = {"version": writer._t.version, "created_by": "quacklake", "data_path": data_path}
     rows["encrypted"] = "true" if encrypted else "false"
     writer.add_options([OptionRow(key, value) for key, value in rows.items()])

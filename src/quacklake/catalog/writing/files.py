@@ -1,4 +1,4 @@
-"""Writing data files, delete files and what is known of them."""
+"""Writing data files, delete files, their statistics and partition values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FileUpdates(FileQueries):
 
     def add_name_mappings(self, mappings: Sequence[tuple[int, NameMapping]]) -> None:
         """Insert name mappings of files from elsewhere: (table, mapping) each."""
-        heads = [{"mapping_id": found.id, "table_id": table_id, "type": MAP_BY_NAME} for table_id, found in mappings]
+        heads = [{"mapping_id": each.id, "table_id": table_id, "type": MAP_BY_NAME} for table_id, each in mappings]
         self._sql.insert("column_mapping", heads)
         self._sql.insert("name_mapping", [asdict(row) for _, mapping in mappings for row in flatten_mapping(mapping)])
 
@@ -149,7 +149,7 @@ class FileUpdates(FileQueries):
     def remove_data_files(self, table: TableInfo, ids: Sequence[int], time: dt.datetime | None) -> None:
         """Take data files out of the lake, history included. Those from elsewhere stay where they are for good.
 
-        Raises ``CommitConflict`` when one is gone already.
+        Raise ``CommitConflict`` when one is gone already.
         """
         if not ids:
             return
@@ -157,17 +157,17 @@ class FileUpdates(FileQueries):
         statement = sa.select(t.c.data_file_id, t.c.path, t.c.path_is_relative, t.c.mapping_id).where(
             t.c.table_id == table.id, among(t.c.data_file_id, ids), t.c.end_snapshot.is_(None)
         )
-        found = self._sql.run("removed_data_files", statement).all()
-        if len(found) != len(ids):
+        rows = self._sql.run("removed_data_files", statement).all()
+        if len(rows) != len(ids):
             raise CommitConflict("a data file to be replaced was removed by another commit")
         names = ("data_file", "file_column_stats", "file_variant_stats", "file_partition_value", "delete_file")
         for name in names:
             gone = self._t[name]
             mine = (gone.c.table_id == table.id, among(gone.c.data_file_id, ids))
             self._sql.run(f"remove_{name}", sa.delete(gone).where(*mine))
-        # the cleanup of stock clients looks at nothing but the schedule
-        named = self._named([row[1] for row in found])
-        gone_files = [tuple(row[:3]) for row in found if row[3] is None and _file_name(row[1]) not in named]
+        # the cleanup of stock clients reads the schedule alone
+        named = self._named([row[1] for row in rows])
+        gone_files = [tuple(row[:3]) for row in rows if row[3] is None and _file_name(row[1]) not in named]
         self._schedule(table, gone_files, time)
 
     def retire_delete_files(self, table: TableInfo, ids: Sequence[int], time: dt.datetime | None) -> None:
@@ -177,11 +177,11 @@ class FileUpdates(FileQueries):
         t = self._t["delete_file"]
         chosen = (t.c.delete_file_id.in_(list(ids)), t.c.end_snapshot.is_(None))
         statement = sa.select(t.c.delete_file_id, t.c.path, t.c.path_is_relative).where(*chosen)
-        found = self._sql.run("retired_delete_files", statement).all()
-        if len(found) != len(ids):
+        rows = self._sql.run("retired_delete_files", statement).all()
+        if len(rows) != len(ids):
             raise CommitConflict("a delete file to be replaced was replaced by another commit")
         self._sql.run("retire_delete_files", sa.delete(t).where(*chosen))
-        self._schedule(table, [tuple(row) for row in found], time)
+        self._schedule(table, [tuple(row) for row in rows], time)
 
     def _schedule(self, table: TableInfo, files: Sequence[tuple[int, str, bool]], time: dt.datetime | None) -> None:
         """Leave the removal of files (id, path, whether that is relative) to the cleanup of old files.
@@ -201,12 +201,12 @@ class FileUpdates(FileQueries):
 
     def _named(self, paths: Sequence[str]) -> set[str]:
         """Return the names of data files, without their folders, that a row of the catalog may still mean."""
-        found: set[str] = set()
+        names: set[str] = set()
         for wanted in _by_length(paths):
             tail = self._database.tail(self._t["data_file"].c.path, len(wanted[0]))
             statement = sa.select(tail).where(tail.in_(wanted)).distinct()
-            found.update(row[0] for row in self._sql.run("still_named", statement))
-        return found
+            names.update(row[0] for row in self._sql.run("still_named", statement))
+        return names
 
     def unschedule_named(self, paths: Sequence[str]) -> None:
         """Take files that a table has again out of the schedule of files to be removed."""
@@ -225,7 +225,7 @@ class FileUpdates(FileQueries):
             t = self._t[name]
             mine = (t.c.table_id == table_id, t.c.end_snapshot == dropped_at)
             if self._sql.update(f"revive_{name}s", sa.update(t).where(*mine).values(end_snapshot=None)) != expected:
-                raise CommitConflict("files of a table to be brought back were removed by another commit")
+                raise CommitConflict("files of the dropped table to restore were removed by another commit")
 
 
 def _file_name(path: str) -> str:
@@ -233,7 +233,7 @@ def _file_name(path: str) -> str:
 
 
 def _by_length(paths: Sequence[str]) -> Iterator[list[str]]:
-    """The names of files without their folders, some of the same length at a time."""
+    """Yield the names of files without their folders, some of the same length at a time."""
     names: dict[int, set[str]] = {}
     for path in paths:
         name = _file_name(path)

@@ -1,4 +1,4 @@
-"""Writing rows and deletes into the metadata database."""
+"""Writing inlined rows and deletes into the metadata database."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex
 
+from quacklake.catalog.columns import NamedType
 from quacklake.catalog.inlined import InlinedTable, delete_table
 from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.catalog.reading.tables import TableQueries
@@ -30,16 +31,16 @@ class InlinedUpdates(InlinedQueries):
         super().__init__(sql, tables)
 
     def version_for(self, table: TableInfo) -> int | None:
-        """The version of the inlined table that takes a table's new rows, or None when none has its columns."""
+        """Return the version of the inlined table that takes a table's new rows, or None when none has its columns."""
         key = ("inlined_exists", table.id, table.schema_version)
-        found: int | None = self._sql._cache.get(key)
-        if found is None:
+        version: int | None = self._sql._cache.get(key)
+        if version is None:
             newest = max(self.tables(table.id), default=None)
             if newest is not None and newest >= table.schema_version:
-                found = self._sql._cache[key] = newest
+                version = self._sql._cache[key] = newest
             elif newest is not None and self._fits(table, newest):
-                found = newest  # not remembered: another client may make the table of this version, and drop the older
-        return found
+                version = newest  # not cached: another client may create the table of this version, and drop the older
+        return version
 
     def drop_emptied_tables(self, table_id: int) -> None:
         """Drop the inlined tables of older versions that have no rows any more.
@@ -64,7 +65,7 @@ class InlinedUpdates(InlinedQueries):
             raise CommitConflict("the inlined rows to be changed were moved by another commit")
 
     def _fits(self, table: TableInfo, version: int) -> bool:
-        """True when nothing but defaults and constraints has changed since a version."""
+        """Return whether nothing but defaults and constraints has changed since a version."""
         return stored_alike(self.schema_of(table.id, version), table.schema)
 
     def add_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
@@ -104,7 +105,7 @@ class InlinedUpdates(InlinedQueries):
         self._sql.insert_many("insert_inlined_rows", inlined.table, keys, values)
 
     def end_rows(self, inlined: InlinedTable, row_ids: Sequence[int], snapshot: int) -> None:
-        """End inlined rows. Raises ``CommitConflict`` when another commit has deleted one or moved it."""
+        """End inlined rows. Raise ``CommitConflict`` when another commit has deleted one or moved it."""
         table = inlined.table
         statement = (
             sa.update(table)
@@ -117,14 +118,14 @@ class InlinedUpdates(InlinedQueries):
     def remove_rows(self, inlined: InlinedTable, through: int, count: int, base: int) -> None:
         """Remove the rows that came up to snapshot ``through``; files hold them now.
 
-        Raises ``CommitConflict`` when they are not the ``count`` rows that were there at snapshot ``base``.
+        Raise ``CommitConflict`` when they are not the ``count`` rows that were there at snapshot ``base``.
         """
         table = inlined.table
         mine = table.c.begin_snapshot <= through
         changed = sa.func.sum(sa.case((table.c.end_snapshot > base, 1), else_=0))
         statement = sa.select(sa.func.count(), sa.func.coalesce(changed, 0)).select_from(table).where(mine)
-        found = self._sql.run("flushed_rows", statement).one()
-        if int(found[0]) != count or int(found[1]):
+        counts = self._sql.run("flushed_rows", statement).one()
+        if int(counts[0]) != count or int(counts[1]):
             raise CommitConflict("an inlined row to be flushed was changed by another commit")
         self._sql.run("remove_inlined_rows", sa.delete(table).where(mine))
 
@@ -147,7 +148,7 @@ class InlinedUpdates(InlinedQueries):
             self._sql.run("create_inlined_deletes", sa.schema.CreateTable(table))
 
     def deletes_since(self, table_id: int, file_ids: Sequence[int], version: int) -> bool:
-        """True when another commit after ``version`` inlined a delete on one of these files."""
+        """Return whether another commit after ``version`` inlined a delete on one of these files."""
         if not self.has_deletes(table_id):
             return False
         table = delete_table(table_id, self._t)
@@ -160,19 +161,7 @@ class InlinedUpdates(InlinedQueries):
 
 
 def _create(inlined: InlinedTable) -> sa.DDLElement:
-    """The DDL of an inlined table, with the column types as stock DuckLake declares them."""
-    columns = [sa.Column(name, _Declared(sql), quote=True) for name, sql in inlined.ddl]
+    """Return the DDL of an inlined table, with the column types as stock DuckLake declares them."""
+    columns = [sa.Column(name, NamedType(sql), quote=True) for name, sql in inlined.ddl]
     table = sa.Table(inlined.table.name, sa.MetaData(), *columns, schema=inlined.table.schema)
     return sa.schema.CreateTable(table)
-
-
-class _Declared(sa.types.UserDefinedType[Any]):
-    """A column type by its SQL text."""
-
-    cache_ok = True
-
-    def __init__(self, sql: str) -> None:
-        self.sql = sql
-
-    def get_col_spec(self, **_: Any) -> str:
-        return self.sql

@@ -202,4 +202,4 @@ class TableUpdates(TableQueries):
     def check_dropped(self, table_id: int, dropped_at: int) -> None:
         """Raise ``CommitConflict`` unless a table was dropped by that snapshot and is still known."""
         if self.drop_of(table_id) != dropped_at:
-            raise CommitConflict("a table to be brought back was brought back or forgotten by another commit")
+            raise CommitConflict("the dropped table to restore was restored or expired by another commit")

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def read_totals(writer: Writer, table_ids: Sequence[int]) -> dict[int, Totals]:
-    """The running totals of tables; a table without rows so far is absent."""
+    """Return the running totals of tables; a table without rows so far is absent."""
     t, c = writer._t["table_stats"], writer._t["table_column_stats"]
 
     def build() -> Any:
@@ -54,7 +54,7 @@ def read_totals(writer: Writer, table_ids: Sequence[int]) -> dict[int, Totals]:
     unsized: set[int] = set()
     columns: dict[int, dict[int, TableColumnStats]] = {}
     for row in writer.run("totals", writer.cached("totals", build), {"ids": list(table_ids)}):
-        # in 1.1 some may be unknown; as many rows as there are row ids there are at most
+        # 1.1 may leave the number of rows unknown; it is at most the number of row ids
         if row[3] is None:
             unsized.add(row[0])
         tables[row[0]] = TableTotals(row[2] if row[1] is None else row[1], row[2], row[3] or 0)
@@ -115,8 +115,8 @@ def _numbers(totals: Totals) -> tuple[int, int, int]:
 
 def _bounds(stats: TableColumnStats, *, exact: bool) -> tuple[Any, ...]:
     low, high = stored_bound(stats.min), stored_bound(stats.max)
-    found = (stats.contains_null, stats.contains_nan, low, high, stats.extra)
-    return (*found, stored_exact(low, stats.min_exact), stored_exact(high, stats.max_exact)) if exact else found
+    values = (stats.contains_null, stats.contains_nan, low, high, stats.extra)
+    return (*values, stored_exact(low, stats.min_exact), stored_exact(high, stats.max_exact)) if exact else values
 
 
 _MAX_TABLES = 256
@@ -149,17 +149,17 @@ class TotalsCache:
         forks.watch(self, forks.new_lock)
 
     def known(self, snapshot_id: int, table_ids: Sequence[int]) -> dict[int, Totals] | None:
-        """The totals of these tables at a snapshot, or None when they must be read."""
+        """Return the totals of these tables at a snapshot, or None when they must be read."""
         with self._lock:
             if self._snapshot != snapshot_id or any(id_ not in self._tables for id_ in table_ids):
                 return None
             return {id_: self._tables[id_] for id_ in table_ids}
 
     def remember(self, base_id: int, snapshot_id: int, totals: Mapping[int, Totals]) -> None:
-        """After a commit on top of ``base_id``: what it wrote; the totals of other tables still hold."""
+        """Remember what a commit on top of ``base_id`` wrote; the totals of other tables still hold."""
         with self._lock:
             if snapshot_id <= self._snapshot:
-                return  # a later commit of this process was quicker to tell
+                return  # a later commit of this process came first
             if self._snapshot != base_id or len(self._tables) > _MAX_TABLES:
                 self._tables.clear()
             self._tables.update(totals)

@@ -1,4 +1,4 @@
-"""What a catalog of a shared lake has, asked inside the commit that may give it more."""
+"""The usage of a catalog of a shared lake, read inside the commit that may raise it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Usage", "live_bytes", "usage"]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a catalog has before a commit; None for what was not asked.
+    """The usage of a catalog before a commit; None for what was not requested.
 
-    ``bytes`` are never less than there are. ``paced`` is when the oldest of the last commits was made.
+    ``bytes`` is never too low. ``paced`` is the time of the oldest of the last commits.
     """
 
     snapshots: int | None = None
@@ -27,13 +27,16 @@ class Usage:
 
 
 def usage(writer: Writer, *, snapshots: bool, tables: bool, size: bool, commits: int | None) -> Usage:
-    """What is asked for, in one statement; ``commits`` is how many of the last ones are looked back at."""
+    """Return the usage that is asked for, in one statement.
+
+    ``commits`` is how many of the last commits to look back at.
+    """
     wanted = (snapshots, tables, size, commits is not None)
     statement = writer.cached(("usage", *wanted), lambda: _statement(writer, *wanted))
     row = writer.run("usage", statement, None if commits is None else {"before": commits - 1}).one()
-    found = iter(row)
-    snapshot_count, table_count, sum_of_bytes = (int(next(found) or 0) if asked else None for asked in wanted[:3])
-    return Usage(snapshot_count, table_count, sum_of_bytes, next(found) if wanted[3] else None)
+    values = iter(row)
+    snapshot_count, table_count, sum_of_bytes = (int(next(values) or 0) if asked else None for asked in wanted[:3])
+    return Usage(snapshot_count, table_count, sum_of_bytes, next(values) if wanted[3] else None)
 
 
 def _statement(writer: Writer, snapshots: bool, tables: bool, size: bool, commits: bool) -> sa.Select[Any]:
@@ -54,7 +57,7 @@ def _statement(writer: Writer, snapshots: bool, tables: bool, size: bool, commit
 
 
 def live_bytes(writer: Writer) -> int:
-    """The bytes of the data files that are there now, those of the commit itself among them."""
+    """Return the bytes of the data files that are there now, those of the commit itself among them."""
     f = writer._t["data_file"]
     statement = sa.select(sa.func.sum(f.c.file_size_bytes)).where(f.c.end_snapshot.is_(None))
     return int(writer.run("live_bytes", statement).scalar() or 0)

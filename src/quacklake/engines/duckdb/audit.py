@@ -1,4 +1,4 @@
-"""Measuring what is in files, to hold it against what the catalog says: one aggregate over many files."""
+"""Measuring the contents of files, to compare them with the catalog: one aggregate over many files."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class DuckDBAudit:
             rows = arrow_table(connection, _aggregate(query, columns, plan, whole=whole))
             connection.register("ql_measured", rows)
             connection.register("ql_bounds", _bounds_table(columns, bounds))
-            found = connection.execute(_comparison(columns)).fetchall()
-        for row in found:
+            compared = connection.execute(_comparison(columns)).fetchall()
+        for row in compared:
             yield _measure(row, columns, bounds, whole=whole)
 
     def repeated_row_id(self, plan: ScanPlan, first: int, last: int) -> int | None:
-        """A row id from ``first`` until before ``last`` that two rows of a plan have, or None."""
+        """Return a row id from ``first`` until before ``last`` that two rows of a plan have, or None."""
         with self._engine.connection() as connection, reading():
             query = self._engine.bind(connection, plan, rows=True)
             rows = f"SELECT _ql_row_id AS id FROM ({query}) WHERE _ql_row_id >= {first:d} AND _ql_row_id < {last:d}"
-            found = first_row(connection, f"SELECT id FROM ({rows}) GROUP BY id HAVING count(*) > 1 LIMIT 1")
-        return None if found is None else int(found[0])
+            row = first_row(connection, f"SELECT id FROM ({rows}) GROUP BY id HAVING count(*) > 1 LIMIT 1")
+        return None if row is None else int(row[0])
 
     def beyond_double(self, plan: ScanPlan) -> list[tuple[int, str]]:
         """Return the files of a plan, each with the column, that have whole numbers beyond those that doubles hold."""
@@ -65,8 +65,8 @@ class DuckDBAudit:
             rows = connection.execute(f"SELECT _ql_file_id, {most} FROM ({query}) GROUP BY _ql_file_id").fetchall()
         return [
             (int(file_id), name)
-            for file_id, *found in rows
-            for name, value in zip(names, found, strict=True)
+            for file_id, *values in rows
+            for name, value in zip(names, values, strict=True)
             if value is not None and value > _EXACT
         ]
 

@@ -1,6 +1,6 @@
-"""What an expression means to DuckDB: its tree, the types of its parts, and the values of those that are constant.
+"""The meaning of an expression to DuckDB: its tree, the types of its parts, and the values of constant parts.
 
-Whoever has to say the same in another language goes by this, and by nothing else.
+Translations into other languages rely on this alone.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _OF_SESSION = frozenset(
 
 
 def session_function(tree: Any) -> str | None:
-    """The name of a function in a tree that tells of the session it runs in, if there is one."""
+    """Return the name of a function in a tree that tells of the session it runs in, if there is one."""
     names = (fold(str(each["function_name"])) for each in nodes(tree) if each.get("class") == "FUNCTION")
     return next((name for name in names if name in _OF_SESSION), None)
 
 
 class ExpressionBinder:
-    """Expressions over the columns of some tables, which have names. It asks a connection, and changes nothing."""
+    """Expressions over the columns of some named tables. It queries a connection, and changes nothing."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, TableSchema]) -> None:
         self.tables = tables
@@ -61,7 +61,7 @@ class ExpressionBinder:
         self._from = ""
 
     def parse(self, text: str) -> Node:
-        """The tree of a text that is one expression of these tables. Raises ``PredicateError``."""
+        """Return the tree of a text that is one expression of these tables. Raise ``PredicateError``."""
         try:
             check_expression(text)
             node: Node = select_of(self._connection, text)["node"]["select_list"][0]
@@ -69,73 +69,76 @@ class ExpressionBinder:
             raise PredicateError(error.message, hint='write a condition such as "id > 5"') from None
         named = [each["column_names"] for each in nodes(node) if each.get("class") == "COLUMN_REF"]
         self._from = self._relations({fold(name) for names in named for name in names})
-        # where no aggregate or window may stand
+        # DuckDB allows no aggregate or window there
         self._run(f"SELECT 1 FROM {self._from} WHERE ({self.text(node)}) IS NULL")
         return node
 
     def _relations(self, names: Collection[str]) -> str:
-        """The tables with those of their columns that some names may mean."""
-        found = []
+        """Return the tables with those of their columns that some names may mean."""
+        relations = []
         for table, schema in self.tables.items():
             columns = [column for column in schema.columns if fold(column.name) in names]
             made = [f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in columns]
-            found.append(f"(SELECT {', '.join(made or ['NULL AS _ql_nothing'])}) AS {quote(table)}")
-        return ", ".join(found)
+            relations.append(f"(SELECT {', '.join(made or ['NULL AS _ql_nothing'])}) AS {quote(table)}")
+        return ", ".join(relations)
 
     def text(self, node: Node) -> str:
-        """A part of an expression as text."""
+        """Return a part of an expression as text."""
         select = {**self._select["node"], "select_list": [node]}
         return render(self._connection, {**self._select, "node": select}).removeprefix("SELECT ")
 
     def type_of(self, node: Node) -> Column:
-        """The type of a part, as that of a column. Raises ``UnsupportedFeatureError`` for one that a lake has not."""
+        """Return the type of a part, as that of a column.
+
+        Raise ``UnsupportedFeatureError`` for one that a lake has not.
+        """
         return _column(self._run(f"SELECT {self.text(node)} AS v FROM {self._from}").types[0])
 
     def column(self, node: Node) -> tuple[str, list[Column]] | None:
-        """The table and the column that a name means, with the fields inside of it that it goes down to."""
+        """Return the table and the column that a name means, with the fields inside of it that it goes down to."""
         names = node["column_names"]
         owner = next((name for name in self.tables if len(names) > 1 and fold(name) == fold(names[0])), None)
         owners = self.tables if owner is None else [owner]
         path = names if owner is None else names[1:]
         for table in owners:
-            found = self.tables[table].get(path[0])
-            if found is not None:
-                return table, [found, *_fields(found, path[1:])]
+            own = self.tables[table].get(path[0])
+            if own is not None:
+                return table, [own, *_fields(own, path[1:])]
         return None
 
     # -- constants ---------------------------------------------------------------------------------------------------
 
     def is_constant(self, node: Node) -> bool:
-        """Whether no column of the tables has a part in it."""
+        """Return whether no column of the tables has a part in it."""
         return all(
             each.get("class") != "SUBQUERY" and (each.get("class") != "COLUMN_REF" or self.column(each) is None)
             for each in nodes(node)
         )
 
     def constant(self, node: Node, type_: Column | None = None) -> tuple[str | None, Column]:
-        """The value of a constant part as text, and its type, or what a cast to ``type_`` makes of it."""
+        """Return the value of a constant part as text, and its type, or what a cast to ``type_`` makes of it."""
         value = self._value(node, type_)
         text: str | None = self._one(f"SELECT CAST({value} AS VARCHAR)")
         return text, type_ or self.type_of(node)
 
     def interval(self, node: Node) -> tuple[int, int, int] | None:
-        """The months, days and microseconds of a constant interval."""
+        """Return the months, days and microseconds of a constant interval."""
         with reading():
-            found = self._run(f"SELECT {self._value(node, None)} AS v").to_arrow_table().column("v")[0].as_py()
-        if found is None:
+            value = self._run(f"SELECT {self._value(node, None)} AS v").to_arrow_table().column("v")[0].as_py()
+        if value is None:
             return None
-        months, days, nanos = found
+        months, days, nanos = value
         return int(months), int(days), int(nanos) // 1000
 
     def _value(self, node: Node, type_: Column | None) -> str:
         names = sorted({each["function_name"] for each in nodes(node) if each.get("class") == "FUNCTION"})
         if (name := session_function(node)) is not None:
-            raise UnsupportedFeatureError(f"{name} tells of a session of SQL, which this is not")
+            raise UnsupportedFeatureError(f"{name} needs a SQL session")
         if names:
             known = f"function_name IN ({', '.join(map(literal, names))})"
             if self._one(f"SELECT count(*) FROM duckdb_functions() WHERE stability = 'VOLATILE' AND {known}"):
                 raise UnsupportedFeatureError(
-                    f"{self.text(node)} is another value for each row, which Spark cannot know"
+                    f"{self.text(node)} has another value for each row, which Spark cannot compute"
                 )
         text = self.text(node)
         return text if type_ is None else f"CAST({text} AS {type_.duckdb_type()})"
@@ -156,13 +159,13 @@ def _column(type_: Any) -> Column:
     try:
         return parse_column("v", text)
     except InputError as error:
-        raise UnsupportedFeatureError(f"{text} is a type that Spark has not", hint=error.hint) from None
+        raise UnsupportedFeatureError(f"Spark has no type {text}", hint=error.hint) from None
 
 
 def _fields(column: Column, path: Sequence[str]) -> Iterator[Column]:
     for name in path:
-        found = next((child for child in column.children if fold(child.name) == fold(name)), None)
-        if column.type != "struct" or found is None:
+        field = next((child for child in column.children if fold(child.name) == fold(name)), None)
+        if column.type != "struct" or field is None:
             raise PredicateError(f'"{column.name}" has no field {name!r}')
-        yield found
-        column = found
+        yield field
+        column = field

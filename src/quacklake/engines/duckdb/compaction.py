@@ -1,4 +1,4 @@
-"""Writing the files of a compaction: rows take their ids along, and their snapshots where history needs them."""
+"""Writing the files of a compaction: rows keep their ids, and their snapshots where history needs them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SNAPSHOT = "_ql_came"
 
 @dataclass(frozen=True, slots=True)
 class CompactionFiles:
-    """Writes files for one lake. ``options`` and ``vectors`` say how those of a table are written."""
+    """Writes files for one lake. ``options`` and ``vectors`` return how those of a table are written."""
 
     engine: DuckDBEngine
     writer: FileWriter
@@ -48,7 +48,7 @@ class CompactionFiles:
         partition_id: int | None,
         partition_values: Mapping[int, str | None],
     ) -> list[NewDataFile]:
-        """The rows of a plan without deletes as one file that has the history of them all.
+        """Return the rows of a plan without deletes as one file that has the history of them all.
 
         ``table`` says which columns it gets and in which order the rows are; it belongs to one partition.
         """
@@ -58,7 +58,7 @@ class CompactionFiles:
         return [replace(file, partition_id=partition_id, partition_values=partition_values) for file in files]
 
     def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
-        """The live rows of a plan as files of the table, partitioned and sorted as it says."""
+        """Write the live rows of a plan as files of the table, partitioned and sorted as it says."""
         with self.engine.connection() as connection:
             query = self._rows(connection, plan, snapshots=False)
             size = pc.sum(plan.files.column("file_size_bytes")).as_py() or 0
@@ -67,14 +67,17 @@ class CompactionFiles:
     def flush(
         self, tx: Transaction, table: TableInfo, rows: pa.Table
     ) -> tuple[list[NewDataFile], list[PastDeleteFile]]:
-        """Inlined rows, with ``end_snapshot``, as files; those that are gone are deleted there when they went."""
+        """Write inlined rows, with ``end_snapshot``, as files.
+
+        Rows that have ended are deleted there at their snapshot.
+        """
         columns = table.schema.columns
         select = [f"CAST({column_key(column)} AS {column.duckdb_type()}) AS {quote(column.name)}" for column in columns]
         select += [f"row_id AS {quote(NAME_ROW_ID)}", f"begin_snapshot AS {quote(NAME_SNAPSHOT_ID)}"]
         with self.engine.connection() as connection:
             with writing():
                 connection.register("ql_flushed", rows)
-            # in the order in which they came, as long as the table has none of its own
+            # in the order of insertion, unless the table has an order of its own
             query = f"SELECT {', '.join(select)} FROM ql_flushed ORDER BY row_id, begin_snapshot"
             files = self._write(tx, connection, query, table, rows.nbytes, snapshots=True)
             gone = self._gone(connection, table, files, rows)
@@ -90,13 +93,13 @@ class CompactionFiles:
     def dated_deletes(
         self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
     ) -> PastDeleteFile:
-        """All that was deleted of a data file up to now, with the snapshots."""
+        """Write all that was deleted of a data file up to now, with the snapshots."""
         return self.writer.write_past_deletes(
             table, file_id, file, tx.wrote, tx.base.id, dated, vectors=self.vectors(table)
         )
 
     def _rows(self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan, *, snapshots: bool) -> str:
-        """The query of a plan's rows with their ids, and with the snapshots they came with."""
+        """Return the query of a plan's rows with their ids, and with the snapshots they came with."""
         virtual = {"snapshot_id": _SNAPSHOT} if snapshots else {}
         query = self.engine.bind(connection, plan, rows=True, virtual=virtual)
         select = [quote(column.name) for column in plan.schema.columns] + [f"_ql_row_id AS {quote(NAME_ROW_ID)}"]
@@ -132,7 +135,7 @@ class CompactionFiles:
     def _gone(
         self, connection: duckdb.DuckDBPyConnection, table: TableInfo, files: Sequence[NewDataFile], rows: pa.Table
     ) -> pa.Table:
-        """Where in the files the rows are that are gone already: ``file_index``, ``position``, ``end_snapshot``."""
+        """Return where in the files the deleted rows are: ``file_index``, ``position``, ``end_snapshot``."""
         ended = rows.filter(pc.is_valid(rows.column("end_snapshot")))
         if not ended.num_rows:
             return pa.schema([("file_index", pa.int64())]).empty_table()
@@ -152,7 +155,7 @@ class CompactionFiles:
 
 
 def z_order(columns: Sequence[Column]) -> str:
-    """An expression that orders rows along a z-order curve through columns.
+    """Return an expression that orders rows along a z-order curve through columns.
 
     Each column counts by the rank of its value among all rows, so that every type and every distribution fills the
     curve evenly; then the bits of the ranks alternate.

@@ -1,4 +1,4 @@
-"""What ``COPY`` is told when it writes a data file, and the statistics that it returns."""
+"""The options of a ``COPY`` that writes a data file, and the statistics that it returns."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How Parquet files are written; the lake's options say so.
+    """How Parquet files are written, from the lake's options.
 
-    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are the
-    functions which the order needs.
+    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are the functions that
+    the order needs.
     """
 
     compression: str = "snappy"
@@ -57,7 +57,7 @@ _NOTHING: Mapping[int, Mapping[str, bool]] = MappingProxyType({})
 
 
 def copy_clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool, snapshot_ids: bool) -> list[str]:
-    """The options of a ``COPY`` that writes a data file."""
+    """Return the options of a ``COPY`` that writes a data file."""
     fields = [_field_id(column) for column in schema.columns]
     if row_ids:
         fields.append(f"{literal(NAME_ROW_ID)}: {FIELD_ROW_ID}")
@@ -78,7 +78,7 @@ def copy_clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool, s
     if options.row_group_size_bytes is not None:
         clauses.append(f"{_GROUP_BYTES} {options.row_group_size_bytes:d}")
     if any(column.type in ("blob", "timetz") for column in schema.leaves()):
-        # DuckDB looks these up in a bloom filter by another form than it has put in, and does not find them
+        # DuckDB writes these to a bloom filter in another form than it looks up, and does not find them
         clauses.append("WRITE_BLOOM_FILTER false")
     return clauses
 
@@ -98,7 +98,7 @@ def grouping(
         yield query
         return
     rows = f"ql_grouped_{uuid7().hex}"
-    # named by their place: a user's column may be called rowid too
+    # named by position: a user's column may be called rowid too
     own = [f"c{index}" for index in range(len(names))]
     if not ordered:
         given = ", ".join(map(quote, names))
@@ -152,15 +152,15 @@ def _exactness(entry: Mapping[str, str], column: Column, known: Mapping[str, boo
 
 
 def written_statistics(
-    found: dict[str, dict[str, str]], schema: TableSchema, exact: Mapping[int, Mapping[str, bool]] = _NOTHING
+    statistics: dict[str, dict[str, str]], schema: TableSchema, exact: Mapping[int, Mapping[str, bool]] = _NOTHING
 ) -> list[ColumnStats]:
-    """DuckDB's statistics of a written file, by column id."""
+    """Return DuckDB's statistics of a written file, by column id."""
     stats: list[ColumnStats] = []
     for path, column in _leaf_paths(schema.columns, ()):
         if column.type == "variant":
-            stats.append(_variant_stats(found, path, column))
+            stats.append(_variant_stats(statistics, path, column))
             continue
-        entry = found.get(path)
+        entry = statistics.get(path)
         if entry is None:
             continue
         # entries are the values and the NULLs; some types are not counted, nested NULLs may be counted more than once
@@ -183,9 +183,9 @@ def written_statistics(
     return stats
 
 
-def _variant_stats(found: dict[str, dict[str, str]], path: str, column: Column) -> ColumnStats:
-    """The statistics of a variant; those of its shredded fields are the extra ones."""
-    parts = {key.removeprefix(f"{path}."): entry for key, entry in found.items() if key.startswith(f"{path}.")}
+def _variant_stats(statistics: dict[str, dict[str, str]], path: str, column: Column) -> ColumnStats:
+    """Return the statistics of a variant; those of its shredded fields are the extra ones."""
+    parts = {key.removeprefix(f"{path}."): entry for key, entry in statistics.items() if key.startswith(f"{path}.")}
     whole = parts.get('"metadata"', {})
     nulls, entries = (whole.get(name) for name in ("null_count", "num_values"))
     known = nulls is not None and entries is not None
@@ -199,11 +199,11 @@ def _variant_stats(found: dict[str, dict[str, str]], path: str, column: Column) 
 
 
 def _leaf_paths(columns: Sequence[Column], above: tuple[str, ...]) -> list[tuple[str, Column]]:
-    found: list[tuple[str, Column]] = []
+    paths: list[tuple[str, Column]] = []
     for column in columns:
         path = (*above, quote(column.name))
         if column.children:
-            found += _leaf_paths(column.children, path)
+            paths += _leaf_paths(column.children, path)
         else:
-            found.append((".".join(path), column))
-    return found
+            paths.append((".".join(path), column))
+    return paths

@@ -31,7 +31,7 @@ _VARIABLE = "ql_file_key"
 
 
 def new_key() -> str:
-    """A fresh key as the catalog stores it."""
+    """Return a fresh key as the catalog stores it."""
     return base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
 
 
@@ -53,12 +53,12 @@ def _raw(key: str) -> bytes:
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) not in _LENGTHS:
-        raise CorruptFileError("an encryption key in the catalog is not one", hint="its row may be damaged")
+        raise CorruptFileError("an encryption key in the catalog is not valid", hint="its row may be damaged")
     return raw
 
 
 def prepare_writing(connection: duckdb.DuckDBPyConnection) -> None:
-    """DuckDB writes encrypted files only with the library that ``httpfs`` brings. Raises ``MissingExtraError``."""
+    """Load the library of ``httpfs``, which DuckDB needs to write encrypted files. Raise ``MissingExtraError``."""
     if not load_httpfs(connection):
         raise MissingExtraError(
             f"writing an encrypted lake needs the httpfs extension of DuckDB {duckdb.__version__}",
@@ -67,7 +67,7 @@ def prepare_writing(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def encryption_clause(connection: duckdb.DuckDBPyConnection, key: str) -> str:
-    """The option of ``COPY`` that encrypts with a key, which the connection is told; it must be prepared."""
+    """Return the option of ``COPY`` that encrypts with a key, which the connection is told; it must be prepared."""
     lend_keys(connection, _VARIABLE, [key])
     return f"ENCRYPTION_CONFIG {{footer_key_value: getvariable('{_VARIABLE}')[1]}}"
 
@@ -83,7 +83,7 @@ class EncryptedFiles:
         forks.watch(self, EncryptedFiles._renew)
 
     def _renew(self) -> None:
-        """In a forked child: leave the connection, whose threads are the parent's."""
+        """Leave the connection in a forked child: its threads are the parent's."""
         forks.abandon(self._connection)
         self._connection, self._prepared = None, False
         forks.new_lock(self)
@@ -119,7 +119,7 @@ class EncryptedFiles:
         self._store.sync([path])
 
     def read(self, path: str, key: str) -> pa.Table:
-        """The rows of a file."""
+        """Return the rows of a file."""
         with self._lock, reading():
             connection = self._open()
             lend_keys(connection, _VARIABLE, [key])

@@ -66,7 +66,7 @@ class DuckDBEngine:
     def __init__(
         self, store: Store, *, memory_limit: str | None = None, threads: int | None = None, gate: Gate = nullcontext
     ) -> None:
-        # nothing from outside: no downloads, and times with a zone stay in UTC as long as no extension changes that
+        # load nothing from outside: no downloads, and times with a zone stay in UTC unless an extension changes that
         config: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         if memory_limit is not None:
             config["memory_limit"] = memory_limit
@@ -84,13 +84,13 @@ class DuckDBEngine:
         forks.watch(self, DuckDBEngine._renew)
 
     def _renew(self) -> None:
-        """In a forked child: leave the connections, whose threads are the parent's; the first use opens others."""
+        """Leave the connections in a forked child, as their threads are the parent's; the first use opens others."""
         forks.abandon((self._root, self._working))
         self._root, self._working = None, {}
         forks.new_lock(self)
 
     def session(self) -> duckdb.DuckDBPyConnection:
-        """A database in memory with the same limits that reads the store's files; the caller closes it."""
+        """Return a database in memory with the same limits that reads the store's files; the caller closes it."""
         connection = connect(":memory:", config=self._config)
         connect_store(connection, self.store)
         return connection
@@ -102,7 +102,7 @@ class DuckDBEngine:
 
     @contextmanager
     def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection for one piece of work."""
+        """Lend a connection for one piece of work."""
         thread = threading.get_ident()
         with self._lock:
             cursor = self._cursor()
@@ -145,7 +145,7 @@ class DuckDBEngine:
         prefix: str | None = None,
         guarded: bool = False,
     ) -> str:
-        """Prepare a plan on a connection; returns the query that yields its rows (with ``ROW_COLUMNS`` on request).
+        """Prepare a plan on a connection; return the query that yields its rows (with ``ROW_COLUMNS`` on request).
 
         Virtual columns are there when ``columns`` or ``where`` name them, or ``virtual``: name -> the name it gets.
         ``prefix`` begins the names of what is prepared, on a connection where plans of several engines meet.
@@ -154,16 +154,16 @@ class DuckDBEngine:
         prefix = prefix or f"ql{next(self._names)}"
         with reading():
             shapes = self._shapes.find(connection, plan, plan.schema.columns)
-        asked = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(virtual)
+        wanted = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(virtual)
         guarded = guarded or needs_guard(where)
         sql = scan_sql(
-            plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=asked, shapes=shapes, guarded=guarded
+            plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=wanted, shapes=shapes, guarded=guarded
         )
         return self.prepare(connection, sql)
 
     @staticmethod
     def prepare(connection: duckdb.DuckDBPyConnection, sql: ScanSql) -> str:
-        """Lend, register and run what a query needs first; returns the query."""
+        """Lend, register and run what a query needs first; return the query."""
         if sql.keys:
             lend_keys(connection, sql.keys_variable, sql.keys)
         for name, table in sql.tables:
@@ -222,7 +222,7 @@ class DuckDBEngine:
         prefix: str | None = None,
         guarded: bool = False,
     ) -> str:
-        """Prepare a feed plan on a connection; returns the query that yields its rows. ``guarded`` as in ``bind``."""
+        """Prepare a feed plan on a connection; return the query that yields its rows. ``guarded`` as in ``bind``."""
         prefix = prefix or f"ql{next(self._names)}"
         find = self.prepare(connection, deleted_sql(plan, self.store, prefix))
         with reading():
@@ -256,7 +256,7 @@ class DuckDBEngine:
                 query, select = bind(connection), _selected(chosen, beside)
                 start: Callable[[int], pa.RecordBatchReader]
                 if where is None:
-                    # a relation is bound at every step, which takes long for many files
+                    # DuckDB binds a relation at every step, which is slow for many files
                     query = f"SELECT {select} FROM ({query}){'' if limit is None else f' LIMIT {limit:d}'}"
                     start = partial(_start, connection, query)
                 else:
@@ -269,7 +269,7 @@ class DuckDBEngine:
             connection.close()
             raise
         fields = [*(column.arrow_field() for column in chosen), *(pa.field(name, pa.int64()) for name in beside)]
-        # nothing runs before the first batch is asked for, so that a scan can be cancelled from its beginning
+        # nothing runs before the first batch is read, so that a scan can be cancelled from its beginning
         batches = stream(
             start, connection, pa.schema(fields), expression, limit, batch_rows, self.gate, self.store.label
         )
@@ -278,11 +278,11 @@ class DuckDBEngine:
         return RunningScan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
 
     def count(self, plan: ScanPlan, where: str | None) -> int:
-        """The number of rows that satisfy a filter, counted where they are."""
+        """Return the number of rows that satisfy a filter, counted where they are."""
         return self._count(partial(self.bind, plan=plan, where=where), plan.schema, where)
 
     def count_feed(self, plan: FeedPlan, where: str | None, *, inserts: bool, deletes: bool) -> int:
-        """The number of changes that satisfy a filter."""
+        """Return the number of changes that satisfy a filter."""
         bind = partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes, guarded=needs_guard(where))
         return self._count(bind, plan.schema, where)
 
@@ -290,13 +290,13 @@ class DuckDBEngine:
         with self.gate(), self.connection() as connection, _filtering(where, schema), reading():
             relation = connection.sql(bind(connection))
             relation = relation if where is None else relation.filter(where)
-            found = relation.aggregate("count(*)").fetchall()
-        return int(found[0][0])
+            rows = relation.aggregate("count(*)").fetchall()
+        return int(rows[0][0])
 
     def find(
         self, connection: duckdb.DuckDBPyConnection, query: str, where: str | None, schema: TableSchema
     ) -> DeleteTarget:
-        """The rows of a bound query (with ``ROW_COLUMNS``) that satisfy a filter, as places."""
+        """Return the rows of a bound query (with ``ROW_COLUMNS``) that satisfy a filter, as places."""
         with _filtering(where, schema), reading():
             relation = connection.sql(query)
             if where is not None:
@@ -305,16 +305,16 @@ class DuckDBEngine:
         return places_to_target(places)
 
     def cast(self, texts: pa.Array, column: Column) -> pa.Array:
-        """Texts as values of a column's type; NULL for one that is none."""
+        """Return texts as values of a column's type; NULL for a text that is not one."""
         with self.connection() as connection, reading():
             connection.register("ql_source", pa.table({"i": range(len(texts)), "v": texts}))
             query = f"SELECT TRY_CAST(v AS {column.duckdb_type()}) AS v FROM ql_source ORDER BY i"
             return arrow_table(connection, query).column("v").combine_chunks()
 
     def canonical_expression(self, expression: str, schema: TableSchema, macros: Sequence[OrderMacro] = ()) -> str:
-        """An expression over columns as DuckDB itself would write it; ``macros`` are the functions it may need.
+        """Return an expression over columns as DuckDB itself would write it; ``macros`` are the functions it may need.
 
-        Raises ``InputError`` when it makes no sense, or reaches for more than a row.
+        Raise ``InputError`` when it makes no sense, or reaches for more than a row.
         """
         text = plain_expression(expression, [macro.name for macro in macros])
         columns = ", ".join(f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in schema.columns)
@@ -329,7 +329,7 @@ class DuckDBEngine:
         return text
 
     def texts(self, table: pa.Table, columns: Sequence[Column]) -> dict[int, list[str | None]]:
-        """Columns as the text DuckDB casts them to: column id -> texts."""
+        """Return columns as the text DuckDB casts them to: column id -> texts."""
         if not columns:
             return {}
         select = ", ".join(f"CAST({quote(column.name)} AS {column.duckdb_type()})::VARCHAR" for column in columns)
@@ -348,7 +348,7 @@ def check_filter(where: str) -> None:
 
 
 def places_to_target(places: pa.Table) -> DeleteTarget:
-    """``_ql_file_id``, ``_ql_version`` and ``_ql_position`` as the two kinds of places."""
+    """Return ``_ql_file_id``, ``_ql_version`` and ``_ql_position`` as the two kinds of places."""
     in_files = places.filter(pc.is_valid(places.column("_ql_file_id")))
     inlined = places.filter(pc.is_valid(places.column("_ql_version")))
     return DeleteTarget(
@@ -362,7 +362,7 @@ def _start(connection: duckdb.DuckDBPyConnection, query: str, batch_rows: int) -
 
 
 def _selected(columns: Sequence[Column], beside: Mapping[str, str]) -> str:
-    """What is selected from a query for some columns, and numbers beside them."""
+    """Return what is selected from a query for some columns, and numbers beside them."""
     select = [
         f"{quote(column.name)}::{_EXPORTED[column.type]} AS {quote(column.name)}"
         if column.type in _EXPORTED

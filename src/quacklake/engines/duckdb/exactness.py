@@ -50,7 +50,7 @@ def _holds(column: Column, types: frozenset[str]) -> bool:
 
 def _checked(column: Column) -> str | None:
     """Return the SQL of a column that is an error where a file would change it; None when none can be changed."""
-    found = None
+    checked = None
     checks: tuple[tuple[frozenset[str], Callable[[Column], str], str], ...] = (
         (_HUGE, _is_unrounded, _ROUNDED),
         (_SPAN, _is_uncut, _CUT),
@@ -58,8 +58,8 @@ def _checked(column: Column) -> str | None:
     for types, condition, refusal in checks:
         if _holds(column, types):
             message = literal(f'a value of the column "{column.name}" {refusal}')
-            found = f"CASE WHEN {condition(column)} THEN {found or quote(column.name)} ELSE error({message}) END"
-    return found
+            checked = f"CASE WHEN {condition(column)} THEN {checked or quote(column.name)} ELSE error({message}) END"
+    return checked
 
 
 # -- whole numbers -----------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def _is_unrounded(column: Column) -> str:
 
 
 def _stored(column: Column) -> Column:
-    """A column as files hold it."""
+    """Return a column as files hold it."""
     kind = "float64" if column.type in _HUGE else column.type
     return replace(column, type=kind, children=tuple(map(_stored, column.children)))
 
@@ -85,7 +85,7 @@ def _is_uncut(column: Column) -> str:
 
 
 def _fits(column: Column, value: str, depth: int) -> str:
-    """An expression that is true when a file holds all intervals of a value."""
+    """Return an expression that is true when a file holds all intervals of a value."""
     if column.type in _SPAN:
         micros = f"(hour({value}) * 3600000000 + minute({value}) * 60000000 + microsecond({value}))"
         parts = (

@@ -105,8 +105,8 @@ def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> Node:
         raise InputError(f"the expression {text!r} cannot be parsed: {error}") from None
     if document["error"]:
         raise InputError(f"the expression {text!r} cannot be parsed: {document['error_message']}")
-    found: list[Node] = document["statements"]
-    node = found[0]["node"] if len(found) == 1 else {}
+    statements: list[Node] = document["statements"]
+    node = statements[0]["node"] if len(statements) == 1 else {}
     if (
         node.get("type") != "SELECT_NODE"
         or node["from_table"]["type"] != "EMPTY"
@@ -116,7 +116,7 @@ def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> Node:
         or node["select_list"][0]["alias"]
     ):
         raise InputError(f"{text!r} is not one expression")
-    return found[0]
+    return statements[0]
 
 
 def _check(text: str, node: Node, functions: frozenset[str]) -> None:
@@ -151,7 +151,7 @@ class OrderMacro:
 def order_keys(spec: SortSpec | None, macros: Sequence[OrderMacro]) -> list[str]:
     """Return the keys for an ``ORDER BY``; those in another dialect are passed over.
 
-    Raises ``InputError`` for a key that another client has stored and that is more than an expression over a row.
+    Raise ``InputError`` for a key that another client has stored and that is more than an expression over a row.
     """
     names = [macro.name for macro in macros]
     return [] if spec is None else [_key(key, names) for key in readable_keys(spec)]
@@ -159,12 +159,14 @@ def order_keys(spec: SortSpec | None, macros: Sequence[OrderMacro]) -> list[str]
 
 def _key(key: SortKey, names: Sequence[str]) -> str:
     if key.direction not in _DIRECTIONS or key.null_order not in _NULLS:
-        raise InputError(f"the table is sorted by {key!s}, which is no order", hint="set_sorted_by gives it another")
+        raise InputError(
+            f"the table is sorted by {key!s}, which is not a valid sort key", hint="set_sorted_by() sets another order"
+        )
     try:
         expression = plain_expression(key.expression, names)
     except InputError as error:
         raise InputError(
-            f"the order of the table cannot be used: {error.message}", hint="set_sorted_by gives it another"
+            f"the order of the table cannot be used: {error.message}", hint="set_sorted_by() sets another order"
         ) from None
     return f"{expression} {key.direction} {_NULLS[key.null_order]}"
 
@@ -185,7 +187,7 @@ def constant(value: Any) -> duckdb.Expression:
 
 
 def _plain(value: Any) -> Any:
-    """A scalar of numpy as one of Python."""
+    """Return a scalar of numpy as one of Python."""
     if type(value).__module__ != "numpy" or getattr(value, "ndim", None) != 0 or value.dtype.kind not in "biufSU":
         return value
     return value.item()

@@ -1,4 +1,4 @@
-"""DuckDB's errors as ours."""
+"""Turning DuckDB's errors into ours."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KEY_SIGNS = ("AES tag", "'encryption_config' was", "encrypted file", "Invalid A
 
 
 def translate(error: BaseException, doing: str) -> QuacklakeError | None:
-    """The error of ours that a DuckDB error means, or None for one that is not DuckDB's."""
+    """Return the error of ours that a DuckDB error means, or None for one that is not DuckDB's."""
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__
     if isinstance(error, duckdb.InterruptException):
@@ -58,7 +58,7 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
             f"cannot {doing}: the encryption key of a file is missing or wrong",
             hint="the keys are in the catalog, one for each file; its row or the file is not the original",
         )
-    bare = type(error) is duckdb.Error  # what a broken footer raises, and an Arrow file system
+    bare = type(error) is duckdb.Error  # raised for a broken footer, and by an Arrow file system
     if bare or isinstance(error, duckdb.IOException | duckdb.HTTPException):
         outage = outage_of(first, doing)
         if outage is not None:

@@ -40,7 +40,7 @@ def feed_sql(
     inserts: bool = True,
     deletes: bool = True,
 ) -> ScanSql:
-    """The SQL that yields ``plan.schema``: what came, what went, or both. ``prefix`` keeps names apart.
+    """Return the SQL that yields ``plan.schema``: what came, what went, or both. ``prefix`` keeps names apart.
 
     What ``deleted_sql`` prepares must be there; ``blocks`` is what it found. ``numbered`` tells which files of a plan
     surely have no row ids in them, by their data file ids.
@@ -49,7 +49,7 @@ def feed_sql(
 
 
 def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
-    """What makes the temporary table of deleted positions: the key of a row, and the first snapshot without it.
+    """Return what makes the temporary table of deleted positions: the key of a row, and the first snapshot without it.
 
     The query tells, for ``to_blocks``, where those are that went in the range.
     """
@@ -70,29 +70,29 @@ def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
             parts.append(f"SELECT key, snapshot_id FROM {name}_{label}")
     if not parts:
         parts.append("SELECT NULL::BIGINT AS key, NULL::BIGINT AS snapshot_id WHERE false")
-    found = " UNION ALL ".join(parts)
+    deleted = " UNION ALL ".join(parts)
     if _overlapping(plan):
-        found = f"SELECT key, min(snapshot_id) AS snapshot_id FROM ({found}) GROUP BY key"
+        deleted = f"SELECT key, min(snapshot_id) AS snapshot_id FROM ({deleted}) GROUP BY key"
     query = f"SELECT DISTINCT key >> {BLOCK_SHIFT} AS block FROM ({_gone(plan, name)}) ORDER BY block"
-    setup = f"CREATE OR REPLACE TEMP TABLE {name} AS {found}"
+    setup = f"CREATE OR REPLACE TEMP TABLE {name} AS {deleted}"
     return ScanSql(query, tuple(tables), (setup,), reads.variable, tuple(reads.keys))
 
 
-def to_blocks(found: pa.Table) -> Blocks:
-    """What the query of ``deleted_sql`` gives, by data file."""
+def to_blocks(positions: pa.Table) -> Blocks:
+    """Return what the query of ``deleted_sql`` gives, by data file."""
     blocks: dict[int, list[int]] = {}
-    for number in found.column("block").to_pylist():
+    for number in positions.column("block").to_pylist():
         blocks.setdefault(number >> (SHIFT - BLOCK_SHIFT), []).append(number & (POSITION_MASK >> BLOCK_SHIFT))
     return blocks
 
 
 def _gone(plan: FeedPlan, deleted: str) -> str:
-    """The deleted positions of the range."""
+    """Return the deleted positions of the range."""
     return f"SELECT key, snapshot_id FROM {deleted} WHERE snapshot_id BETWEEN {plan.since:d} AND {plan.until:d}"
 
 
 def _overlapping(plan: FeedPlan) -> bool:
-    """True when a position may be in more than one place."""
+    """Return whether a position may be in more than one place."""
     files = plan.delete_files.column("data_file_id").to_pylist()
     return len(set(files)) < len(files) or bool(plan.positions.num_rows)
 
@@ -100,9 +100,9 @@ def _overlapping(plan: FeedPlan) -> bool:
 def _vectors(files: pa.Table, store: Store) -> pa.Table:
     parts = [pa.schema([("key", pa.int64()), ("snapshot_id", pa.int64())]).empty_table()]
     for file in files.to_pylist():
-        found = dated_positions(store, file["path"], file["record_count"])
-        dates = pc.fill_null(found.column("snapshot_id"), file["begin_snapshot"])
-        keys = pc.add(found.column("pos"), pa.scalar(file["data_file_id"] << SHIFT, pa.int64()))
+        positions = dated_positions(store, file["path"], file["record_count"])
+        dates = pc.fill_null(positions.column("snapshot_id"), file["begin_snapshot"])
+        keys = pc.add(positions.column("pos"), pa.scalar(file["data_file_id"] << SHIFT, pa.int64()))
         rows = pa.table([keys, dates], schema=parts[0].schema)
         parts.append(rows.filter(pc.less_equal(dates, file["last"])))
     return pa.concat_tables(parts)
@@ -146,7 +146,7 @@ class _Builder:
         return ScanSql(query, tuple(self.tables), tuple(self.setup), self.reads.variable, tuple(self.reads.keys))
 
     def _only(self, ids: Sequence[int]) -> pa.Table:
-        """The files with these ids."""
+        """Return the files with these ids."""
         files = self.plan.rows.files
         return files.filter(pc.is_in(files.column("data_file_id"), value_set=pa.array(ids, pa.int64())))
 
@@ -173,12 +173,12 @@ class _Builder:
         return parts + self._inlined(plan.inserted)
 
     def _inlined(self, rows: pa.Table | None) -> list[_Part]:
-        """Inlined rows, which have their dates."""
+        """Return inlined rows, which have their dates."""
         none = self.plan.rows.files.slice(0, 0)
         return [_Part(partial(self._scan, none, rows, _as_dated))] if rows is not None and rows.num_rows else []
 
     def _came_query(self, several: bool, stillborn: bool) -> Query:
-        """Rows by the snapshot they came with: ``several`` in one file; ``stillborn`` when some never lived."""
+        """Return rows by the snapshot they came with: ``several`` in one file; ``stillborn`` when some never lived."""
         plan = self.plan
 
         def query(rows: str) -> str:
@@ -194,11 +194,14 @@ class _Builder:
         return query
 
     def _touched(self, files: pa.Table) -> list[_Part]:
-        """Rows whose positions were deleted. One that went when it came was never there."""
+        """Return rows whose positions were deleted. One that went when it came was never there."""
         return [_Part(partial(self._picked, files))] if files.num_rows else []
 
     def _touched_keys(self, files: pa.Table) -> list[_Part]:
-        """The same for their keys alone: most files need not be opened, as their rows are numbered one by one."""
+        """Return the parts of ``_touched`` by their keys alone.
+
+        Most files need not be opened, as their rows are numbered one by one.
+        """
         numbered = self.numbered(replace(self.plan.rows, files=files))
         if not numbered:
             return self._touched(files)
@@ -221,7 +224,7 @@ class _Builder:
         return [_Part(partial(self._scan, ended, None, self._ended_query))]
 
     def _ended_query(self, rows: str) -> str:
-        """What was left of files that ended."""
+        """Return what was left of files that ended."""
         return (
             f"SELECT q.*, e.snapshot_id AS _ql_snapshot FROM ({rows}) q"
             f" JOIN {self.prefix}_ended e ON e.file_id = q._ql_file_id"
@@ -231,7 +234,7 @@ class _Builder:
     # -- what is known first -------------------------------------------------------------------------------------------
 
     def _updates(self, came: Sequence[_Part], went: Sequence[_Part]) -> str:
-        """The temporary table of rows that went and came in one snapshot; its name."""
+        """Return the temporary table of rows that went and came in one snapshot; its name."""
         name = f"{self.prefix}_updates"
         snapshots = ", ".join(map(str, self.plan.updates))
         keys = "SELECT _ql_snapshot AS snapshot_id, _ql_row_id AS rowid FROM ({}) WHERE _ql_snapshot IN ({})"
@@ -250,7 +253,7 @@ class _Builder:
     # -- queries -------------------------------------------------------------------------------------------------------
 
     def _scan(self, files: pa.Table, inlined: pa.Table | None, query: Query, columns: Sequence[Column]) -> str:
-        """Rows with their dates; what the scan needs first is noted."""
+        """Return rows with their dates; what the scan needs first is noted."""
         plan = replace(self.plan.rows, files=files, inlined=inlined)
         sql = scan_sql(
             plan,
@@ -265,7 +268,7 @@ class _Builder:
         return query(self._noted(sql))
 
     def _picked(self, files: pa.Table, columns: Sequence[Column]) -> str:
-        """Rows of files at the positions that were deleted in the range."""
+        """Return rows of files at the positions that were deleted in the range."""
         plan = replace(self.plan.rows, files=files)
         shapes, picks = self.shapes(plan, columns), _gone(self.plan, f"{self.prefix}_deleted")
         return self._noted(picked_sql(plan, self._next(), columns, picks, self.blocks, shapes=shapes, reads=self.reads))

@@ -1,4 +1,4 @@
-"""Files from elsewhere in SQL: columns found by their names in the file, at every depth, or in the names of folders."""
+"""Files from elsewhere in SQL: their columns are found by name, at every depth, or in the names of folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Field", "mapped_columns"]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column to read from files: by field id or by its name there, under a name of ours."""
+    """A column to read from files: by field id or by its name there, under another name."""
 
     key: int | str
     name: str
@@ -33,8 +33,8 @@ class Field:
 def mapped_columns(
     mapping: NameMapping, columns: Sequence[Column], urls: Sequence[str]
 ) -> tuple[list[Field], list[str]]:
-    """The fields to read from files of one mapping, and the select list that makes the table's columns of them."""
-    # DuckDB wants at least one field; a file's own column of that name would do no harm, as nothing selects it
+    """Return the fields to read from files of one mapping, and the select list for the table's columns."""
+    # DuckDB needs at least one field; a column of that name in a file does no harm, as nothing selects it
     fields = [Field("_ql_nothing", "_ql_nothing", "BOOLEAN")]
     select = []
     folders: list[dict[str, str | None]] | None = None
@@ -43,7 +43,7 @@ def mapped_columns(
         stored = None if entry is None or entry.is_partition else _stored(column, entry)
         if entry is not None and entry.is_partition:
             folders = [hive_values(url) for url in urls] if folders is None else folders
-            expression = _folder_value(column, [found.get(entry.source_name) for found in folders])
+            expression = _folder_value(column, [folder.get(entry.source_name) for folder in folders])
         elif stored is None:
             expression = initial_value(column)
         else:
@@ -55,7 +55,7 @@ def mapped_columns(
 
 
 def _folder_value(column: Column, texts: Sequence[str | None]) -> str:
-    """The value in the name of a file's folder, the same for all of its rows."""
+    """Return the value in the name of a file's folder, the same for all of its rows."""
     texts = [None if text == "" and column.type != "varchar" else text for text in texts]
     values = ["NULL" if text is None else literal(text) for text in texts]
     if len(set(values)) == 1:
@@ -64,14 +64,14 @@ def _folder_value(column: Column, texts: Sequence[str | None]) -> str:
 
 
 def _stored(column: Column, entry: MappedColumn) -> Column | None:
-    """A column as a file has it: the table's types under the file's names; None when nothing of it is there."""
+    """Return a column as a file has it: the table's types under the file's names; None when nothing of it is there."""
     if not column.children:
         return replace(column, name=entry.source_name)
     by_target = {child.target_id: child for child in entry.children}
-    found = [_stored(child, by_target[child.id]) for child in column.children if child.id in by_target]
-    children = tuple(child for child in found if child is not None)
+    stored = [_stored(child, by_target[child.id]) for child in column.children if child.id in by_target]
+    children = tuple(child for child in stored if child is not None)
     if not children or (column.type != "struct" and len(children) != len(column.children)):
         return None
-    if column.type != "struct":  # what is inside lists and maps has the same name everywhere
+    if column.type != "struct":  # the parts of lists and maps have the same names everywhere
         children = tuple(replace(child, name=own.name) for child, own in zip(children, column.children, strict=True))
     return replace(column, name=entry.source_name, children=children)

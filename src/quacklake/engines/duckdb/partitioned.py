@@ -1,4 +1,4 @@
-"""Rows on their way into the files of a partitioned or sorted table, as DuckDB SQL."""
+"""Queries for the rows that go into the files of a partitioned or sorted table."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class Keys:
     expressions: tuple[str, ...]
 
     def query(self, rows: str) -> str:
-        """A query with the keys after its columns."""
+        """Return a query with the keys after its columns."""
         keys = ", ".join(f"{sql} AS {name}" for sql, name in zip(self.expressions, self.names, strict=True))
         return f"SELECT *, {keys} FROM ({rows})"
 
     def values(self, texts: Sequence[str | None]) -> dict[int, str | None]:
-        """The texts of the keys, in their order, as the catalog has them. Raises ``InputError`` for a NUL."""
+        """Return the texts of the keys, in their order, as the catalog has them. Raise ``InputError`` for a NUL."""
         if any(text is not None and "\0" in text for text in texts):
             raise InputError("a partition value contains a NUL character, which no catalog can store")
         return {key.index: text for key, text in zip(self.spec.keys, texts, strict=True)}
 
     def folder(self, values: Mapping[int, str | None], *, hive: bool) -> str:
-        """The folder of files with these values, below the table's."""
+        """Return the folder of files with these values, below the table's."""
         return directory(self.spec, self.schema, values, hive=hive)
 
 
 def partition_keys(table: TableInfo, *, epochs: bool = True) -> Keys | None:
-    """The keys by which new files of a table are partitioned, if it has any.
+    """Return the keys by which new files of a table are partitioned, if it has any.
 
-    Raises ``UnsupportedFeatureError`` for a partitioning by epochs where the lake's version has none.
+    Raise ``UnsupportedFeatureError`` for a partitioning by epochs where the lake's version has none.
     """
     spec = table.partition
     if spec is None or not spec.keys:
@@ -60,7 +60,7 @@ def partition_keys(table: TableInfo, *, epochs: bool = True) -> Keys | None:
         transform, column = key.parsed, table.schema.by_id(key.column_id)
         if transform.name in EPOCH and not epochs:
             raise UnsupportedFeatureError(
-                f"{table.qualified_name} is partitioned by {transform}, which a later version of the format brings",
+                f"{table.qualified_name} is partitioned by {transform}, which needs a later version of the format",
                 hint='lake.migrate("1.1") brings the lake there',
             )
         expressions.append(duckdb_expression(transform, quote(column.name), column.type))
@@ -69,9 +69,9 @@ def partition_keys(table: TableInfo, *, epochs: bool = True) -> Keys | None:
 
 
 def stored_columns(table: TableInfo) -> TableInfo:
-    """The table with the columns that its files hold: one of the type ``null`` is in none, and reads as NULL.
+    """Return the table with the columns that its files hold: one of the type ``null`` is in none, and reads as NULL.
 
-    Raises ``UnsupportedFeatureError`` for types whose values DuckDB cannot write.
+    Raise ``UnsupportedFeatureError`` for types whose values DuckDB cannot write.
     """
     kept = tuple(column for column in table.schema.columns if column.type != "null")
     for node in (node for column in kept for node in column.walk()):
@@ -85,7 +85,7 @@ def stored_columns(table: TableInfo) -> TableInfo:
 
 
 def without_nulls(query: str, table: TableInfo, names: Sequence[str]) -> str:
-    """A query for the columns that files hold; a value in a column of the type ``null`` is an error."""
+    """Return a query for the columns that files hold; a value in a column of the type ``null`` is an error."""
     nothing = [quote(column.name) for column in table.schema.columns if column.type == "null"]
     message = literal("a column of the type null holds nothing but NULL")
     wrong = " OR ".join(f"{name} IS NOT NULL" for name in nothing)
@@ -94,5 +94,5 @@ def without_nulls(query: str, table: TableInfo, names: Sequence[str]) -> str:
 
 
 def by_one_thread(rows: str) -> str:
-    """A query whose rows DuckDB writes in their order, also into several files: a limit keeps it to one thread."""
+    """Return a query whose rows DuckDB writes in order, also into several files: a limit keeps it to one thread."""
     return f"SELECT * FROM ({rows}) LIMIT {_ENDLESS:d}"

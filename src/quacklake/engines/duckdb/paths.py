@@ -1,4 +1,4 @@
-"""Files as DuckDB's functions name them: never as a pattern."""
+"""Names of files for DuckDB's functions: never a pattern."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAGIC = re.compile(r"[*?\[]")
 def file_name(url: str) -> str:
     """Return the pattern that fits this one file.
 
-    Raises ``PathError`` for a name with a backslash beside ``*``, ``?`` or ``[``, for which DuckDB has no pattern, and
+    Raise ``PathError`` for a name with a backslash beside ``*``, ``?`` or ``[``, for which DuckDB has no pattern, and
     for an object with ``?`` in its name, behind which DuckDB looks for options.
     """
     if _MAGIC.search(url) is None:
@@ -24,7 +24,7 @@ def file_name(url: str) -> str:
         raise PathError(f"DuckDB cannot open {url!r}, which has a question mark", hint="rename the object")
     if "\\" in url:
         raise PathError(
-            f"DuckDB cannot open {url!r}, which has a backslash beside a sign for patterns", hint="rename the file"
+            f"DuckDB cannot open {url!r}, which has a backslash beside a pattern character", hint="rename the file"
         )
     return _MAGIC.sub(r"[\g<0>]", url)
 

@@ -62,7 +62,7 @@ def picked_sql(
     shapes: Mapping[int, Shape],
     reads: Reads,
 ) -> ScanSql:
-    """The SQL that yields ``columns`` of the rows that a query picks, with ``_ql_row_id`` and ``_ql_snapshot``.
+    """Return the SQL that yields ``columns`` of the rows that a query picks, with ``_ql_row_id`` and ``_ql_snapshot``.
 
     ``picks`` yields ``key`` (data file << 40 | position) and ``snapshot_id``, which becomes ``_ql_snapshot``; a row
     that did not exist before that snapshot is left out. ``blocks`` are where the picked rows are.
@@ -80,7 +80,7 @@ def picked_sql(
 
 
 def _placed(picks: str, facts: pa.Table, name: str, tables: list[tuple[str, pa.Table]]) -> str:
-    """Of the picked rows those in some files, with all that the files' facts tell of them."""
+    """Return those of the picked rows that are in some files, with the facts of the files."""
     position = f"(k.key & {POSITION_MASK})"
     bounds = pc.min_max(facts.column("data_file_id"))
     return (
@@ -91,14 +91,14 @@ def _placed(picks: str, facts: pa.Table, name: str, tables: list[tuple[str, pa.T
     )
 
 
-def _calls(plan: ScanPlan, blocks: Blocks, found: Sequence[Branch]) -> Iterator[_Call]:
+def _calls(plan: ScanPlan, blocks: Blocks, branches: Sequence[Branch]) -> Iterator[_Call]:
     ids, counts = (plan.files.column(name).to_pylist() for name in ("data_file_id", "record_count"))
-    for branch in found:
+    for branch in branches:
         whole: list[int] = []
         sparse: dict[tuple[int, ...], list[int]] = {}
         for index in branch.indexes:
             wanted, total = blocks[ids[index]], (counts[index] >> BLOCK_SHIFT) + 1
-            # a position behind the end of a file can only be told by reading it
+            # only reading shows that a position is behind the end of a file
             if total > _GROUP and 2 * len(wanted) <= total and wanted[-1] < total:
                 sparse.setdefault(tuple(sorted({block // _GROUP for block in wanted})), []).append(index)
             else:
@@ -135,10 +135,10 @@ def _call_query(
 
 
 def _within(blocks: set[int]) -> str:
-    """A condition on the number of a row that DuckDB applies while it reads."""
+    """Return a condition on the number of a row that DuckDB applies while it reads."""
     size = 1 << max(blocks).bit_length()
     bits = "".join("1" if block in blocks else "0" for block in range(size))
-    # within the bits even for a file with more rows than it should have: those are left to the join
+    # stays within the bits even for a file with too many rows, which the join leaves out
     bit = f"get_bit('{bits}'::BIT, ((p.file_row_number >> {BLOCK_SHIFT}) & {size - 1:d})::INTEGER)"
     low, high = min(blocks) << BLOCK_SHIFT, (max(blocks) + 1) << BLOCK_SHIFT
     return f" AND p.file_row_number >= {low:d} AND p.file_row_number < {high:d} AND {bit} = 1"

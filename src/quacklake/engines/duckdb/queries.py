@@ -1,4 +1,4 @@
-"""Queries and expressions that the catalog keeps: the SQL of views and macros, as DuckDB understands it."""
+"""Queries and expressions that the catalog stores: the SQL of views and macros, as DuckDB understands it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Query:
 
 
 def parse_query(connection: duckdb.DuckDBPyConnection, sql: str) -> Query:
-    """A query that may be stored, or one that was. Raises ``InputError`` when it is not one query of one lake."""
+    """Return a query that may be stored, or one that was. Raise ``InputError`` when it is not one query of one lake."""
     tree, text = _parse(connection, sql.replace(LAKE, ""))
     relations: dict[Name, None] = {}
     functions: dict[Name, None] = {}
@@ -63,12 +63,12 @@ def parse_query(connection: duckdb.DuckDBPyConnection, sql: str) -> Query:
 
 
 def parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """An expression in DuckDB's own words. Raises ``InputError`` when it is none."""
+    """Return an expression in DuckDB's own words. Raise ``InputError`` when it is none."""
     return _parse_expression(connection, sql)[1].removeprefix("SELECT ")
 
 
 def select_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
-    """The tree of a query that selects one expression and does nothing else. Raises ``InputError``."""
+    """Return the tree of a query that selects one expression and does nothing else. Raise ``InputError``."""
     return _parse_expression(connection, sql)[0]
 
 
@@ -103,5 +103,5 @@ def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
 
 
 def _common_tables(node: Node) -> list[Node]:
-    found = node.get("cte_map")
-    return found["map"] if isinstance(found, dict) else []
+    tables = node.get("cte_map")
+    return tables["map"] if isinstance(tables, dict) else []

@@ -40,16 +40,16 @@ def load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
     try:
         from duckdb_extensions import import_extension
 
-        with duckdb.connect() as own:  # without one it takes that of the user, which no two threads may use at once
+        with duckdb.connect() as own:  # without it DuckDB uses the user's folder, which no two threads may use at once
             import_extension("httpfs", con=own)
         connection.execute("LOAD httpfs")
-    except (ImportError, OSError, AttributeError, duckdb.Error):  # the wheels do not know every DuckDB
+    except (ImportError, OSError, AttributeError, duckdb.Error):  # there is not a wheel for every DuckDB
         return False
     return True
 
 
 def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: str) -> None:
-    """Keys for the files under a root, known to this DuckDB only for as long as it lives.
+    """Give DuckDB the keys for the files under a root, for as long as this instance lives.
 
     Each root has a secret of its own: several lakes of one session may have different keys.
     """
@@ -68,5 +68,5 @@ def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: st
     try:
         connection.execute(f"CREATE OR REPLACE TEMPORARY SECRET {name} (TYPE s3, {', '.join(clauses)})")
     except duckdb.Error as error:
-        # the statement holds the keys: its text must not travel in the error
+        # the statement holds the keys: its text must not be in the error
         raise type(error)("the S3 sign-in was refused by httpfs") from None

@@ -1,7 +1,7 @@
 """The nested columns as they are in data files: which fields, by id and name, a file has.
 
-DuckDB maps the columns of a file by field id, but the fields inside them by name. Files that may be older than a change
-of fields are therefore asked for their own, and grouped by the answer. Of encrypted files DuckDB tells the names of
+DuckDB maps the columns of a file by field id, but the fields inside them by name. So the fields of files that may be
+older than a change of fields are read, and the files grouped by them. For encrypted files DuckDB returns the names of
 fields only; the plan has the history from which their ids follow.
 """
 
@@ -48,7 +48,7 @@ class _Node:
 
 
 class ShapeCache:
-    """The shapes of files, remembered: a file never changes. Safe to share between threads."""
+    """A cache of the shapes of files, which never change. Safe to share between threads."""
 
     def __init__(self, store: Store, size: int = 16_384) -> None:
         self._store = store
@@ -61,7 +61,7 @@ class ShapeCache:
     def find(
         self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan, columns: Sequence[Column]
     ) -> Mapping[int, Shape]:
-        """The shapes of the files that differ from the table's, by their row in the plan.
+        """Return the shapes of the files that differ from the table's, by their row in the plan.
 
         At most one query, and one for each key of encrypted files.
         """
@@ -82,7 +82,10 @@ class ShapeCache:
         return {index: shape for index, shape in shapes.items() if shape}
 
     def numbered(self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan) -> set[int]:
-        """The ids of the files that surely have neither row ids nor snapshots of rows in them. At most one query."""
+        """Return the ids of the files that surely have neither row ids nor snapshots of rows in them.
+
+        At most one query.
+        """
         files = plan.files.filter(pc.is_null(plan.files.column("encryption_key")))
         ids, mapped = files.column("data_file_id").to_pylist(), pc.is_valid(files.column("mapping_id")).to_pylist()
         urls = self._store.readable_urls(files.column("path").to_pylist())
@@ -100,16 +103,19 @@ class ShapeCache:
         if missing:
             listed = ", ".join(file_literal(url) for url in missing)
             query = f"SELECT file_name, name, num_children, field_id, duckdb_type FROM parquet_schema([{listed}])"
-            found = dict(_trees(connection.execute(query).fetchall()))
-            known |= found
+            trees = dict(_trees(connection.execute(query).fetchall()))
+            known |= trees
             with self._lock:
-                if len(self._known) + len(found) > self._size:
+                if len(self._known) + len(trees) > self._size:
                     self._known.clear()
-                self._known |= found
+                self._known |= trees
         return known
 
     def _names(self, connection: duckdb.DuckDBPyConnection, url: str, key: str) -> Mapping[str, Column]:
-        """The columns of an encrypted file by name, without ids. Files of one key were written at once, and alike."""
+        """Return the columns of an encrypted file by name, without ids.
+
+        Files of one key were written at once, and alike.
+        """
         with self._lock:
             known = self._described.get(key)
         if known is None:
@@ -125,13 +131,13 @@ class ShapeCache:
 
 
 def _doubtful(plan: ScanPlan) -> list[int]:
-    """The rows of files that may have other fields than the table."""
+    """Return the rows of files that may have other fields than the table."""
     if plan.shaped_at is None:
         return []
     begins = plan.files.column("begin_snapshot")
     old = pc.fill_null(pc.less_equal(begins, plan.shaped_at), plan.reshaped)
     if plan.reshaped:
-        # stock clients compact old files as they are: without a first row id a file says nothing of its age
+        # stock clients compact old files as they are: the age of a file without a first row id is unknown
         old = pc.or_(old, pc.is_null(plan.files.column("row_id_start")))
     # files from elsewhere have names instead of field ids, and a mapping of them
     old = pc.and_(old, pc.is_null(plan.files.column("mapping_id")))
@@ -140,7 +146,7 @@ def _doubtful(plan: ScanPlan) -> list[int]:
 
 
 def _age(plan: ScanPlan, index: int) -> int | None:
-    """The snapshot whose columns a file has; None for one that was compacted or is not committed yet."""
+    """Return the snapshot whose columns a file has; None for one that was compacted or is not committed yet."""
     first, begin = (plan.files.column(name)[index].as_py() for name in ("row_id_start", "begin_snapshot"))
     return None if first is None else begin
 
@@ -154,23 +160,23 @@ def _described(name: str, type_: str) -> Column:
 
 def _past_shape(names: Mapping[str, Column], columns: Sequence[Column], plan: ScanPlan, begin: int | None) -> Shape:
     past = (*plan.past, (plan.snapshot_id + 1, plan.schema))
-    found = []
+    shape = []
     for column in columns:
         try:
             stored = with_ids(names, column, past, begin)
         except LookupError:
             raise UnsupportedFeatureError(
-                f'the fields inside "{column.name}" of {plan.schema_name}.{plan.table_name} cannot be told in an'
+                f'the fields inside "{column.name}" of {plan.schema_name}.{plan.table_name} cannot be identified in an'
                 " encrypted file that is older than a change of them",
-                hint="DuckDB does not tell their ids, and the history of the column has expired or is ambiguous",
+                hint="DuckDB does not return their ids, and the history of the column has expired or is ambiguous",
             ) from None
         if stored is not None and not same_shape(stored, column):
-            found.append((column.id, _readable(stored, column)))
-    return tuple(found)
+            shape.append((column.id, _readable(stored, column)))
+    return tuple(shape)
 
 
 def _trees(rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, _Node]]:
-    """The tree of each file; the rows are in depth-first order, file by file."""
+    """Yield the tree of each file; the rows are in depth-first order, file by file."""
     reader = iter(rows)
     for row in reader:
         yield row[0], _node(row, reader)
@@ -184,18 +190,18 @@ def _node(row: Sequence[Any], rest: Iterator[Sequence[Any]]) -> _Node:
 
 def _shape(tree: _Node, columns: Sequence[Column]) -> Shape:
     by_id = {node.id: node for node in tree.children}
-    found = []
+    shape = []
     for column in columns:
         node = by_id.get(column.id)
         if node is not None:
             stored = _stored(node, column)
             if not same_shape(stored, column):
-                found.append((column.id, _readable(stored, column)))
-    return tuple(found)
+                shape.append((column.id, _readable(stored, column)))
+    return tuple(shape)
 
 
 def _stored(node: _Node, wanted: Column | None) -> Column:
-    """A node of a file as a column; what the table has too is read as the table's type."""
+    """Return a node of a file as a column; what the table has too is read as the table's type."""
     id_ = 0 if node.id is None else node.id
     if wanted is not None and not wanted.nested:
         return replace(wanted, name=node.name)
@@ -214,7 +220,7 @@ def _stored(node: _Node, wanted: Column | None) -> Column:
 
 
 def _parts(node: _Node, wanted: Column | None) -> tuple[str, tuple[_Node, ...]]:
-    """What a group of a file is, and the nodes that are its children there: lists and maps have a level more."""
+    """Return what a group of a file is, and the nodes that are its children there: lists and maps have a level more."""
     kind = wanted.type if wanted is not None else "struct"
     if kind == "struct" or len(node.children) != 1:
         return "struct", node.children
@@ -229,7 +235,10 @@ def _scalar(type_: str | None) -> str:
 
 
 def _readable(stored: Column, wanted: Column) -> Column:
-    """The fields that the table still has; of a struct without any, one, so that NULL can be told from others."""
+    """Return the fields that the table still has.
+
+    Of a struct without any, one, so that NULL can be told from others.
+    """
     if not stored.nested:
         return stored
     if stored.type != "struct":

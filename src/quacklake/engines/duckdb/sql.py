@@ -60,7 +60,7 @@ _RUNS = 8
 """Up to so many reads keep files of different shapes in their order, so that rows come as they were inserted."""
 SHIFT = 40
 """Bits for a position in a file: a data file has fewer than 2^40 rows."""
-# Delete files have their columns by name: those that other formats bring have no field ids.
+# Columns of delete files are read by name: delete files of other formats have no field ids.
 _POSITION = "coalesce(pos, error('a delete file has no positions'))"
 
 
@@ -100,16 +100,17 @@ class Reads:
     def source(
         self, paths: Sequence[str], keys: Sequence[str | None], fields: Sequence[Field], rows: int | None
     ) -> str:
-        """A FROM item with the columns of ``fields``, ``file_index`` (into ``paths``) and the other virtual columns.
+        """Return a FROM item with the columns of ``fields``, ``file_index`` (into ``paths``) and the virtual columns.
 
-        A call takes one key, so that there is one for each: those of one write share theirs.
+        A call of ``read_parquet`` takes one key, so there is one call for each key: the files of one write share
+        theirs.
         """
         if not any(keys):
             return _read_parquet(self.store.readable_urls(paths), fields, rows)
         groups: dict[str | None, list[int]] = {}
         for index, key in enumerate(keys):
             groups.setdefault(key, []).append(index)
-        names = ", ".join(found.name for found in fields)
+        names = ", ".join(field.name for field in fields)
         parts = []
         for key, indexes in groups.items():
             urls = self.store.readable_urls([paths[index] for index in indexes])
@@ -135,13 +136,15 @@ def scan_sql(
     reads: Reads | None = None,
     guarded: bool = False,
 ) -> ScanSql:
-    """The SQL that yields ``columns`` of a plan; with ``rows`` also ``ROW_COLUMNS``. ``prefix`` keeps names apart.
+    """Return the SQL that yields ``columns`` of a plan; with ``rows`` also ``ROW_COLUMNS``.
+
+    ``prefix`` keeps names apart.
 
     ``virtual`` asks for virtual columns: name -> the name it gets. ``shapes`` are those of the files whose nested
     columns have other fields than the table's, by their row in the plan. ``reads`` is that of several scans in one.
     ``guarded`` keeps filters on columns out of DuckDB's readers, see ``needs_guard``.
 
-    Raises ``UnsupportedFeatureError`` when the table has a column of its own with the name of one of those.
+    Raise ``UnsupportedFeatureError`` when the table has a column of its own with the name of one of those.
     """
     extra = virtual or {}
     refuse_names(plan, columns, {*(ROW_COLUMNS if rows else ()), *extra.values()})
@@ -161,8 +164,8 @@ def scan_sql(
         parts.append(_guarded(query, columns) if guarded else query)
     if plan.inlined is not None and plan.inlined.num_rows:
         name = f"{prefix}_rows"
-        # DuckDB would let Arrow filter a registered table: there NaN is not above every number, not every comparison
-        # can be said, and times with a zone need a package
+        # DuckDB would let Arrow filter a registered table, where NaN is not above every number, some comparisons
+        # are missing, and times with a zone need a package
         tables.append((f"{name}_arrow", plan.inlined))
         setup.append(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {name}_arrow")
         query = _inlined_query(plan, name, columns, rows, extra, guarded=guarded)
@@ -177,13 +180,13 @@ def refuse_names(plan: ScanPlan, columns: Sequence[Column], reserved: Collection
     taken = next((column.name for column in columns if reserved and fold(column.name) in reserved), None)
     if taken is not None:
         raise UnsupportedFeatureError(
-            f'the rows of "{plan.table_name}" cannot be told apart beside its column "{taken}"',
+            f'the rows of "{plan.table_name}" cannot be identified beside its column "{taken}"',
             hint="rename the column",
         )
 
 
 def branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
-    """The files grouped by shape, in plan order as far as few groups can keep it."""
+    """Return the files grouped by shape, in plan order as far as few groups can keep it."""
     with_deletes = pc.or_(
         pc.is_valid(plan.files.column("delete_path")),
         pc.is_in(plan.files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
@@ -192,8 +195,8 @@ def branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
     mappings = pc.fill_null(plan.files.column("mapping_id"), _NO_MAPPING).to_pylist()
     groups: dict[tuple[bool, bool, int, Shape], list[int]] = {}
     runs: list[tuple[tuple[bool, bool, int, Shape], list[int]]] = []
-    for index, found in enumerate(zip(with_deletes, partial, mappings, strict=True)):
-        key = (*found, shapes.get(index, ()))
+    for index, kind in enumerate(zip(with_deletes, partial, mappings, strict=True)):
+        key = (*kind, shapes.get(index, ()))
         groups.setdefault(key, []).append(index)
         if not runs or runs[-1][0] != key:
             runs.append((key, []))
@@ -206,7 +209,7 @@ def branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What queries need to know of each file of a branch; ``table`` has a row for each, in their order."""
+    """The facts of each file of a branch that queries need; ``table`` has a row for each, in their order."""
 
     name: str
     table: pa.Table
@@ -272,7 +275,7 @@ def _files_query(
 
 
 def own_columns(branch: Branch, columns: Sequence[Column]) -> tuple[list[Field], list[str]]:
-    """The fields to read from files with field ids, and the select list that makes the table's columns of them."""
+    """Return the fields to read from files with field ids, and the select list for the table's columns."""
     stored = dict(branch.shape)
     # named by id: a user's column may be called file_index too
     fields = [
@@ -288,7 +291,7 @@ def own_columns(branch: Branch, columns: Sequence[Column]) -> tuple[list[Field],
 
 
 def _of_file(values: Sequence[int | None]) -> str:
-    """One of these values for each file of a ``read_parquet``."""
+    """Return one of these values for each file of a ``read_parquet``."""
     return f"{_list(values)}[p.file_index::BIGINT + 1]"
 
 
@@ -299,7 +302,7 @@ def _row_id(facts: _Facts, branch: Branch) -> str:
 
 
 def _virtual(name: str, facts: _Facts, branch: Branch) -> str:
-    """A virtual column of rows in files."""
+    """Return a virtual column of rows in files."""
     if name == "rowid":
         return _row_id(facts, branch)
     if name == "snapshot_id":
@@ -315,7 +318,7 @@ def _read_parquet(urls: Iterable[str], fields: Sequence[Field], rows: int | None
     if len(files) == 1 and (rows or 0) > _ROW_GROUP and config is None and NOTHING.is_file():
         files.append(str(NOTHING))
     paths = ", ".join(file_literal(url) for url in files)
-    schema = ", ".join(found.sql for found in fields)
+    schema = ", ".join(field.sql for field in fields)
     clauses = [f"schema=MAP {{{schema}}}", f"explicit_cardinality={max(rows or 0, 1):d}"]
     if config is not None:
         clauses.append(f"encryption_config={config}")
@@ -327,7 +330,7 @@ def _list(values: Sequence[int | None]) -> str:
 
 
 def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, tables: list[tuple[str, pa.Table]]) -> str:
-    """A statement that makes the temporary table of deleted rows: ``(file index << 40) | position``."""
+    """Return a statement that makes the temporary table of deleted rows: ``(file index << 40) | position``."""
     files = plan.files.take(pa.array(branch.indexes, pa.int64()))
     parts = []
     paths = files.column("delete_path").to_pylist()
@@ -356,7 +359,7 @@ def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, table
 
 
 def small_table(name: str, table: pa.Table, tables: list[tuple[str, pa.Table]]) -> str:
-    """Numbers as a FROM item: in the text when they are few, else as a registered table, noted in ``tables``."""
+    """Return numbers as a FROM item: in the text when they are few, else as a registered table, noted in ``tables``."""
     if table.num_rows >= _MANY:
         tables.append((name, table))
         return name
@@ -365,7 +368,7 @@ def small_table(name: str, table: pa.Table, tables: list[tuple[str, pa.Table]]) 
 
 
 def dated_deletes_query(files: pa.Table, reads: Reads) -> str:
-    """The positions in delete files (``DELETE_FILES`` of a feed) with their snapshots: ``key``, ``snapshot_id``."""
+    """Return the query for positions in delete files (``DELETE_FILES`` of a feed): ``key``, ``snapshot_id``."""
     fields = [Field(NAME_POS, "pos", "BIGINT"), Field(NAME_SNAPSHOT_ID, "stored", "BIGINT")]
     ids, begins, lasts = (
         _of_file(files.column(name).to_pylist()) for name in ("data_file_id", "begin_snapshot", "last")
@@ -379,12 +382,12 @@ def dated_deletes_query(files: pa.Table, reads: Reads) -> str:
 
 
 def _vector_keys(files: pa.Table, store: Store, indexes: Sequence[int], snapshot_id: int) -> pa.Table:
-    """The keys of the rows that deletion vectors say are deleted at a snapshot."""
+    """Return the keys of the rows that deletion vectors say are deleted at a snapshot."""
     paths, counts = (files.column(name).to_pylist() for name in ("delete_path", "record_count"))
     parts = []
     for index in indexes:
-        found = deleted_positions(store, paths[index], counts[index], snapshot_id)
-        parts.append(pc.add(found, pa.scalar(index << SHIFT, pa.int64())))
+        positions = deleted_positions(store, paths[index], counts[index], snapshot_id)
+        parts.append(pc.add(positions, pa.scalar(index << SHIFT, pa.int64())))
     return pa.table({"key": pa.chunked_array(parts, pa.int64())})
 
 
@@ -408,7 +411,7 @@ _GUARD = "_ql_guard"
 
 
 def needs_guard(where: object) -> bool:
-    """True for the text of a filter that DuckDB's readers answer wrongly: ``a = 1 OR a IS DISTINCT FROM 2``.
+    """Return true for the text of a filter that DuckDB's readers answer wrongly: ``a = 1 OR a IS DISTINCT FROM 2``.
 
     They leave out files and blocks in which the column has nothing but NULL.
     """
@@ -416,7 +419,7 @@ def needs_guard(where: object) -> bool:
 
 
 def guarded_columns(names: Iterable[str], number: str) -> list[str]:
-    """Columns that are computed, though to what they are: filters on them stay out of DuckDB's readers.
+    """Return columns that are computed, though to what they are: filters on them stay out of DuckDB's readers.
 
     ``number`` is a column beside them, of whole numbers that are never NULL.
     """
@@ -425,22 +428,25 @@ def guarded_columns(names: Iterable[str], number: str) -> list[str]:
 
 
 def _guarded(query: str, columns: Sequence[Column]) -> str:
-    """The rows of a query with guarded columns."""
+    """Return the rows of a query with guarded columns."""
     kept = guarded_columns([column.name for column in columns], _GUARD)
     return f"(SELECT * EXCLUDE ({_GUARD}) REPLACE ({', '.join(kept)}) FROM {query})" if kept else query
 
 
 def _inlined_virtual(name: str, plan: ScanPlan) -> str:
-    """A virtual column of inlined rows; their tables in the catalog are named and counted as files after the others."""
+    """Return a virtual column of inlined rows.
+
+    Their tables in the catalog are named and counted as files after the others.
+    """
     local = f"schema_version = {LOCAL_VERSION:d}"
     if name == "filename":
         stored = literal(data_table_name(plan.table_id, 0).removesuffix("0"))
         return f"CASE WHEN {local} THEN '__ducklake_inlined_transaction_local_data' ELSE {stored} || schema_version END"
     if name == "file_index":
         assert plan.inlined is not None
-        found: set[int] = set(pc.unique(plan.inlined.column("schema_version")).to_pylist())
+        versions: set[int] = set(pc.unique(plan.inlined.column("schema_version")).to_pylist())
         # rows of an open transaction come after a table of the catalog, even where that has none
-        committed: list[int | None] = [*sorted(found - {LOCAL_VERSION})] or [None]
+        committed: list[int | None] = [*sorted(versions - {LOCAL_VERSION})] or [None]
         ordered = [*committed, LOCAL_VERSION]
         return f"(list_position({_list(ordered)}, schema_version) + {plan.files.num_rows - 1:d})::UBIGINT"
     if name == "snapshot_id":

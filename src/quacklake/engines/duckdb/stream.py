@@ -32,7 +32,7 @@ def stream(
     gate: Gate = nullcontext,
     label: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a query in exactly ``schema``; an Arrow expression and its limit are applied here.
+    """Yield the batches of a query in exactly ``schema``; an Arrow expression and its limit are applied here.
 
     ``start`` runs the query, given a number of rows for each batch; it is called when the first batch is asked for.
     The connection is closed, and the ``gate`` left, at the end, early or not. Rows are counted for the tenant with this
@@ -44,12 +44,12 @@ def stream(
             with telemetry.timed("engine.scan", tenant=label), reading():
                 source = start(batch_rows)
             for batch in _translated(source):
-                found = batch if expression is None else _filtered(batch, expression, schema, left)
+                rows = batch if expression is None else _filtered(batch, expression, schema, left)
                 if left is not None:
-                    left -= found.num_rows
-                if found.num_rows:
-                    telemetry.count("engine.rows", found.num_rows, tenant=label)
-                    yield _typed(found, schema)
+                    left -= rows.num_rows
+                if rows.num_rows:
+                    telemetry.count("engine.rows", rows.num_rows, tenant=label)
+                    yield _typed(rows, schema)
                 if left is not None and left <= 0:
                     return
     finally:
@@ -59,13 +59,13 @@ def stream(
 def _filtered(batch: pa.RecordBatch, expression: pc.Expression, schema: pa.Schema, left: int | None) -> pa.RecordBatch:
     names = ["_ql_row_id" if name == ROW_ID.name and name not in batch.schema.names else name for name in schema.names]
     try:
-        found = batch.filter(expression).select(names)
+        rows = batch.filter(expression).select(names)
     except pa.ArrowException as error:
         raise PredicateError(
             f"the expression {expression} fails on a row: {error}",
             hint="compare columns with values of their own types, or write the filter as SQL text",
         ) from None
-    return found if left is None else found.slice(0, left)
+    return rows if left is None else rows.slice(0, left)
 
 
 def _translated(source: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -92,9 +92,9 @@ def _unwrapped(error: Exception) -> Exception:
 
 
 def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the table's nullability, and its very types where DuckDB gives an equal one."""
+    """Return the batch with the table's nullability, and its very types where DuckDB gives an equal one."""
     if not schema.names:
-        return batch.select([])  # rows without a column are still so many
+        return batch.select([])  # keep the number of rows even without columns
     columns = [
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(batch.columns, schema, strict=True)

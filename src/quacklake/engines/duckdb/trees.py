@@ -1,6 +1,6 @@
 """DuckDB's own trees of queries, in one form for all its versions.
 
-``json_serialize_sql`` is not a promise: 2.0 calls the parts of some nodes by other names than 1.5. What 2.0 gives is
+``json_serialize_sql`` has no stable form: 2.0 names the parts of some nodes differently from 1.5. The tree of 2.0 is
 brought into the form of 1.5 as far as others read it, and both versions make text of that. Constants and types stay as
 each version has them; ``constant_of`` reads both.
 """
@@ -43,13 +43,13 @@ _PARTS = {
 
 
 class TooManyParts(ValueError):
-    """A name has more parts than catalog, schema and name."""
+    """A name with more parts than catalog, schema and name."""
 
 
 def serialize(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     """Return the document that DuckDB gives for a text: ``error`` and what it says, or ``statements``.
 
-    Raises ``TooManyParts`` for a name like ``a.b.c.d``, of which 1.5 has no tree either.
+    Raise ``TooManyParts`` for a name like ``a.b.c.d``, of which 1.5 has no tree either.
     """
     # a literal: for the first parameter of a process DuckDB loads pandas, which takes longer than a short command
     row = first_row(connection, f"SELECT json_serialize_sql(CAST({literal(sql)} AS VARCHAR))")
@@ -77,7 +77,10 @@ _TEXT = {"id": "VARCHAR", "type_info": None}
 
 
 def _typed(node: Any) -> Any:
-    """A tree in which numbers like 1e3 and 5. are casts of texts: 1.5 writes them as others. 2.x keeps their text."""
+    """Return a tree in which numbers like 1e3 and 5. are casts of texts: DuckDB 1.5 writes them as others.
+
+    2.x keeps their text.
+    """
     if isinstance(node, list):
         return [_typed(item) for item in node]
     if not isinstance(node, Mapping):
@@ -91,7 +94,10 @@ def _typed(node: Any) -> Any:
 
 
 def _exact_text(value: Mapping[str, Any] | None) -> str | None:
-    """The text of a constant that would become another type if it were written without a cast; None for others."""
+    """Return the text of a constant that would become another type if it were written without a cast.
+
+    None for others.
+    """
     if value is None or value["is_null"]:
         return None
     if value["type"]["id"] == "DOUBLE":
@@ -111,7 +117,7 @@ def stored(connection: duckdb.DuckDBPyConnection, sql: str, tree: Node) -> str:
     """
     try:
         text = written(connection, tree)
-    except duckdb.ParserException:  # it has a number like 1e400, of which DuckDB makes no text
+    except duckdb.ParserException:  # the text has a number like 1e400, which DuckDB cannot write
         text = ""
     again = serialize(connection, text)
     if not again["error"] and bare(again["statements"]) == bare([tree]):
@@ -124,7 +130,7 @@ PLACES = frozenset({"query_location", "query_location_length", "named_param_map"
 
 
 def bare(node: Any) -> Any:
-    """A tree without what tells nothing of its meaning."""
+    """Return a tree without what tells nothing of its meaning."""
     if isinstance(node, dict):
         return {key: bare(value) for key, value in node.items() if key not in PLACES}
     return [bare(item) for item in node] if isinstance(node, list) else node
@@ -174,7 +180,7 @@ def _name(node: Node) -> None:
     if len(path) > 3:
         raise TooManyParts(f"{'.'.join(path)!r} has too many parts")
     if node.get("type") == "SHOW_REF":
-        return  # its name is a word, of which 2.x makes text only so
+        return  # 2.x writes this name only in this form
     keys = next((parts for name, parts in _PARTS.items() if name in node), None)
     if keys is not None:  # else the target of a change, which has no other name
         del node["qualified_name"]
@@ -183,7 +189,7 @@ def _name(node: Node) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number or text that stands in a query: ``INTEGER``, ``VARCHAR``, ``NULL`` or another type."""
+    """A number or text in a query: ``INTEGER``, ``VARCHAR``, ``NULL`` or another type."""
 
     type: str
     value: Any

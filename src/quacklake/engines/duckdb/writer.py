@@ -134,7 +134,7 @@ class FileWriter:
         may become several files. ``folder`` is where those of a table without partitions go, below the table's.
         """
         if self.encrypted and not self._prepared:
-            prepare_writing(connection)  # all connections are to one database: once is enough
+            prepare_writing(connection)  # all connections share one database: once is enough
             self._prepared = True
         for macro in options.macros:
             connection.execute(macro.statement)
@@ -157,7 +157,7 @@ class FileWriter:
         return files
 
     def _copy(self, job: _Job, query: str, folder: str, size_hint: int | None) -> list[NewDataFile]:
-        """The rows of a query as files in one folder below the table's; those of a sorted table stay in order."""
+        """Write the rows of a query as files in one folder below the table's; those of a sorted table stay in order."""
         location, options = job.table.location + folder, job.options
         single = size_hint is not None and size_hint < options.target_file_size
         name = data_file_name()
@@ -204,7 +204,7 @@ class FileWriter:
         return [row for row in rows if row[1]]
 
     def _write_at_once(self, job: _Job, query: str, keys: Keys) -> list[NewDataFile]:
-        """All partitions with one statement, quick but without an order: a file for each, moved to its folder."""
+        """Write all partitions with one statement, quick but without an order: a file for each, moved to its folder."""
         location = job.table.location
         stem = data_file_name().removesuffix(".parquet")
         self.store.make_parent(location + stem)
@@ -213,12 +213,12 @@ class FileWriter:
             *job.clauses(),
             f"PARTITION_BY ({names})",
             "WRITE_PARTITION_COLUMNS false",
-            # folders are ours to name: DuckDB's can be too long, or be called like a column that stays in the file
+            # we name the folders: DuckDB's names can be too long, or equal to a column that stays in the file
             "HIVE_FILE_PATTERN false",
             f"FILENAME_PATTERN {literal(stem + '_{i}')}",
             "OVERWRITE_OR_IGNORE true",
         ]
-        # in the order of the keys few files are open at a time, and hardly one is closed and begun again
+        # sorted by the keys, few files are open at a time, and hardly one is opened again
         rows_in_order = f"{keys.query(query)} ORDER BY {names}"
         rows = self._run(job, rows_in_order, self._folder(location), clauses, location, stem)
         try:
@@ -228,7 +228,7 @@ class FileWriter:
             raise
 
     def _place(self, row: tuple[Any, ...], job: _Job, keys: Keys) -> NewDataFile:
-        """A file of a partitioned ``COPY``, moved to the folder of its values."""
+        """Move a file of a partitioned ``COPY`` to the folder of its values, and return it."""
         values = keys.values([row[5][name] for name in keys.names])
         folder = keys.folder(values, hive=job.options.hive)
         file = self._file(row, job, folder)
@@ -239,9 +239,9 @@ class FileWriter:
         return replace(file, partition_id=keys.spec.id, partition_values=values)
 
     def _write_in_turn(self, job: _Job, query: str, keys: Keys, size_hint: int | None) -> list[NewDataFile]:
-        """One partition after the other from a table of sorted rows: in order, and with files of the wanted size."""
+        """Write one partition after the other from a table of sorted rows: in order, in files of the wanted size."""
         names = job.names
-        # named by their place: a user's column may be called rowid too
+        # named by position: a user's column may be called rowid too
         own = [f"c{index}" for index in range(len(names))]
         rows, key_list = f"ql_partitioned_{uuid7().hex}", ", ".join(keys.names)
         ordered = f"{keys.query(query)} ORDER BY {', '.join([*keys.names, *job.order])}"
@@ -254,8 +254,8 @@ class FileWriter:
             ).fetchall()
             select = ", ".join(f"{column} AS {quote(name)}" for column, name in zip(own, names, strict=True))
             files: list[NewDataFile] = []
-            for first, last, *found in groups:
-                values = keys.values(found)
+            for first, last, *key in groups:
+                values = keys.values(key)
                 part = f"SELECT {select} FROM {rows} WHERE rowid BETWEEN {first:d} AND {last:d}"
                 size = None if size_hint is None else size_hint * (last - first + 1) // (groups[-1][1] + 1)
                 written = self._copy(job, part, keys.folder(values, hive=job.options.hive), size)
@@ -265,7 +265,7 @@ class FileWriter:
             job.connection.execute(f"DROP TABLE {rows}")
 
     def _folder(self, location: str) -> str:
-        """What DuckDB calls a folder; the tables of very old lakes have none below the data path."""
+        """Return what DuckDB calls a folder; the tables of very old lakes have none below the data path."""
         return self.store.url(location.rstrip("/")) if location else self.store.root.rstrip("/")
 
     def _announce_leftovers(self, location: str, stem: str, announce: Announce) -> None:
@@ -400,7 +400,7 @@ class FileWriter:
         )
 
     def deleted_positions(self, file: TouchedFile, snapshot: int) -> pa.ChunkedArray:
-        """The positions in the delete file of a data file that are deleted at a snapshot."""
+        """Return the positions in the delete file of a data file that are deleted at a snapshot."""
         return self._dated_rows(file, snapshot, snapshot).column(NAME_POS)
 
     def redate_deletes(self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int) -> NewDeleteFile:
@@ -450,12 +450,12 @@ class FileWriter:
         return name, len(data), footer_size(data)
 
     def _dated_rows(self, file: TouchedFile, snapshot: int, begin_snapshot: int | None) -> pa.Table:
-        """The positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
+        """Return the positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
         assert file.delete_path is not None
         if file.delete_format == "puffin":
-            found = dated_positions(self.store, file.delete_path, file.record_count)
-            dates = pc.fill_null(found.column("snapshot_id"), begin_snapshot)
-            rows = pa.table([found.column("pos"), dates], schema=_DATED_ROWS)
+            positions = dated_positions(self.store, file.delete_path, file.record_count)
+            dates = pc.fill_null(positions.column("snapshot_id"), begin_snapshot)
+            rows = pa.table([positions.column("pos"), dates], schema=_DATED_ROWS)
         else:
             rows = self._delete_rows(file.delete_path, file.delete_key)
         if NAME_SNAPSHOT_ID not in rows.column_names:
@@ -514,9 +514,9 @@ class FileWriter:
 
 
 def _by_position(rows: pa.Table) -> pa.Table:
-    """Deleted positions in order, each once, with the earliest of its snapshots."""
+    """Return deleted positions in order, each once, with the earliest of its snapshots."""
     ordered = rows.sort_by([(NAME_POS, "ascending"), (NAME_SNAPSHOT_ID, "ascending")])
     if pc.count_distinct(ordered.column(NAME_POS)).as_py() == ordered.num_rows:
         return ordered
-    found = ordered.group_by(NAME_POS, use_threads=False).aggregate([(NAME_SNAPSHOT_ID, "min")])
-    return found.rename_columns([NAME_POS, NAME_SNAPSHOT_ID]).cast(_DATED_ROWS)
+    earliest = ordered.group_by(NAME_POS, use_threads=False).aggregate([(NAME_SNAPSHOT_ID, "min")])
+    return earliest.rename_columns([NAME_POS, NAME_SNAPSHOT_ID]).cast(_DATED_ROWS)
