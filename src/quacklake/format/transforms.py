@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from quacklake.errors import InputError
 from quacklake.format.bounds import comparable
-from quacklake.format.murmur import hash_comparable, hash_sql
-from quacklake.format.murmur_arrow import hash_array
+from quacklake.format.murmur import hash_array, hash_comparable, hash_sql
 from quacklake.format.partitions import CALENDAR, EPOCH, Transform
 from quacklake.format.types import StatsKind, parse_type, scalar
 
