@@ -24,7 +24,6 @@ module                  what it holds
 :mod:`.transforms`      what a partition transform makes of a value
 :mod:`.murmur`          the hash behind ``bucket``, of a value, of an Arrow column and in SQL
 :mod:`.partition_pruning`  which partitions a filter rules out
-:mod:`.roaring`         compressed sets of positions
 :mod:`.vectors`         deletion vectors and the files that hold them
 :mod:`.options`         the options a lake, schema or table can carry
 :mod:`.objects`         tables, schemas and files as they move between layers
