@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from quacklake.errors import CatalogError, InputError, nearest
-from quacklake.format.names import quote
-from quacklake.format.nested import full_name, parts_of
+from quacklake.format.names import full_name, parts_of, quote
 
 __all__ = ["Change", "ChangeKind", "parse", "render"]
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from quacklake.format.changes import Change, ChangeKind
-from quacklake.format.names import fold
-from quacklake.format.nested import above
+from quacklake.format.names import above, fold
 
 __all__ = ["MATRIX", "READ_MATRIX", "TABLE_KINDS", "Check", "compare", "explain", "markdown"]
 

@@ -15,8 +15,7 @@ import pyarrow as pa
 from quacklake.engines.duckdb.remote import connect_store
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
-from quacklake.format.names import check_name, quote
-from quacklake.format.nested import full_name
+from quacklake.format.names import check_name, full_name, quote
 from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.schema import TableSchema, from_arrow

@@ -12,7 +12,7 @@ from quacklake.catalog import snapshot_tags
 from quacklake.catalog.expiring import names_of
 from quacklake.errors import ConfigError, InputError
 from quacklake.format.options import format_option
-from quacklake.format.snapshot_tags import SnapshotTag, check_tag
+from quacklake.format.snapshots import SnapshotTag, check_tag
 from quacklake.maintenance.cleanup import cleanup_old_files
 from quacklake.maintenance.expiry import ExpiryReport, ExpiryRequest, expire_snapshots
 from quacklake.maintenance.orphans import delete_orphaned_files

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from quacklake.catalog.reading.files import FileReader
-from quacklake.format.names import fold
-from quacklake.format.nested import full_names, parts_of
+from quacklake.format.names import fold, full_names, parts_of
 from quacklake.format.objects import SchemaInfo
 from quacklake.format.snapshots import Snapshot
 

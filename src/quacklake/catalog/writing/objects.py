@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from quacklake.catalog.writing.inserts import Inserts
 from quacklake.errors import CommitConflict
 from quacklake.format.changes import Change, render
-from quacklake.format.nested import parts_of
+from quacklake.format.names import parts_of
 from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.partitions import PartitionSpec
