@@ -38,7 +38,7 @@ class Hashing(enum.Enum):
 
 
 def hashing(type: str) -> Hashing | None:
-    """What is hashed of values of a type; ``None`` when it is something that only DuckDB's memory holds."""
+    """Return what is hashed of values of a type; ``None`` when only DuckDB's memory holds it."""
     name = parse_type(type)
     if name.base in NESTED:
         return Hashing.TEXT
@@ -70,7 +70,7 @@ _HASHINGS: Mapping[str, Hashing | None] = {
 
 
 def hash_comparable(value: Comparable, type: str) -> int | None:
-    """The hash of a value in the form of ``bounds.decode``; ``None`` when no value of the type is equal to it."""
+    """Return the hash of a value in the form of ``bounds.decode``, or None if no value of the type equals it."""
     name, how = parse_type(type), hashing(type)
     if how is Hashing.INTEGER:
         number = _physical(value, name)
@@ -89,7 +89,7 @@ def hash_comparable(value: Comparable, type: str) -> int | None:
 
 
 def _physical(value: Comparable, name: TypeName) -> int | None:
-    """The integer that DuckDB stores for a value, when there is one."""
+    """Return the integer that DuckDB stores for a value, when there is one."""
     unit = _TEMPORAL.get(name.base)
     if unit is not None:
         if abs(value) == INFINITY:  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def _physical(value: Comparable, name: TypeName) -> int | None:
 
 
 def hash_array(array: pa.Array, type: str) -> pa.Array:
-    """The hashes of an Arrow array that holds values of a column of that type, NULL for NULL.
+    """Return the hashes of an Arrow array that holds values of a column of that type, NULL for NULL.
 
     Raises :class:`InputError` for types whose values Arrow does not show as DuckDB hashes them: nested ones,
     intervals, times with a zone, variants and geometries.
@@ -158,7 +158,7 @@ def _hash_words(numbers: pa.Array) -> pa.Array:
 
 
 def _constant(like: pa.Array, value: int) -> pa.Array:
-    """An array of one 32-bit value, NULL where another array is."""
+    """Return an array of one 32-bit value, NULL where another array is."""
     return pc.if_else(like.is_valid(), pa.scalar(value, pa.uint32()), pa.scalar(None, pa.uint32()))
 
 
@@ -190,7 +190,7 @@ def _finish_all(state: pa.Array, lengths: pa.Array) -> pa.Array:
 
 
 def hash_sql(column: str, type: str) -> str:
-    """An expression of plain DuckDB, without the ducklake extension, for the hash of a column given as SQL.
+    """Return an expression of plain DuckDB, without the ducklake extension, for the hash of a column given as SQL.
 
     It is an unsigned number whose lower 31 bits are those of the hash, NULL for NULL. Nested columns are hashed by
     their text, for which the session's time zone must be UTC. Raises :class:`InputError` for times with a zone and
@@ -230,7 +230,7 @@ def _integer_sql(column: str, name: TypeName) -> str:
 
 
 def _let(variable: str, value: str, body: str) -> str:
-    """SQL that gives a value a name, so that the text does not double with every use."""
+    """Return SQL that gives a value a name, so that the text does not double with every use."""
     return f"list_transform([{value}], lambda ql_{variable}: {body})[1]"
 
 
@@ -253,13 +253,13 @@ def _finish_sql(state: str, length: str) -> str:
 
 
 def _hash_bits(bits: str) -> str:
-    """The hash of 8 bytes, given as an unsigned number."""
+    """Return SQL for the hash of 8 bytes, given as an unsigned number."""
     low, high = _mix_sql(f"(ql_u & {_WORD})"), _mix_sql("(ql_u >> 32)")
     return _let("u", bits, _finish_sql(_step_sql(_step_sql("0::UBIGINT", low), high), "8"))
 
 
 def _hash_hex(digits: str) -> str:
-    """The hash of any bytes, given as hexadecimal text."""
+    """Return SQL for the hash of any bytes, given as hexadecimal text."""
 
     def word(text: str, first: str, count: int) -> str:
         # Little-endian: the last byte comes first.

@@ -22,7 +22,7 @@ _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def fold(name: str) -> str:
-    """The form under which names are compared: only ASCII letters lose their case, as in DuckDB.
+    """Return the form under which names are compared: only ASCII letters lose their case, as in DuckDB.
 
     >>> fold("Größe"), fold("ÄB")
     ('größe', 'Äb')
@@ -31,7 +31,7 @@ def fold(name: str) -> str:
 
 
 def quote(name: str) -> str:
-    """An SQL identifier.
+    """Return an SQL identifier.
 
     >>> quote('a"b')
     '"a""b"'
@@ -40,7 +40,7 @@ def quote(name: str) -> str:
 
 
 def check_name(name: str, what: str = "name") -> str:
-    """The name, when a ``what`` may be called so; :class:`InvalidNameError` when not."""
+    """Return the name if a ``what`` may be called so; raise :class:`InvalidNameError` if not."""
     if not isinstance(name, str):
         raise InvalidNameError(f"the {what} name must be text, not {type(name).__name__}")
     if not name:
@@ -57,12 +57,12 @@ def check_name(name: str, what: str = "name") -> str:
 
 
 def literal(text: str) -> str:
-    """An SQL string literal."""
+    """Return an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def full_name(parts: Sequence[str]) -> str:
-    """The name of a schema by those of the schemas above it and its own.
+    """Return the name of a schema by those of the schemas above it and its own.
 
     >>> full_name(["a"]), full_name(["a", "b"])
     ('a', '"a"."b"')
@@ -71,7 +71,7 @@ def full_name(parts: Sequence[str]) -> str:
 
 
 def parts_of(name: str) -> list[str]:
-    """What :func:`full_name` was given.
+    """Return the parts of a name that :func:`full_name` made.
 
     >>> parts_of("a.b"), parts_of('"a"."b"')
     (['a.b'], ['a', 'b'])
@@ -82,13 +82,13 @@ def parts_of(name: str) -> list[str]:
 
 
 def above(name: str) -> list[str]:
-    """The names of the schemas above one, from the top."""
+    """Return the names of the schemas above one, from the top."""
     parts = parts_of(name)
     return [full_name(parts[:count]) for count in range(1, len(parts))]
 
 
 def full_names(rows: Iterable[tuple[int, str, int | None]]) -> Mapping[int, str]:
-    """The full names of schemas, given the id, own name and parent of each; one without its parent has none.
+    """Return the full names of schemas, given the id, own name and parent of each; one without its parent has none.
 
     >>> dict(full_names([(0, "a", None), (1, "b", 0), (2, "c", 9), (3, "d", 2)]))
     {0: 'a', 1: '"a"."b"'}

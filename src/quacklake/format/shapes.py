@@ -21,7 +21,7 @@ Past = tuple[tuple[int, TableSchema], ...]
 
 
 def same_shape(one: Column, two: Column) -> bool:
-    """True when both have the same fields, by id and name, at every depth; their own names and types do not count."""
+    """Return True when both have the same fields by id and name at every depth; own names and types do not count."""
     if one.nested != two.nested or len(one.children) != len(two.children):
         return False
     pairs = zip(one.children, two.children, strict=True)
@@ -29,26 +29,26 @@ def same_shape(one: Column, two: Column) -> bool:
 
 
 def same_shapes(old: TableSchema, new: TableSchema) -> bool:
-    """True when every nested column that both schemas have has the same shape in both."""
+    """Return True when every nested column that both schemas have has the same shape in both."""
     known = {column.id: column for column in old.columns}
     return all(same_shape(known[column.id], column) for column in new.columns if column.nested and column.id in known)
 
 
 def stored_alike(old: TableSchema, new: TableSchema) -> bool:
-    """True when rows of one schema can be stored as rows of the other: the same columns by id, name and type."""
+    """Return True when rows of one schema can be stored as rows of the other: the same columns by id, name and type."""
     one, two = ([(node.id, node.name, node.type) for node in schema.walk()] for schema in (old, new))
     return one == two
 
 
 def initial_value(column: Column) -> str:
-    """The SQL of what a column has in rows that are older than itself."""
+    """Return the SQL of what a column has in rows that are older than itself."""
     if column.initial_default is None:
         return f"NULL::{column.duckdb_type()}"
     return f"CAST({literal(column.initial_default)} AS {column.duckdb_type()})"
 
 
 def reshaped(value: str, stored: Column, wanted: Column) -> str:
-    """SQL that turns ``value``, of the type of ``stored``, into the type of ``wanted``, which has the same id."""
+    """Return SQL that turns ``value`` from the type of ``stored`` into that of ``wanted``, which has the same id."""
     if not same_shape(stored, wanted):
         value = _rebuilt(value, stored, wanted, 0)
     elif stored.duckdb_type() == wanted.duckdb_type():
@@ -82,7 +82,7 @@ def _field(struct: str, stored: Column | None, wanted: Column, depth: int) -> st
 
 
 def with_ids(names: Mapping[str, Column], wanted: Column, past: Past, begin: int | None) -> Column | None:
-    """A column of the table as it is in a file, given the columns of the file by name, whose ids mean nothing.
+    """Return a column of the table as it is in a file, given the columns of the file by name, whose ids mean nothing.
 
     ``begin`` is the snapshot whose columns the file has, None for one that may have those of any. Scalars that the
     table has too get its types. None when the file has not got the column. Raises ``LookupError`` when the history
@@ -104,7 +104,7 @@ def with_ids(names: Mapping[str, Column], wanted: Column, past: Past, begin: int
 
 
 def _at(past: Past, begin: int | None) -> list[TableSchema]:
-    """The columns that a file of a snapshot may have: a transaction may write before and after it changes them."""
+    """Return the columns a file of a snapshot may have: its transaction may write before and after changing them."""
     before = [schema for since, schema in past if begin is not None and since < begin]
     return [*before[-1:], *(schema for since, schema in past if since == begin)]
 
@@ -114,7 +114,7 @@ def _versions(schemas: Iterable[TableSchema], id_: int) -> list[Column]:
 
 
 def _identified(stored: Column | None, version: Column, wanted: Column | None) -> Column | None:
-    """The column of a file with the ids of a column of the past; None when they are not the same by their names."""
+    """Return the column of a file with the ids of a past column, or None if their names differ."""
     if stored is None or stored.nested != version.nested:
         return None
     if not version.nested:

@@ -55,7 +55,7 @@ class SnapshotInfo:
 
 
 def visible(begin: int | None, end: int | None, snapshot: int) -> bool:
-    """True when an object that lives from ``begin`` until before ``end`` exists at ``snapshot``.
+    """Return True when an object that lives from ``begin`` until before ``end`` exists at ``snapshot``.
 
     >>> visible(3, None, 3), visible(3, 5, 4), visible(3, 5, 5), visible(3, None, 2)
     (True, True, False, False)
@@ -65,7 +65,7 @@ def visible(begin: int | None, end: int | None, snapshot: int) -> bool:
 
 @lru_cache(maxsize=64)
 def format_time(time: dt.datetime) -> str:
-    """The text of a snapshot's time in catalogs without a timestamp type; a naive time is UTC.
+    """Return the text of a snapshot's time in catalogs without a timestamp type; a naive time is UTC.
 
     >>> format_time(dt.datetime(2026, 11, 15, 3, 7, 52, 14000, tzinfo=dt.UTC))
     '2026-11-15 03:07:52.014+00'
@@ -76,7 +76,7 @@ def format_time(time: dt.datetime) -> str:
 
 
 def parse_time(text: str) -> dt.datetime:
-    """The aware UTC time of a catalog's text, with any zone; without one it is UTC.
+    """Return the aware UTC time of a catalog's text, with any zone; without one it is UTC.
 
     Raises :class:`CatalogError` when the text is no time or one that Python cannot hold.
     """
@@ -99,7 +99,7 @@ class SnapshotTag:
 
 
 def is_tag(text: str) -> bool:
-    """True when a text can be a tag: never for a number or a time.
+    """Return True when a text can be a tag: never for a number or a time.
 
     >>> is_tag("v1.0"), is_tag("2024-01-01"), is_tag("7"), is_tag("a b")
     (True, False, False, False)
@@ -108,7 +108,7 @@ def is_tag(text: str) -> bool:
 
 
 def check_tag(name: object) -> str:
-    """The name, when a snapshot may be called so; :class:`InvalidNameError` when not."""
+    """Return the name if a snapshot may be called so; raise :class:`InvalidNameError` if not."""
     if not isinstance(name, str):
         raise InvalidNameError(f"a tag must be text, not {type(name).__name__}")
     if not is_tag(name):

@@ -47,7 +47,7 @@ _REFERENCED = "referenced-data-file"
 
 
 def decode(blob: bytes | memoryview, *, rows: int | None = None) -> pa.Array:
-    """The positions in a blob, ascending, as ``int64``; all below ``rows``, the number of rows of the data file.
+    """Return the positions in a blob, ascending, as ``int64``; all below ``rows``, the number of rows of the data file.
 
     Raises :class:`CorruptFileError` for everything that is not such a blob, whole and with the right checksum.
     """
@@ -108,7 +108,7 @@ def _read_bitmap(content: memoryview, limit: int) -> tuple[pa.Array, int]:
 
 
 def encode(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> bytes:
-    """The blob of some positions, in any order; the same position twice counts once.
+    """Return the blob of some positions, in any order; the same position twice counts once.
 
     Raises :class:`InputError` for positions that are negative or missing.
     """
@@ -149,7 +149,7 @@ def _ordered(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> pa.Array:
 
 
 def decode_file(data: bytes | memoryview, *, rows: int | None = None) -> list[tuple[int | None, pa.Array]]:
-    """The vectors of a delete file: each with the snapshot it is of, ``None`` where the file does not say.
+    """Return the vectors of a delete file: each with the snapshot it is of, ``None`` where the file does not say.
 
     A vector holds all positions deleted until its snapshot, not only those deleted in it. Blobs of other types are
     passed over. Raises :class:`CorruptFileError` for a file without vectors and for what :func:`decode` refuses.
@@ -158,7 +158,7 @@ def decode_file(data: bytes | memoryview, *, rows: int | None = None) -> list[tu
 
 
 def blobs_of(data: bytes | memoryview) -> list[tuple[int | None, memoryview]]:
-    """The vectors of a delete file as :func:`decode_file` gives them, oldest first, but not decoded yet."""
+    """Return the vectors of a delete file as :func:`decode_file` gives them, oldest first, but not decoded yet."""
     data = memoryview(data)
     if bytes(data[:4]) != _PUFFIN:
         return [(None, data)]
@@ -181,7 +181,7 @@ def blobs_of(data: bytes | memoryview) -> list[tuple[int | None, memoryview]]:
 
 
 def encode_file(vectors: Sequence[tuple[int | None, Any]], *, data_file: str = "") -> bytes:
-    """A delete file of one or more vectors, as :func:`decode_file` gives them.
+    """Return a delete file of one or more vectors, as :func:`decode_file` gives them.
 
     One vector is a bare blob, which every reader of DuckLake 1.0 knows; several, each with its snapshot, are a Puffin
     file that names ``data_file``. Raises :class:`InputError` for none, and for several without snapshots.
@@ -216,7 +216,7 @@ def encode_file(vectors: Sequence[tuple[int | None, Any]], *, data_file: str = "
 
 
 def footer_size(data: bytes) -> int:
-    """What the catalog has as the size of the footer of a delete file: of a bare vector 0.
+    """Return the size of the footer of a delete file, as the catalog has it: 0 for a bare vector.
 
     >>> footer_size(encode([1]))
     0
@@ -227,7 +227,7 @@ def footer_size(data: bytes) -> int:
 
 
 def referenced_file(data: bytes) -> str:
-    """The data file that the vectors of a Puffin file say they are of, or an empty text."""
+    """Return the data file that the vectors of a Puffin file say they are of, or an empty text."""
     for blob in _footer(memoryview(data))[1] if data[:4] == _PUFFIN else ():
         properties = blob.get("properties")
         if isinstance(properties, dict) and isinstance(properties.get(_REFERENCED), str):
@@ -236,7 +236,7 @@ def referenced_file(data: bytes) -> str:
 
 
 def _footer(data: memoryview) -> tuple[int, list[dict[str, Any]]]:
-    """Where the blobs of a Puffin file end, and what the footer says of them."""
+    """Return where the blobs of a Puffin file end, and what the footer says of them."""
     if len(data) < 2 * len(_PUFFIN) + _TAIL or bytes(data[-4:]) != _PUFFIN:
         raise CorruptFileError("a Puffin file does not end as one")
     size, flags = struct.unpack_from("<II", data, len(data) - _TAIL)
