@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote as percent_encode
 
 from quacklake.errors import InputError, InvalidNameError, PathError, UnsupportedFeatureError, nearest
 from quacklake.format.bounds import Comparable, decode
 from quacklake.format.column_paths import parse_path
-from quacklake.format.literals import literal_text
 from quacklake.format.names import fold, quote
 from quacklake.format.paths import checked_relative
 from quacklake.format.schema import Column, TableSchema
@@ -31,7 +29,6 @@ __all__ = [
     "make_spec",
     "parse_partition",
     "parse_transform",
-    "value_text",
 ]
 
 CALENDAR = ("year", "month", "day", "hour")
@@ -159,20 +156,6 @@ def _key_text(key: PartitionKey, column: str) -> str:
         return column
     name, bracket, count = key.transform.partition("(")
     return f"{name}({count.removesuffix(')')}, {column})" if bracket else f"{name}({column})"
-
-
-def value_text(value: Any, type: str, transform: Transform) -> str | None:
-    """Return the text under which the catalog stores a key's value; ``None`` for NULL.
-
-    ``value`` is what the transform gives: a value of the column's type for the identity, else an integer. Raises
-    :class:`InputError` for a value that is not of the type and for text with a NUL, which no catalog can store.
-    """
-    if transform != IDENTITY:
-        return None if value is None else str(int(value))
-    text = literal_text(value, type)
-    if text is not None and "\0" in text:
-        raise InputError("a partition value contains a NUL character")
-    return text
 
 
 def decode_value(text: str | None, type: str, transform: Transform) -> Comparable | None:

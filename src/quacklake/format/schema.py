@@ -52,7 +52,7 @@ class Column:
             yield from child.walk()
 
     def leaves(self) -> Iterator[Column]:
-        """Yield every scalar column at any depth: those that have statistics."""
+        """Yield the scalar columns at or below this one."""
         return (column for column in self.walk() if not column.nested)
 
     @property
