@@ -82,3 +82,14 @@ def test_every_dependency_has_an_exact_version_for_development() -> None:
     lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0].lower().replace("-", "_") for line in lines if "==" in line}
     assert needed - pinned - {"quacklake"} == set()
+
+
+def test_libraries_are_loaded_when_something_needs_them() -> None:
+    code = (
+        "import sys, quacklake; told = {'duckdb', 'mmh3', 'pyarrow', 'pyroaring', 'sqlalchemy', 'sqlglot', 'tomlkit'};"
+        "print(*sorted(told & set(sys.modules)));"
+        "quacklake.connect('sqlite:///:memory:', data_path=sys.argv[1]).close();"
+        "print(*sorted({'pyroaring', 'sqlglot', 'tomlkit'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code, "data"], capture_output=True, text=True, check=True)
+    assert found.stdout == "\n\n"

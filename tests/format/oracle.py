@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
+from quacklake.format.literals import literal_text
+from quacklake.format.partitions import IDENTITY, Transform
 from tests.duckdbs import import_extension
 
-__all__ = ["in_utc", "lake"]
+__all__ = ["in_utc", "lake", "value_text"]
 
 
 @contextmanager
@@ -33,3 +36,10 @@ def lake(directory: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             f"(DATA_PATH '{directory / 'data'}/', DATA_INLINING_ROW_LIMIT 0)"
         )
         yield connection
+
+
+def value_text(value: Any, type: str, transform: Transform) -> str | None:
+    """Return the text under which the catalog stores a partition value: of an integer but for the identity."""
+    if transform != IDENTITY:
+        return None if value is None else str(int(value))
+    return literal_text(value, type)

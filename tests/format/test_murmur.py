@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 import duckdb
+import mmh3
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,8 +16,7 @@ from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import InputError
 from quacklake.format.bounds import decode, encode
 from quacklake.format.literals import literal_text
-from quacklake.format.murmur import hash_comparable, hash_sql, murmur3_32
-from quacklake.format.murmur_arrow import hash_array
+from quacklake.format.murmur import hash_array, hash_comparable, hash_sql
 from quacklake.format.types import can_widen, duckdb_type
 from tests.duckdbs import import_extension
 
@@ -104,12 +104,18 @@ def test_long_and_short_values_are_hashed_alike(
     connection: duckdb.DuckDBPyConnection, values: list[bytes | None]
 ) -> None:
     hashes = hash_array(pa.array(values, pa.binary()), "blob").to_pylist()
-    assert hashes == [None if value is None else murmur3_32(value) for value in values]
+    assert hashes == [None if value is None else mmh3.hash(value) for value in values]
     found = connection.execute(
         f"SELECT murmur3_32(x), {hash_sql('x', 'blob')} & {LOWER} FROM (SELECT unnest(?::BLOB[]) AS x)", [values]
     ).fetchall()
     assert [hash for hash, _ in found] == hashes
     assert [hash for _, hash in found] == [None if hash is None else hash & LOWER for hash in hashes]
+
+
+def test_text_that_is_no_utf8_is_hashed_as_its_bytes() -> None:
+    content = pa.array([b"\xff", None, b"iceberg"], pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), len(content), content.buffers())
+    assert hash_array(texts, "varchar").to_pylist() == [mmh3.hash(b"\xff"), None, 1210000089]
 
 
 @pytest.mark.parametrize("type", [type for type in VALUES if type in TYPES and not type.startswith("decimal")])

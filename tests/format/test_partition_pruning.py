@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 
 from quacklake.format.bounds import Comparable, comparable, decode
 from quacklake.format.partition_pruning import prune, pruner, wanted_buckets
-from quacklake.format.partitions import IDENTITY, PartitionKey, PartitionSpec, make_spec, parse_transform, value_text
+from quacklake.format.partitions import IDENTITY, PartitionKey, PartitionSpec, make_spec, parse_transform
 from quacklake.format.predicate import ANYTHING, Compare, Every, IsNull, Predicate, Some, compare
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.temporal import DAY, INFINITY, from_physical
 from quacklake.format.transforms import apply, bucket
 from quacklake.format.types import arrow_type
+
+from .oracle import value_text
 
 OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,

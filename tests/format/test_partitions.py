@@ -25,14 +25,13 @@ from quacklake.format.partitions import (
     make_spec,
     parse_partition,
     parse_transform,
-    value_text,
 )
 from quacklake.format.paths import checked_relative
 from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.transforms import apply, duckdb_expression
 from quacklake.format.types import duckdb_type
 
-from .oracle import lake
+from .oracle import lake, value_text
 
 SCHEMA = TableSchema(
     (
@@ -340,11 +339,6 @@ def test_a_folder_is_safe_whatever_the_value(text: str) -> None:
 def test_a_value_that_makes_no_folder_lies_flat(text: str) -> None:
     schema = from_arrow(pa.schema([("a", pa.string())]))
     assert directory(make_spec(1, ["a"], schema), schema, {0: text}) == ""
-
-
-def test_a_nul_is_refused() -> None:
-    with pytest.raises(InputError, match="NUL"):
-        value_text("a\0b", "varchar", IDENTITY)
 
 
 @pytest.mark.parametrize(

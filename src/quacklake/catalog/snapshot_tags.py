@@ -8,8 +8,7 @@ from quacklake.catalog.columns import readable_time
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, SnapshotExpiredError, nearest
-from quacklake.format.snapshot_tags import SnapshotTag, check_tag
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.snapshots import Snapshot, SnapshotTag, check_tag
 
 __all__ = ["add_tag", "put_retention", "remove_tag", "retention", "tagged", "tags"]
 

@@ -124,7 +124,7 @@ class Context:
         return None if at is None else self._at(lake, at).snapshot_id
 
     def _at(self, lake: Lake, at: str) -> LakeAt:
-        from quacklake.format.snapshot_tags import is_tag
+        from quacklake.format.snapshots import is_tag
 
         version = version_of(at)
         if isinstance(version, int) or is_tag(version):

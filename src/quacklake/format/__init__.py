@@ -22,10 +22,8 @@ module                  what it holds
 :mod:`.literals`        values as the text DuckDB casts them to
 :mod:`.partitions`      partition keys, their values and folders
 :mod:`.transforms`      what a partition transform makes of a value
-:mod:`.murmur`          the hash behind ``bucket``, of one value and in SQL
-:mod:`.murmur_arrow`    the same of an Arrow column
+:mod:`.murmur`          the hash behind ``bucket``, of a value, of an Arrow column and in SQL
 :mod:`.partition_pruning`  which partitions a filter rules out
-:mod:`.roaring`         compressed sets of positions
 :mod:`.vectors`         deletion vectors and the files that hold them
 :mod:`.options`         the options a lake, schema or table can carry
 :mod:`.objects`         tables, schemas and files as they move between layers

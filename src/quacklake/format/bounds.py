@@ -32,7 +32,7 @@ MAX_BOUND = 256
 
 
 def encode(value: Any, type: str) -> str | None:
-    """The documented text of a statistics value; ``None`` for NULL, NaN and types without statistics.
+    """Return the documented text of a statistics value; ``None`` for NULL, NaN and types without statistics.
 
     Raises :class:`TypeError` or :class:`ValueError` for a value that is not of the type.
     """
@@ -47,7 +47,7 @@ def encode(value: Any, type: str) -> str | None:
 
 
 def comparable(value: Any, type: str) -> Comparable | None:
-    """The value as :func:`decode` would give it back: what a pruner compares bounds with."""
+    """Return the value as :func:`decode` would give it back: what a pruner compares bounds with."""
     if value is None or type in NESTED:
         return None
     convert = _COMPARABLE.get(scalar(type).stats)
@@ -55,12 +55,12 @@ def comparable(value: Any, type: str) -> Comparable | None:
 
 
 def encode_comparable(value: Comparable, type: str) -> str | None:
-    """The documented text of a value in the form of :func:`comparable`."""
+    """Return the documented text of a value in the form of :func:`comparable`."""
     return _ENCODERS[scalar(type).stats](value, parse_type(type))
 
 
 def decode(text: str | None, type: str) -> Comparable | None:
-    """The comparable value of a bound's text, or ``None`` when nothing certain can be said.
+    """Return the comparable value of a bound's text, or ``None`` when nothing certain can be said.
 
     Reads the documented encoding and the plain casts that the reference implementation writes for inlined
     rows; ``nan``, text that is not of the type and blob text with two readings are unknown.
@@ -72,7 +72,7 @@ def decode(text: str | None, type: str) -> Comparable | None:
 
 
 def shorten(value: Comparable, *, upper: bool) -> Comparable | None:
-    """The bound itself, or for long text and blobs a short one that is not above (``upper``: not below) it.
+    """Return the bound itself, or for long text and blobs a short one that is not above (``upper``: not below) it.
 
     ``None`` when there is no short upper bound.
     """
@@ -174,7 +174,7 @@ def _encode_float(value: Any, name: TypeName) -> str:
 
 
 def _float32_text(value: float) -> str:
-    """The shortest decimal that reads back as the same 32-bit float; DuckDB now and then prints a longer one."""
+    """Return the shortest decimal that reads back as the same 32-bit float; DuckDB now and then prints a longer one."""
     if not math.isfinite(value):
         return repr(value)
     for digits in range(1, 10):

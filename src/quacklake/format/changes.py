@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from quacklake.errors import CatalogError, InputError, nearest
-from quacklake.format.names import quote
-from quacklake.format.nested import full_name, parts_of
+from quacklake.format.names import full_name, parts_of, quote
 
 __all__ = ["Change", "ChangeKind", "parse", "render"]
 
@@ -73,7 +72,7 @@ class Change:
 
 
 def render(changes: Iterable[Change]) -> str:
-    """The text of a snapshot's changes: each once, ordered by kind and then by id or name.
+    """Return the text of a snapshot's changes: each once, ordered by kind and then by id or name.
 
     Raises :class:`InputError` for a change without what its kind needs.
     """
@@ -102,7 +101,7 @@ def _schema(name: str) -> str:
 
 
 def parse(text: str | None) -> tuple[Change, ...]:
-    """The changes of a snapshot in the order of the text; no text means none.
+    """Return the changes of a snapshot in the order of the text; no text means none.
 
     Raises :class:`CatalogError` for an unknown word or a malformed entry: skipping one could hide a conflict.
     """
@@ -128,7 +127,7 @@ def parse(text: str | None) -> tuple[Change, ...]:
 
 
 def _value(kind: ChangeKind, rest: str) -> tuple[Change, str]:
-    """The change at the head of ``rest`` and what follows it."""
+    """Return the change at the head of ``rest`` and what follows it."""
     if kind is ChangeKind.CREATED_SCHEMA or kind.named:
         part, rest = _quoted(kind, rest)
         parts = [part]
@@ -147,7 +146,7 @@ def _value(kind: ChangeKind, rest: str) -> tuple[Change, str]:
 
 
 def _quoted(kind: ChangeKind, rest: str) -> tuple[str, str]:
-    """The quoted name at the head of ``rest``, unescaped, and what follows it."""
+    """Return the quoted name at the head of ``rest``, unescaped, and what follows it."""
     if not rest.startswith('"'):
         raise _malformed(kind, rest)
     start = end = 1

@@ -21,7 +21,7 @@ _STEP = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s][^".]*?))\s*(\.|$)')
 
 
 def parse_path(text: str) -> Path:
-    """The names in ``a.b`` or ``"a"."b"``; quotes keep dots and blanks. Raises :class:`InvalidNameError`.
+    """Return the names in ``a.b`` or ``"a"."b"``; quotes keep dots and blanks. Raises :class:`InvalidNameError`.
 
     >>> parse_path('a."b.c"')
     ('a', 'b.c')
@@ -38,17 +38,17 @@ def parse_path(text: str) -> Path:
 
 
 def format_path(path: Path) -> str:
-    """The text that :func:`parse_path` reads: every name in quotes."""
+    """Return the text that :func:`parse_path` reads: every name in quotes."""
     return ".".join(quote(name) for name in path)
 
 
 def child_named(columns: Sequence[Column], name: str) -> Column | None:
-    """The column of that name among others, ignoring case, or ``None``."""
+    """Return the column of that name among others, ignoring case, or ``None``."""
     return next((column for column in columns if fold(column.name) == fold(name)), None)
 
 
 def find_column(schema: TableSchema, path: Path) -> Column:
-    """The column or nested field of that path, ignoring case. Raises :class:`InputError` when there is none."""
+    """Return the column or nested field of that path, ignoring case. Raises :class:`InputError` when there is none."""
     column, siblings = None, schema.columns
     for name in path:
         column = child_named(siblings, name)
@@ -63,7 +63,7 @@ def find_column(schema: TableSchema, path: Path) -> Column:
 
 
 def replace_column(schema: TableSchema, path: Path, change: Callable[[Column], Column | None]) -> TableSchema:
-    """The schema in which the column of that path is what ``change`` makes of it, or gone when that is ``None``."""
+    """Return the schema in which ``change`` has replaced the column of that path, or removed it by giving ``None``."""
     target = find_column(schema, path).id
 
     def rebuild(columns: tuple[Column, ...], depth: int) -> Iterator[Column]:

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from quacklake.format.changes import Change, ChangeKind
-from quacklake.format.names import fold
-from quacklake.format.nested import above
+from quacklake.format.names import above, fold
 
 __all__ = ["MATRIX", "READ_MATRIX", "TABLE_KINDS", "Check", "compare", "explain", "markdown"]
 
@@ -94,7 +93,7 @@ _SAME_ID: frozenset[tuple[ChangeKind, ChangeKind]] = frozenset(
 
 
 def compare(mine: Change, other: Change, *, reads: bool, schema_ids: Mapping[str, int]) -> Check:
-    """What to check before ``mine`` may be committed after ``other``.
+    """Return what to check before ``mine`` may be committed after ``other``.
 
     ``reads`` says that mine depends on rows my transaction has read; without it nothing is a READ.
     ``schema_ids`` gives the id of each schema by its :func:`~quacklake.format.names.fold`-ed name as of the
@@ -131,7 +130,7 @@ def _same_name(one: str | None, two: str | None) -> bool:
 
 
 def _schemas_above(change: Change, schema_ids: Mapping[str, int]) -> set[int]:
-    """The ids of the schemas in which something was made."""
+    """Return the ids of the schemas in which something was made."""
     if change.schema is None:
         return set()
     names = [*above(change.schema), *([] if change.kind is ChangeKind.CREATED_SCHEMA else [change.schema])]
@@ -166,7 +165,7 @@ _OTHER: Mapping[ChangeKind, str] = {
 
 
 def explain(mine: Change, other: Change) -> str:
-    """A sentence that says which of my changes another's change got in the way of."""
+    """Return a sentence that says which of my changes another's change got in the way of."""
     if other.kind is ChangeKind.DROPPED_SCHEMA and mine.kind in _CREATED_ANYTHING:
         did = "has dropped this schema"
     elif mine.kind is ChangeKind.DROPPED_SCHEMA and other.kind in _CREATED_ANYTHING:
@@ -195,7 +194,7 @@ _TITLES = ("insert", "delete", "flush", "compact", "alter", "drop")
 
 
 def markdown() -> str:
-    """The matrix as a Markdown table; cells that a read set changes show both."""
+    """Return the matrix as a Markdown table; cells that a read set changes show both."""
     lines = [
         "| mine \\ other | " + " | ".join(_TITLES) + " |",
         "|---" * (len(_GROUPS) + 1) + "|",

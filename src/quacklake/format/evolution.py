@@ -55,7 +55,7 @@ class SchemaChange:
 def add_column(
     schema: TableSchema, parent: Path, column: Column, *, next_column_id: int, default: Any = None
 ) -> TableSchema:
-    """The schema with a column at the end of the table, or with a field at the end of the struct ``parent``.
+    """Return the schema with a column at the end of the table, or with a field at the end of the struct ``parent``.
 
     Of ``column`` the name, the type and the children count; it gets fresh ids, may be NULL, and both its defaults
     are the literal ``default``. Raises :class:`InputError` for a name in use and a default that is no literal.
@@ -87,7 +87,7 @@ def add_column(
 def drop_column(
     schema: TableSchema, path: Path, *, partitioned_by: Collection[int] = (), sorted_by: Collection[int] = ()
 ) -> TableSchema:
-    """The schema without a column, or without a field of a struct.
+    """Return the schema without a column, or without a field of a struct.
 
     Raises :class:`InputError` for the last column, the last field of a struct, the values of a list or map, and for
     a column whose id is in ``partitioned_by`` or ``sorted_by``.
@@ -117,7 +117,7 @@ def drop_column(
 
 
 def rename_column(schema: TableSchema, path: Path, name: str) -> TableSchema:
-    """The schema with another name for a column or a field of a struct. Raises :class:`InputError` for one in use."""
+    """Return the schema with another name for a column or field. Raises :class:`InputError` for one in use."""
     if len(path) == 1 and child_named(schema.columns, path[0]) is None:
         raise InputError(
             f"Failed to rename column - column {path[0]} does not exist", hint=nearest(path[0], schema.names)
@@ -142,7 +142,7 @@ def rename_column(schema: TableSchema, path: Path, name: str) -> TableSchema:
 
 
 def widen_column(schema: TableSchema, path: Path, new_type: str) -> TableSchema:
-    """The schema with a wider type for a scalar column or field; the same type changes nothing.
+    """Return the schema with a wider type for a scalar column or field; the same type changes nothing.
 
     Raises :class:`InputError` unless the format allows the promotion, see :func:`.types.can_widen`.
     """
@@ -151,7 +151,7 @@ def widen_column(schema: TableSchema, path: Path, new_type: str) -> TableSchema:
 
 
 def set_type(schema: TableSchema, path: Path, target: Column, *, next_column_id: int) -> TableSchema:
-    """The schema with the type of ``target``, whose own name and ids do not count.
+    """Return the schema with the type of ``target``, whose own name and ids do not count.
 
     Fields of structs are matched by name at every depth: new ones come last with fresh ids, missing ones go, those
     that stay may widen. Raises :class:`InputError` for every other change of a type.
@@ -161,7 +161,7 @@ def set_type(schema: TableSchema, path: Path, target: Column, *, next_column_id:
 
 
 def set_default(schema: TableSchema, path: Path, default: Any) -> TableSchema:
-    """The schema with another default for new rows: a literal or an :class:`DefaultExpression`, ``None`` for none.
+    """Return the schema with another default for new rows: a literal, :class:`DefaultExpression` or ``None`` for none.
 
     Rows that exist keep what they have. Raises :class:`InputError` for fields of structs and for nested columns.
     """
@@ -174,12 +174,12 @@ def set_default(schema: TableSchema, path: Path, default: Any) -> TableSchema:
 
 
 def drop_default(schema: TableSchema, path: Path) -> TableSchema:
-    """The schema with NULL as a column's default for new rows."""
+    """Return the schema with NULL as a column's default for new rows."""
     return set_default(schema, path, None)
 
 
 def set_nullable(schema: TableSchema, path: Path, nullable: bool) -> TableSchema:
-    """The schema in which a column may be NULL, or may not; that no row is NULL is for the caller to make sure.
+    """Return the schema in which a column may be NULL, or may not; that no row is NULL is for the caller to make sure.
 
     Raises :class:`InputError` when it is so already, and for fields of structs.
     """
@@ -194,7 +194,7 @@ def set_nullable(schema: TableSchema, path: Path, nullable: bool) -> TableSchema
 
 
 def difference(old: TableSchema, new: TableSchema) -> SchemaChange:
-    """The catalog rows that turn one schema into another.
+    """Return the catalog rows that turn one schema into another.
 
     A column whose row differs ends and begins anew under its id. Its children stay as they are: renaming a struct
     is one row, dropping it is one for every node.
@@ -208,7 +208,7 @@ def difference(old: TableSchema, new: TableSchema) -> SchemaChange:
 
 
 def evolve_to(schema: TableSchema, rows: TableSchema, next_column_id: int) -> TableSchema:
-    """The schema that holds the table's rows and ``rows`` too: columns added, types widened, nothing else.
+    """Return the schema that holds the table's rows and ``rows`` too: columns added, types widened, nothing else.
 
     Columns and fields are matched by name; the type ``unknown`` fits every column. Added ones may be NULL and have no
     default. Raises :class:`SchemaMismatchError` that tells every difference that cannot be bridged.
@@ -265,7 +265,7 @@ class _Ids:
         self._next = next_column_id
 
     def number(self, column: Column) -> Column:
-        """The column as a new one: fresh ids, no constraints, no defaults."""
+        """Return the column as a new one: fresh ids, no constraints, no defaults."""
         id, self._next = self._next, self._next + 1
         names = [fold(child.name) for child in column.children]
         if len(set(names)) < len(names):

@@ -27,14 +27,14 @@ _Box = dict[str, float | None]
 
 
 def rendered(box: Mapping[str, float | None], types: Iterable[str]) -> str:
-    """The extra statistics of a box and the types in it."""
+    """Return the extra statistics of a box and the types in it."""
     # Numbers keep their decimal point: the reference implementation reads a JSON integer as 0.
     numbers = ", ".join(f'"{key}": {_number(value)}' for key, value in box.items())
     return f'{{"bbox": {{{numbers}}}, "types": {json.dumps(sorted(types))}}}'
 
 
 def _number(value: float | None) -> str:
-    """Six decimals, as the reference implementation writes them, but all where there are more."""
+    """Return a number with six decimals, as the reference implementation writes them, or with more if it has them."""
     if value is None:
         return "null"
     short = f"{value:.6f}"
@@ -54,7 +54,10 @@ empty box, which excludes every row; this one excludes none."""
 
 
 def extent(values: Iterable[bytes | None]) -> str:
-    """The extra statistics of geometries in WKB (ISO or extended); :data:`EVERYTHING` when one cannot be read."""
+    """Return the extra statistics of geometries in WKB (ISO or extended).
+
+    :data:`EVERYTHING` when one cannot be read.
+    """
     box, types = _empty_box(), set[str]()
     try:
         for value in values:
@@ -66,7 +69,7 @@ def extent(values: Iterable[bytes | None]) -> str:
 
 
 def written_extent(statistics: Mapping[str, str]) -> str:
-    """The extra statistics of geometries from those that DuckDB returns of a file it has written."""
+    """Return the extra statistics of geometries from those that DuckDB returns of a file it has written."""
     box = _empty_box()
     for key in box:
         if (text := statistics.get(f"bbox_{key}")) is not None:
@@ -76,7 +79,7 @@ def written_extent(statistics: Mapping[str, str]) -> str:
 
 
 def merge_extra(old: str | None, new: str | None) -> str:
-    """The extra statistics of geometries of both; :data:`EVERYTHING` when either is unknown."""
+    """Return the extra statistics of geometries of both; :data:`EVERYTHING` when either is unknown."""
     box, types = _empty_box(), set[str]()
     for text in (old, new):
         try:

@@ -81,7 +81,7 @@ class Naming:
         return known[-1] if known else f"number {change.id}"
 
     def old_name(self, change: Change) -> str | None:
-        """The name before, of something that only got another one: the format calls that created."""
+        """Return the name before, of something that only got another one: the format calls that created."""
         return self.renamed.get((self.snapshot, self.name(change))) if change.kind.named else None
 
 

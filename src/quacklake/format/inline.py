@@ -70,17 +70,17 @@ _NAME = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]+))
 
 
 def data_table_name(table_id: int, schema_version: int) -> str:
-    """The name of the table that holds a table's inlined rows of one schema version."""
+    """Return the name of the table that holds a table's inlined rows of one schema version."""
     return f"ducklake_inlined_data_{table_id}_{schema_version}"
 
 
 def delete_table_name(table_id: int) -> str:
-    """The name of the table that holds the inlined deletes of a table's files."""
+    """Return the name of the table that holds the inlined deletes of a table's files."""
     return f"ducklake_inlined_delete_{table_id}"
 
 
 def parse_table_name(name: str) -> tuple[int, int | None] | None:
-    """The table whose inlined rows are in a table of that name, and their schema version.
+    """Return the table whose inlined rows are in a table of that name, and their schema version.
 
     For inlined deletes the version is None; None when the name is another.
     """
@@ -91,12 +91,12 @@ def parse_table_name(name: str) -> tuple[int, int | None] | None:
 
 
 def is_reserved(name: str) -> bool:
-    """True for the name of one of the columns that tables of inlined rows have before those of the rows."""
+    """Return True for the name of one of the columns that tables of inlined rows have before those of the rows."""
     return fold(name) in _RESERVED
 
 
 def supports(column: Column, database: str, *, prefixed: bool = False) -> bool:
-    """False when the database cannot hold such a column inlined, so its rows must go to a file.
+    """Return False when the database cannot hold such a column inlined, so its rows must go to a file.
 
     ``prefixed`` when the columns of inlined tables that are not a user's have a prefix, as in 1.1.
     """
@@ -110,7 +110,7 @@ def supports(column: Column, database: str, *, prefixed: bool = False) -> bool:
 
 
 def sql_type(column: Column, database: str) -> str:
-    """The SQL type of an inlined column, as stock DuckLake declares it."""
+    """Return the SQL type of an inlined column, as stock DuckLake declares it."""
     if database == "duckdb":
         return column.duckdb_type()
     base = column.type if column.nested else parse_type(column.type).base
@@ -126,7 +126,7 @@ def sql_type(column: Column, database: str) -> str:
 
 
 def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> list[Any] | None:
-    """The values of an Arrow column as parameters for the inlined table; None when only DuckDB can write their text.
+    """Return the values of an Arrow column as parameters for the inlined table; None if only DuckDB can write them.
 
     The array must have the column's own Arrow type.
     """
@@ -171,7 +171,7 @@ def _floats(array: pa.Array | pa.ChunkedArray, base: str, database: str) -> list
 
 
 def _ticks(array: pa.Array | pa.ChunkedArray) -> list[int | None]:
-    """Temporal values as integers of their own unit: Python's datetime cannot hold them all."""
+    """Return temporal values as integers of their own unit, because Python's datetime cannot hold them all."""
     width = pa.int32() if array.type.bit_width == 32 else pa.int64()
     values: list[int | None] = array.cast(width).to_pylist()
     return values
@@ -195,7 +195,7 @@ _SIMPLE: Mapping[str, Callable[[Any], Any]] = {
 
 
 def decode_expression(column: Column, database: str, reference: str) -> str:
-    """A DuckDB expression that turns a stored value back into the column's type.
+    """Return a DuckDB expression that turns a stored value back into the column's type.
 
     ``reference`` is the SQL of the stored column, of the Arrow type its database's reader gives: PostgreSQL's bytes
     come in hexadecimal.
@@ -212,13 +212,13 @@ def decode_expression(column: Column, database: str, reference: str) -> str:
 
 
 def _as_bytes(column: Column) -> Column:
-    """The column with its variants as the bytes that they have in Parquet: metadata, then the value."""
+    """Return the column with its variants as the bytes that they have in Parquet: metadata, then the value."""
     children = tuple(_as_bytes(child) for child in column.children)
     return replace(column, type="blob" if column.type == "variant" else column.type, children=children)
 
 
 def _variants(column: Column, sql: str, depth: int = 0) -> str:
-    """An expression that makes variants of their bytes, at any depth."""
+    """Return an expression that makes variants of their bytes, at any depth."""
     if column.type == "variant":
         return f"variant_bytes_to_variant({sql})"
     if not any(node.type == "variant" for node in column.walk()):

@@ -58,7 +58,7 @@ _LIMITS: Mapping[str, _Limits] = {
 
 
 def fits(columns: Sequence[Column], database: str) -> bool:
-    """True when a row with these columns, and with what stands before them, has room in a table of the database."""
+    """Return True when a row with these columns, and those before them, has room in a table of the database."""
     limits = _LIMITS.get(database)
     if limits is None:
         return True

@@ -18,7 +18,7 @@ _NO_KEYS = ("list", "map", "struct", "variant", "geometry")
 
 
 def key_tag(schema: TableSchema, names: Sequence[str]) -> str:
-    """The value of the tag for these columns. Raises ``InputError`` for columns that cannot be a key."""
+    """Return the value of the tag for these columns. Raises ``InputError`` for columns that cannot be a key."""
     columns = [schema.find(name) for name in names]
     if not columns or len({column.id for column in columns}) != len(columns):
         raise InputError("a primary key needs columns, each once")
@@ -29,7 +29,7 @@ def key_tag(schema: TableSchema, names: Sequence[str]) -> str:
 
 
 def with_required(schema: TableSchema, names: Sequence[str]) -> TableSchema:
-    """The schema with columns that take no NULL."""
+    """Return the schema with columns that take no NULL."""
     ids = {schema.find(name).id for name in names}
     return TableSchema(
         tuple(replace(column, nullable=column.nullable and column.id not in ids) for column in schema.columns)
@@ -37,7 +37,7 @@ def with_required(schema: TableSchema, names: Sequence[str]) -> TableSchema:
 
 
 def key_columns(schema: TableSchema, value: str | None) -> tuple[str, ...]:
-    """The names of the columns of a key; none without a tag, or when a column is gone."""
+    """Return the names of the columns of a key; none without a tag, or when a column is gone."""
     if value is None:
         return ()
     try:

@@ -31,7 +31,7 @@ class Limits:
     @staticmethod
     @lru_cache(maxsize=1024)
     def of(own: str | None, default: str | None) -> Limits:
-        """From the texts of the database: what is said for a catalog itself goes before what is said for all.
+        """Return the limits of the texts in the database. What is said for a catalog goes before what is said for all.
 
         >>> Limits.of('{"tables": 3, "bytes": null}', '{"tables": 9, "bytes": 9, "snapshots": 9}')
         Limits(commits_per_second=None, concurrent_scans=None, bytes=None, tables=3, snapshots=9)
@@ -42,7 +42,7 @@ class Limits:
         return Limits(**{name: said[name] for name in _NAMES if name in said})
 
     def asdict(self) -> dict[str, float | None]:
-        """By name."""
+        """Return the limits by name."""
         return asdict(self)
 
     @property
@@ -63,7 +63,7 @@ _NAMES = tuple(field.name for field in fields(Limits))
 
 
 def changed(text: str | None, given: Mapping[str, Any]) -> str | None:
-    """The text that says what another says, and what is given; None when that is nothing. Raises ``InputError``."""
+    """Return the text with these limits changed, or None when none are left. Raises ``InputError``."""
     said = {**_parsed(text), **{name: _checked(name, value) for name, value in given.items()}}
     return json.dumps(said, sort_keys=True) if said else None
 
@@ -73,7 +73,7 @@ def _parsed(text: str | None) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """A limit that can be kept. Those of things that are kept may be 0, which forbids them."""
+    """Return a limit that can be kept. Those of things that are kept may be 0, which forbids them."""
     if name not in _NAMES:
         raise InputError(f"there is no limit {name!r}", hint=f"those that there are: {', '.join(_NAMES)}")
     if value is None:

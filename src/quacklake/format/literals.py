@@ -21,7 +21,7 @@ _PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b"\\'\"")
 
 
 def literal_text(value: Any, type: str) -> str | None:
-    """DuckDB's text of a value of a scalar type; ``None`` for NULL.
+    """Return DuckDB's text of a value of a scalar type; ``None`` for NULL.
 
     Dates and times may also be nanoseconds, the form of ``bounds.decode``. Raises :class:`InputError` for a value
     that is not of the type, and for types whose text only DuckDB can write: nested ones, intervals, times with a
@@ -55,7 +55,7 @@ def _integer(value: Any, name: TypeName) -> str:
 
 
 def _kept(converted: Any, value: Any) -> Any:
-    """The converted value, when the conversion lost nothing."""
+    """Return the converted value, when the conversion lost nothing."""
     if not isinstance(value, str) and converted != value:
         raise ValueError
     return converted

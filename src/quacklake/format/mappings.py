@@ -38,8 +38,7 @@ _TIMESTAMPS = ("timestamp", "timestamp_us", "timestamp_ms", "timestamp_s")
 
 
 def fits(file: str | None, column: str) -> bool:
-    """True when a file's type is a column's or a narrower one. Of times, a finer one counts too where stock clients
-    take it.
+    """Return True when a file's type is a column's or a narrower one, or of times a finer one that stock clients take.
 
     >>> fits("int32", "int64"), fits("int64", "int32"), fits("decimal(9,2)", "decimal(12,3)")
     (True, False, True)
@@ -86,7 +85,7 @@ class NameMapping:
 
     @cached_property
     def by_target(self) -> Mapping[int, MappedColumn]:
-        """The top-level columns by field id."""
+        """Return the top-level columns by field id."""
         return {column.target_id: column for column in self.columns}
 
     @property
@@ -108,7 +107,7 @@ class MappingRow:
 
 
 def flatten_mapping(mapping: NameMapping) -> tuple[MappingRow, ...]:
-    """The catalog rows of a mapping, parents before children."""
+    """Return the catalog rows of a mapping, parents before children."""
     rows: list[MappingRow] = []
 
     def add(column: MappedColumn, parent: int | None) -> None:
@@ -123,7 +122,7 @@ def flatten_mapping(mapping: NameMapping) -> tuple[MappingRow, ...]:
 
 
 def unflatten_mappings(rows: Iterable[MappingRow]) -> tuple[NameMapping, ...]:
-    """The mappings that catalog rows describe. Raises ``CatalogError`` for rows that fit no tree."""
+    """Return the mappings that catalog rows describe. Raises ``CatalogError`` for rows that fit no tree."""
     by_mapping: dict[int, list[MappingRow]] = {}
     for row in rows:
         by_mapping.setdefault(row.mapping_id, []).append(row)
@@ -151,7 +150,7 @@ def _tree(id_: int, rows: list[MappingRow]) -> tuple[MappedColumn, ...]:
 
 
 def hive_values(path: str) -> dict[str, str | None]:
-    """What the folders of a path say, ``name=value`` each; ``None`` is NULL, and the first of one name counts.
+    """Return the values in the folders ``name=value`` of a path. ``None`` is NULL; the first of one name counts.
 
     An empty value is NULL too, unless it is a text.
 

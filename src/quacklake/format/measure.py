@@ -46,7 +46,7 @@ class ColumnStats:
 
 
 def of_array(array: pa.Array | pa.ChunkedArray, column: Column) -> list[ColumnStats]:
-    """The statistics of a column's values: one entry, or one for each leaf of a nested column.
+    """Return the statistics of a column's values: one entry, or one for each leaf of a nested column.
 
     The array holds values of the column's Arrow type, or of another whose values the column stores unchanged.
     ``size_bytes`` is left to whoever writes the file.
@@ -57,7 +57,7 @@ def of_array(array: pa.Array | pa.ChunkedArray, column: Column) -> list[ColumnSt
 
 
 def _nested(array: Any, column: Column, missing: int) -> list[ColumnStats]:
-    """Statistics below a nested column; ``missing`` counts the parents without any value so far."""
+    """Return the statistics below a nested column. ``missing`` counts the parents without any value so far."""
     if not column.children:
         return [_leaf(array, column, missing)]
     array = _one_chunk(_unwrapped(array))
@@ -78,7 +78,7 @@ def _nested(array: Any, column: Column, missing: int) -> list[ColumnStats]:
 
 
 def _lists(array: Any) -> list[Any]:
-    """The array itself when it is of lists; a map's keys and values as two arrays of lists."""
+    """Return the array itself when it is of lists; a map's keys and values as two arrays of lists."""
     if isinstance(array, pa.MapArray):
         return [pa.ListArray.from_arrays(array.offsets, side) for side in (array.keys, array.items)]
     return [array]
@@ -119,13 +119,13 @@ _Extremes = tuple[Comparable | None, Comparable | None, bool | None]
 
 
 def _plain(array: Any, type: str) -> _Extremes:
-    """Values whose Python form compares as they do: booleans, integers, decimals, text, blobs, uuids."""
+    """Return the bounds of values whose Python form compares as they do."""
     low, high = _min_max(array)
     return comparable(low, type), comparable(high, type), None
 
 
 def _uuids(array: Any, type: str) -> _Extremes:
-    """Uuids, which may be text in either case: compared as numbers."""
+    """Return the bounds of uuids, which may be text in either case, compared as numbers."""
     values = (array if len(array) <= _SMALL else pc.unique(array)).to_pylist()
     numbers = [comparable(value, type) for value in values if value is not None]
     return min(numbers), max(numbers), None  # type: ignore[type-var]
@@ -149,7 +149,7 @@ def _floats(array: Any, type: str) -> _Extremes:
 
 
 def _temporal(array: Any, type: str) -> _Extremes:
-    """Dates and times by the integers inside, because Python's own cannot hold infinity or far years."""
+    """Return the bounds of dates and times by their integers: Python's own cannot hold infinity or far years."""
     arrow = array.type
     layout = _TEMPORAL.get(arrow.id)
     if layout is None:
@@ -173,7 +173,7 @@ _TEMPORAL: Mapping[int, tuple[int, str]] = {
 
 
 def _unwrapped(array: Any) -> Any:
-    """The array without dictionary, run-end or extension encoding, its strings and blobs of a plain layout."""
+    """Return the array without dictionary, run-end or extension encoding, its strings and blobs of a plain layout."""
     arrow = array.type
     if arrow.id not in _WRAPPED:
         return array

@@ -55,7 +55,7 @@ RESERVED_FIELDS = {
 class SchemaInfo:
     """A schema at one snapshot; ``path`` is below the data root unless ``path_is_relative`` is false.
 
-    One inside another, which 1.1 has, names that in ``parent_id`` and has a full name; see ``format.nested``.
+    One inside another, which 1.1 has, names that in ``parent_id`` and has a full name; see ``format.names``.
     """
 
     id: int

@@ -143,7 +143,7 @@ _UNITS = {
 
 
 def option(name: str) -> Option:
-    """The option of that name, in any case. Raises :class:`ConfigError` with the nearest names."""
+    """Return the option of that name, in any case. Raises :class:`ConfigError` with the nearest names."""
     entry = OPTIONS.get(name.lower())
     if entry is None:
         if name.lower() in READ_ONLY_KEYS:
@@ -153,7 +153,7 @@ def option(name: str) -> Option:
 
 
 def parse_option(name: str, text: str) -> OptionValue | None:
-    """The value of an option's text; ``None`` for an interval that is empty, which means not set.
+    """Return the value of an option's text; ``None`` for an interval that is empty, which means not set.
 
     Raises :class:`ConfigError` for an unknown option or a text that is no value of it.
     """
@@ -221,7 +221,7 @@ def _parse(entry: Option, text: str) -> OptionValue | None:
 
 
 def column_ids(text: str) -> list[int]:
-    """The ids in the text of an option that lists columns. Raises ``ValueError``.
+    """Return the ids in the text of an option that lists columns. Raises ``ValueError``.
 
     >>> column_ids("3, 1")
     [3, 1]
@@ -244,7 +244,7 @@ def _bytes(text: str) -> int:
 
 
 def format_option(name: str, value: OptionValue) -> str:
-    """The text the catalog stores for a value, as the reference implementation writes it.
+    """Return the text the catalog stores for a value, as the reference implementation writes it.
 
     Raises :class:`ConfigError` as :func:`parse_option` does.
     """
@@ -283,7 +283,7 @@ def effective(
     table_id: int | None = None,
     otherwise: OptionValue | None = None,
 ) -> OptionValue | None:
-    """What an option is for a table: its own setting, else its schema's, else the lake's, else ``otherwise``.
+    """Return the value of an option for a table: its own, else its schema's, else the lake's, else ``otherwise``.
 
     That is what a client was opened with; without it the default holds.
 

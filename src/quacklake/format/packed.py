@@ -23,12 +23,12 @@ LIFE = ("row_id", "begin_snapshot", "end_snapshot")
 
 
 def pack(values: Iterable[Any]) -> str:
-    """The encoded values of a row as one text."""
+    """Return the encoded values of a row as one text."""
     return json.dumps([None if value is None else str(value) for value in values], ensure_ascii=True)
 
 
 def has_width(payload: str, width: int) -> bool:
-    """Whether a text is a packed row of that many values."""
+    """Return whether a text is a packed row of that many values."""
     try:
         return len(_values(payload)) == width
     except CatalogError:
@@ -36,7 +36,7 @@ def has_width(payload: str, width: int) -> bool:
 
 
 def _values(payload: str) -> list[str | None]:
-    """The encoded values of a packed row. Raises ``CatalogError`` for a text that is none."""
+    """Return the encoded values of a packed row. Raises ``CatalogError`` for a text that is none."""
     try:
         found = json.loads(payload)
     except ValueError:
@@ -47,7 +47,7 @@ def _values(payload: str) -> list[str | None]:
 
 
 def unpack(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Packed rows (``LIFE`` and ``payload``) as columns of texts, named ``c<id>``.
+    """Return packed rows (``LIFE`` and ``payload``) as columns of texts, named ``c<id>``.
 
     A row that has fewer values than the schema has columns is padded with NULL.
     """

@@ -71,14 +71,14 @@ class _Known:
 
 
 def prune(predicate: Predicate, spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str | None]) -> bool:
-    """False only when no row of a file with these partition values, by key index, can satisfy the predicate."""
+    """Return False only when no row of a file with these partition values, by key index, can satisfy the predicate."""
     return pruner(predicate, spec, schema)(values)
 
 
 def pruner(
     predicate: Predicate, spec: PartitionSpec, schema: TableSchema, constant: Collection[int] = ()
 ) -> Callable[[Mapping[int, str | None]], bool]:
-    """:func:`prune` for many files of one partitioning: what can be prepared, is.
+    """Return :func:`prune` for many files of one partitioning, with everything prepared that can be.
 
     ``constant`` are the ids of columns that never had another type: of these one bucket holds all equal values.
     """
@@ -89,7 +89,7 @@ def pruner(
 def wanted_buckets(
     predicate: Predicate, spec: PartitionSpec, schema: TableSchema, constant: Collection[int] = ()
 ) -> dict[int, frozenset[int]]:
-    """The buckets that matching rows are in, by key index; keys of which that can be any are left out."""
+    """Return the buckets that matching rows are in, by key index; keys of which that can be any are left out."""
     parts = predicate.parts if isinstance(predicate, Every) else (predicate,)
     found: dict[int, frozenset[int]] = {}
     for index, column, transform in _usable(predicate, spec, schema):
@@ -101,7 +101,7 @@ def wanted_buckets(
 
 
 def _equal_buckets(predicate: Predicate, column: Column, count: int, constant: bool) -> frozenset[int] | None:
-    """The buckets of the values that a column is said to be equal to; ``None`` when nothing like that is said."""
+    """Return the buckets of the values that a column must equal, or None when it need not equal any."""
     found: set[int] = set()
     for part in predicate.parts if isinstance(predicate, Some) else (predicate,):
         if not isinstance(part, Compare) or (part.operator, part.column_id, part.type) != ("=", column.id, column.type):
@@ -114,7 +114,7 @@ def _equal_buckets(predicate: Predicate, column: Column, count: int, constant: b
 
 
 def _usable(predicate: Predicate, spec: PartitionSpec, schema: TableSchema) -> Iterator[tuple[int, Column, Transform]]:
-    """The keys that can say something: on columns that exist and that the predicate asks for."""
+    """Yield the keys that can say something: on columns that exist and that the predicate asks for."""
     asked = columns_of(predicate)
     columns = {column.id: column for column in schema.columns if column.id in asked and not column.nested}
     for key in spec.keys:
@@ -162,7 +162,7 @@ def _epoch_span(name: str, number: int) -> Range:
 
 
 def _month_start(months: int) -> int:
-    """The day on which a month begins that is counted from January 1970."""
+    """Return the day on which a month begins that is counted from January 1970."""
     years, month = divmod(months, 12)
     return day_number(1970 + years, month + 1, 1)
 
@@ -184,7 +184,7 @@ def _may_match(predicate: Predicate, known: Mapping[int, _Known]) -> bool:
 
 
 def _may_all(predicate: Every, known: Mapping[int, _Known]) -> bool:
-    """False when the ranges that the parts ask of one column have no moment in common with the calendar."""
+    """Return False when the ranges that the parts ask of one column have no moment in common with the calendar."""
     ranges: dict[int, Range] = {}
     for part in predicate.parts:
         fact = known.get(part.column_id) if isinstance(part, Compare) else None
@@ -264,7 +264,7 @@ _OLDER: Mapping[str, tuple[str, ...]] = {
 
 @lru_cache(maxsize=4096)
 def _buckets(value: Comparable, type: str, count: int, constant: bool = False) -> frozenset[int] | None:
-    """The buckets that rows with a value can be in, ``None`` when it can be any."""
+    """Return the buckets that rows with a value can be in, ``None`` when it can be any."""
     base = parse_type(type).base
     if hashing(type) in (Hashing.FLOAT, None) or base == "json" or (base == "decimal" and not constant):
         # A decimal may once have had another scale, anything else can become JSON, and literals for floats round.
@@ -277,7 +277,7 @@ def _buckets(value: Comparable, type: str, count: int, constant: bool = False) -
 
 
 def _has_moment(fact: _Known, low: int, high: int) -> bool:
-    """True when a moment between two, both included, can be one of the file's."""
+    """Return True when a moment between two, both included, can be one of the file's."""
     if low > high:
         return False
     if any(low > end or high < start for start, end in fact.spans):
@@ -331,5 +331,5 @@ def _find_day(parts: Mapping[str, int], first: int, end: int, low: int, high: in
 
 
 def _meet(first: int, end: int, low: int, high: int) -> bool:
-    """True when the days from ``first`` until before ``end`` have a moment between two in them."""
+    """Return True when the days from ``first`` until before ``end`` have a moment between two in them."""
     return first * DAY <= high and low < end * DAY

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote as percent_encode
 
 from quacklake.errors import InputError, InvalidNameError, PathError, UnsupportedFeatureError, nearest
 from quacklake.format.bounds import Comparable, decode
 from quacklake.format.column_paths import parse_path
-from quacklake.format.literals import literal_text
 from quacklake.format.names import fold, quote
 from quacklake.format.paths import checked_relative
 from quacklake.format.schema import Column, TableSchema
@@ -31,7 +29,6 @@ __all__ = [
     "make_spec",
     "parse_partition",
     "parse_transform",
-    "value_text",
 ]
 
 CALENDAR = ("year", "month", "day", "hour")
@@ -92,7 +89,7 @@ class PartitionSpec:
 
 
 def parse_transform(text: str) -> Transform:
-    """The transform of a catalog's ``transform`` text. Raises :class:`UnsupportedFeatureError` for another one.
+    """Return the transform of a catalog's ``transform`` text. Raises :class:`UnsupportedFeatureError` for another one.
 
     >>> parse_transform("bucket(16)")
     Transform(name='bucket', buckets=16)
@@ -106,7 +103,7 @@ def parse_transform(text: str) -> Transform:
 
 
 def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
-    """The column and transform of ``country``, ``identity(country)``, ``day(ts)``, ``days(ts)`` or ``bucket(16, id)``.
+    """Return the column and transform of ``country``, ``day(ts)``, ``days(ts)``, ``bucket(16, id)`` and the like.
 
     Raises :class:`InputError` for unknown columns and functions, for fields of structs, and for a column whose type
     the transform does not fit. Functions of version 1.1 of the format are read too.
@@ -135,7 +132,7 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
 
 
 def make_spec(id: int, keys: Iterable[str], schema: TableSchema) -> PartitionSpec:
-    """The partitioning that texts like those of :func:`parse_partition` describe, in their order.
+    """Return the partitioning that texts like those of :func:`parse_partition` describe, in their order.
 
     Raises :class:`InputError` as that does, and for a key that is given twice.
     """
@@ -149,7 +146,7 @@ def make_spec(id: int, keys: Iterable[str], schema: TableSchema) -> PartitionSpe
 
 
 def key_texts(spec: PartitionSpec | None, schema: TableSchema) -> list[str]:
-    """The keys as :func:`parse_partition` reads them."""
+    """Return the keys as :func:`parse_partition` reads them."""
     names = ((key, schema.by_id(key.column_id).name) for key in (spec.keys if spec else ()))
     return [_key_text(key, name if _WORD.fullmatch(name) else quote(name)) for key, name in names]
 
@@ -161,22 +158,8 @@ def _key_text(key: PartitionKey, column: str) -> str:
     return f"{name}({count.removesuffix(')')}, {column})" if bracket else f"{name}({column})"
 
 
-def value_text(value: Any, type: str, transform: Transform) -> str | None:
-    """The text under which the catalog stores a key's value; ``None`` for NULL.
-
-    ``value`` is what the transform gives: a value of the column's type for the identity, else an integer. Raises
-    :class:`InputError` for a value that is not of the type and for text with a NUL, which no catalog can store.
-    """
-    if transform != IDENTITY:
-        return None if value is None else str(int(value))
-    text = literal_text(value, type)
-    if text is not None and "\0" in text:
-        raise InputError("a partition value contains a NUL character")
-    return text
-
-
 def decode_value(text: str | None, type: str, transform: Transform) -> Comparable | None:
-    """The comparable form of a stored value, ``None`` when it is NULL or nothing certain can be said."""
+    """Return the comparable form of a stored value, ``None`` when it is NULL or nothing certain can be said."""
     if text is None:
         return None
     if transform != IDENTITY:
@@ -186,7 +169,7 @@ def decode_value(text: str | None, type: str, transform: Transform) -> Comparabl
 
 
 def key_names(spec: PartitionSpec, schema: TableSchema) -> tuple[str, ...]:
-    """The names of the keys in folder names: the column's for the identity, else the transform's.
+    """Return the names of the keys in folder names: the column's for the identity, else the transform's.
 
     A name in use is followed by the column's: ``bucket``, ``bucket_id``.
     """
@@ -205,7 +188,7 @@ def key_names(spec: PartitionSpec, schema: TableSchema) -> tuple[str, ...]:
 
 
 def directory(spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str | None], *, hive: bool = True) -> str:
-    """The folder of files with these values by key index: ``year=2026/bucket=2/``, or ``""``.
+    """Return the folder of files with these values by key index: ``year=2026/bucket=2/``, or ``""``.
 
     It is for people only: readers take the values from the catalog. Without ``hive``, and where a value makes no
     safe name or one too long for a folder, files lie in the table's own.
@@ -226,7 +209,7 @@ def directory(spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str
 
 
 def _has_comma(text: str) -> bool:
-    """True for a comma that is no part of a quoted name."""
+    """Return True for a comma that is no part of a quoted name."""
     return "," in re.sub(r'"(?:[^"]|"")*"', "", text)
 
 

@@ -28,7 +28,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # of a URL, or the letter of 
 
 
 def object_dir(name: str, uuid: str) -> str:
-    """The directory of a new schema or table: its name when that is plain ASCII, else its uuid.
+    """Return the directory of a new schema or table: its name when that is plain ASCII, else its uuid.
 
     >>> object_dir("sales_2024", "u"), object_dir("a b", "u")
     ('sales_2024/', 'u/')
@@ -37,7 +37,7 @@ def object_dir(name: str, uuid: str) -> str:
 
 
 def normalise_root(path: str) -> str:
-    r"""The data path with forward slashes and a slash at its end. Raises :class:`PathError` for an empty one.
+    r"""Return the data path with forward slashes and a slash at its end. Raises :class:`PathError` for an empty one.
 
     >>> normalise_root("data"), normalise_root("C:\\lake"), normalise_root("s3://b/p/")
     ('data/', 'C:/lake/', 's3://b/p/')
@@ -49,7 +49,7 @@ def normalise_root(path: str) -> str:
 
 
 def checked_relative(path: str) -> str:
-    """The path, when it is relative and stays below where it starts; :class:`PathError` when not.
+    """Return the path, when it is relative and stays below where it starts; :class:`PathError` when not.
 
     Refused: absolute paths, drives and URLs, ``.`` and ``..``, empty segments (one slash at the end is fine),
     backslashes and control characters. What percent-encoding hides must not lead out either, but may be
@@ -79,7 +79,7 @@ def _check_confined(text: str, path: str) -> None:
 
 
 def join_relative(base: str, path: str) -> str:
-    """``path`` below ``base``. Raises :class:`PathError` when it would not be below.
+    """Return ``path`` below ``base``. Raises :class:`PathError` when it would not be below.
 
     >>> join_relative("data/", "main/t/f.parquet")
     'data/main/t/f.parquet'
@@ -89,12 +89,12 @@ def join_relative(base: str, path: str) -> str:
 
 
 def data_file_name() -> str:
-    """A fresh name for a data file; later ones sort after earlier ones."""
+    """Return a fresh name for a data file; later ones sort after earlier ones."""
     return f"ducklake-{uuid7()}.parquet"
 
 
 def delete_file_name(format: str = "parquet") -> str:
-    """A fresh name for a delete file of the given format."""
+    """Return a fresh name for a delete file of the given format."""
     return f"ducklake-{uuid7()}-delete.{format}"
 
 
@@ -103,7 +103,7 @@ _last = 0
 
 
 def uuid7() -> uuid.UUID:
-    """A version 7 UUID: milliseconds since the epoch, then random bits; ascending within a process."""
+    """Return a version 7 UUID: milliseconds since the epoch, then random bits; ascending within a process."""
     global _last
     with _lock:
         # The 12 bits after the milliseconds count, so that ids of one millisecond ascend too.

@@ -90,20 +90,20 @@ class Bounds:
 
     @classmethod
     def of(cls, column: stats.ColumnStats, type_: str) -> Bounds:
-        """The bounds that a file's stored statistics give; what does not decode is unknown."""
+        """Return the bounds that a file's stored statistics give; what does not decode is unknown."""
         low = None if column.min is None else stats.decode(column.min, type_)
         high = None if column.max is None else stats.decode(column.max, type_)
         return cls(low, high, column.null_count, column.value_count, column.contains_nan)
 
 
 def compare(column: Column, operator: str, value: Any) -> Predicate:
-    """A comparison with a value in the form of ``bounds.decode``; no value, or no text form, says nothing."""
+    """Return a comparison with a value in the form of ``bounds.decode``; no value, or no text form, says nothing."""
     text = None if value is None else encode_comparable(value, column.type)
     return ANYTHING if text is None else Compare(column.id, column.type, operator, value, text)
 
 
 def every(parts: Iterable[Predicate]) -> Predicate:
-    """The conjunction, flattened; "anything" parts vanish."""
+    """Return the conjunction, flattened; "anything" parts vanish."""
     flat: list[Predicate] = []
     for part in parts:
         flat.extend(part.parts if isinstance(part, Every) else (part,))
@@ -111,7 +111,7 @@ def every(parts: Iterable[Predicate]) -> Predicate:
 
 
 def some(parts: Iterable[Predicate]) -> Predicate:
-    """The disjunction; one "anything" part makes it "anything"."""
+    """Return the disjunction; one "anything" part makes it "anything"."""
     found = tuple(parts)
     if any(part == ANYTHING for part in found):
         return ANYTHING
@@ -139,7 +139,7 @@ def _leaves(predicate: Predicate) -> int:
 
 
 def _ranges(parts: Iterable[Predicate], number: int) -> list[Predicate]:
-    """The parts of a disjunction, with at most so many ranges in place of the values of each column."""
+    """Return the parts of a disjunction, with at most so many ranges in place of the values of each column."""
     others: list[Predicate] = []
     equal: dict[tuple[int, str], list[Compare]] = {}
     for part in parts:
@@ -156,14 +156,14 @@ def _ranges(parts: Iterable[Predicate], number: int) -> list[Predicate]:
 
 
 def columns_of(predicate: Predicate) -> frozenset[int]:
-    """The ids of all columns a predicate speaks of."""
+    """Return the ids of all columns a predicate speaks of."""
     if isinstance(predicate, Compare | IsNull):
         return frozenset((predicate.column_id,))
     return frozenset().union(*(columns_of(part) for part in predicate.parts))
 
 
 def may_match(predicate: Predicate, bounds: Mapping[int, Bounds]) -> bool:
-    """False only when no row with these bounds can satisfy the predicate."""
+    """Return False only when no row with these bounds can satisfy the predicate."""
     if isinstance(predicate, Every):
         return all(may_match(part, bounds) for part in predicate.parts)
     if isinstance(predicate, Some):
@@ -189,7 +189,7 @@ def _may_compare(predicate: Compare, known: Bounds) -> bool:
 
 
 def widened(predicate: Compare) -> tuple[Any, Any]:
-    """The value as a range: room for bounds written as 32-bit floats, whose text is not their exact value."""
+    """Return the value as a range: room for bounds written as 32-bit floats, whose text is not their exact value."""
     if isinstance(predicate.value, float) and math.isfinite(predicate.value):
         slack = abs(predicate.value) * FLOAT_SLACK + FLOAT_TINY
         return predicate.value - slack, predicate.value + slack

@@ -46,13 +46,13 @@ class Column:
         return self.type in NESTED
 
     def walk(self) -> Iterator[Column]:
-        """This column and everything below it, depth first."""
+        """Yield this column and everything below it, depth first."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def leaves(self) -> Iterator[Column]:
-        """The scalar columns at or below this one."""
+        """Yield the scalar columns at or below this one."""
         return (column for column in self.walk() if not column.nested)
 
     @property
@@ -61,7 +61,7 @@ class Column:
         return any(leaf.type in _TEXT_IN_ARROW for leaf in self.leaves())
 
     def duckdb_type(self) -> str:
-        """The DuckDB SQL type, nested ones spelled out."""
+        """Return the DuckDB SQL type, nested ones spelled out."""
         match self.type:
             case "list":
                 return f"{self.children[0].duckdb_type()}[]"
@@ -73,7 +73,7 @@ class Column:
                 return duckdb_type(self.type)
 
     def arrow_type(self, *, field_ids: bool = False) -> pa.DataType:
-        """The Arrow type as DuckDB exports it by default."""
+        """Return the Arrow type as DuckDB exports it by default."""
         match self.type:
             case "list":
                 return pa.list_(self.children[0].arrow_field("l", field_ids=field_ids))
@@ -88,7 +88,7 @@ class Column:
                 return arrow_type(self.type)
 
     def arrow_field(self, name: str | None = None, *, field_ids: bool = False) -> pa.Field:
-        """The Arrow field, with the column's id as its Parquet field id when ``field_ids`` is set."""
+        """Return the Arrow field, with the column's id as its Parquet field id when ``field_ids`` is set."""
         metadata: dict[bytes, bytes] = dict(_GEOARROW) if self.type == "geometry" else {}
         if field_ids:
             metadata[FIELD_ID] = str(self.id).encode()
@@ -108,7 +108,7 @@ class TableSchema:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of the top-level columns."""
+        """Return the names of the top-level columns."""
         return tuple(column.name for column in self.columns)
 
     @cached_property
@@ -121,15 +121,15 @@ class TableSchema:
 
     @cached_property
     def max_id(self) -> int:
-        """The largest column id at any depth, 0 without columns."""
+        """Return the largest column id at any depth, 0 without columns."""
         return max(self._by_id, default=0)
 
     def get(self, name: str) -> Column | None:
-        """The top-level column of that name, ignoring case, or ``None``."""
+        """Return the top-level column of that name, ignoring case, or ``None``."""
         return self._by_name.get(fold(name))
 
     def find(self, name: str) -> Column:
-        """The top-level column of that name, ignoring case. Raises :class:`InputError` with the nearest names."""
+        """Return the top-level column of that name, ignoring case. Raises :class:`InputError` if there is none."""
         column = self.get(name)
         if column is None:
             near = nearest(name, self.names) or nearest(fold(name), self._by_name)
@@ -139,29 +139,29 @@ class TableSchema:
         return column
 
     def by_id(self, id: int) -> Column:
-        """The column or nested node with that id. Raises :class:`InputError` when there is none."""
+        """Return the column or nested node with that id. Raises :class:`InputError` when there is none."""
         column = self._by_id.get(id)
         if column is None:
             raise InputError(f"there is no column with the id {id}")
         return column
 
     def walk(self) -> Iterator[Column]:
-        """Every column and nested node, depth first."""
+        """Yield every column and nested node, depth first."""
         for column in self.columns:
             yield from column.walk()
 
     def leaves(self) -> Iterator[Column]:
-        """Every scalar column at any depth: those that have statistics."""
+        """Yield every scalar column at any depth: those that have statistics."""
         for column in self.columns:
             yield from column.leaves()
 
     def to_arrow(self, *, field_ids: bool = False) -> pa.Schema:
-        """The Arrow schema as DuckDB exports it, with nullability; ``field_ids`` adds Parquet field ids."""
+        """Return the Arrow schema as DuckDB exports it, with nullability; ``field_ids`` adds Parquet field ids."""
         return pa.schema([column.arrow_field(field_ids=field_ids) for column in self.columns])
 
 
 def from_arrow(schema: pa.Schema, *, first_id: int = 1) -> TableSchema:
-    """A table schema for an Arrow schema, ids given depth first from ``first_id``.
+    """Return a table schema for an Arrow schema, ids given depth first from ``first_id``.
 
     Nodes inside nested columns are always nullable: the format has no constraint on them.
     Raises :class:`InvalidNameError` for empty or duplicate names and :class:`InputError` for types it lacks.
@@ -196,7 +196,7 @@ def _from_field(name: str, field: pa.Field, id: int, *, nullable: bool | None = 
 
 
 def _shape(field: pa.Field) -> tuple[str, list[tuple[str, pa.Field]]]:
-    """The type text of an Arrow field and its named child fields."""
+    """Return the type text of an Arrow field and its named child fields."""
     arrow = field.type
     if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
         return _shape(field.with_type(arrow.value_type))
@@ -246,7 +246,7 @@ class ColumnRow:
 
 
 def flatten(schema: TableSchema) -> tuple[ColumnRow, ...]:
-    """The catalog rows of a schema, parents before children; the order of a column is its id."""
+    """Return the catalog rows of a schema, parents before children; the order of a column is its id."""
     rows: list[ColumnRow] = []
 
     def add(column: Column, parent: int | None) -> None:
@@ -260,7 +260,7 @@ def flatten(schema: TableSchema) -> tuple[ColumnRow, ...]:
 
 
 def column_row(column: Column, parent: int | None = None) -> ColumnRow:
-    """The catalog row of one column, without its children."""
+    """Return the catalog row of one column, without its children."""
     value, kind = column.default, column.default_kind
     if value is None:
         value, kind = _NO_DEFAULT, "" if column.nested else "literal"
@@ -282,7 +282,7 @@ def column_row(column: Column, parent: int | None = None) -> ColumnRow:
 
 
 def unflatten(rows: Iterable[ColumnRow]) -> TableSchema:
-    """The schema that catalog rows describe, in any order. Raises :class:`CatalogError` for rows that fit no tree."""
+    """Return the schema of catalog rows in any order. Raises :class:`CatalogError` for rows that fit no tree."""
     by_parent: dict[int | None, list[ColumnRow]] = {}
     count = 0
     for row in rows:

@@ -1,16 +1,33 @@
-"""Snapshots, the only clock: what one is, what is visible in it, and how its time is written as text."""
+"""Snapshots, the only clock: what one is, what is visible in it, how its time is written, and names people give it."""
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from quacklake.errors import CatalogError
+from quacklake.errors import CatalogError, InvalidNameError
 from quacklake.format.changes import Change
 from quacklake.format.temporal import INFINITY, parse_temporal
 
-__all__ = ["Snapshot", "SnapshotInfo", "format_time", "parse_time", "visible"]
+__all__ = [
+    "MAX_TAG",
+    "Snapshot",
+    "SnapshotInfo",
+    "SnapshotTag",
+    "check_tag",
+    "format_time",
+    "is_tag",
+    "parse_time",
+    "visible",
+]
+
+MAX_TAG = 128
+"""The longest tag, in characters."""
+
+# A letter first, so that no tag looks like the number or the time of a snapshot.
+_TAG = re.compile(r"[^\W\d][\w.+/-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +55,7 @@ class SnapshotInfo:
 
 
 def visible(begin: int | None, end: int | None, snapshot: int) -> bool:
-    """True when an object that lives from ``begin`` until before ``end`` exists at ``snapshot``.
+    """Return True when an object that lives from ``begin`` until before ``end`` exists at ``snapshot``.
 
     >>> visible(3, None, 3), visible(3, 5, 4), visible(3, 5, 5), visible(3, None, 2)
     (True, True, False, False)
@@ -48,7 +65,7 @@ def visible(begin: int | None, end: int | None, snapshot: int) -> bool:
 
 @lru_cache(maxsize=64)
 def format_time(time: dt.datetime) -> str:
-    """The text of a snapshot's time in catalogs without a timestamp type; a naive time is UTC.
+    """Return the text of a snapshot's time in catalogs without a timestamp type; a naive time is UTC.
 
     >>> format_time(dt.datetime(2026, 11, 15, 3, 7, 52, 14000, tzinfo=dt.UTC))
     '2026-11-15 03:07:52.014+00'
@@ -59,7 +76,7 @@ def format_time(time: dt.datetime) -> str:
 
 
 def parse_time(text: str) -> dt.datetime:
-    """The aware UTC time of a catalog's text, with any zone; without one it is UTC.
+    """Return the aware UTC time of a catalog's text, with any zone; without one it is UTC.
 
     Raises :class:`CatalogError` when the text is no time or one that Python cannot hold.
     """
@@ -70,3 +87,33 @@ def parse_time(text: str) -> dt.datetime:
         return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=value // 1000)
     except (ValueError, OverflowError):
         raise CatalogError(f"{text!r} is not a snapshot time") from None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTag:
+    """A name of a snapshot, and when it was given."""
+
+    name: str
+    snapshot_id: int
+    created: dt.datetime | None = None
+
+
+def is_tag(text: str) -> bool:
+    """Return True when a text can be a tag: never for a number or a time.
+
+    >>> is_tag("v1.0"), is_tag("2024-01-01"), is_tag("7"), is_tag("a b")
+    (True, False, False, False)
+    """
+    return len(text) <= MAX_TAG and _TAG.fullmatch(text) is not None
+
+
+def check_tag(name: object) -> str:
+    """Return the name if a snapshot may be called so; raise :class:`InvalidNameError` if not."""
+    if not isinstance(name, str):
+        raise InvalidNameError(f"a tag must be text, not {type(name).__name__}")
+    if not is_tag(name):
+        raise InvalidNameError(
+            f"a snapshot cannot have the tag {name[:MAX_TAG]!r}",
+            hint=f"a tag starts with a letter; letters, digits and any of . _ - + / follow, {MAX_TAG} in all at most",
+        )
+    return name

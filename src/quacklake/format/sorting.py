@@ -54,7 +54,7 @@ class SortSpec:
 
 
 def parse_sort(text: str, schema: TableSchema) -> SortKey:
-    """The key of a text such as ``ts DESC NULLS LAST`` or ``lower(name)``.
+    """Return the key of a text such as ``ts DESC NULLS LAST`` or ``lower(name)``.
 
     Raises :class:`InputError` unless it is one expression over columns of the table, without a subquery, an aggregate
     or a window.
@@ -93,7 +93,7 @@ def _check_columns(keys: Iterable[exp.Ordered], schema: TableSchema) -> None:
 
 
 def _expression(text: str, tree: exp.Expr) -> str:
-    """The text without its direction, or as the parser writes it where that is not plain to see."""
+    """Return the text without its direction, or as the parser writes it where that is not plain to see."""
     own = _DIRECTION.sub("", text).strip()
     try:
         same = _parse(own).this == tree and "--" not in own and "/*" not in own
@@ -123,7 +123,7 @@ def _parse(text: str) -> exp.Ordered:
 def make_sort(
     id: int, keys: Iterable[str], schema: TableSchema, canonical: Callable[[str], str] = lambda text: text
 ) -> SortSpec:
-    """The order that texts like those of :func:`parse_sort` describe; ``canonical`` gives the text to be stored."""
+    """Return the order that texts for :func:`parse_sort` describe; ``canonical`` gives the text to be stored."""
     texts = list(keys)
     _check_columns([_parse(text) for text in texts], schema)
     parsed = (parse_sort(text, schema) for text in texts)
@@ -136,7 +136,7 @@ def readable_keys(spec: SortSpec) -> list[SortKey]:
 
 
 def sort_columns(spec: SortSpec | None, schema: TableSchema) -> frozenset[int]:
-    """The ids of the columns that an order speaks of: they cannot be dropped."""
+    """Return the ids of the columns that an order speaks of: they cannot be dropped."""
     if spec is None:
         return frozenset()
     from sqlglot import exp
@@ -148,7 +148,7 @@ def sort_columns(spec: SortSpec | None, schema: TableSchema) -> frozenset[int]:
 def sort_of_stored(
     spec: SortSpec | None, schema: TableSchema, stored: TableSchema
 ) -> tuple[TableSchema, SortSpec | None]:
-    """The columns of older files under the names that a table has for them now, and its order where they have it all.
+    """Return the columns of older files under the present names of a table, and its order where they have it all.
 
     Without such an order the columns are as they were.
     """
@@ -162,7 +162,7 @@ def sort_of_stored(
 
 
 def rename_column(spec: SortSpec, before: str, after: str) -> SortSpec:
-    """The order with another name for a column."""
+    """Return the order with another name for a column."""
     return replace(spec, keys=tuple(_renamed(key, before, after) for key in spec.keys))
 
 
@@ -181,7 +181,7 @@ def _renamed(key: SortKey, before: str, after: str) -> SortKey:
 
 
 def _readable(spec: SortSpec | None) -> list[SortKey]:
-    """The keys whose expression can be taken apart; others come from another client and are left alone."""
+    """Return the keys whose expression can be taken apart; others come from another client and are left alone."""
     found = []
     for key in spec.keys if spec is not None else ():
         try:

@@ -51,12 +51,12 @@ def stored_exact(text: str | None, exact: bool | None) -> bool | None:
 
 
 def is_always_exact(type: str) -> bool:
-    """True for types whose bounds are never cut."""
+    """Return True for types whose bounds are never cut."""
     return _kind(type) not in (StatsKind.TEXT, StatsKind.BLOB)
 
 
 def keeps_bounds(old: str, new: str) -> bool:
-    """True when bounds of one type are bounds of another: from integer to integer, from decimal to decimal.
+    """Return True when bounds of one type are bounds of another: from integer to integer, from decimal to decimal.
 
     >>> keeps_bounds("int32", "int64"), keeps_bounds("float32", "float64")
     (True, False)
@@ -67,12 +67,12 @@ def keeps_bounds(old: str, new: str) -> bool:
 
 
 def stored_bound(text: str | None) -> str | None:
-    """What a catalog keeps of a bound: as in stock DuckLake nothing of one with a NUL."""
+    """Return what a catalog keeps of a bound: as in stock DuckLake, nothing of one with a NUL."""
     return None if text is not None and "\0" in text else text
 
 
 def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: bool) -> TableColumnStats:
-    """The table's statistics after rows with the statistics ``new`` have been added.
+    """Return the table's statistics after rows with the statistics ``new`` have been added.
 
     ``first`` says that the table held no rows before, so that ``new`` alone decides. Otherwise a statistic
     that either side lacks, or that cannot be read, is lost; rows without values leave the bounds alone.
@@ -122,7 +122,7 @@ def _kind(type: str) -> StatsKind:
 
 
 def _outer(old: str | None, new: str | None, type: str, *, upper: bool) -> str | None:
-    """The wider of two bounds, in the documented encoding."""
+    """Return the wider of two bounds, in the documented encoding."""
     if old is None or new is None:
         return None
     one, two = _decoded(old, type), _decoded(new, type)
@@ -139,6 +139,6 @@ _decoded = lru_cache(maxsize=16_384)(decode)
 
 @lru_cache(maxsize=16_384)
 def _documented(text: str, type: str) -> str | None:
-    """A bound in the documented encoding."""
+    """Return a bound in the documented encoding."""
     value = _decoded(text, type)
     return None if value is None else encode_comparable(value, type)

@@ -33,7 +33,7 @@ class StreamMark:
 
 
 def check_stream(name: object) -> str:
-    """The name, when a stream may be called so; ``InvalidNameError`` when not."""
+    """Return the name if a stream may be called so; raise ``InvalidNameError`` if not."""
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_STREAM or not name.isprintable():
         raise InvalidNameError(
             f"a stream cannot be called {name!r:.150}", hint=f"a text of at most {MAX_STREAM} printable characters"
@@ -42,7 +42,7 @@ def check_stream(name: object) -> str:
 
 
 def claimed(known: StreamMark | None, name: str, query: str, run: str, *, restart: bool) -> StreamMark:
-    """The mark after a new run has made a stream its own, which fences every other.
+    """Return the mark after a new run has made a stream its own, which fences every other.
 
     Raises ``StreamMismatchError`` when batches of another query are in the lake, unless the stream is to start anew.
     """
@@ -62,7 +62,7 @@ def claimed(known: StreamMark | None, name: str, query: str, run: str, *, restar
 def marked(
     known: StreamMark | None, name: str, run: str, epoch: int, position: str | None, *, gaps: bool = False
 ) -> StreamMark:
-    """The mark after a batch; with ``gaps`` batches may have been left out.
+    """Return the mark after a batch; with ``gaps`` batches may have been left out.
 
     Raises ``StreamBatchDoneError`` for one that is in the lake already, ``StreamFencedError`` when the run is not the
     last that has claimed the stream.

@@ -43,7 +43,7 @@ _TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?", re.ASCII)
 
 
 def day_number(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 of a proleptic Gregorian date; year 0 is 1 BC."""
+    """Return the days since 1970-01-01 of a proleptic Gregorian date; year 0 is 1 BC."""
     if 1 <= year <= 9999:
         return dt.date(year, month, day).toordinal() - _EPOCH
     # The calendar repeats every 400 years of 146097 days.
@@ -52,7 +52,7 @@ def day_number(year: int, month: int, day: int) -> int:
 
 
 def from_physical(value: int, unit: str, *, bits: int = 64) -> int:
-    """Nanoseconds for the integer inside an Arrow or DuckDB array, whose extreme values mean infinity."""
+    """Return nanoseconds for the integer inside an Arrow or DuckDB array, whose extreme values mean infinity."""
     extreme = _PHYSICAL_INFINITY[bits]
     if value == extreme:
         return INFINITY
@@ -62,7 +62,7 @@ def from_physical(value: int, unit: str, *, bits: int = 64) -> int:
 
 
 def nanos(value: dt.date | dt.time) -> int:
-    """Nanoseconds since the epoch of a date or datetime (naive ones are UTC), or since midnight of a time."""
+    """Return nanoseconds since the epoch of a date or datetime (naive ones are UTC), or since midnight of a time."""
     if isinstance(value, dt.datetime):
         if value.tzinfo is not None:
             value = value.astimezone(dt.UTC)
@@ -75,7 +75,7 @@ def nanos(value: dt.date | dt.time) -> int:
 
 
 def date_text(value: int) -> str:
-    """DuckDB's text of a date given as nanoseconds: ``2024-01-31``, ``0044-03-15 (BC)``, ``infinity``."""
+    """Return DuckDB's text of a date given as nanoseconds: ``2024-01-31``, ``0044-03-15 (BC)``, ``infinity``."""
     if abs(value) == INFINITY:
         return "infinity" if value > 0 else "-infinity"
     ordinal = value // DAY + _EPOCH
@@ -90,14 +90,14 @@ def date_text(value: int) -> str:
 
 
 def time_text(value: int) -> str:
-    """DuckDB's text of a time given as nanoseconds since midnight, without trailing zeros."""
+    """Return DuckDB's text of a time given as nanoseconds since midnight, without trailing zeros."""
     seconds, fraction = divmod(value, NANOS["s"])
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     return f"{text}.{fraction:09d}".rstrip("0") if fraction else text
 
 
 def timestamp_text(value: int, *, zone: bool = False) -> str:
-    """DuckDB's text of a timestamp given as nanoseconds; ``zone`` appends ``+00``."""
+    """Return DuckDB's text of a timestamp given as nanoseconds; ``zone`` appends ``+00``."""
     if abs(value) == INFINITY:
         return "infinity" if value > 0 else "-infinity"
     text = f"{date_text(value)} {time_text(value % DAY)}"
@@ -105,7 +105,7 @@ def timestamp_text(value: int, *, zone: bool = False) -> str:
 
 
 def parse_time(text: str) -> int | None:
-    """Nanoseconds since midnight of a time's text (24:00:00 included), or ``None`` when it is none."""
+    """Return nanoseconds since midnight of a time's text (24:00:00 included), or ``None`` when it is none."""
     match = _TIME.fullmatch(text)
     if match is None:
         return None
@@ -115,7 +115,7 @@ def parse_time(text: str) -> int | None:
 
 
 def parse_temporal(text: str) -> int | None:
-    """Nanoseconds since the epoch of a date's or timestamp's text, or ``None`` when it is none."""
+    """Return nanoseconds since the epoch of a date's or timestamp's text, or ``None`` when it is none."""
     if text in ("infinity", "-infinity"):
         return INFINITY if text[0] == "i" else -INFINITY
     match = _TEMPORAL.fullmatch(text)

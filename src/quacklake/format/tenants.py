@@ -34,7 +34,7 @@ _APART = "~"
 
 
 def check_tenant_name(name: str) -> str:
-    """The name, when a catalog may be called so; :class:`InvalidNameError` when not."""
+    """Return the name if a catalog may be called so; raise :class:`InvalidNameError` if not."""
     if not isinstance(name, str):
         raise InvalidNameError(f"the catalog name must be text, not {type(name).__name__}")
     if not name:
@@ -53,22 +53,22 @@ def check_tenant_name(name: str) -> str:
 
 
 def may_be_in_name(text: str) -> bool:
-    """False for a text that no name contains; some of them no database takes for a text at all."""
+    """Return whether a name can contain a text; some texts no database takes at all."""
     return bool(_PART.fullmatch(text))
 
 
 def tenant_key(name: str) -> str:
-    """The form under which names are compared: the case of letters does not count."""
+    """Return the form under which names are compared: the case of letters does not count."""
     return fold(name)
 
 
 def folder_of(name: str, catalog_id: int, *, taken: bool) -> str:
-    """The folder of a new catalog below the data path; ``taken`` when an older catalog has the one of its name."""
+    """Return the folder of a new catalog; ``taken`` when an older catalog has the one of its name."""
     return f"{name}{_APART}{catalog_id}" if taken else name
 
 
 def tombstone(name: str, catalog_id: int) -> str:
-    """The name of a catalog that was dropped, which leaves its own to others."""
+    """Return the name of a catalog that was dropped, which leaves its own to others."""
     return f"{name}{_APART}{catalog_id}"
 
 

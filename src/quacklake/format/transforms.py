@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from quacklake.errors import InputError
 from quacklake.format.bounds import comparable
-from quacklake.format.murmur import hash_comparable, hash_sql
-from quacklake.format.murmur_arrow import hash_array
+from quacklake.format.murmur import hash_array, hash_comparable, hash_sql
 from quacklake.format.partitions import CALENDAR, EPOCH, Transform
 from quacklake.format.types import StatsKind, parse_type, scalar
 
@@ -28,7 +27,7 @@ _ARROW_DAYS = 11_000_000  # Arrow's calendar ends with the year 32767
 
 
 def bucket(value: Any, type: str, buckets: int) -> int | None:
-    """The bucket of a value among ``buckets``; ``None`` for NULL.
+    """Return the bucket of a value among ``buckets``; ``None`` for NULL.
 
     Raises :class:`InputError` for a value that is not of the type, and for types whose hash only DuckDB can compute.
     """
@@ -48,7 +47,7 @@ def bucket(value: Any, type: str, buckets: int) -> int | None:
 
 
 def apply(array: pa.Array | pa.ChunkedArray, transform: Transform, type: str) -> pa.Array:
-    """The partition values of a column's values, given in the column's own Arrow type: integers but for the identity.
+    """Return the partition values of values in the column's own Arrow type: integers but for the identity.
 
     Infinite dates have no parts: theirs are NULL. Raises :class:`InputError` for types the transform does not fit,
     and for buckets of types whose hash only DuckDB can compute.
@@ -78,7 +77,7 @@ def apply(array: pa.Array | pa.ChunkedArray, transform: Transform, type: str) ->
 
 
 def _days_and_hours(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Days since 1970 and hours since midnight, NULL for infinity."""
+    """Return the days since 1970 and the hours since midnight, NULL for infinity."""
     unit = getattr(array.type, "unit", "D")
     bits = array.type.bit_width
     number = array.cast(pa.int32() if bits == 32 else pa.int64()).cast(pa.int64())
@@ -109,7 +108,7 @@ def _calendar(days: pa.Array, part: str) -> pa.Array:
 
 
 def civil(day: int) -> tuple[int, int, int]:
-    """The year, month and day of a number of days since 1970; the year 0 is 1 BC.
+    """Return the year, month and day of a number of days since 1970; the year 0 is 1 BC.
 
     >>> civil(0), civil(-719_163)
     ((1970, 1, 1), (0, 12, 31))
@@ -121,7 +120,7 @@ def civil(day: int) -> tuple[int, int, int]:
 
 
 def duckdb_expression(transform: Transform, column: str, type: str) -> str:
-    """An expression of plain DuckDB, without the ducklake extension, for the partition value of a column.
+    """Return an expression of plain DuckDB, without the ducklake extension, for the partition value of a column.
 
     ``column`` is SQL. The expression cast to VARCHAR is the text for the catalog. Raises :class:`InputError` for
     buckets of types whose hash SQL cannot compute.

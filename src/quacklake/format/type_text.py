@@ -1,4 +1,8 @@
-"""Types as DuckDB writes them: ``INTEGER``, ``DECIMAL(10,2)``, ``STRUCT(a INTEGER, b VARCHAR[])``."""
+"""Types as DuckDB writes them: ``INTEGER``, ``DECIMAL(10,2)``, ``STRUCT(a INTEGER, b VARCHAR[])``.
+
+DuckDB's own parser of types (``duckdb.sqltype``) needs a database, takes types that the format has not, and does not
+know the format's names.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,7 @@ _ALIASES = {
 
 
 def parse_column(name: str, text: str) -> Column:
-    """A column of the type that ``text`` names; its ids mean nothing. Raises :class:`InputError` for anything else.
+    """Return a column of the type that ``text`` names, without ids. Raises :class:`InputError` for anything else.
 
     The format's own names (``int32``, ``float64``) are understood too, but for ``int8``, which is a byte in the
     format and eight of them in DuckDB.

@@ -180,7 +180,7 @@ class TypeName:
 
 @lru_cache(maxsize=1024)
 def parse_type(text: str) -> TypeName:
-    """The type a catalog's ``column_type`` names, case-insensitively; aliases become their canonical name.
+    """Return the type a catalog's ``column_type`` names, case-insensitively; aliases become their canonical name.
 
     Raises :class:`InputError` for a type the format does not have, with the nearest name as a hint.
     """
@@ -216,7 +216,7 @@ def parse_type(text: str) -> TypeName:
 
 @lru_cache(maxsize=1024)
 def scalar(text: str) -> ScalarType:
-    """The entry of :data:`SCALARS` for a type text. Raises :class:`InputError` for unknown and nested types."""
+    """Return the entry of :data:`SCALARS` for a type text. Raises :class:`InputError` for unknown and nested types."""
     base = parse_type(text).base
     if base in NESTED:
         raise InputError(f'"{base}" is a nested type: it is described by its child columns')
@@ -225,30 +225,30 @@ def scalar(text: str) -> ScalarType:
 
 @lru_cache(maxsize=1024)
 def arrow_type(text: str) -> pa.DataType:
-    """The Arrow type that DuckDB exports for a scalar type. Raises :class:`InputError` as :func:`scalar` does."""
+    """Return the Arrow type that DuckDB exports for a scalar type. Raises :class:`InputError` like :func:`scalar`."""
     name = parse_type(text)
     return pa.decimal128(name.precision, name.scale) if name.base == "decimal" else scalar(text).arrow
 
 
 def duckdb_type(text: str) -> str:
-    """The DuckDB SQL type of a scalar type. Raises :class:`InputError` as :func:`scalar` does."""
+    """Return the DuckDB SQL type of a scalar type. Raises :class:`InputError` as :func:`scalar` does."""
     name = parse_type(text)
     return f"DECIMAL({name.precision},{name.scale})" if name.base == "decimal" else scalar(text).duckdb
 
 
 def spark_type(text: str) -> str:
-    """The Spark SQL type of a scalar type. Raises :class:`InputError` as :func:`scalar` does."""
+    """Return the Spark SQL type of a scalar type. Raises :class:`InputError` as :func:`scalar` does."""
     name = parse_type(text)
     return f"DECIMAL({name.precision},{name.scale})" if name.base == "decimal" else scalar(text).spark
 
 
 def can_widen(source: str, target: str) -> bool:
-    """True when the format lets a column change its type from ``source`` to ``target``."""
+    """Return True when the format lets a column change its type from ``source`` to ``target``."""
     return str(parse_type(target)) in scalar(source).widens_to
 
 
 def can_store(source: str, target: str) -> bool:
-    """True when values of ``source`` may be written to a ``target`` column, checked for range where it is narrower.
+    """Return True when values of ``source`` may be written to a ``target`` column, with a check if it is narrower.
 
     Never lossy by nature: text does not become a number, a float no integer, a local time no instant.
     """
@@ -296,7 +296,7 @@ _ARROW_IDS: Mapping[int, str] = {
 
 
 def from_arrow_type(arrow: pa.DataType) -> str:
-    """The type text for an Arrow scalar type; dictionaries count as their values.
+    """Return the type text for an Arrow scalar type; dictionaries count as their values.
 
     Raises :class:`InputError` for nested types and for those without a counterpart.
     """

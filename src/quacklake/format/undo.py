@@ -25,13 +25,16 @@ class OldColumns:
 
 
 def missing_ids(now: TableSchema, old: TableSchema) -> list[int]:
-    """The columns and nodes of an older state that there are no more."""
+    """Return the columns and nodes of an older state that there are no more."""
     known = {node.id for node in now.walk()}
     return [node.id for node in old.walk() if node.id not in known]
 
 
 def old_columns(now: TableSchema, old: TableSchema, newest: Mapping[int, str]) -> OldColumns:
-    """The columns of ``old`` for a table that has those of ``now``; ``newest`` are the last types of those gone."""
+    """Return the columns of ``old`` for a table that has those of ``now``.
+
+    ``newest`` are the last types of those gone.
+    """
     types = {**newest, **{node.id: node.type for node in now.walk()}}
     kept: list[str] = []
 

@@ -35,7 +35,7 @@ class _Range:
 
 
 def _scaled(units: int, infinity: int | None) -> _Range:
-    """The range of timestamps whose unit is so many microseconds."""
+    """Return the range of timestamps whose unit is so many microseconds."""
     return _Range(-(-_MICROS[0] // units), _MICROS[1] // units, infinity)
 
 
@@ -62,7 +62,7 @@ _DATE64 = _Range(-(2**31 - 2) * _DAY_MS, (2**31 - 2) * _DAY_MS, None, _DAY_MS, "
 
 
 def _range(arrow: pa.DataType) -> _Range | None:
-    """The integers that values of an Arrow type may be, or None where all of them are values."""
+    """Return the integers that values of an Arrow type may be, or None where all of them are values."""
     if pa.types.is_timestamp(arrow):
         return _TIMESTAMPS[arrow.unit, arrow.tz is not None]
     if pa.types.is_time(arrow):
@@ -75,7 +75,7 @@ def _range(arrow: pa.DataType) -> _Range | None:
 
 
 def needs_check(arrow: pa.DataType) -> bool:
-    """True when values of an Arrow type, or inside of it, may be none of a column."""
+    """Return True when values of an Arrow type, or inside of it, may be none of a column."""
     if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
         return needs_check(arrow.value_type)
     if isinstance(arrow, pa.BaseExtensionType):
@@ -107,7 +107,7 @@ def _check(array: Any, name: str, *, exact: bool) -> None:
 
 
 def _leaves(array: Any, name: str) -> Iterator[Any]:
-    """The arrays inside of an array whose values have a range; maps are checked on the way."""
+    """Yield the arrays inside of an array whose values have a range; maps are checked on the way."""
     arrow = array.type
     if not needs_check(arrow):
         return

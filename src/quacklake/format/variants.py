@@ -45,7 +45,7 @@ class ShreddedField:
 
 
 def shredded_fields(found: Mapping[str, Mapping[str, str]]) -> list[ShreddedField]:
-    """The shredded fields of a written column, from DuckDB's statistics of what is in the file, by path below it."""
+    """Return the shredded fields of a written column by path below it, from DuckDB's statistics of the file."""
     try:
         entries = {parse_path(path): entry for path, entry in found.items()}
         shape = parse_column("variant", entries[(_METADATA,)]["variant_type"])
@@ -71,7 +71,7 @@ def _only_null(untyped: Mapping[str, str] | None) -> bool:
 
 
 def _named(shape: Column, path: Sequence[str]) -> tuple[str, str | None]:
-    """The path of a field as statistics spell it, and its type; None when the file has no such scalar field."""
+    """Return the path of a field as statistics spell it, and its type; None when the file has no such scalar field."""
     names: list[str] = []
     node = _child(shape, _TYPED)
     for name in path[1:-1:2]:
@@ -113,7 +113,7 @@ def _number(text: str | None) -> int | None:
 
 
 def render_fields(fields: Sequence[ShreddedField]) -> str | None:
-    """The text that the catalog stores for a column, as the reference implementation writes it; None for no fields."""
+    """Return the text that the catalog stores for a column, or None for no fields."""
     if not fields:
         return None
     return json.dumps([_object(field) for field in fields], separators=(",", ":"), ensure_ascii=False)
@@ -135,7 +135,7 @@ def _object(field: ShreddedField) -> dict[str, Any]:
 
 
 def parse_fields(text: str | None) -> list[ShreddedField]:
-    """The fields of a stored text; none when it cannot be read."""
+    """Return the fields of a stored text; none when it cannot be read."""
     try:
         return [
             ShreddedField(
@@ -155,7 +155,7 @@ def parse_fields(text: str | None) -> list[ShreddedField]:
 
 
 def merge_fields(old: str | None, new: str | None, widest: Any) -> str | None:
-    """The stored text for rows of both; a field that either side lacks, or has in another type, is lost.
+    """Return the stored text for rows of both; a field that either side lacks, or has in another type, is lost.
 
     ``widest(one, two, type, upper=…)`` gives the wider of two bounds.
     """

@@ -1,8 +1,9 @@
 """Deletion vectors: the deleted positions of a data file, as the blobs and Puffin files that hold them.
 
-A blob of the type ``deletion-vector-v1`` is a big-endian length, a magic number, a 64-bit roaring bitmap and a
-checksum. DuckLake 1.0 stores one such blob as a file. Newer writers put several into a Puffin file, one for every
-snapshot that deleted rows, each with all positions deleted until then.
+A blob of the type ``deletion-vector-v1`` is a big-endian length, a magic number, a 64-bit roaring bitmap in its
+portable form (https://github.com/RoaringBitmap/RoaringFormatSpec) and a checksum. DuckLake 1.0 stores one such blob as
+a file. Newer writers put several into a Puffin file, one for every snapshot that deleted rows, each with all positions
+deleted until then.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.errors import CorruptFileError, InputError
-from quacklake.format.roaring import decode_bitmap, encode_bitmap
 
 __all__ = [
     "MAX_POSITIONS",
@@ -35,6 +36,8 @@ MAX_POSITIONS = 1 << 28
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 _PUFFIN = b"PFA1"
+_WITHOUT_RUNS = struct.pack("<I", 12346)
+_OFFSETS_FROM = 4  # groups from which a bitmap with runs says where each of them begins
 _FRAME = 8  # the length before the magic and the checksum at the end
 _TAIL = 12  # size of the footer, flags, magic
 _MAX_BLOBS = 100_000
@@ -44,7 +47,7 @@ _REFERENCED = "referenced-data-file"
 
 
 def decode(blob: bytes | memoryview, *, rows: int | None = None) -> pa.Array:
-    """The positions in a blob, ascending, as ``int64``; all below ``rows``, the number of rows of the data file.
+    """Return the positions in a blob, ascending, as ``int64``; all below ``rows``, the number of rows of the data file.
 
     Raises :class:`CorruptFileError` for everything that is not such a blob, whole and with the right checksum.
     """
@@ -58,16 +61,17 @@ def decode(blob: bytes | memoryview, *, rows: int | None = None) -> pa.Array:
     if zlib.crc32(blob[4:end]) != checksum:
         raise CorruptFileError("the checksum of a deletion vector is wrong")
     (count,) = struct.unpack_from("<Q", blob, 8)
-    content, offset, room = blob[:end], 16, MAX_POSITIONS if rows is None else rows
+    content, offset, room = memoryview(blob)[:end], 16, MAX_POSITIONS if rows is None else rows
     bitmaps: dict[int, pa.Array] = {}
     while len(bitmaps) < count:
         if offset + 4 > end:
             raise CorruptFileError("a deletion vector ends too early")
         (key,) = struct.unpack_from("<i", content, offset)
-        numbers, offset = decode_bitmap(content, offset + 4, room)
+        numbers, size = _read_bitmap(content[offset + 4 :], room)
         if key < 0 or key in bitmaps:
             raise CorruptFileError("a deletion vector has a bitmap out of place")
         bitmaps[key] = pc.add(numbers, pa.scalar(key << 32, pa.int64()))
+        offset += 4 + size
         room -= len(numbers)
     if offset != end:
         raise CorruptFileError("a deletion vector is longer than it says")
@@ -78,8 +82,33 @@ def decode(blob: bytes | memoryview, *, rows: int | None = None) -> pa.Array:
     return positions
 
 
+def _read_bitmap(content: memoryview, limit: int) -> tuple[pa.Array, int]:
+    """Return the numbers of the bitmap that some bytes begin with, ascending, as ``int64``, and its size in bytes.
+
+    What is read is checked by the library, and takes about as much memory as its bytes; only then it is unpacked.
+    """
+    from pyroaring import BitMap  # most lakes have no deletion vectors
+
+    try:
+        bitmap = BitMap.deserialize(content)  # type: ignore[arg-type]  # takes any buffer
+    except (IndexError, ValueError) as error:
+        raise CorruptFileError(f"a deletion vector holds no roaring bitmap: {error}") from None
+    if len(bitmap) > limit:
+        raise CorruptFileError(f"a deletion vector has more than {limit} positions")
+    parts = bitmap.get_statistics()
+    groups = parts["n_containers"]
+    plain = content[:4] == _WITHOUT_RUNS
+    keys = 8 if plain else 4 + (groups + 7) // 8
+    sizes = struct.unpack_from(f"<{2 * groups}H", content, keys)[1::2]
+    if sum(sizes) + groups != len(bitmap):
+        raise CorruptFileError("a deletion vector does not have as many positions as it says")
+    body = parts["n_bytes_array_containers"] + parts["n_bytes_run_containers"] + parts["n_bytes_bitset_containers"]
+    numbers = pa.Array.from_buffers(pa.uint32(), len(bitmap), [None, pa.py_buffer(bitmap.to_array())])
+    return numbers.cast(pa.int64()), keys + (8 if plain or groups >= _OFFSETS_FROM else 4) * groups + body
+
+
 def encode(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> bytes:
-    """The blob of some positions, in any order; the same position twice counts once.
+    """Return the blob of some positions, in any order; the same position twice counts once.
 
     Raises :class:`InputError` for positions that are negative or missing.
     """
@@ -89,11 +118,20 @@ def encode(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> bytes:
     keys = pc.unique(high).to_pylist()
     for key in keys:
         numbers = ordered.filter(pc.equal(high, key)) if len(keys) > 1 else ordered
-        parts += [struct.pack("<i", key), encode_bitmap(pc.bit_wise_and(numbers, pa.scalar(0xFFFFFFFF, pa.int64())))]
+        parts += [struct.pack("<i", key), _bitmap_of(pc.bit_wise_and(numbers, pa.scalar(0xFFFFFFFF, pa.int64())))]
     body = b"".join((_MAGIC, struct.pack("<Q", len(keys)), *parts))
     if len(body) >= 1 << 32:
         raise InputError("there are too many positions for one deletion vector")
     return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+
+
+def _bitmap_of(numbers: pa.Array) -> bytes:
+    """Return the bitmap of numbers below 2^32, without runs, as stock DuckLake writes it."""
+    from pyroaring import BitMap
+
+    values = array("I")
+    values.frombytes(numbers.cast(pa.uint32()).buffers()[1][: 4 * len(numbers)])
+    return BitMap(values, optimize=False).serialize()
 
 
 def _ordered(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> pa.Array:
@@ -111,7 +149,7 @@ def _ordered(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> pa.Array:
 
 
 def decode_file(data: bytes | memoryview, *, rows: int | None = None) -> list[tuple[int | None, pa.Array]]:
-    """The vectors of a delete file: each with the snapshot it is of, ``None`` where the file does not say.
+    """Return the vectors of a delete file: each with the snapshot it is of, ``None`` where the file does not say.
 
     A vector holds all positions deleted until its snapshot, not only those deleted in it. Blobs of other types are
     passed over. Raises :class:`CorruptFileError` for a file without vectors and for what :func:`decode` refuses.
@@ -120,7 +158,7 @@ def decode_file(data: bytes | memoryview, *, rows: int | None = None) -> list[tu
 
 
 def blobs_of(data: bytes | memoryview) -> list[tuple[int | None, memoryview]]:
-    """The vectors of a delete file as :func:`decode_file` gives them, oldest first, but not decoded yet."""
+    """Return the vectors of a delete file as :func:`decode_file` gives them, oldest first, but not decoded yet."""
     data = memoryview(data)
     if bytes(data[:4]) != _PUFFIN:
         return [(None, data)]
@@ -143,7 +181,7 @@ def blobs_of(data: bytes | memoryview) -> list[tuple[int | None, memoryview]]:
 
 
 def encode_file(vectors: Sequence[tuple[int | None, Any]], *, data_file: str = "") -> bytes:
-    """A delete file of one or more vectors, as :func:`decode_file` gives them.
+    """Return a delete file of one or more vectors, as :func:`decode_file` gives them.
 
     One vector is a bare blob, which every reader of DuckLake 1.0 knows; several, each with its snapshot, are a Puffin
     file that names ``data_file``. Raises :class:`InputError` for none, and for several without snapshots.
@@ -178,7 +216,7 @@ def encode_file(vectors: Sequence[tuple[int | None, Any]], *, data_file: str = "
 
 
 def footer_size(data: bytes) -> int:
-    """What the catalog has as the size of the footer of a delete file: of a bare vector 0.
+    """Return the size of the footer of a delete file, as the catalog has it: 0 for a bare vector.
 
     >>> footer_size(encode([1]))
     0
@@ -189,7 +227,7 @@ def footer_size(data: bytes) -> int:
 
 
 def referenced_file(data: bytes) -> str:
-    """The data file that the vectors of a Puffin file say they are of, or an empty text."""
+    """Return the data file that the vectors of a Puffin file say they are of, or an empty text."""
     for blob in _footer(memoryview(data))[1] if data[:4] == _PUFFIN else ():
         properties = blob.get("properties")
         if isinstance(properties, dict) and isinstance(properties.get(_REFERENCED), str):
@@ -198,7 +236,7 @@ def referenced_file(data: bytes) -> str:
 
 
 def _footer(data: memoryview) -> tuple[int, list[dict[str, Any]]]:
-    """Where the blobs of a Puffin file end, and what the footer says of them."""
+    """Return where the blobs of a Puffin file end, and what the footer says of them."""
     if len(data) < 2 * len(_PUFFIN) + _TAIL or bytes(data[-4:]) != _PUFFIN:
         raise CorruptFileError("a Puffin file does not end as one")
     size, flags = struct.unpack_from("<II", data, len(data) - _TAIL)

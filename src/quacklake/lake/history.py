@@ -10,7 +10,7 @@ from quacklake.catalog import snapshot_tags
 from quacklake.catalog.expiring import names_of
 from quacklake.errors import ConfigError
 from quacklake.format.options import format_option
-from quacklake.format.snapshot_tags import SnapshotTag, check_tag
+from quacklake.format.snapshots import SnapshotTag, check_tag
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef

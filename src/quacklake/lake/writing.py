@@ -7,8 +7,7 @@ from typing import Any
 
 from quacklake.errors import InputError
 from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
-from quacklake.format.names import check_name, quote
-from quacklake.format.nested import full_name
+from quacklake.format.names import check_name, full_name, quote
 from quacklake.format.operations import Operation
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.lake.reading import LakeReader

@@ -12,8 +12,7 @@ import pyarrow as pa
 from quacklake.catalog import Reader, snapshot_tags
 from quacklake.engines.duckdb import RunningScan
 from quacklake.errors import InputError, NotFoundError
-from quacklake.format.snapshot_tags import is_tag
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.snapshots import Snapshot, is_tag
 from quacklake.operations.dataframe import Frame, both
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef

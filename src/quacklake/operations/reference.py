@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from quacklake.errors import InputError, InvalidNameError
-from quacklake.format.nested import full_name
+from quacklake.format.names import full_name
 
 __all__ = ["DEFAULT_SCHEMA", "TableRef", "name_parts", "renamed"]
 

@@ -13,8 +13,7 @@ from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
 from quacklake.errors import AlreadyExistsError, NotFoundError, SnapshotExpiredError
-from quacklake.format.names import quote
-from quacklake.format.nested import above
+from quacklake.format.names import above, quote
 from quacklake.format.objects import NAME_ROW_ID, MacroInfo, TableInfo, ViewInfo
 from quacklake.format.predicate import ANYTHING
 from quacklake.format.snapshots import Snapshot

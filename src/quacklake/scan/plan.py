@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from quacklake.errors import CatalogError, CorruptFileError, QuacklakeError
 from quacklake.format.mappings import MappingRow, NameMapping, flatten_mapping, unflatten_mappings
-from quacklake.format.past_shapes import Past
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
+from quacklake.format.shapes import Past
 
 __all__ = [
     "FILES",

@@ -10,8 +10,8 @@ from quacklake.catalog import Reader
 from quacklake.errors import CorruptFileError, InputError, UnsupportedFeatureError
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import TableInfo
-from quacklake.format.past_shapes import Past
 from quacklake.format.predicate import ANYTHING, Predicate
+from quacklake.format.shapes import Past
 from quacklake.format.snapshots import Snapshot
 from quacklake.scan import inlined
 from quacklake.scan.plan import FILES, POSITIONS, ScanPlan

@@ -21,8 +21,7 @@ from quacklake.errors import (
     ReadOnlyError,
     nearest,
 )
-from quacklake.format.names import check_name, fold
-from quacklake.format.nested import above
+from quacklake.format.names import above, check_name, fold
 from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.operations import Operation, token_with
 from quacklake.format.paths import object_dir, uuid7
@@ -244,7 +243,7 @@ class Transaction:
     # -- schema changes ----------------------------------------------------------------------------------------------
 
     def create_schema(self, name: str, *, if_not_exists: bool = False) -> SchemaInfo:
-        """Add a schema; one inside another has the full name that ``format.nested`` makes, and needs 1.1."""
+        """Add a schema; one inside another has the full name that ``format.names`` makes, and needs 1.1."""
         self.check_writable()
         check_name(name, "schema")
         parents = above(name)

@@ -100,10 +100,29 @@ def test_everything_else_in_the_file_stays() -> None:
     assert not unset_value(path, "s3_region")
 
 
-def test_a_setting_over_several_lines_is_left_alone() -> None:
+@pytest.mark.parametrize(
+    ("text", "name", "value", "expected"),
+    [
+        ('foreign_paths = [\n  "a",\n]  # mine\npool_size = 2\n', "foreign_paths", "b", 'foreign_paths = "b"  # mine\npool_size = 2\n'),
+        ('s3.endpoint = "old"\n', "s3_endpoint", "new", 's3.endpoint = "new"\n'),
+        ("pool_size = 2 # few\n", "pool_size", "0_07", "pool_size = 7 # few\n"),
+        ("", "s3_secure", "yes", "s3_secure = true\n"),
+        ("", "catalog", 'a"\x7f', 'catalog = "a\\"\\u007f"\n'),
+    ],
+)  # fmt: skip
+def test_a_setting_is_written_as_toml_wherever_it_stands(text: str, name: str, value: str, expected: str) -> None:
     path = Path("quacklake.toml")
-    text = 'foreign_paths = [\n  "a",\n]\n'
     path.write_text(text)
-    with pytest.raises(ConfigError, match="several lines"):
-        set_value(path, "foreign_paths", "b")
-    assert path.read_text() == text
+    set_value(path, name, value)
+    assert path.read_text() == expected
+    assert unset_value(path, name)
+    assert name not in path.read_text()
+
+
+def test_a_file_that_is_no_toml_is_left_alone() -> None:
+    path = Path("quacklake.toml")
+    path.write_text("pool_size = \n")
+    for change in (lambda: set_value(path, "pool_size", "2"), lambda: unset_value(path, "pool_size")):
+        with pytest.raises(ConfigError, match="not valid TOML"):
+            change()
+    assert path.read_text() == "pool_size = \n"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from quacklake.errors import CatalogError
-from quacklake.format.past_shapes import Past
 from quacklake.format.schema import Column, ColumnRow, TableSchema, unflatten
+from quacklake.format.shapes import Past
 
 __all__ = ["Reshaped", "last_reshape", "past_columns"]
 

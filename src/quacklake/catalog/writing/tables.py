@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from quacklake.catalog.reading.tables import TableQueries
 from quacklake.catalog.statements import WriteStatements
 from quacklake.errors import CommitConflict
-from quacklake.format.nested import parts_of
+from quacklake.format.names import parts_of
 from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.partitions import PartitionSpec
 from quacklake.format.schema import ColumnRow

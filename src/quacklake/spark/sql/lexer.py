@@ -19,9 +19,11 @@ Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 
 _LEXER = re.compile(
     r"""
-    (?P<space>\s+|--[^\n]*|/\*.*?\*/)
+    (?P<space>\s+|--(?:\\\n|[^\r\n])*)
+  | (?P<comment>/\*)
   | (?P<string>[rR]?'(?:[^'\\]|\\.|'')*' | [rR]?"(?:[^"\\]|\\.|"")*" | [xX]'[^']*')
   | (?P<name>`(?:[^`]|``)*`)
+  | (?P<open>['"`])
   | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:BD|[LSYDF])?\b)
   | (?P<word>[^\W\d]\w*|\d+[^\W\d]\w*)
   | (?P<parameter>\?|(?<![\w`:]):[^\W\d]\w*)
