@@ -46,7 +46,8 @@ def test_long_units_start_first_and_quick_ones_last() -> None:
         "tests/lake/test_a.py::test_a",
         "tests/format/test_a.py::a",
     ]
-    assert sorted(order[::-1], key=rank) == order
+    backwards = order[::-1]
+    assert sorted(backwards, key=rank) == order
     assert rank("tests/test_project.py::test_a") == rank("tests/format/test_a.py::test_b")
 
 
