@@ -1,6 +1,8 @@
 # Everything a developer does, from a fresh clone on. `make help` lists it.
 
 PYTHON := .venv/bin/python
+# The tests start hundreds of processes: each would compile all it imports
+unexport PYTHONDONTWRITEBYTECODE
 # Test processes, and anything more for pytest: make test JOBS=4 ARGS="-k commit"
 JOBS ?= 2
 ARGS ?=
