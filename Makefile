@@ -1,6 +1,8 @@
 # Everything a developer does, from a fresh clone on. `make help` lists it.
 
 PYTHON := .venv/bin/python
+# The tests start hundreds of processes: each would compile all it imports
+unexport PYTHONDONTWRITEBYTECODE
 # Test processes, and anything more for pytest: make test JOBS=4 ARGS="-k commit"
 JOBS ?= 2
 ARGS ?=
@@ -21,10 +23,13 @@ DEATHS ?= 500
 EXPRESSIONS ?= 2000
 SOAK ?= 60
 COPIES ?= 60
+# The samples that `make test` takes, by default those of the day; and another round of `make prove`
 SEED ?=
+# How the tests run: units in JOBS processes (tests/scheduling.py), samples by the seed (tests/seeds.py)
+PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-spark test-newest prove check bench yardstick docs clean
+.PHONY: help setup demo test test-all test-spark test-newest prove check bench yardstick docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,9 +40,14 @@ setup: .venv/.stamp ## Create .venv with pinned packages and the servers the tes
 demo: setup ## Show what a lake does, in a temporary directory
 	$(PYTHON) -m quacklake.cli demo $(ARGS)
 
-test: setup $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run every test, on another DuckDB if you like: DUCKDB=2.0.0
+test: setup $(if $(DUCKDB),.venv/duckdb-$(DUCKDB)) ## Run the tests, with the samples of the day or of a SEED, on another DuckDB if you like: DUCKDB=2.0.0
 	@$(PYTHON) -m services install
-	$(if $(DUCKDB),PYTHONPATH=$(CURDIR)/.venv/duckdb-$(DUCKDB)) $(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	$(if $(DUCKDB),PYTHONPATH=$(CURDIR)/.venv/duckdb-$(DUCKDB)) $(PYTEST) $(ARGS)
+
+test-all: setup ## Run every test there is, on plain lakes and on shared ones: it takes hours
+	@$(PYTHON) -m services install
+	QUACKLAKE_TEST_PROFILE=long $(PYTEST) $(ARGS)
+	QUACKLAKE_TEST_PROFILE=long QUACKLAKE_TEST_LAYOUT=shared $(PYTEST) $(ARGS)
 
 test-spark: setup .venv/spark-$(SPARK) ## Run the tests of Spark on another version of it: SPARK=4.0.5
 	PYTHONPATH=$(CURDIR)/.venv/spark-$(SPARK) $(PYTHON) -m pytest tests/spark $(ARGS)

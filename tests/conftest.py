@@ -15,20 +15,24 @@ from pathlib import Path
 from typing import NoReturn, TypeVar, cast
 
 import duckdb
+import hypothesis.core
 import pytest
 from hypothesis import HealthCheck, settings
 
 from quacklake.errors import MissingExtraError
 from services import SERVERS, DatabaseServer, MotoServer, MySQLServer, PostgresServer, S3Server, Server, Unavailable
 from services.background import ensure, stop
-from tests import seeds
+from tests import sampling, scheduling, scratch, seeds
 from tests.catalog.stock import Stock
 from tests.duckdbs import needs_extensions
 from tests.layout import CATALOG, LAYOUT
 
+scratch.use()
 pytest.register_assert_rewrite("tests.conformance.history", "tests.conformance.statistics")
 
-settings.register_profile("default", deadline=None, derandomize=seeds.FIXED, print_blob=True)
+# The examples of Hypothesis are those of the seed too, so that the same run finds the same failure.
+hypothesis.core.global_force_seed = seeds.SEED
+settings.register_profile("default", deadline=None, database=None, derandomize=False, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") == "true" else "default"))
 
@@ -38,19 +42,18 @@ collect_ignore = ["tenants"] if LAYOUT == "shared" else []
 AnyServer = TypeVar("AnyServer", bound=Server)
 
 _MAIN_PROCESS = pytest.StashKey[int]()
-_DIRECTORY = pytest.StashKey[Path]()
+_SAMPLED = pytest.StashKey[sampling.Counts]()
 
 
 def pytest_report_header() -> str:
-    return f"duckdb {duckdb.__version__}, samples: QUACKLAKE_TEST_SEED={seeds.SEED}" + (
-        ", long: everything" if seeds.LONG else ""
-    )
+    return f"duckdb {duckdb.__version__}, {sampling.headline()}"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if LAYOUT == "shared":
         # every lake that a test makes is then a catalog of a shared one
         os.environ["QUACKLAKE_CATALOG"] = CATALOG
+    config.stash[_SAMPLED] = {}
     worker = getattr(config, "workerinput", None)
     config.stash[_MAIN_PROCESS] = os.getpid() if worker is None else worker["main_process"]
 
@@ -72,43 +75,22 @@ def pytest_configure_node(node: object) -> None:
     node.workerinput["main_process"] = os.getpid()  # type: ignore[attr-defined]
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test that uses a server's fixture bears its mark, so that ``-m "not postgres"`` leaves it out.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Hand out the tests in units that share what they make; see ``scheduling``."""
+    return scheduling.scheduler(config, log)
 
-    Of tests with the mark ``daily`` a run takes its share, the same one for the same seed and some of each function that
-    has several; whoever names a file gets all of it.
-    """
-    _take_samples(config, items)
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test that uses a server's fixture bears its mark, so that ``-m "not postgres"`` leaves it out."""
+    config.stash[_SAMPLED].update(sampling.take(config, items))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: scheduling.rank(item.nodeid))
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         for name in SERVERS:
             if f"{name}_server" in fixtures:
                 item.add_marker(name)
-
-
-def _take_samples(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if seeds.LONG or any(".py" in argument for argument in config.args):
-        return
-    alike: dict[str, list[tuple[float, pytest.Item, float]]] = {}
-    for item in items:
-        mark = item.get_closest_marker("daily")
-        if mark is not None:
-            chance = seeds.chance("daily", item.nodeid).random()
-            alike.setdefault(item.nodeid.partition("[")[0], []).append((chance, item, mark.args[0]))
-    left = [item for tests in alike.values() for item in _left_out(tests)]
-    if left:
-        config.hook.pytest_deselected(items=left)
-        gone = set(left)
-        items[:] = [item for item in items if item not in gone]
-
-
-def _left_out(tests: list[tuple[float, pytest.Item, float]]) -> list[pytest.Item]:
-    """Of the tests of one function, each with its chance and the share, those that a run does not take."""
-    share = tests[0][2]
-    if len(tests) == 1:
-        return [item for chance, item, _ in tests if chance >= share]
-    ranked = sorted(tests, key=lambda test: test[0])
-    return [item for _, item, _ in ranked[max(share > 0, int(share * len(ranked))) :]]
 
 
 @contextmanager
@@ -134,8 +116,23 @@ def pytest_runtest_call() -> Generator[None, None, None]:
         yield
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """Take note of what an xdist worker sampled."""
+    config: pytest.Config = node.config  # type: ignore[attr-defined]
+    config.stash[_SAMPLED].update(getattr(node, "workeroutput", {}).get("sampled", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    terminalreporter.write_line(sampling.summary(config.stash[_SAMPLED] | seeds.SAMPLED))
+    failed = [report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, ())]
+    for line in sampling.repeat(failed):
+        terminalreporter.write_line(line, red=True)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput"):
+        session.config.workeroutput["sampled"] = session.config.stash[_SAMPLED] | seeds.SAMPLED  # type: ignore[attr-defined]
         return
     factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
     for name in SERVERS:

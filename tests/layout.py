@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ __all__ = [
     "NAMED",
     "add_row",
     "by_hand",
+    "copy_lake",
     "folder",
     "inlined_rows",
     "move",
@@ -91,6 +94,13 @@ def moved(data_path: str) -> list[str]:
     if LAYOUT == "shared":
         statements.append(f"UPDATE quacklake_shared SET data_path = {literal(data_path)}")
     return statements
+
+
+def copy_lake(original: Path, folder: Path) -> None:
+    """Copy a closed lake, with ``lake.db`` and files in ``data``, into a folder."""
+    shutil.copytree(original, folder, dirs_exist_ok=True)
+    with closing(sqlite3.connect(folder / "lake.db")) as connection, connection:
+        move(connection, f"{folder}/data/")
 
 
 def move(connection: sqlite3.Connection, data_path: str) -> None:

@@ -1,33 +1,31 @@
-"""What a run of the tests samples: always the same, so that a failure is news about the code and not about the day.
+"""What a run of the tests samples: the same all day, so that whoever repeats a run repeats its samples.
 
-``QUACKLAKE_TEST_SEED=… make test`` takes other samples. With ``QUACKLAKE_TEST_PROFILE=long`` nothing is sampled.
+``make test SEED=…`` takes the samples of another seed. In the long profile, that of ``make test-all``, nothing is sampled.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import random
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-__all__ = ["FIXED", "LONG", "SEED", "chance", "fix", "some"]
+__all__ = ["LONG", "SAMPLED", "SEED", "chance", "fix", "some"]
 
 T = TypeVar("T")
 
 LONG = os.environ.get("QUACKLAKE_TEST_PROFILE") == "long"
 
 
-_USUAL = 1
-
-
 def fix() -> int:
-    """Choose the seed once, for this process and all it starts."""
-    return int(os.environ.setdefault("QUACKLAKE_TEST_SEED", str(_USUAL)))
+    """Choose the seed once, for this process and all it starts: that of the day, if none is set."""
+    return int(os.environ.setdefault("QUACKLAKE_TEST_SEED", f"{dt.datetime.now(dt.UTC):%Y%m%d}"))
 
 
 SEED = fix()
-#: Whether Hypothesis tries the same examples each time, too.
-FIXED = SEED == _USUAL and not LONG
+#: How many of how many things each sample of this process has, by its purpose: a word or two, and what more there is to say.
+SAMPLED: dict[str, tuple[int, int]] = {}
 
 
 def chance(*what: object) -> random.Random:
@@ -42,4 +40,6 @@ def some(things: Iterable[T], count: int, *what: object, always: Sequence[T] = (
         return known
     others = [thing for thing in known if thing not in always]
     chosen = [*always, *chance(*what).sample(others, max(0, min(len(others), count - len(always))))]
-    return [thing for thing in known if thing in chosen]
+    sample = [thing for thing in known if thing in chosen]
+    SAMPLED[": ".join(map(str, what))] = len(sample), len(known)
+    return sample

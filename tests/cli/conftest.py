@@ -14,6 +14,7 @@ import pytest
 import quacklake
 from quacklake.cli import main
 from quacklake.config import SETTINGS
+from tests.layout import copy_lake
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,11 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
-@pytest.fixture
-def lake(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small lake, closed, that the environment names: ``people`` (inlined) and ``big.numbers`` (two files)."""
-    url = f"sqlite:///{elsewhere / 'lake.db'}"
-    with quacklake.connect(url, data_path=elsewhere / "data") as lake:
+@pytest.fixture(scope="session")
+def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small lake, made once to be copied."""
+    folder = tmp_path_factory.mktemp("small")
+    with quacklake.connect(f"sqlite:///{folder / 'lake.db'}", data_path=folder / "data") as lake:
         people = lake.create_table("people", [{"id": 1, "name": "Ann"}, {"id": 2, "name": "Bob"}])
         lake.create_schema("big")
         numbers = lake.create_table("big.numbers", [{"n": n, "half": n / 2} for n in range(100)])
@@ -83,5 +84,12 @@ def lake(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         with lake.transaction(message="two more", author="Ann") as tx:
             tx.table("people").append([{"id": 3, "name": "Cid"}])
             tx.table("big.numbers").append([{"n": 1000, "half": None}])
-    monkeypatch.setenv("QUACKLAKE_URL", url)
+    return folder
+
+
+@pytest.fixture
+def lake(small_lake: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small lake, closed, that the environment names: ``people`` (inlined) and ``big.numbers`` (two files)."""
+    copy_lake(small_lake, elsewhere)
+    monkeypatch.setenv("QUACKLAKE_URL", f"sqlite:///{elsewhere / 'lake.db'}")
     return elsewhere

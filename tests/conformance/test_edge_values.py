@@ -65,7 +65,7 @@ def _flush(lake: quacklake.Lake, name: str, rows: pa.Table) -> None:
 def test_values_are_stored_exactly_or_refused(
     write: Callable[[quacklake.Lake, str, pa.Table], None], tmp_path: Path
 ) -> None:
-    cases = seeds.some(EDGES, 32, write.__name__, always=_ALWAYS)
+    cases = seeds.some(EDGES, 32, "edge values", write.__name__, always=_ALWAYS)
     texts: dict[str, list[tuple[str | None]]] = {}
     stored = 0
     with quacklake.connect(f"sqlite:///{tmp_path}/l.db", data_path=tmp_path / "data") as lake:

@@ -129,9 +129,7 @@ def _alone(workshop: Workshop, name: str) -> tuple[list[str], State, State]:
 
 
 def _marks(catalog: str) -> list[pytest.MarkDecorator]:
-    """One process has all tests of a catalog: each would do every operation alone once more."""
-    group = pytest.mark.xdist_group(f"crashes {catalog}")
-    return [group, getattr(pytest.mark, catalog)] if catalog in SERVERS else [group]
+    return [getattr(pytest.mark, catalog)] if catalog in SERVERS else []
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -141,7 +139,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     cases = [
         pytest.param(catalog, operation, marks=_marks(catalog))
         for catalog, count in (ENDED if forked else RAISED).items()
-        for operation in some(OPERATIONS, count, catalog, forked, always=ALWAYS[:count])
+        for operation in some(OPERATIONS, count, "crashed operations", catalog, forked, always=ALWAYS[:count])
     ]
     metafunc.parametrize(("workshop", "operation"), cases, indirect=["workshop"], scope="session")
 
@@ -149,7 +147,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def sampled(bench: Bench, count: int, *what: object) -> list[int]:
     """Points to end at: some, and always the last ones before the database's commit and the first after it."""
     always = [n for n in (bench.last - 1, bench.last) if n <= len(bench.points)]
-    return some(range(1, len(bench.points) + 1), count, bench.workshop.database, *what, always=always)
+    return some(range(1, len(bench.points) + 1), count, "crash points", bench.workshop.database, *what, always=always)
 
 
 def test_an_exception_at_any_point_leaves_the_old_lake_or_the_new_one(

@@ -127,7 +127,9 @@ def test_connections_cut_at_any_point_never_lose_or_double_a_commit(
         new = look(lake)
     home = workshop.copy()
     always = [at for at, point in enumerate(points, 1) if "commit" in point]
-    for at in some(range(1, len(points) + 1), len(always) + 1, "cut", workshop.database, operation, always=always):
+    for at in some(
+        range(1, len(points) + 1), len(always) + 1, "cut connections", workshop.database, operation, always=always
+    ):
         point = points[at - 1]
         count = itertools.count(1)
 

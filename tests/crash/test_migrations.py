@@ -41,6 +41,7 @@ def points(copy: CopiedLake) -> int:
     return sum(point.startswith("catalog.") for point in found)
 
 
+@pytest.mark.daily(0.5)
 @pytest.mark.parametrize("golden", [LAKES[0], LAKES[3]], ids=lambda lake: lake.name)
 def test_a_migration_that_is_killed_leaves_the_old_version_or_the_new(
     golden: GoldenLake, tmp_path: Path, forks: Forks

@@ -14,6 +14,7 @@ from quacklake.errors import SqlError
 from quacklake.format.operations import Operation, operations_of
 from tests.catalog.stock import Stock
 from tests.layout import plain_only
+from tests.seeds import some
 
 MERGE = (
     "MERGE INTO books USING (SELECT 1 AS id, 'q' AS title) s ON books.id = s.id"
@@ -74,7 +75,7 @@ STEPS: dict[str, tuple[Callable[[quacklake.Lake], Any], str, str]] = {
 }
 
 
-@pytest.fixture(params=["sqlite", "duckdb", "postgres", "mysql"])
+@pytest.fixture(params=some(["sqlite", "duckdb", "postgres", "mysql"], 2, "databases of histories", always=["sqlite"]))
 def lake(request: pytest.FixtureRequest, new_url: Callable[[str], str], tmp_path: Path) -> Iterator[quacklake.Lake]:
     with quacklake.connect(new_url(request.param), data_path=tmp_path / "data") as lake:
         yield lake

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -13,13 +15,28 @@ import pytest
 import quacklake
 from quacklake.errors import InputError, PredicateError, QuacklakeError, ReadOnlyError
 
+LIMITS: dict[str, Any] = {"params": [0, 10], "ids": ["files", "inlined"]}
 
-@pytest.fixture(params=[0, 10], ids=["files", "inlined"])
+
+@pytest.fixture(**LIMITS)
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[quacklake.Lake]:
+    with _filled(tmp_path, request.param) as lake:
+        yield lake
+
+
+@pytest.fixture(scope="module", **LIMITS)
+def unchanged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[quacklake.Lake]:
+    """A lake for tests that only read, made once."""
+    with _filled(tmp_path_factory.mktemp("unchanged"), request.param) as lake:
+        yield lake
+
+
+@contextmanager
+def _filled(folder: Path, limit: int) -> Iterator[quacklake.Lake]:
     with quacklake.connect(
-        f"sqlite:///{tmp_path}/lake.db",
-        data_path=tmp_path / "data",
-        data_inlining_row_limit=request.param,
+        f"sqlite:///{folder}/lake.db",
+        data_path=folder / "data",
+        data_inlining_row_limit=limit,
         duckdb_threads=1,
     ) as lake:
         table = lake.create_table(
@@ -51,8 +68,8 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[quacklake.L
         ("false", []),
     ],
 )
-def test_a_filter_is_an_sql_condition(lake: quacklake.Lake, where: str, ids: list[int]) -> None:
-    table = lake.table("t")
+def test_a_filter_is_an_sql_condition(unchanged: quacklake.Lake, where: str, ids: list[int]) -> None:
+    table = unchanged.table("t")
     assert sorted(table.to_arrow(columns=["id"], where=where).column("id").to_pylist()) == ids
     assert table.count(where) == len(ids)
     assert sorted(row["id"] for row in table.scan().where(where).select("ID").to_pylist()) == ids
@@ -74,9 +91,9 @@ def test_a_filter_is_an_sql_condition(lake: quacklake.Lake, where: str, ids: lis
         "id = 1 UNION ALL SELECT 1",
     ],
 )
-def test_anything_but_one_condition_is_refused(lake: quacklake.Lake, where: str) -> None:
-    table = lake.table("t")
-    before = lake.current_snapshot()
+def test_anything_but_one_condition_is_refused(unchanged: quacklake.Lake, where: str) -> None:
+    table = unchanged.table("t")
+    before = unchanged.current_snapshot()
     if where == "id":
         assert table.count(where) == 21  # as SQL has it: every number but 0 is true
         return
@@ -85,7 +102,7 @@ def test_anything_but_one_condition_is_refused(lake: quacklake.Lake, where: str)
             work(where=where)
     with pytest.raises(PredicateError):
         table.delete(where)
-    assert lake.current_snapshot() == before
+    assert unchanged.current_snapshot() == before
 
 
 def test_an_unknown_column_in_a_filter_comes_with_the_nearest_name(lake: quacklake.Lake) -> None:

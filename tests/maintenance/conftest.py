@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import quacklake
-from tests.layout import move
+from tests.layout import copy_lake
 from tests.maintenance.history import rows
 from tests.maintenance.past import Past, make_past, states
 from tests.removal_oracle import watching
@@ -56,10 +53,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def open_lake(grown: Path, tmp_path: Path) -> Iterator[Open]:
     """Opens the test's own copy of the lake, as often as it is called."""
     folder = tmp_path / "lake"
-    shutil.copytree(grown, folder)
-    with closing(sqlite3.connect(folder / "lake.db")) as connection:
-        move(connection, f"{folder}/data/")
-        connection.commit()
+    copy_lake(grown, folder)
     opened: list[quacklake.Lake] = []
 
     def connect(**settings: Any) -> quacklake.Lake:
@@ -90,9 +84,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
 @pytest.fixture
 def old_lake(past: Past, tmp_path: Path) -> Iterator[quacklake.Lake]:
     """A copy of the lake with a past."""
-    shutil.copytree(past.folder, tmp_path, dirs_exist_ok=True)
-    with closing(sqlite3.connect(tmp_path / "lake.db")) as database, database:
-        move(database, f"{tmp_path}/data/")
+    copy_lake(past.folder, tmp_path)
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", duckdb_threads=1) as opened:
         yield opened
 

@@ -34,6 +34,7 @@ SHARED = [
 ALL = ["duckdb", *SHARED]
 
 
+@pytest.mark.daily(0.5)
 @pytest.mark.crash
 @pytest.mark.parametrize("database", ALL)
 def test_nothing_acknowledged_is_lost_when_workers_are_killed_at_random(
@@ -46,6 +47,7 @@ def test_nothing_acknowledged_is_lost_when_workers_are_killed_at_random(
     assert tally.acknowledged + tally.unknown_done > 0 or not LONG
 
 
+@pytest.mark.daily(0.5)
 @pytest.mark.parametrize("stand", ALL, indirect=True)
 def test_operations_that_meet_at_any_point_are_as_if_one_came_after_the_other(stand: Stand, stock: Stock) -> None:
     count = None if LONG else {"sqlite": 12, "postgres": 6}.get(stand.database, 4)
@@ -53,6 +55,7 @@ def test_operations_that_meet_at_any_point_are_as_if_one_came_after_the_other(st
         meet(stand, meeting, stock if number % 10 == 0 else None, deep=number % 10 == 0)
 
 
+@pytest.mark.daily(0.7)
 @pytest.mark.parametrize("database", SHARED)
 def test_histories_of_lists_have_no_anomalies(places: Places, forks: Forks, database: str) -> None:
     for kind in KINDS if database == "sqlite" else some(KINDS, 1, "lists", database):
@@ -83,6 +86,7 @@ def test_operations_on_a_bad_store_are_done_right_or_change_nothing(
     assert storm(tmp_path / "lakes", server, count, f"{SEED}").operations == count
 
 
+@pytest.mark.daily(0.5)
 @pytest.mark.crash
 @pytest.mark.parametrize("database", ALL)
 def test_operations_that_are_struck_leave_no_lock_no_half_and_no_damage(

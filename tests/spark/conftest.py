@@ -21,10 +21,8 @@ __all__ = ["make_site"]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    # before xdist looks for groups
     if Path(__file__).parent in item.path.parents:
         item.add_marker("spark")
-        item.add_marker(pytest.mark.xdist_group("spark"))
         for mark in item.iter_markers("needs_spark"):
             _check_version(item, *mark.args, **mark.kwargs)
 

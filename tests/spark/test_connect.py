@@ -42,6 +42,7 @@ def _there(name: str) -> bool:
         return False
 
 
+@pytest.mark.daily(0.4)
 def test_tables_are_read_written_and_changed_through_connect(server: SparkConnectServer, tmp_path: Path) -> None:
     run_child(server.url, tmp_path, *(("read", "write", "in_python", "compact") if LONG else ("core",)), "pipeline")
 

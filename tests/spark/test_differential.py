@@ -38,8 +38,8 @@ def test_expressions_give_the_same_values_or_are_refused(
     spark = quacklake.spark(lake, session)
     texts = {
         "calls": lambda: expressions(session, chance("calls")).some(20_000 if LONG else 250),
-        "casts": lambda: some(casts(), 120, kind),
-        "aggregates": lambda: some(aggregates(shared_aggregates(session)), 300, kind),
+        "casts": lambda: some(casts(), 120, "expressions in Spark", kind),
+        "aggregates": lambda: some(aggregates(shared_aggregates(session)), 300, "expressions in Spark", kind),
     }[kind]()
     found = compare(lake, spark, texts, rows=kind != "aggregates")
     assert found.different == {}

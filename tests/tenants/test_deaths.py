@@ -136,7 +136,7 @@ def test_a_death_leaves_all_or_nothing_and_the_next_one_ends_it(
     points: list[str] = forks.run(call, what=what, url=stage.url, plain=stage.plain).value
     stage.tidy()
     last = max(n for n, point in enumerate(points, 1) if point == "catalog.commit.after")
-    for number in some(range(1, len(points) + 1), 3, what, always=(last - 1, last)):
+    for number in some(range(1, len(points) + 1), 3, "deaths", what, always=(last - 1, last)):
         stage.set_out()
         ended = forks.run(call, what=what, url=stage.url, plain=stage.plain, at=number)
         point = f"{number} of {len(points)}, {points[number - 1]}"

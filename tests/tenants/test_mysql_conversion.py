@@ -119,7 +119,7 @@ def test_a_conversion_that_is_killed_at_any_point_leaves_the_plain_lake_or_is_en
     unmarked = points.index("catalog.unmark_lake.after") + 1
     first = points.index("catalog.create_table.before")
     always = (renamed - 1, renamed, unmarked, unmarked + 9)
-    chosen = some(range(first, len(points) + 1), len(always) + 1, "mysql", always=always)
+    chosen = some(range(first, len(points) + 1), len(always) + 1, "deaths", "mysql", always=always)
     plain, states = new_plain(), set()
     for turn, number in enumerate(reversed(chosen)):
         name = points[number - 1]

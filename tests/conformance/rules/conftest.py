@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,12 +17,6 @@ from .topics import topics, upkeep  # noqa: E402
 
 TODAY = some(("sqlite", "duckdb", "postgres", "mysql"), 2, "rules", always=("sqlite",))
 """The databases whose lakes are made: the same history on each, so that a day has two of them."""
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """One process has all of these tests, since another would have to write the lakes again."""
-    if Path(__file__).parent in item.path.parents:
-        item.add_marker(pytest.mark.xdist_group("rules"))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,131 @@
+"""What a run samples, how it says so, and that nothing is left out of every run."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import shlex
+import subprocess
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests import sampling, seeds
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LEAVING_OUT = re.compile(r"(?:^|\s)(-m|-k|--ignore|--ignore-glob|--deselect)(?:[\s=]|$)")
+
+
+class Item:
+    """As much of a test as sampling looks at."""
+
+    def __init__(self, nodeid: str, share: float | None) -> None:
+        self.nodeid = nodeid
+        self._share = share
+
+    def get_closest_marker(self, name: str) -> Any:
+        return None if self._share is None else SimpleNamespace(name=name, args=(self._share,))
+
+
+def items() -> list[Any]:
+    many = [Item(f"tests/a.py::test_many[{number}]", 0.3) for number in range(20)]
+    return [*many, Item("tests/a.py::test_rare", 0.0), Item("tests/a.py::test_always", None)]
+
+
+def taken(arguments: list[str]) -> list[str]:
+    found = items()
+    config: Any = SimpleNamespace(args=arguments, hook=SimpleNamespace(pytest_deselected=lambda items: None))
+    assert sampling.take(config, found)["tests"] == (len(found), 22)
+    return [item.nodeid for item in found]
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeds, "LONG", False)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_seed_takes_its_share_and_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = taken(["tests"])
+    assert first == taken(["tests"])
+    assert len(first) == 7 and "tests/a.py::test_always" in first and "tests/a.py::test_rare" not in first
+    monkeypatch.setattr(seeds, "SEED", seeds.SEED + 1)
+    assert taken(["tests"]) != first
+
+
+@pytest.mark.usefixtures("short")
+def test_whoever_names_a_file_gets_all_of_it() -> None:
+    assert len(taken(["tests/a.py"])) == 22
+
+
+def test_the_long_profile_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeds, "LONG", True)
+    assert len(taken(["tests"])) == 22
+    assert seeds.some(range(9), 2, "numbers") == list(range(9))
+
+
+def test_the_seed_is_that_of_the_day_unless_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUACKLAKE_TEST_SEED", "7")
+    assert seeds.fix() == 7
+    monkeypatch.delenv("QUACKLAKE_TEST_SEED")
+    days = {int(f"{dt.datetime.now(dt.UTC):%Y%m%d}")}
+    seed = seeds.fix()
+    assert seed in days | {int(f"{dt.datetime.now(dt.UTC):%Y%m%d}")}
+
+
+@pytest.mark.usefixtures("short")
+def test_a_run_says_what_it_has_sampled() -> None:
+    counts = {"tests": (90, 100), "crash points: sqlite": (3, 40), "crash points: duckdb": (2, 10), "rules": (2, 4)}
+    assert sampling.summary(counts) == f"seed {seeds.SEED} took 90 of 100 tests, crash points 5 of 50, rules 2 of 4"
+    assert f"seed {seeds.SEED}: " in sampling.headline() and "make test-all" in sampling.headline()
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize(
+    ("nodeid", "arguments"),
+    [
+        ("tests/a.py::test_b", ["tests/a.py::test_b"]),
+        ("tests/a.py::test_b[x y-(1)]", ["tests/a.py::test_b[x y-(1)]"]),
+        ("tests/a.py::test_b[it's $x]", ["tests/a.py", "-k", "test_b"]),
+    ],
+)
+def test_a_failure_is_told_with_the_command_that_repeats_it(nodeid: str, arguments: list[str]) -> None:
+    (line,) = sampling.repeat([nodeid, nodeid])
+    make = shlex.split(line.removeprefix("QUACKLAKE_TEST_LAYOUT=shared "))
+    assert make[:3] == ["make", "test", f"SEED={seeds.SEED}"]
+    dry = subprocess.run(
+        [*make, "-n", "-o", "setup"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout.splitlines()[-1]
+    assert f"QUACKLAKE_TEST_SEED={seeds.SEED} " in dry
+    assert shlex.split(dry)[-len(arguments) :] == arguments
+
+
+def test_what_one_run_leaves_out_make_test_all_runs() -> None:
+    def commands(target: str) -> list[str]:
+        words = ["make", "-n", "-o", "setup", target]
+        lines = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
+        return [line for line in lines if "-m pytest" in line]
+
+    (daily,), (plain, shared) = commands("test"), commands("test-all")
+    for command in (daily, plain, shared):
+        assert LEAVING_OUT.findall(command.partition("-m pytest")[2]) == []
+    assert "PROFILE" not in daily and "LAYOUT" not in daily and "LAYOUT" not in plain
+    assert "QUACKLAKE_TEST_PROFILE=long" in plain and "QUACKLAKE_TEST_PROFILE=long" in shared
+    assert "QUACKLAKE_TEST_LAYOUT=shared" in shared
+    options = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert LEAVING_OUT.findall(" ".join(options["addopts"])) == []
+
+
+def test_no_test_is_skipped_in_the_long_profile_only() -> None:
+    wrong = [
+        str(path.relative_to(REPOSITORY))
+        for path in (REPOSITORY / "tests").rglob("*.py")
+        if re.search(
+            r"skipif\(\s*(?:seeds\.)?LONG\b|collect_ignore\s*=.*LONG|if (?:seeds\.)?LONG:\s*pytest\.skip",
+            path.read_text(),
+        )
+    ]
+    assert [name for name in wrong if name != "tests/test_sampling.py"] == []
