@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import pkgutil
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -100,6 +102,33 @@ def test_no_file_names_a_package_registry() -> None:
         if host.encode() in path.read_bytes()
     ]
     assert found == []
+
+
+def _floors() -> dict[str, int]:
+    """Each package or module at the top of the project, and its floor from above, as import-linter holds them."""
+    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["name"] == "layers")
+    return {name: floor for floor, layer in enumerate(layers) for name in re.findall(r"\w+", layer)}
+
+
+def _named_modules(path: Path) -> list[str]:
+    """The modules of the project that a file names as texts: those that it may import while it runs."""
+    tree = ast.parse(path.read_text())
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [text for text in texts if re.fullmatch(r"quacklake(\.\w+)+\.?", text)]
+
+
+def test_no_import_at_run_time_goes_around_the_floors() -> None:
+    floors = _floors()
+    found = []
+    for path in SOURCE.rglob("*.py"):
+        own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if own == "__init__":
+            continue  # the face of the whole project
+        above = [name for name in _named_modules(path) if floors.get(name.split(".")[1], 99) < floors[own]]
+        found += [f"{path.relative_to(SOURCE)}: {name}" for name in above]
+    assert found == []
+    assert "quacklake.lake.lake" in _named_modules(SOURCE / "lake" / "__init__.py"), "nothing was looked at"
 
 
 def test_every_rule_of_the_format_has_a_test_that_bears_its_id() -> None:
