@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from quacklake.lake.table import Table
     from quacklake.lake.tenants import Tenants, tenants
     from quacklake.lake.view import View
-    from quacklake.operations.change_feed import ChangeFrame
-    from quacklake.operations.dataframe import DataFrame
+    from quacklake.operations.change_feed import ChangeScan
     from quacklake.operations.dml import MergeResult
     from quacklake.operations.expression import Expression
     from quacklake.operations.input_files import open_files
+    from quacklake.operations.table_scan import TableScan
     from quacklake.operations.undo import RestoredTable, UndoReport
     from quacklake.spark.datasource.registration import register_spark
     from quacklake.spark.lake import SparkLake, spark, spark_settings
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ChangeFrame",
-    "DataFrame",
+    "ChangeScan",
     "Expression",
     "Lake",
     "LakeAt",
@@ -57,6 +56,7 @@ __all__ = [
     "Session",
     "SparkLake",
     "Table",
+    "TableScan",
     "Tenant",
     "TenantStats",
     "Tenants",
@@ -81,9 +81,9 @@ if not TYPE_CHECKING:
         __name__,
         {
             "quacklake.lake.connect": "connect",
-            "quacklake.operations.dataframe": "DataFrame",
+            "quacklake.operations.table_scan": "TableScan",
             "quacklake.operations.expression": "Expression",
-            "quacklake.operations.change_feed": "ChangeFrame",
+            "quacklake.operations.change_feed": "ChangeScan",
             "quacklake.lake.from_backup": "backups prune_backups restore_backup",
             "quacklake.operations.input_files": "open_files",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",

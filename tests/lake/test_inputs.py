@@ -75,7 +75,7 @@ def test_rows_can_be_read_as_every_form(lake: quacklake.Lake) -> None:
     assert duckdb.from_arrow(pa.table(table.scan(["id"]))).fetchall() == [(1,), (2,)]
     assert lake.scan("t", where="id = 2").to_pylist() == [_ROWS[1]]
     assert table.scan().select("name").where("id = 1").limit(5).to_pylist() == [{"name": "a"}]
-    assert len(table) == 2
+    assert table.count() == 2
 
 
 def test_columns_are_matched_by_name_and_may_come_in_any_order_and_case(lake: quacklake.Lake) -> None:
@@ -138,9 +138,11 @@ def test_a_commit_can_be_signed_and_shows_in_the_history(lake: quacklake.Lake) -
 
 def test_what_is_shown_is_useful(lake: quacklake.Lake) -> None:
     table = lake.create_table("t", [{"id": 1, "name": "<b>bold</b>"}])
-    assert "snapshot 1" in repr(lake)
-    assert "main.t" in repr(table)
-    assert "1 row" in repr(table)
+    assert lake.url in repr(lake)
+    assert repr(table) == "<Table main.t>"
+    assert repr(table.scan(["id"], "id > 0", limit=3)) == "<TableScan main.t [id] WHERE id > 0 LIMIT 3>"
+    assert repr(table.changes(1, 2)) == "<ChangeScan main.t since 1 until 2>"
+    assert repr(lake.create_view("v", "SELECT 1 AS x")) == "<View main.v>"
     assert "&lt;b&gt;" in table._repr_html_()
 
 
@@ -156,3 +158,21 @@ def test_options_hold_for_a_table_a_schema_or_the_lake(lake: quacklake.Lake) -> 
         lake.options.set("no_such_option", 1)
     with pytest.raises(quacklake.errors.ConfigError):
         lake.options.set("data_inlining_row_limit", "many")
+
+
+def test_nothing_is_asked_of_the_catalog_to_show_an_object_or_to_ask_whether_it_is_there(
+    lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, past = lake.create_table("t", [{"id": 1}]), lake.at(version=0)
+
+    def asked(*_: object) -> None:
+        raise AssertionError("the catalog was asked")
+
+    for name in ("read", "commit"):
+        monkeypatch.setattr(type(lake.handle.context.catalog), name, asked)
+    objects = [lake, past, table, table.scan(), table.changes(0), lake.view("v"), lake.table("missing")]
+    assert all(repr(each) for each in objects)
+    assert all(bool(each) for each in (lake, table, lake.table("missing")))
+    monkeypatch.undo()
+    with pytest.raises(TypeError, match="has no len"):
+        len(table)  # type: ignore[arg-type]

@@ -223,3 +223,17 @@ def test_a_column_that_is_called_like_a_fact_is_refused_not_mistaken(site: LakeS
     with pytest.raises(UnsupportedFeatureError, match="_QL_fact_row_id_start"):
         spark.delete("t", "id = 3")
     assert lake.table("t").count() == 10
+
+
+def test_a_setting_of_the_session_switches_the_index_off(site: LakeSite, session: SparkSession) -> None:
+    lake = site.lake()
+    lake.create_table("t", pa.table({"id": [1, 2, 3]}))
+    spark = quacklake.spark(lake, session)
+    assert location(spark.table("t")) == "QuacklakeFiles"
+    session.conf.set("spark.quacklake.fileIndex", "false")
+    try:
+        frame = spark.table("t")
+        assert location(frame) == "InMemoryFileIndex"
+        assert rows(frame) == [(1,), (2,), (3,)]
+    finally:
+        session.conf.unset("spark.quacklake.fileIndex")

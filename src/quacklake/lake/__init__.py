@@ -8,18 +8,18 @@ if TYPE_CHECKING:
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
     from quacklake.lake.table import Table
     from quacklake.lake.view import View
-    from quacklake.operations.change_feed import ChangeFrame
-    from quacklake.operations.dataframe import DataFrame
+    from quacklake.operations.change_feed import ChangeScan
     from quacklake.operations.dml import MergeResult
     from quacklake.operations.expression import Expression
+    from quacklake.operations.table_scan import TableScan
     from quacklake.operations.undo import RestoredTable, UndoReport
 else:
     __getattr__ = lazily(
         __name__,
         {
-            "quacklake.operations.dataframe": "DataFrame",
+            "quacklake.operations.table_scan": "TableScan",
             "quacklake.operations.expression": "Expression",
-            "quacklake.operations.change_feed": "ChangeFrame",
+            "quacklake.operations.change_feed": "ChangeScan",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
             "quacklake.operations.dml": "MergeResult",
             "quacklake.lake.table": "Table",
@@ -29,8 +29,7 @@ else:
     )
 
 __all__ = [
-    "ChangeFrame",
-    "DataFrame",
+    "ChangeScan",
     "Expression",
     "Lake",
     "LakeAt",
@@ -38,6 +37,7 @@ __all__ = [
     "MergeResult",
     "RestoredTable",
     "Table",
+    "TableScan",
     "UndoReport",
     "View",
 ]

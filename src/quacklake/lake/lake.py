@@ -115,9 +115,8 @@ class Lake(LakeWriter):
     def __repr__(self) -> str:
         if self._context.catalog.closed:
             return f"<Lake {self.url}, closed>"
-        state = f"snapshot {self._context.latest().id}, {len(self.tables())} tables"
         which = "" if self.catalog is None else f", catalog {self.catalog}"
-        return f"<Lake {self.url}{which} at {state}, data in {self.data_path}>"
+        return f"<Lake {self.url}{which}, data in {self.data_path}>"
 
     def _repr_html_(self) -> str:
         from quacklake.operations.display import html_table
@@ -277,7 +276,7 @@ class LakeAt(LakeReader):
         return self.handle.tx.base.id
 
     def __repr__(self) -> str:
-        return f"<Lake at snapshot {self.snapshot_id}, {len(self.tables())} tables>"
+        return f"<Lake {self._context.catalog.url} at snapshot {self.snapshot_id}>"
 
 
 @boundary

@@ -12,9 +12,9 @@ from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.lake.table import Table
 from quacklake.lake.view import View
 from quacklake.operations.context import LakeContext
-from quacklake.operations.dataframe import DataFrame
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
+from quacklake.operations.table_scan import TableScan
 from quacklake.scan import Filter
 from quacklake.sql.sessions import LakeSessions
 
@@ -75,7 +75,7 @@ class LakeReader:
     def _ipython_key_completions_(self) -> list[str]:
         return [name.removeprefix("main.") for name in self.tables()]
 
-    def scan(self, name: str, columns: Sequence[str] | None = None, where: Filter | None = None) -> DataFrame:
+    def scan(self, name: str, columns: Sequence[str] | None = None, where: Filter | None = None) -> TableScan:
         """A lazy frame over a table."""
         return self.table(name).scan(columns, where)
 

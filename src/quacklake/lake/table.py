@@ -18,11 +18,11 @@ from quacklake.maintenance.table_maintenance import TableMaintenance
 from quacklake.operations import dml, evolution, layout
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
 from quacklake.operations.boundary import boundary
-from quacklake.operations.change_feed import Bound, ChangeFrame
-from quacklake.operations.dataframe import DataFrame
+from quacklake.operations.change_feed import Bound, ChangeScan
 from quacklake.operations.dml import MergeResult
 from quacklake.operations.evolution import ColumnType
 from quacklake.operations.frames import to_source
+from quacklake.operations.table_scan import TableScan
 from quacklake.operations.undo import UndoReport
 from quacklake.operations.undoing import Version, restore_table
 from quacklake.operations.views import COMMENT, check_tags
@@ -141,9 +141,6 @@ class Table(TableMaintenance):
         """The number of rows that satisfy a filter, or of all."""
         return self.scan(where=where).count()
 
-    def __len__(self) -> int:
-        return self.count()
-
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def scan(
@@ -153,10 +150,10 @@ class Table(TableMaintenance):
         *,
         limit: int | None = None,
         row_ids: bool = False,
-    ) -> DataFrame:
+    ) -> TableScan:
         """A lazy frame of chosen columns and rows; with ``row_ids`` a column ``rowid`` comes last."""
         chosen = None if columns is None else tuple(columns)
-        return DataFrame(self.handle, self._ref, chosen, where, limit, row_ids)
+        return TableScan(self.handle, self._ref, chosen, where, limit, row_ids)
 
     def plan(self, where: Filter | None = None) -> ScanPlan:
         """The scan plan of a read."""
@@ -205,9 +202,7 @@ class Table(TableMaintenance):
         transaction the table was taken from). ``where`` rules out files; filters of the relation itself do not. It
         keeps the columns it was made with, and fails when one of them is gone or has another type.
         """
-        from quacklake.lake.relation import to_relation
-
-        return to_relation(self.scan(columns, where), connection)
+        return self.scan(columns, where).to_duckdb(connection)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -365,21 +360,21 @@ class Table(TableMaintenance):
         """The data files of the newest snapshot with their delete files."""
         return self.plan().files.drop_columns(list(SECRET))
 
-    def changes(self, since: Bound, until: Bound | None = None) -> ChangeFrame:
+    def changes(self, since: Bound, until: Bound | None = None) -> ChangeScan:
         """What snapshots ``since`` to ``until`` (both included; the newest when not given) did to the rows.
 
         Bounds are snapshot ids or times. A lazy frame with the columns ``snapshot_id``, ``rowid``, ``change_type`` and
         the table's own. Reading it raises ``SnapshotExpiredError`` when the history it needs is gone.
         """
-        return ChangeFrame(self.handle, self._ref, since, until)
+        return ChangeScan(self.handle, self._ref, since, until)
 
-    def insertions(self, since: Bound, until: Bound | None = None) -> ChangeFrame:
+    def insertions(self, since: Bound, until: Bound | None = None) -> ChangeScan:
         """The rows that came: inserted ones, and updated ones as they are after."""
-        return ChangeFrame(self.handle, self._ref, since, until, _deletes=False)
+        return ChangeScan(self.handle, self._ref, since, until, _deletes=False)
 
-    def deletions(self, since: Bound, until: Bound | None = None) -> ChangeFrame:
+    def deletions(self, since: Bound, until: Bound | None = None) -> ChangeScan:
         """The rows that went: deleted ones, and updated ones as they were before."""
-        return ChangeFrame(self.handle, self._ref, since, until, _inserts=False)
+        return ChangeScan(self.handle, self._ref, since, until, _inserts=False)
 
     def history(self) -> pa.Table:
         """The snapshots that changed this table, newest first, with the columns of ``Lake.snapshots``."""
@@ -404,10 +399,7 @@ class Table(TableMaintenance):
         self.scan().show(rows)
 
     def __repr__(self) -> str:
-        try:
-            return f"{self.name}\n{self.scan()!r}"
-        except NotFoundError as error:
-            return f"<Table {self.name}: {error.message}>"
+        return f"<Table {self.name}>"
 
     def _repr_html_(self) -> str:
         try:

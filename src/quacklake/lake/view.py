@@ -120,4 +120,4 @@ class View(Rows):
         self.handle.run(lambda tx: tx.objects.set_tags(self._find(tx), checked))
 
     def __repr__(self) -> str:
-        return f"<View {self.name}: {self.sql}>"
+        return f"<View {self.name}>"

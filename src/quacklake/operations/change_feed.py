@@ -13,21 +13,21 @@ from quacklake.catalog import Reader, snapshot_tags
 from quacklake.engines.duckdb import RunningScan
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.snapshots import Snapshot, is_tag
-from quacklake.operations.dataframe import Frame, both
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
+from quacklake.operations.table_scan import Frame, both, scan_text
 from quacklake.operations.times import instant
 from quacklake.scan import Filter
 from quacklake.scan.feed import FeedPlan, plan_feed
 
-__all__ = ["Bound", "ChangeFrame", "first_of"]
+__all__ = ["Bound", "ChangeScan", "first_of"]
 
 Bound: TypeAlias = "int | dt.datetime | str"
 """An end of a range of snapshots: the id or the tag of one, or a time."""
 
 
 @dataclass(frozen=True, repr=False)
-class ChangeFrame(Frame):
+class ChangeScan(Frame):
     """What happened to the rows of a table from one snapshot to another, both included.
 
     Its columns are ``snapshot_id``, ``rowid``, ``change_type`` (``insert``, ``delete``, ``update_preimage``,
@@ -44,17 +44,23 @@ class ChangeFrame(Frame):
     _where: Filter | None = None
     _limit: int | None = None
 
+    def __repr__(self) -> str:
+        until = "" if self._until is None else f" until {self._until}"
+        return scan_text(
+            "ChangeScan", self._ref, self._columns, self._where, self._limit, f" since {self._since}{until}"
+        )
+
     # -- shaping -----------------------------------------------------------------------------------------------------
 
-    def select(self, *columns: str) -> ChangeFrame:
+    def select(self, *columns: str) -> ChangeScan:
         """Only these columns, in this order."""
         return replace(self, _columns=tuple(columns))
 
-    def where(self, condition: Filter) -> ChangeFrame:
+    def where(self, condition: Filter) -> ChangeScan:
         """Only the changes that satisfy a condition: SQL text or a ``pyarrow.compute`` expression."""
         return replace(self, _where=both(self._where, condition))
 
-    def limit(self, rows: int) -> ChangeFrame:
+    def limit(self, rows: int) -> ChangeScan:
         """At most this many rows."""
         return replace(self, _limit=rows)
 

@@ -20,7 +20,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.options import OPTIONS
 from quacklake.format.snapshots import SnapshotInfo
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
-from quacklake.operations.change_feed import ChangeFrame
+from quacklake.operations.change_feed import ChangeScan
 from quacklake.operations.handles import LakeHandle, TransactionHandle
 from quacklake.operations.options import LakeOptions
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
@@ -285,7 +285,7 @@ def _feed(call: LakeCall, *, inserts: bool, deletes: bool) -> str:
     bounds = [_bound(value) for value in (since, until)]
     context = call.attached.context
     handle, ref = TransactionHandle(context, tx), TableRef(table.schema_name, table.name)
-    frame = ChangeFrame(handle, ref, bounds[0], bounds[1], _inserts=inserts, _deletes=deletes)
+    frame = ChangeScan(handle, ref, bounds[0], bounds[1], _inserts=inserts, _deletes=deletes)
     plan = frame.plan()
     name = call.session.fresh_name()
     # one kind of change looks like the table: what else is known of a row is there when it is named

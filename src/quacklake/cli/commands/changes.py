@@ -12,7 +12,7 @@ from quacklake.cli.context import Context, version_of
 from quacklake.cli.options import Columns, Limit, Since, TableName, Where, count_of, names_of
 
 if TYPE_CHECKING:
-    from quacklake.operations.change_feed import ChangeFrame
+    from quacklake.operations.change_feed import ChangeScan
 
 __all__ = ["changes"]
 
@@ -50,7 +50,7 @@ def changes(
             print_frame(context, frame if names is None else frame.select(*names), count)
 
 
-def _print_in_order(context: Context, frame: ChangeFrame, names: list[str] | None, limit: int | None) -> None:
+def _print_in_order(context: Context, frame: ChangeScan, names: list[str] | None, limit: int | None) -> None:
     """The first changes as they happened: a feed comes in the order in which its files are read."""
     if names is not None:
         frame = frame.select(*dict.fromkeys([*names, *_ORDER]))

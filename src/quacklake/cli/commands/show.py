@@ -8,7 +8,7 @@ from quacklake.cli.context import Context
 from quacklake.cli.options import At, Columns, Limit, TableName, Where, count_of, names_of
 
 if TYPE_CHECKING:
-    from quacklake.operations.dataframe import Frame
+    from quacklake.operations.table_scan import Frame
 
 __all__ = ["head", "print_frame", "scan", "show"]
 

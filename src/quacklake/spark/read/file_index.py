@@ -2,9 +2,8 @@
 
 Given paths, Spark's reader asks the store whether each is there and what is in it: several requests for each file on an
 object store, and twenty seconds of the driver for 100,000 files on a disk. The catalog knows the files, so that on a
-classic session Spark gets an index of them that is made in one call. The few lines of Java for it are compiled where
-they run, by the compiler that Spark has for its own use. Where anything of that is missing or different, Spark's reader
-is given the paths.
+classic session Spark gets an index of them that is made in one call (``QuacklakeFiles.java``). Where that does not work,
+or the setting ``spark.quacklake.fileIndex`` is false, Spark's reader is given the paths.
 
 What is known of a file each of its rows can have in columns: facts, numbers or texts. In the index they are values of a
 partition that the file is alone in, elsewhere a join by its path.
@@ -17,7 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from string import Template
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
@@ -55,138 +54,10 @@ _HIDDEN = re.compile(r"/(\.[^/]*|_[^/=]*|[^/]*\._COPYING_)$")
 """A file whose rows Spark's reader leaves out, without a word."""
 
 _NAME = "QuacklakeFiles"
-#: ``of`` makes an index of paths and sizes, one in a line. Without sizes it asks the disk, which costs little: a wrong
-#: one would hide rows. It is null when a file is not there. Files never change, so that there is nothing to refresh.
-#: ``values`` are the facts of each file, a line of them with tabs in between. Spark leaves it to the index to apply
-#: filters that are about facts alone.
-_JAVA = Template(
-    """
-package $package;
-
-import java.io.File;
-import java.net.URLDecoder;
-import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.Collections;
-import org.apache.hadoop.fs.FileStatus;
-import org.apache.hadoop.fs.Path;
-import org.apache.spark.api.python.PythonUtils;
-import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.AttributeReference;
-import org.apache.spark.sql.catalyst.expressions.BasePredicate;
-import org.apache.spark.sql.catalyst.expressions.BoundReference;
-import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
-import org.apache.spark.sql.catalyst.expressions.Predicate$$;
-import org.apache.spark.sql.execution.datasources.FileIndex;
-import org.apache.spark.sql.execution.datasources.PartitionDirectory;
-import org.apache.spark.sql.types.LongType;
-import org.apache.spark.sql.types.StructType;
-import org.apache.spark.unsafe.types.UTF8String;
-
-public class $name implements FileIndex {
-    private FileStatus[] files = new FileStatus[0];
-    private Path[] paths = new Path[0];
-    private long bytes = 0;
-    private StructType facts = new StructType();
-    private InternalRow[] rows = null;
-
-    public $name of(String names, String sizes, StructType facts, String values) throws Exception {
-        String[] name = names.split("\\n");
-        String[] size = sizes == null ? null : sizes.split("\\n");
-        $name made = new $name();
-        made.files = new FileStatus[name.length];
-        made.paths = new Path[name.length];
-        for (int i = 0; i < name.length; i++) {
-            Path path = new Path(name[i]);
-            long length = size == null ? new File(path.toUri().getPath()).length() : Long.parseLong(size[i]);
-            if (length <= 0) return null;
-            made.paths[i] = path;
-            made.files[i] = new FileStatus(length, false, 1, 128L << 20, 0L, path);
-            made.bytes += length;
-        }
-        made.facts = facts;
-        if (facts.length() > 0) made.rows = made.read(values.split("\\n", -1));
-        return made;
-    }
-
-    private InternalRow[] read(String[] lines) throws Exception {
-        InternalRow[] found = new InternalRow[lines.length];
-        for (int i = 0; i < lines.length; i++) {
-            String[] texts = lines[i].split("\\t", -1);
-            Object[] row = new Object[texts.length];
-            for (int j = 0; j < texts.length; j++) {
-                if (texts[j].isEmpty()) continue;
-                String text = texts[j].substring(1);
-                if (facts.fields()[j].dataType() instanceof LongType) row[j] = Long.valueOf(text);
-                else row[j] = UTF8String.fromString(URLDecoder.decode(text, "UTF-8"));
-            }
-            found[i] = new GenericInternalRow(row);
-        }
-        return found;
-    }
-
-    private static class Bound extends scala.runtime.AbstractPartialFunction {
-        private final StructType facts;
-
-        Bound(StructType facts) { this.facts = facts; }
-
-        public boolean isDefinedAt(Object node) { return node instanceof AttributeReference; }
-
-        public Object applyOrElse(Object node, scala.Function1 otherwise) {
-            if (!isDefinedAt(node)) return otherwise.apply(node);
-            int i = facts.fieldIndex(((AttributeReference) node).name());
-            return new BoundReference(i, facts.fields()[i].dataType(), true);
-        }
-    }
-
-    private BasePredicate[] predicates($seq filters) {
-        ArrayList found = new ArrayList();
-        scala.collection.Iterator each = filters.iterator();
-        while (each.hasNext()) {
-            Expression bound = (Expression) ((Expression) each.next()).transform(new Bound(facts));
-            found.add(Predicate$$.MODULE$$.createInterpreted(bound));
-        }
-        return (BasePredicate[]) found.toArray(new BasePredicate[0]);
-    }
-
-    public $seq rootPaths() { return PythonUtils.toSeq(Arrays.asList((Object[]) paths)); }
-
-    public $seq listFiles($seq partitionFilters, $seq dataFilters) {
-        if (rows == null)
-            return PythonUtils.toSeq(Collections.singletonList(PartitionDirectory.apply(InternalRow.empty(), files)));
-        BasePredicate[] wanted = predicates(partitionFilters);
-        ArrayList found = new ArrayList();
-        for (int i = 0; i < files.length; i++) {
-            boolean all = true;
-            for (int j = 0; j < wanted.length && all; j++) all = wanted[j].eval(rows[i]);
-            if (all) found.add(PartitionDirectory.apply(rows[i], new FileStatus[] {files[i]}));
-        }
-        return PythonUtils.toSeq(found);
-    }
-
-    public String[] inputFiles() {
-        String[] found = new String[paths.length];
-        for (int i = 0; i < paths.length; i++) found[i] = paths[i].toUri().toString();
-        return found;
-    }
-
-    public void refresh() {}
-
-    public long sizeInBytes() { return bytes; }
-
-    public StructType partitionSchema() { return facts; }
-
-    public boolean equals(Object other) {
-        if (!(other instanceof $name)) return false;
-        $name one = ($name) other;
-        return Arrays.equals(paths, one.paths) && facts.equals(one.facts) && Arrays.equals(rows, one.rows);
-    }
-
-    public int hashCode() { return Arrays.hashCode(paths); }
-}
-"""
-)
+_SEQUENCE = "scala.collection.immutable.Seq"
+"""What the index says for a sequence; another class in each Scala."""
+SETTING = "spark.quacklake.fileIndex"
+"""The setting of a session that switches the index off."""
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 
 #: What makes an index in each JVM; None where it cannot be.
@@ -364,7 +235,9 @@ def _lines(facts: Mapping[str, pa.Array]) -> str:
 
 
 def _maker(session: SparkSession) -> Any:
-    """What makes an index in the JVM of a session, compiled once; None where that does not work."""
+    """Return what makes an index in the JVM of a session, compiled once; None where it is off or does not work."""
+    if session.conf.get(SETTING, "true") != "true":
+        return None
     with _lock:
         try:
             jvm = session._jvm
@@ -383,8 +256,9 @@ def _compiled(session: SparkSession, jvm: Any) -> Any:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     package = f"quacklake_{uuid4().hex}"  # the bridge knows methods by the name of the class, in all its life
-    sequence = methods["rootPaths"].getReturnType().getName()  # another class in each Scala
-    compiler.cook(_JAVA.substitute(package=package, name=_NAME, seq=sequence))
+    sequence = methods["rootPaths"].getReturnType().getName()
+    java = files("quacklake.spark.read").joinpath(f"{_NAME}.java").read_text("utf-8")
+    compiler.cook(java.replace("package quacklake;", f"package {package};").replace(_SEQUENCE, sequence))
     return compiler.getClassLoader().loadClass(f"{package}.{_NAME}").newInstance()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,7 +21,10 @@ from quacklake.scan.plan import encode_manifest
 from quacklake.scan.virtual import find
 from quacklake.transaction import Transaction
 
-__all__ = ["DataFrame", "Frame", "both"]
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["Frame", "TableScan", "both", "scan_text"]
 
 _SHOWN_ROWS = 10
 
@@ -67,20 +71,15 @@ class Frame(Rows):
 
         print_table(self.head(rows), total=self.count())
 
-    def __repr__(self) -> str:
-        from quacklake.operations.display import text_table
-
-        return text_table(self.head(), total=self.count())
-
     def _repr_html_(self) -> str:
         from quacklake.operations.display import html_table
 
-        return html_table(self.head(), total=self.count())
+        return html_table(self.head())
 
 
 @dataclass(frozen=True, repr=False)
 @boundary
-class DataFrame(Frame):
+class TableScan(Frame):
     """Rows of one table, read when asked for.
 
     Every ``to_…`` reads them anew at the snapshot the frame belongs to. Also an Arrow stream for any library that
@@ -94,17 +93,20 @@ class DataFrame(Frame):
     _limit: int | None = None
     _row_ids: bool = False
 
+    def __repr__(self) -> str:
+        return scan_text("TableScan", self._ref, self._columns, self._where, self._limit)
+
     # -- shaping -----------------------------------------------------------------------------------------------------
 
-    def select(self, *columns: str) -> DataFrame:
+    def select(self, *columns: str) -> TableScan:
         """Only these columns, in this order."""
         return replace(self, _columns=tuple(columns))
 
-    def where(self, condition: Filter) -> DataFrame:
+    def where(self, condition: Filter) -> TableScan:
         """Only the rows that satisfy a condition: SQL text or a ``pyarrow.compute`` expression."""
         return replace(self, _where=both(self._where, condition))
 
-    def limit(self, rows: int) -> DataFrame:
+    def limit(self, rows: int) -> TableScan:
         """At most this many rows."""
         return replace(self, _limit=rows)
 
@@ -151,6 +153,12 @@ class DataFrame(Frame):
             total = sum(batch.num_rows for batch in self.to_batches())
         return total if self._limit is None else min(total, self._limit)
 
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """Return the rows as a relation of DuckDB; see ``Table.to_duckdb``."""
+        from quacklake.operations.relation import to_relation
+
+        return to_relation(self, connection)
+
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
@@ -169,3 +177,13 @@ def both(first: Filter | None, second: Filter) -> Filter:
     if not isinstance(first, str) and not isinstance(second, str):
         return first & second
     raise TypeError("conditions as SQL text and as Arrow expressions cannot be mixed")
+
+
+def scan_text(
+    kind: str, ref: TableRef, columns: tuple[str, ...] | None, where: Filter | None, limit: int | None, more: str = ""
+) -> str:
+    """Return what a scan shows of itself, without reading anything."""
+    chosen = "" if columns is None else f" [{', '.join(columns)}]"
+    filtered = "" if where is None else f" WHERE {where}"
+    ended = "" if limit is None else f" LIMIT {limit}"
+    return f"<{kind} {ref.schema}.{ref.name}{chosen}{more}{filtered}{ended}>"

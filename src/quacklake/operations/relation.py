@@ -12,7 +12,7 @@ from quacklake.errors import InputError
 if TYPE_CHECKING:
     import duckdb
 
-    from quacklake.operations.dataframe import DataFrame
+    from quacklake.operations.table_scan import TableScan
 
 __all__ = ["to_relation"]
 
@@ -23,7 +23,7 @@ class _Following:
     After them comes ``number``, a column of zeros.
     """
 
-    def __init__(self, frame: DataFrame) -> None:
+    def __init__(self, frame: TableScan) -> None:
         self._own = frame.schema
         self._frame = frame.select(*self._own.names)
         self.number = "_ql_number" + "_" * max((len(name) for name in self._own.names), default=0)
@@ -47,7 +47,7 @@ class _Following:
         return pa.RecordBatch.from_arrays([*batch.columns, zeros], schema=self._schema)
 
 
-def to_relation(frame: DataFrame, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
+def to_relation(frame: TableScan, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
     """Return a relation over a frame, in a connection of the caller's or DuckDB's default one.
 
     DuckDB computes its filters: it would hand them to Arrow, which does not know ``IS DISTINCT FROM``.
