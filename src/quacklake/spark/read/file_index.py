@@ -2,7 +2,7 @@
 
 Given paths, Spark's reader asks the store whether each is there and what is in it: several requests for each file on an
 object store, and twenty seconds of the driver for 100,000 files on a disk. The catalog knows the files, so that on a
-classic session Spark gets an index of them that is made in one call (``QuacklakeFiles.java``). Where that does not work,
+classic session Spark gets an index of them that is made in one call (``QuacklakeFiles.java``). If that does not work,
 or the setting ``spark.quacklake.fileIndex`` is false, Spark's reader is given the paths.
 
 What is known of a file each of its rows can have in columns: facts, numbers or texts. In the index they are values of a
