@@ -39,6 +39,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 collect_ignore = ["tenants"] if LAYOUT == "shared" else []
 """They say of each lake which layout it has."""
 
+MARKED = ("postgres", "mysql", "s3", "moto")
+"""The servers that have a mark."""
+
 AnyServer = TypeVar("AnyServer", bound=Server)
 
 _MAIN_PROCESS = pytest.StashKey[int]()
@@ -82,14 +85,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test that uses a server's fixture bears its mark, so that ``-m "not postgres"`` leaves it out."""
+    """A test that uses a server bears its mark, so that ``-m "not postgres"`` leaves it out.
+
+    It does when it has the server's fixture, or a parameter that is the name of the server.
+    """
     config.stash[_SAMPLED].update(sampling.take(config, items))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: scheduling.rank(item.nodeid))
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        for name in SERVERS:
-            if f"{name}_server" in fixtures:
+        values = (
+            item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+        )
+        named = {value for value in values if isinstance(value, str)}
+        for name in MARKED:
+            if f"{name}_server" in fixtures or name in named:
                 item.add_marker(name)
 
 

@@ -139,7 +139,7 @@ def test_a_way_back_to_an_older_version_that_forgets_to_say_so_is_caught(
 # -- conversions -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_a_conversion_that_loses_rows_is_caught(
     database: str, oracle: Oracle, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

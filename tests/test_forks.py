@@ -25,8 +25,8 @@ pytestmark = [
 
 SHARED = [
     "sqlite",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("mysql", marks=pytest.mark.mysql),
+    "postgres",
+    "mysql",
 ]
 
 

@@ -41,7 +41,7 @@ def test_a_cleanup_that_does_not_ask_who_names_a_file_is_caught(
         assert lake.cleanup_old_files(older_than=NOW).files == 0
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_a_purge_of_the_folder_of_another_is_caught(
     database: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,7 +90,7 @@ def _neutral(column: str, value: Any) -> Any:
     return "time" if column == "snapshot_time" else value
 
 
-@pytest.mark.parametrize("database", ["sqlite", "duckdb", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.mark.parametrize("database", ["sqlite", "duckdb", "postgres"])
 def test_tables_columns_and_first_rows_are_those_of_stock_ducklake(
     database: str, new_url: NewUrl, stock: Stock, tmp_path: Path
 ) -> None:
@@ -124,7 +124,7 @@ def test_mysql_has_the_same_tables_and_first_rows(new_url: NewUrl, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "database",
-    ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("mysql", marks=pytest.mark.mysql)],
+    ["sqlite", "postgres", "mysql"],
 )
 def test_our_indexes_are_there(database: str, new_url: NewUrl, tmp_path: Path) -> None:
     url = new_url(database)
@@ -137,7 +137,7 @@ def test_our_indexes_are_there(database: str, new_url: NewUrl, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "database",
-    ["sqlite", "duckdb", pytest.param("postgres", marks=pytest.mark.postgres)],
+    ["sqlite", "duckdb", "postgres"],
 )
 def test_a_lake_of_stock_ducklake_gets_our_tables_with_its_first_write_and_not_before(
     database: str, new_url: NewUrl, stock: Stock, tmp_path: Path

@@ -12,7 +12,7 @@ import quacklake
 from services import DatabaseServer
 from tests.prove.outages import kill_connections, shut_connections
 
-SERVERS = [pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("mysql", marks=pytest.mark.mysql)]
+SERVERS = ["postgres", "mysql"]
 NewUrl = Callable[[str], str]
 
 

@@ -42,8 +42,8 @@ def _free_port() -> int:
 
 @pytest.fixture(
     params=[
-        pytest.param("postgres", marks=pytest.mark.postgres),
-        pytest.param("mysql", marks=pytest.mark.mysql),
+        "postgres",
+        "mysql",
     ]
 )
 def server_url(request: pytest.FixtureRequest) -> sa.URL:

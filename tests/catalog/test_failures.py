@@ -32,8 +32,8 @@ from tests.layout import inlined_rows, new_row
 pytestmark = pytest.mark.daily(0.7)
 
 NewUrl = Callable[[str], str]
-POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
-MYSQL = pytest.param("mysql", marks=pytest.mark.mysql)
+POSTGRES = "postgres"
+MYSQL = "mysql"
 
 
 @contextmanager

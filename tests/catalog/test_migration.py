@@ -29,7 +29,7 @@ NewUrl = Callable[[str], str]
 Dump = dict[str, tuple[tuple[str, ...], list[tuple[str | None, ...]]]]
 
 OLD = [lake for lake in LAKES if lake.version != VERSION]
-SERVERS = [pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("mysql", marks=pytest.mark.mysql)]
+SERVERS = ["postgres", "mysql"]
 
 
 def connect(copy: CopiedLake, **options: Any) -> quacklake.Lake:

@@ -17,8 +17,8 @@ NewUrl = Callable[[str], str]
 ALL = [
     "sqlite",
     "duckdb",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("mysql", marks=pytest.mark.mysql),
+    "postgres",
+    "mysql",
 ]
 NAMES = [
     'a"b',

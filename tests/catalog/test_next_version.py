@@ -28,8 +28,8 @@ Lake = quacklake.Lake
 DATABASES = [
     "sqlite",
     "duckdb",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("mysql", marks=pytest.mark.mysql),
+    "postgres",
+    "mysql",
 ]
 LIFE = ("row_id", "begin_snapshot", "end_snapshot")
 
@@ -159,7 +159,7 @@ def test_a_column_with_a_name_that_1_1_keeps_for_itself_stops_the_migration(tmp_
         assert table.to_pylist() == [{"mine": 1}]
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_f14_17_a_client_that_opened_the_other_version_stops(database: str, new_url: NewUrl, tmp_path: Path) -> None:
     url = new_url(database)
     with filled(url, tmp_path / "d") as lake, quacklake.connect(url) as other:

@@ -23,8 +23,8 @@ NewUrl = Callable[[str], str]
 ALL = [
     "sqlite",
     "duckdb",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("mysql", marks=pytest.mark.mysql),
+    "postgres",
+    "mysql",
 ]
 MARK = "zq'\"%s:x;--"
 """Part of every value and name that a user gives."""

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.concurrency, pytest.mark.daily(0.35), pytest.mark.time
 WORK = "tests.concurrency.work"
 SHARED = [
     "sqlite",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("mysql", marks=pytest.mark.mysql),
+    "postgres",
+    "mysql",
 ]
 NewLake = Callable[[str], str]
 

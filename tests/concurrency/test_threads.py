@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.concurrency, pytest.mark.daily(0.35), pytest.mark.time
 ALL = [
     "sqlite",
     "duckdb",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("mysql", marks=pytest.mark.mysql),
+    "postgres",
+    "mysql",
 ]
 THREADS = 16
 NewLake = Callable[[str], str]

@@ -25,8 +25,8 @@ Lake = quacklake.Lake
 DATABASES = [
     "sqlite",
     "duckdb",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("mysql", marks=pytest.mark.mysql),
+    "postgres",
+    "mysql",
 ]
 STEPS = 16
 

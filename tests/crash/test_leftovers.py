@@ -20,8 +20,8 @@ pytestmark = pytest.mark.crash
 CATALOGS = [
     "sqlite",
     "duckdb",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("mysql", marks=pytest.mark.mysql),
+    "postgres",
+    "mysql",
 ]
 OTHER = pa.table({"name": ["a", "b"], "day": [dt.date(2024, 1, 1), None], "row_id": pa.array([1, 2], pa.int32())})
 

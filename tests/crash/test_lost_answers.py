@@ -24,7 +24,7 @@ from tests.seeds import LONG, some
 
 pytestmark = pytest.mark.crash
 
-SERVERS = [pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("mysql", marks=pytest.mark.mysql)]
+SERVERS = ["postgres", "mysql"]
 
 
 @contextmanager

@@ -110,8 +110,8 @@ def _prepared(url: str, data: Path) -> None:
     [
         "sqlite",
         "duckdb",
-        pytest.param("postgres", marks=pytest.mark.postgres),
-        pytest.param("mysql", marks=pytest.mark.mysql),
+        "postgres",
+        "mysql",
     ],
 )
 def test_ctrl_c_at_any_point_leaves_no_lock_behind(database: str, new_url: NewUrl, tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def batch(lake: quacklake.Lake, mark: StreamMark, epoch: int, rows: int = 2, pos
     [
         "sqlite",
         "duckdb",
-        pytest.param("postgres", marks=pytest.mark.postgres),
-        pytest.param("mysql", marks=pytest.mark.mysql),
+        "postgres",
+        "mysql",
     ],
 )
 def test_a_batch_is_in_the_lake_once_in_every_database(

@@ -29,9 +29,9 @@ from tests.layout import LAYOUT, folder
 from tests.maintenance.past import Past, State, files_named, files_on_disk, make_past, metadata, numbers, state, states
 
 NewUrl = Callable[[str], str]
-POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
+POSTGRES = "postgres"
 MIDDLE = 9
-MYSQL = pytest.param("mysql", marks=pytest.mark.mysql)
+MYSQL = "mysql"
 
 
 def in_stock(stock: Stock, url: str, version: int) -> dict[str, int]:

@@ -74,8 +74,8 @@ def scheduler(lake: Lake, workers: Workers, policy: Policy = POLICY) -> Schedule
     [
         "sqlite",
         "duckdb",
-        pytest.param("postgres", marks=pytest.mark.postgres),
-        pytest.param("mysql", marks=pytest.mark.mysql),
+        "postgres",
+        "mysql",
     ],
 )
 def test_leases_and_numbers_on_every_database(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:

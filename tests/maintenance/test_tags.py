@@ -85,8 +85,8 @@ def test_names_are_kept_as_they_are(lake: quacklake.Lake, name: str) -> None:
     "database",
     [
         "duckdb",
-        pytest.param("postgres", marks=pytest.mark.postgres),
-        pytest.param("mysql", marks=pytest.mark.mysql),
+        "postgres",
+        "mysql",
     ],
 )
 def test_tags_are_kept_in_every_database(database: str, new_url: Callable[[str], str], tmp_path: Path) -> None:

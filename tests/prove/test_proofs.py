@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.concurrency, pytest.mark.timeout(1800)]
 
 SHARED = [
     "sqlite",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("mysql", marks=pytest.mark.mysql),
+    "postgres",
+    "mysql",
 ]
 ALL = ["duckdb", *SHARED]
 
@@ -63,7 +63,7 @@ def test_histories_of_lists_have_no_anomalies(places: Places, forks: Forks, data
         assert tally.transactions >= 40
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_ours_and_stock_read_the_rows_of_every_snapshot_alike(places: Places, stock: Stock, database: str) -> None:
     here = Here() if database == "postgres" else None
     try:

@@ -77,7 +77,7 @@ def test_statements_by_turns_give_one_lake(
 
 @pytest.mark.parametrize(
     "database",
-    ["duckdb", pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("mysql", marks=pytest.mark.mysql)],
+    ["duckdb", "postgres", "mysql"],
 )
 def test_every_catalog_database_speaks_sql(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> None:
     url = f"duckdb:///{tmp_path}/lake.duckdb" if database == "duckdb" else request.getfixturevalue(f"{database}_url")

@@ -11,7 +11,7 @@ import quacklake
 from tests.catalog.stock import Stock
 
 
-@pytest.mark.parametrize("database", ["sqlite", "duckdb", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.mark.parametrize("database", ["sqlite", "duckdb", "postgres"])
 def test_stock_duckdb_stops_at_a_shared_lake(
     database: str, new_url: Callable[[str], str], stock: Stock, tmp_path: Path
 ) -> None:
