@@ -299,7 +299,8 @@ def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Colum
 
 
 def _plain(type_: str) -> str:
-    return type_.replace("`", "").replace(" ", "").lower()
+    """Return the text of a type as Spark itself writes it: an instant is its plain ``timestamp``."""
+    return type_.replace("`", "").replace(" ", "").lower().replace("timestamp_ltz", "timestamp")
 
 
 def _has_times(type_: DataType) -> bool:
