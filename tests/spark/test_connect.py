@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,7 +62,12 @@ def test_batches_are_handed_over_in_files_and_committed_once(
 @pytest.fixture
 def as_server(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """A session of this process whose streams are read as a server of Spark Connect reads them."""
-    monkeypatch.setattr("quacklake.engines.spark.is_connect", lambda _: True)
+    asking = {f"quacklake.spark.{name}" for name in ("lake", "streaming", "datasource.registration")}
+
+    def is_connect(_: SparkSession) -> bool:
+        return sys._getframe(1).f_globals["__name__"] in asking
+
+    monkeypatch.setattr("quacklake.spark.runtime.compat.is_connect", is_connect)
     return session.newSession()
 
 
