@@ -158,17 +158,15 @@ def test_equal_tables_are_one_to_the_cache_of_spark(site: LakeSite, session: Spa
         kept.unpersist()
 
 
-@pytest.mark.parametrize("broken", ["class Nothing {", "package $package; public class $name {}"])
+@pytest.mark.parametrize("broken", ["class Nothing {", "package quacklake; public class QuacklakeFiles {}"])
 def test_another_spark_reads_by_the_paths(
     site: LakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    from string import Template
-
     from quacklake.spark.read import file_index
 
     lake = site.lake()
     lake.create_table("t", pa.table({"id": range(50)}))
-    monkeypatch.setattr(file_index, "_JAVA", Template(broken))
+    monkeypatch.setattr(file_index, "_java", lambda: broken)
     file_index._makers.clear()
     frame = quacklake.spark(lake, session).table("t")
     assert location(frame) == "InMemoryFileIndex"

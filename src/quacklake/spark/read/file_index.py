@@ -249,6 +249,10 @@ def _maker(session: SparkSession) -> Any:
             return None
 
 
+def _java() -> str:
+    return files("quacklake.spark.read").joinpath(f"{_NAME}.java").read_text("utf-8")
+
+
 def _compiled(session: SparkSession, jvm: Any) -> Any:
     loader = session._jsparkSession.getClass().getClassLoader()
     trait = loader.loadClass(f"{_SOURCES}.FileIndex")
@@ -257,8 +261,7 @@ def _compiled(session: SparkSession, jvm: Any) -> Any:
     compiler.setParentClassLoader(loader)
     package = f"quacklake_{uuid4().hex}"  # the bridge knows methods by the name of the class, in all its life
     sequence = methods["rootPaths"].getReturnType().getName()
-    java = files("quacklake.spark.read").joinpath(f"{_NAME}.java").read_text("utf-8")
-    compiler.cook(java.replace("package quacklake;", f"package {package};").replace(_SEQUENCE, sequence))
+    compiler.cook(_java().replace("package quacklake;", f"package {package};").replace(_SEQUENCE, sequence))
     return compiler.getClassLoader().loadClass(f"{package}.{_NAME}").newInstance()
 
 
