@@ -213,13 +213,20 @@ class Table(TableMaintenance):
         """Add rows; returns how many.
 
         Takes pandas and polars frames (lazy ones too), Arrow tables, batches, readers, streams and datasets, a DuckDB
-        relation, a list of dictionaries, and files (Parquet, CSV, JSON, Arrow): a path, a folder, a pattern such as
-        ``"in/*.csv"`` or a list of them. Files, datasets, lazy frames and streams are never in memory whole.
+        relation, a DataFrame of Spark, a list of dictionaries, and files (Parquet, CSV, JSON, Arrow): a path, a folder,
+        a pattern such as ``"in/*.csv"`` or a list of them. Files, datasets, lazy frames and streams are never in memory
+        whole; Spark's executors write the files of a DataFrame.
         With ``evolve`` the table gets the columns it lacks, and wider types where the rows need them, in the same
         snapshot. With ``dedup`` only rows whose primary key the table does not have yet are added, and of several with
         one key the first.
         Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; then nothing is changed.
         """
+        if _is_spark(data):
+            if evolve or dedup:
+                raise InputError("a DataFrame of Spark cannot be appended with evolve= or dedup=", hint="use merge")
+            from quacklake.spark.frames import append_frame
+
+            return append_frame(self.handle, self._ref, data)
         source = to_source(data, self._context.store)
         if dedup:
             return self._write(
@@ -253,6 +260,12 @@ class Table(TableMaintenance):
 
     def overwrite(self, data: Any, where: str | None = None, *, evolve: bool = False) -> int:
         """Replace the rows that satisfy a filter (all without one), in one snapshot; returns how many are new."""
+        if _is_spark(data):
+            if evolve:
+                raise InputError("a DataFrame of Spark cannot overwrite with evolve=", hint="add the columns first")
+            from quacklake.spark.frames import overwrite_frame
+
+            return overwrite_frame(self.handle, self._ref, data, where)
         source = to_source(data, self._context.store)
         return self._write(
             lambda tx, table: dml.overwrite(self._context, tx, table, source, where, evolve=evolve) or 0,
@@ -275,8 +288,14 @@ class Table(TableMaintenance):
 
         Without ``on`` the primary key decides. Two rows with one key are a ``ConstraintError`` that names it.
         """
-        source = to_source(data, self._context.store)
         given = [on] if isinstance(on, str) else on
+        if _is_spark(data):
+            from quacklake.spark.frames import merge_frame
+
+            view = self.handle.view()
+            keys = _key(view, self._find(view)) if given is None else list(given)
+            return merge_frame(self.handle, self._ref, data, keys, evolve=evolve)
+        source = to_source(data, self._context.store)
 
         def work(tx: Transaction, table: TableInfo) -> MergeResult:
             keys = _key(tx, table) if given is None else list(given)
@@ -406,6 +425,10 @@ class Table(TableMaintenance):
             return f"<p>{html.escape(self.name)}</p>{self.scan()._repr_html_()}"
         except NotFoundError as error:
             return f"<p>{html.escape(self.name)}: {html.escape(error.message)}</p>"
+
+
+def _is_spark(data: object) -> bool:
+    return type(data).__module__.partition(".")[0] == "pyspark"
 
 
 def _key(tx: Transaction, table: TableInfo) -> tuple[str, ...]:
