@@ -13,6 +13,7 @@ import pytest
 import quacklake
 from quacklake.errors import StreamError
 from quacklake.operations.reference import TableRef
+from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.streams.connect_streams import ConnectHandle
 
 
@@ -77,17 +78,16 @@ class Frame:
         return SimpleNamespace(first=lambda: (file.read_text(),))
 
 
-def handle_of(lake: quacklake.Lake, taken: list[int], claim: Any = lambda *_, **__: None) -> ConnectHandle:
+def handle_of(lake: quacklake.Lake, taken: list[int]) -> ConnectHandle:
     def write(frame: str, epoch: int) -> None:
         assert frame.endswith(f"/{epoch}/rows")
         if epoch == 2:
             raise StreamError("no more")
         taken.append(epoch)
 
-    inner = SimpleNamespace(_view=lake.handle.view, claim_stream=claim)
     session = SimpleNamespace(read=SimpleNamespace(parquet=lambda path: path))
-    spark: Any = SimpleNamespace(_context=lake._context, _lake=inner, session=session)
-    sink: Any = SimpleNamespace(spark=spark, table=TableRef.parse("t"), name="s", write=write, lock=threading.Lock())
+    engine: Any = SimpleNamespace(context=lake.handle.context, handle=lake.handle, session=session)
+    sink: Any = SimpleNamespace(engine=engine, table=TableRef.parse("t"), name="s", write=write, lock=threading.Lock())
     return ConnectHandle(sink)
 
 
@@ -117,13 +117,14 @@ def test_a_batch_that_is_refused_ends_the_query(lake: quacklake.Lake) -> None:
     assert isinstance(handle.exception(), StreamError)
 
 
-def test_a_stream_that_cannot_be_claimed_is_answered_too(lake: quacklake.Lake) -> None:
+def test_a_stream_that_cannot_be_claimed_is_answered_too(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
 
     def refuse(*_: object, **__: object) -> None:
         raise StreamError("it is another's")
 
-    handle = handle_of(lake, taken, refuse)
+    monkeypatch.setattr(StreamPositions, "claim", refuse)
+    handle = handle_of(lake, taken)
     server = Server(handle.hand_over(), 1)
     with pytest.raises(StreamError, match="another's"):
         handle._begin(server, restart=False)  # type: ignore[arg-type]

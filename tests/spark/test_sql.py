@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from quacklake.errors import (
     SqlError,
     UnsupportedFeatureError,
 )
+from quacklake.spark.compaction import SparkFiles
 from quacklake.spark.sql.altering import alterations, lake_columns
 from quacklake.spark.sql.lexer import SparkCursor, as_literal, only_statement, text_of, with_values
 from quacklake.spark.sql.parsing import declaration, parse
@@ -433,8 +434,8 @@ def test_procedures_keep_the_lake_in_shape(
         lake.sql("CREATE TABLE t AS SELECT 1 AS a")
         lake.sql("INSERT INTO t VALUES (2)")
         used: list[str] = []
-        compacted: Callable[[str], Any] = spark._compacted
-        monkeypatch.setattr(spark, "_compacted", lambda name: used.append(name) or compacted(name))
+        merged = SparkFiles.merge
+        monkeypatch.setattr(SparkFiles, "merge", lambda *given: used.append("merge") or merged(*given))
         assert rows(spark.sql("CALL lake.system.merge_adjacent_files(table_name => 't')")) == [("main", "t", 2, 1)]
         assert used, "Spark does it"
         spark.sql("CALL set_option('target_file_size', '10MB', table_name => 't')")

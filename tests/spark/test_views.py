@@ -141,7 +141,7 @@ def test_a_query_that_fails_on_the_rows_that_are_there_is_refused(
 @pytest.mark.parametrize("call", ["current_database()", "current_setting('TimeZone')", "reverse(current_schema())"])
 def test_what_tells_of_a_session_of_sql_is_refused(call: str, lake: quacklake.Lake, spark: SparkLake) -> None:
     lake.sql(f"CREATE OR REPLACE VIEW telling AS SELECT k, {call} AS told FROM t")
-    with pytest.raises(UnsupportedFeatureError, match="tells of a session"):
+    with pytest.raises(UnsupportedFeatureError, match="needs a SQL session"):
         spark.sql("SELECT * FROM telling")
     lake.sql("DROP VIEW telling")
 

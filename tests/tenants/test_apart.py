@@ -185,7 +185,7 @@ def test_spark_finds_a_catalog_by_its_name(url: str, tenants: quacklake.Tenants)
         return str(answer[0] if failure is None else failure)
 
     with tenants.open("a") as lake:
-        desk.add(lake, "mine")
+        desk.add(lake.handle, "mine")
         assert "of_a" in schema()
         assert "of_b" in schema(lake=url, catalog="b")
         assert "of_a" in schema(lake=url, catalog="A")
