@@ -99,7 +99,7 @@ def test_what_a_hint_says_works(
         (lambda lake: lake.create_table("t", "id INT, name VARCHAR(10)"), "pass a mapping"),
         (lambda lake: lake.create_table("t", "SELECT 1"), "to use SQL, pass lake.sql(…)"),
         (lambda lake: lake.at("2025-01-01"), 'for a time, pass timestamp="2025-01-01"'),
-        (lambda lake: lake.at("launch"), "lake.tags() lists them"),
+        (lambda lake: lake.at("launch"), "lake.history.tags() lists them"),
         (lambda lake: quacklake.connect("lake.db"), 'did you mean "sqlite:///lake.db"?'),
         (lambda lake: quacklake.connect("p@ssw:rd"), "use sqlite:///lake.db"),
     ],

@@ -18,6 +18,7 @@ from quacklake.errors import ConfigError, InputError, LeaseHeldError
 from quacklake.lake.tenants import Tenants
 from quacklake.maintenance.lease import LeasedWork, hold
 from quacklake.maintenance.policy import Policy
+from quacklake.operations.handles import LakeHandle
 from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds
 from quacklake.tenancy.rounds import RoundLimits, RoundReport, wants
 
@@ -87,17 +88,17 @@ def test_one_that_fails_is_told_and_keeps_no_other_from_its_turn(
     with tenants.open("broken") as lake:
         for path in Path(lake.data_path).rglob("*.parquet"):
             path.unlink()
-    opened = Tenants.open
+    opened = Tenants.open_handle
 
-    def open_(self: Tenants, name: str, **settings: Any) -> quacklake.Lake:
+    def open_(self: Tenants, name: str, **settings: Any) -> LakeHandle:
         if name == "closed":
             raise OSError("the disk is on fire")
         if name == "gone":
             self.drop(name)
         return opened(self, name, **settings)
 
-    monkeypatch.setattr(Tenants, "open", open_)
-    with opened(tenants, "held") as lake, hold(lake._context.catalog, LeasedWork.MAINTENANCE, dt.timedelta(minutes=5)):
+    monkeypatch.setattr(Tenants, "open_handle", open_)
+    with opened(tenants, "held") as lake, hold(lake.context.catalog, LeasedWork.MAINTENANCE, dt.timedelta(minutes=5)):
         report = tenants.maintain(MERGING)
     assert visited(report) == ["broken", "closed", "gone", "held", "well"]
     found = {visit.name: visit for visit in report.tenants}

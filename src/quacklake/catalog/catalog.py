@@ -429,7 +429,7 @@ class Catalog(Connections):
         if self.shared:
             raise UnsupportedFeatureError(
                 "the metadata of a shared lake cannot be changed by hand: a statement could reach other catalogs",
-                hint="use lake.repair(), or the methods of the lake",
+                hint="use lake.maintenance.repair(), or the methods of the lake",
             )
         schema = self._tables.metadata.schema
         with self.commit() as writer:

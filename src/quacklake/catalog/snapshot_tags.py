@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import sqlalchemy as sa
 
 from quacklake.catalog.columns import readable_time
@@ -44,13 +46,15 @@ def tagged(reader: Reader, name: str) -> Snapshot:
     check_tag(name)
     known = {tag.name: tag for tag in tags(reader)}
     if name not in known:
-        raise NotFoundError(f'no snapshot has the tag "{name}"', hint=nearest(name, known) or "lake.tags() lists them")
+        raise NotFoundError(
+            f'no snapshot has the tag "{name}"', hint=nearest(name, known) or "lake.history.tags() lists them"
+        )
     try:
         return reader.snapshots.at_version(known[name].snapshot_id)
     except NotFoundError:
         raise SnapshotExpiredError(
             f'the tag "{name}" names snapshot {known[name].snapshot_id}, which another client has expired',
-            hint="lake.untag() removes the tag",
+            hint="lake.history.untag() removes the tag",
         ) from None
 
 
@@ -73,7 +77,9 @@ def remove_tag(writer: Writer, name: str) -> None:
     """Take a name away. Raise ``NotFoundError``."""
     known = [tag.name for tag in tags(writer)]
     if name not in known:
-        raise NotFoundError(f'no snapshot has the tag "{name}"', hint=nearest(name, known) or "lake.tags() lists them")
+        raise NotFoundError(
+            f'no snapshot has the tag "{name}"', hint=nearest(name, known) or "lake.history.tags() lists them"
+        )
     table = _needed(writer, "snapshot_tags")
     writer.run("delete_tag", sa.delete(table).where(table.c.name == name))
 
@@ -96,3 +102,8 @@ def put_retention(writer: Writer, table_id: int, keep: str | None) -> None:
         writer.run("update_retention", sa.update(table).where(mine).values(keep=keep))
     else:
         writer.run("insert_retention", sa.insert(table), [{"table_id": table_id, "keep": keep}])
+
+
+def _unknown(name: str, known: Collection[str]) -> NotFoundError:
+    hint = nearest(name, known) or "lake.history.tags() lists them"
+    return NotFoundError(f'no snapshot has the tag "{name}"', hint=hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -21,7 +22,11 @@ def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_version(ctx: typer.Context, incomplete: str) -> list[str]:
     """The tags of the lake."""
-    return _matching(ctx, incomplete, lambda lake: lake.tags().column("tag").to_pylist())  # type: ignore[attr-defined]
+
+    def tags(lake: Any) -> list[str]:
+        return list(lake.history.tags().column("tag").to_pylist())
+
+    return _matching(ctx, incomplete, tags)
 
 
 def complete_setting(incomplete: str) -> list[str]:

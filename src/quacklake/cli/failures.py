@@ -21,8 +21,8 @@ __all__ = ["as_typed", "report", "report_usage", "warn_of_variables"]
 
 _TYPED = (
     ("use lake.transaction(message=…, author=…) or lake.signed(…)", "pass --message and --author"),
-    ("lake.untag() removes the tag", "`quacklake tag NAME --delete` removes the tag"),
-    ("lake.tags()", "`quacklake tag`"),
+    ("lake.history.untag() removes the tag", "`quacklake tag NAME --delete` removes the tag"),
+    ("lake.history.tags()", "`quacklake tag`"),
     ("tenants.list()", "`quacklake tenant list`"),
     ("quacklake.backups(…)", "`quacklake backups`"),
     ("hive_partitioning=False", "--no-hive-partitioning"),

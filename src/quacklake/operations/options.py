@@ -81,7 +81,7 @@ class LakeOptions:
         entry = option(name)
         scope, schema_id, table_id = self._scope(schema, table)
         if scope not in entry.scopes:
-            hint = "lake.set_retention lets a table keep its history longer" if scope is Scope.TABLE else None
+            hint = "lake.history.set_retention lets a table keep its history longer" if scope is Scope.TABLE else None
             what = "a table" if entry.scopes == (Scope.TABLE,) else "the whole lake"
             raise InputError(f'the option "{entry.name}" can only be set for {what}', hint=hint)
         id_ = {Scope.GLOBAL: None, Scope.SCHEMA: schema_id, Scope.TABLE: table_id}[scope]

@@ -28,7 +28,7 @@ class Rule:
     repairable: bool = False
 
 
-_REPAIR = "lake.repair() or `quacklake verify --repair` mends it"
+_REPAIR = "lake.maintenance.repair() or `quacklake verify --repair` mends it"
 _FILE = "restore the file from a backup, or delete the rows that were in it"
 
 _RULES = (
@@ -76,7 +76,7 @@ _RULES = (
     Rule("V045", "inlined deletes of a file that is gone", "warning", _REPAIR, True),
     Rule("V046", "an inlined delete of a row that the file does not have"),
     Rule("V047", "an inlined delete that came after its file had ended", hint="the row it deleted is still visible"),
-    Rule("V050", "an option that no client knows", "warning", "lake.options() shows it"),
+    Rule("V050", "an option that no client knows", "warning", "lake.options.list() shows it"),
     Rule("V051", "an option with a value that is none", "warning", "set it again"),
     Rule("V052", "an option for something that never was", "warning", "it has no effect"),
     Rule("V053", "a fact about the lake that is missing or makes no sense"),
