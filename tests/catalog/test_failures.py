@@ -301,7 +301,7 @@ def test_a_table_that_mysql_made_after_a_read_began_holds_nothing_for_it(mysql_u
     with new_lake(mysql_url, tmp_path) as lake, quacklake.connect(mysql_url) as other:
         lake.options.set("data_inlining_row_limit", 0)
         table = lake.create_table("u", [{"id": id_} for id_ in range(100)])
-        lake.set_option("data_inlining_row_limit", 10)
+        lake.options.set("data_inlining_row_limit", 10)
         with other._context.catalog.read() as reader:
             before = reader.snapshots.latest()
             assert table.delete("id = 1") == 1

@@ -196,7 +196,7 @@ def test_a_lake_that_is_older_than_the_transaction_is_a_conflict(tmp_path: Path)
         lake.table("t").append([{"x": 2}])
         base = lake._context.latest()
     with quacklake.connect(f"sqlite:///{tmp_path / 'backup.db'}") as restored:
-        tx = restored._transaction(base)
+        tx = restored.handle.begin(base)
         tx.drop_table(tx.find_table("main", "t"))
         with pytest.raises(CommitConflict, match="older"):
             restored.handle.commit(tx)
