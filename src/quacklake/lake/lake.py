@@ -142,8 +142,8 @@ class Lake(LakeWriter):
     ) -> Iterator[LakeTransaction]:
         """Group many changes into one snapshot: commit when the block ends, roll back when it raises.
 
-        Inside the block, reads see its own changes. Raises ``CommitConflict`` at the end of the block when another
-        commit conflicts with it.
+        Reads in the block see its own changes. The end of the block raises ``CommitConflict`` when another commit
+        conflicts.
         """
         tx = self.handle.begin()
         opened = LakeTransaction(TransactionHandle(self._context, tx))
@@ -171,9 +171,8 @@ class Lake(LakeWriter):
     def snapshots(self) -> pa.Table:
         """Return every snapshot, oldest first: id, time, schema version, changes, author, message and operation.
 
-        ``changes`` holds the change codes of the format. ``operation`` is the requested operation, such as ``MERGE`` or
-        ``RESTORE``, and ``description`` says what it did to which table. For commits by other clients, the operation is
-        derived from the change codes.
+        ``changes`` holds the change codes of the format. ``operation`` is a word such as ``MERGE`` or ``RESTORE``, and
+        ``description`` says what it did to which table. For other clients' commits it follows from the codes.
         """
         return lake_history(self._context)
 

@@ -45,8 +45,7 @@ class Table(TableMaintenance):
     """A table of a lake, of a past snapshot, or of an open transaction.
 
     Reading methods take ``columns`` and ``where``. Each writing method commits one snapshot, or belongs to the
-    transaction that the table comes from. A table reads nothing until a method needs it, so you can keep one for a long
-    time.
+    transaction that the table comes from. A table reads nothing until a method needs it, so it can be kept for long.
     """
 
     # -- facts -------------------------------------------------------------------------------------------------------
@@ -201,8 +200,7 @@ class Table(TableMaintenance):
 
         The relation follows the lake: each time it runs, it reads the newest snapshot. If the table comes from a past
         snapshot or a transaction, it reads that state instead. ``where`` skips files; filters on the relation itself do
-        not. The relation keeps the columns it was created with, and fails if one of them is dropped or changes its
-        type.
+        not. The relation keeps its columns, and fails if one of them is dropped or changes its type.
         """
         return self.scan(columns, where).to_duckdb(connection)
 
@@ -247,8 +245,7 @@ class Table(TableMaintenance):
         ``paths`` is a path, a pattern such as ``"in/*.parquet"``, or a list of them. Columns are matched by name.
         ``allow_missing`` accepts files that lack a column of the table, ``ignore_extra_columns`` files that have more
         columns. A column may also come from folder names (``year=2024/``) unless ``hive_partitioning`` is false. Files
-        outside the data path must be in one of the lake's ``foreign_paths`` (a setting); they are never changed or
-        deleted.
+        outside the data path must be in the setting ``foreign_paths``; they are never changed or deleted.
         """
         patterns = to_patterns(paths)
         options = AddOptions(allow_missing, ignore_extra_columns, hive_partitioning)
@@ -293,8 +290,7 @@ class Table(TableMaintenance):
         """Partition new files by these keys; existing files stay as they are.
 
         A key is a column, ``year``, ``month``, ``day`` or ``hour`` of a column, or ``bucket(16, id)``: one of 16
-        buckets by hash. Raises ``InputError`` when a column is missing or has an unsuitable type; nothing is changed
-        then.
+        buckets by hash. Raises ``InputError`` when a column is missing or unsuitable; nothing is changed then.
         """
         self._write(lambda tx, table: layout.partition(tx, table, keys))
 
@@ -322,9 +318,8 @@ class Table(TableMaintenance):
     def add_column(self, path: str, type: ColumnType, default: Any = None) -> None:
         """Add a column at the end, or with ``a.b`` a field of the struct ``a``; existing rows get ``default``.
 
-        ``type`` is an Arrow type or a DuckDB type name, such as ``DECIMAL(10,2)`` or ``STRUCT(x INTEGER)[]``. In a
-        path, the values of a list are called ``element``, those of a map ``key`` and ``value``:
-        ``items.element.price``.
+        ``type`` is an Arrow type or a DuckDB type name, such as ``DECIMAL(10,2)`` or ``STRUCT(x INTEGER)[]``. A path
+        calls list values ``element`` and map values ``key`` and ``value``: ``items.element.price``.
         """
         self._write(lambda tx, table: evolution.add_column(self._context, tx, table, path, type, default))
 
@@ -369,8 +364,7 @@ class Table(TableMaintenance):
         """Return the row changes of snapshots ``since`` to ``until`` (inclusive; default: the newest).
 
         Bounds are snapshot ids or times. The result is a lazy frame with the columns ``snapshot_id``, ``rowid``,
-        ``change_type`` and those of the table. Reading it raises ``SnapshotExpiredError`` when the required history is
-        gone.
+        ``change_type`` and those of the table. Reading it raises ``SnapshotExpiredError`` when history is gone.
         """
         return ChangeScan(self.handle, self._ref, since, until)
 

@@ -174,10 +174,9 @@ class LakeWriter(LakeReader):
     def undrop(self, name: str, *, as_: str | None = None) -> UndoReport:
         """Restore the most recently dropped table, view or macro of that name as it was just before the drop.
 
-        ``as_`` gives it another name in its schema, in case the old name is taken. A table keeps its id and its
-        history; if its schema was dropped too, it comes back as a copy in a new schema of that name. Raises
-        ``AlreadyExistsError`` when the name is in use, and ``NotFoundError`` when nothing of that name was dropped or
-        its snapshots have expired.
+        ``as_`` gives it another name in its schema, if the old one is taken. A table keeps its id and its history; if
+        its schema was dropped too, it comes back as a copy in a new schema of that name. Raises ``AlreadyExistsError``
+        when the name is in use, and ``NotFoundError`` when nothing was dropped or its snapshots have expired.
         """
         return undrop(self.handle, name, as_)
 

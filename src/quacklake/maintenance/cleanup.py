@@ -34,8 +34,7 @@ def cleanup_old_files(
 ) -> CleanupReport:
     """Remove the files scheduled before a time (None: all), unless a row of the catalog still names them.
 
-    A file outside the data path is never removed, only taken off the schedule. The report lists the first ``keep``
-    paths.
+    A file outside the data path is only unscheduled, never removed. The report lists the first ``keep`` paths.
     """
     work = Tally(keep, on_path)
     with telemetry.timed("maintenance.cleanup", tenant=catalog.label):

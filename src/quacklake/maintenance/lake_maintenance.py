@@ -174,9 +174,8 @@ class LakeMaintenance:
         ``expire_older_than`` applies; if it is not set, nothing expires. ``versions`` selects snapshots by id instead.
         At least ``keep_last`` snapshots stay; if no age is given or set, all others expire.
 
-        The newest snapshot, tagged snapshots and those that a table retains (``set_retention``) stay, as the report
-        says. Raises ``InputError`` when one of them is in ``versions``, ``NotFoundError`` for a version that does not
-        exist.
+        The newest snapshot, tagged snapshots and those that a table retains (``set_retention``) stay, as reported.
+        Raises ``InputError`` when one of them is in ``versions``, ``NotFoundError`` for a version that does not exist.
         """
         if versions is not None and (older_than is not None or keep_last is not None):
             raise InputError(
@@ -342,8 +341,7 @@ class LakeMaintenance:
     def checkpoint(self, *, progress: Progress = silent) -> CheckpointReport:
         """Run every kind of maintenance now, due or not, in the order of DuckLake's own ``CHECKPOINT``.
 
-        The options ``expire_older_than`` and ``delete_older_than`` decide which snapshots expire and which files are
-        removed.
+        The options ``expire_older_than`` and ``delete_older_than`` decide what expires and what is removed.
         """
         steps: dict[str, Callable[[], Any]] = {
             "flush_inlined_data": self.flush_inlined_data,

@@ -1,7 +1,6 @@
 """Leases in the catalog that let one process work at a time; a thread renews them.
 
-Correctness does not depend on a lease: work that two processes do at once is still committed once. It only saves the
-second process the effort.
+Correctness does not depend on a lease: concurrent work is still committed once. It only saves the effort.
 """
 
 from __future__ import annotations

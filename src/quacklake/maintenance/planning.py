@@ -59,8 +59,7 @@ def merge_groups(
 ) -> list[Group]:
     """Return groups of small files to merge into one each: one partition, equal columns, no deletes, in file order.
 
-    ``target`` is the size of a full file. Files from ``min_size`` to below ``max_size`` (default: ``target``) take
-    part.
+    ``target`` is the size of a full file. Files of ``min_size`` to below ``max_size`` (default ``target``) take part.
     """
     limit = target if max_size is None else min(max_size, target)
     chosen = [

@@ -24,9 +24,8 @@ OnPath = Callable[[str], None]
 class CleanupReport:
     """Report of a cleanup: the number of removed ``files``, their ``bytes`` if known, and the first ``paths``.
 
-    ``left`` counts files that stay although they were scheduled, or that could not be removed; ``skipped`` lists the
-    first of them with reasons. Files that ``failed`` are tried again next time. The setting ``report_paths`` limits
-    both lists.
+    ``left`` counts files that stay although they were scheduled, or that cannot be removed; ``skipped`` lists the first
+    with reasons. Files that ``failed`` are tried again next time. The setting ``report_paths`` limits both lists.
     """
 
     paths: tuple[str, ...] = ()

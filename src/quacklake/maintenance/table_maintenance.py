@@ -100,9 +100,9 @@ class TableMaintenance:
     ) -> CompactionReport:
         """Rewrite files without their deleted rows if at least a share of ``delete_threshold`` is deleted.
 
-        The threshold defaults to the option ``rewrite_delete_threshold``. Files smaller than ``small_file_size`` bytes
-        are rewritten, and merged, for any deleted row. Older snapshots keep the old files. ``where`` selects files as
-        in ``merge_adjacent_files``.
+        The default is the option ``rewrite_delete_threshold``. Files smaller than ``small_file_size`` bytes are
+        rewritten, and merged, for any deleted row. Older snapshots keep the old files. ``where`` works as in
+        ``merge_adjacent_files``.
         """
         check_threshold(delete_threshold)
         _check_count("small_file_size", small_file_size, 1)

@@ -50,8 +50,7 @@ def open_files(
 class InputFiles:
     """Rows of files of one format. Columns are matched by name, and a column that a file lacks is NULL there.
 
-    Folders such as ``year=2024`` below the given path add a column ``year``. Every line of a text file is a row or an
-    error.
+    Folders such as ``year=2024`` below the given path add a column ``year``. Each line of text is a row or an error.
     """
 
     found: FoundFiles

@@ -40,8 +40,7 @@ class LakeOptions:
     def get(self, name: str, *, schema: str | None = None, table: str | None = None) -> Any:
         """Return the value of an option for the lake, a schema or a table.
 
-        A table's setting overrides its schema's, which overrides the lake's, which overrides the value given to
-        ``connect``.
+        A table's setting overrides its schema's, which overrides the lake's, which overrides that of ``connect``.
         """
         _, schema_id, table_id = self._scope(schema, table)
         self._context.forget_options()

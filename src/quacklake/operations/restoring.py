@@ -229,8 +229,7 @@ class Undo:
     def undrop_id(self, table_id: int, old: Snapshot) -> TableInfo:
         """Restore a dropped table as it was at a snapshot that has it.
 
-        Snapshots between that one and the drop may have expired with their files; the table is restored from what
-        remains.
+        Later snapshots may have expired with their files; the table is restored from the remaining files.
         """
         with self.tx.catalog.read() as reader:
             reader.snapshots.at_version(old.id)

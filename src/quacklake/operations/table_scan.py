@@ -82,8 +82,7 @@ class Frame(Rows):
 class TableScan(Frame):
     """A lazy read of one table.
 
-    Every ``to_…`` method reads the rows again at the snapshot of the scan. Also an Arrow stream for any library that
-    supports the Arrow C interface.
+    Every ``to_…`` method reads the rows again at the snapshot of the scan. Also a stream of the Arrow C interface.
     """
 
     _handle: Handle

@@ -140,7 +140,7 @@ def _further(place: SharedPlace, table: str, catalog_id: int) -> str:
 
 
 def give(schema: str, role: str, spec: Spec, *, writable: bool) -> list[str]:
-    """Return statements that let a role read all of it, and write it if ``writable``."""
+    """Return statements that let a role read an exposed catalog, and write it if ``writable``."""
     return [
         f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)}",
         f"GRANT SELECT ON ALL TABLES IN SCHEMA {quote(schema)} TO {quote(role)}",
@@ -155,7 +155,7 @@ def is_taken(connection: Connection, schema: str) -> bool:
 
 
 def unexpose(connection: Connection, place: SharedPlace, schema: str, catalog_id: int) -> list[str]:
-    """Return statements that remove all of it, with views of others that depend on it; the rest of a schema stays."""
+    """Return statements that remove an exposure and the views that depend on it; the rest of a schema stays."""
     mine = f"catalog_id = {catalog_id:d}"
     return [
         *(_without(connection, schema) if is_exposure(connection, place.schema, schema) else []),

@@ -145,8 +145,7 @@ class Moving:
         """Create a copy of a catalog that is the same at every snapshot and then develops on its own.
 
         No file is copied: the fork names the files of the other catalog, which keeps them while the fork needs them,
-        even when it is dropped and purged. Stream positions are not copied. Raises ``NotFoundError`` or
-        ``AlreadyExistsError``.
+        even if dropped and purged. Stream positions stay behind. Raises ``NotFoundError`` or ``AlreadyExistsError``.
         """
         with self._open(name) as (_, store):
             root = store.root

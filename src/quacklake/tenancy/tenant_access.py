@@ -32,8 +32,8 @@ class TenantAccess:
     def secure(self, *, dry_run: bool = False) -> list[str]:
         """Force row-level security on every table of the lake; return the SQL, which ``dry_run`` does not run.
 
-        Superusers and the owner of the tables are not affected. ``grant`` also does this. Clients connected as any
-        other role should reconnect.
+        Superusers and the tables' owner are not affected. ``grant`` also does this. Clients of other roles should
+        reconnect.
         """
         return self._tenancy.secure(dry_run=dry_run)
 

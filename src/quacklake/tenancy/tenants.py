@@ -120,7 +120,7 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
         """Create a catalog, with the schema ``main`` in its first snapshot.
 
         Names are case-insensitive and consist of ASCII letters, digits and ``_ - .``. The files go to the catalog's
-        folder below the data path of the lake, or to ``data_path``, a folder or bucket separate from all others. Raises
+        folder below the data path of the lake, or to ``data_path``, a separate folder or bucket. Raises
         ``AlreadyExistsError`` unless ``if_not_exists``, ``InvalidNameError``, or ``InputError`` for a data path that is
         not separate.
         """

@@ -65,8 +65,7 @@ class _Work:
 def back_up(catalog: Catalog, store: Store, target: Store, progress: Progress = silent) -> BackupReport:
     """Back up a lake to another store. An interrupted backup leaves nothing visible, and the next one continues it.
 
-    Raises ``InputError`` for a target in the lake's own data path and ``UnsupportedFeatureError`` for a lake in an
-    older format version.
+    Raises ``InputError`` for a target in the lake's data path, ``UnsupportedFeatureError`` for an older format version.
     """
     if overlap(store, target):
         raise InputError(
