@@ -1,4 +1,4 @@
-"""The objects a user holds: lakes, tables, transactions, frames."""
+"""The objects that users work with: lakes, tables, views, transactions and scans."""
 
 from typing import TYPE_CHECKING
 

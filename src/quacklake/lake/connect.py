@@ -1,4 +1,4 @@
-"""Opening lakes and the catalogs of shared lakes."""
+"""Open a lake, or a catalog of a shared lake."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ def connect(
     config_file: str | Path | None = None,
     **settings: Any,
 ) -> Lake:
-    """Open a lake, or make one.
+    """Open a lake, or create one.
 
-    ``url`` says where the metadata is: ``sqlite:///lake.db``, ``duckdb:///lake.db``, ``postgresql://…``, ``mysql://…``
-    or DuckLake's own ``ducklake:sqlite:lake.db``; without one the environment or ``quacklake.toml`` says it.
-    ``data_path`` is needed to make a lake (``create=False`` forbids that) and must otherwise be the lake's own, unless
-    ``override_data_path`` is given. ``encrypted=True`` makes a lake whose files are encrypted, each with a key that the
-    catalog holds; opening one needs nothing. ``catalog`` names one of the catalogs (tenants) of a shared lake, each a
-    lake of its own in one database; a missing one is made with ``create=True``, its files in ``data_path/<catalog>``.
-    ``format_version="1.1"`` makes a lake of the coming version of the format, ``"1.0"`` is the default; a lake that
-    exists keeps its own. One of an older version opens read-only, or with ``migrate`` is brought to 1.0; a shared lake
-    of an older layout is unless it is false. Any setting may be passed by its name.
+    ``url`` names the metadata database: ``sqlite:///lake.db``, ``duckdb:///lake.db``, ``postgresql://…``, ``mysql://…``
+    or DuckLake's own ``ducklake:sqlite:lake.db``. Without it, the URL comes from the environment or ``quacklake.toml``.
+    ``data_path`` is required to create a lake (``create=False`` forbids creating one). For an existing lake it must
+    match the lake's own data path, unless ``override_data_path`` is true. ``encrypted=True`` creates a lake that
+    encrypts each file with its own key; the catalog holds the keys, so opening the lake needs no key. ``catalog`` names
+    one catalog (tenant) of a shared lake, which holds many separate lakes in one database; ``create=True`` creates a
+    missing catalog, with its files in ``data_path/<catalog>``. ``format_version="1.1"`` creates a lake in the upcoming
+    format version; the default is ``"1.0"``, and an existing lake keeps its version. A lake in an older version opens
+    read-only, or is upgraded to 1.0 with ``migrate=True``; a shared lake in an older layout is upgraded unless
+    ``migrate`` is false. Any other setting can be passed by name.
 
     Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
     """

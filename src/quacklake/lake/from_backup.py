@@ -1,4 +1,4 @@
-"""Making lakes of backups."""
+"""List, prune and restore backups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["backups", "prune_backups", "restore_backup"]
 
 
 def backups(place: str | Path, *, config_file: str | Path | None = None, **settings: Any) -> list[BackupInfo]:
-    """The backups in a folder or at an ``s3://`` URL, oldest first."""
+    """Return the backups in a folder or at an ``s3://`` URL, oldest first."""
     return list_backups(open_store(str(place), resolve(settings, config_file=config_file)))
 
 
@@ -37,12 +37,12 @@ def prune_backups(
     progress: Progress = silent,
     **settings: Any,
 ) -> PruneReport:
-    """Remove the backups that are ``older_than`` an age, all but the last ``keep_last``, and the files only they had.
+    """Remove backups older than ``older_than`` or beyond the last ``keep_last``, and the files that only they use.
 
-    With both, those go that neither keeps; the newest always stays. With ``dry_run`` nothing is removed. One that is
-    interrupted has harmed no backup that is left, and the next one goes on with it.
-    Raises ``InputError`` without either, ``StorageUnavailableError`` while a backup is being made there, and
-    ``CorruptFileError`` when a backup that stays cannot be read.
+    If both are given, a backup is removed only if neither keeps it; the newest always stays. ``dry_run`` removes
+    nothing. An interrupted run damages none of the remaining backups, and the next run finishes the work.
+    Raises ``InputError`` when neither is given, ``StorageUnavailableError`` while a backup is being written there, and
+    ``CorruptFileError`` when a backup that should stay cannot be read.
     """
     if keep_last is None and older_than is None:
         raise InputError("pass keep_last= or older_than=")
@@ -67,12 +67,12 @@ def restore_backup(
     progress: Progress = silent,
     **settings: Any,
 ) -> Lake:
-    """Make a lake of a backup, the newest unless ``backup`` is the id of another, and open it.
+    """Restore a backup as a new lake and open it. ``backup`` is the id of a backup; the default is the newest.
 
-    ``url`` is an empty database of any kind, ``data_path`` an empty folder or prefix. With ``catalog`` it is made a new
-    catalog of a shared lake, below whose data path its files go. The lake is the one that was backed up: the same
-    snapshots, rows and row ids. It is verified at the end. An interrupted restore leaves no lake and can be run again.
-    Raises ``AlreadyExistsError``, ``NotFoundError``, ``UnsupportedFeatureError`` or ``CorruptFileError``.
+    ``url`` must name an empty database of any kind, ``data_path`` an empty folder or prefix. With ``catalog``, the
+    backup becomes a new catalog of a shared lake, and its files go below that lake's data path. The restored lake has
+    the same snapshots, rows and row ids, and is verified at the end. An interrupted restore leaves no lake and can be
+    run again. Raises ``AlreadyExistsError``, ``NotFoundError``, ``UnsupportedFeatureError`` or ``CorruptFileError``.
     """
     config = resolve({"url": url, "data_path": str(data_path), **settings}, config_file=config_file)
     check_enabled(config)

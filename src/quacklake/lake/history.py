@@ -1,4 +1,4 @@
-"""The history of a lake: names for snapshots, and how long tables keep theirs."""
+"""Snapshot tags, and tables that keep their history longer than the lake."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["LakeHistory"]
 
 
 class LakeHistory:
-    """Tags of snapshots, and tables that keep their history longer than the lake."""
+    """Manages snapshot tags, and tables that keep their history longer than the lake."""
 
     def __init__(self, handle: LakeHandle) -> None:
         self.handle = handle
@@ -30,10 +30,11 @@ class LakeHistory:
         return self.handle.context
 
     def set_retention(self, table: str, keep: dt.timedelta | str | None) -> None:
-        """Let a table keep its history longer than the lake: snapshots of that span that changed it do not expire.
+        """Keep the history of a table longer than that of the lake.
 
-        None takes it back. A span shorter than the lake's ``expire_older_than`` is refused: rows of the table would be
-        missing in snapshots that other clients can still read. Stock clients do not know of this.
+        Snapshots within this span that changed the table do not expire; None removes the setting. Raises
+        ``ConfigError`` when the span is shorter than the lake's ``expire_older_than``, because rows of the table would
+        then be missing from snapshots that other clients can still read. Stock DuckLake clients ignore this setting.
         """
         text = None
         if keep is not None:
@@ -53,7 +54,7 @@ class LakeHistory:
             snapshot_tags.put_retention(writer, found.id, text)
 
     def retentions(self) -> dict[str, str]:
-        """The tables that keep their history longer than the lake, and for how long."""
+        """Return the tables that keep their history longer than the lake, and for how long."""
         with self._context.catalog.read() as reader:
             reader.snapshots.check_there()
             spans = snapshot_tags.retention(reader)
@@ -61,10 +62,10 @@ class LakeHistory:
         return {names[id_]: keep for id_, keep in spans.items() if id_ in names}
 
     def tag(self, name: str, version: int | None = None, *, replace: bool = False) -> int:
-        """Give a snapshot (default: the newest) a name; returns its number.
+        """Tag a snapshot (default: the newest) and return its id.
 
-        A snapshot with a tag does not expire, unless a client that knows no tags expires it, and ``lake.at(tag=…)``
-        reads it. With ``replace`` a tag may move. Raises ``InvalidNameError``, ``AlreadyExistsError``.
+        A tagged snapshot does not expire, unless a client without tags expires it. Read it with ``lake.at(tag=…)``.
+        ``replace`` moves an existing tag. Raises ``InvalidNameError`` or ``AlreadyExistsError``.
         """
         check_tag(name)
         with self._context.catalog.commit() as writer:
@@ -76,14 +77,14 @@ class LakeHistory:
         return snapshot.id
 
     def untag(self, name: str) -> None:
-        """Take a tag away; its snapshot may expire then. Raises ``NotFoundError``."""
+        """Remove a tag; its snapshot can then expire. Raises ``NotFoundError``."""
         check_tag(name)
         with self._context.catalog.commit() as writer:
             writer.snapshots.check_there()
             snapshot_tags.remove_tag(writer, name)
 
     def tags(self) -> pa.Table:
-        """Every tag: its name, its snapshot and when it was given."""
+        """Return every tag with its name, its snapshot and the time it was set."""
         with self._context.catalog.read() as reader:
             reader.snapshots.check_there()
             found = snapshot_tags.tags(reader)

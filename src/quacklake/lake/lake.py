@@ -1,4 +1,4 @@
-"""A lake, as users hold it."""
+"""The ``Lake`` class, with its snapshots and transactions."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _SHOWN_TABLES = 30
 
 @boundary
 class Lake(LakeWriter):
-    """One metadata database and one data path. Safe to share between threads; also a context manager.
+    """A lake: one metadata database and one data path. Safe to share between threads; also a context manager.
 
-    What is less often needed is grouped: ``lake.maintenance``, ``lake.history``, ``lake.options``, ``lake.streams``.
+    Less common operations are grouped: ``lake.maintenance``, ``lake.history``, ``lake.options``, ``lake.streams``.
     """
 
     handle: LakeHandle
@@ -69,7 +69,7 @@ class Lake(LakeWriter):
     # -- life --------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give back every connection."""
+        """Close every connection."""
         self._sessions.close()
         self.handle.close()
 
@@ -83,30 +83,30 @@ class Lake(LakeWriter):
 
     @property
     def url(self) -> str:
-        """Where the metadata is; never with a password."""
+        """The URL of the metadata database, without a password."""
         return str(self._context.catalog.url)
 
     @property
     def catalog(self) -> str | None:
-        """The name by which this catalog (tenant) of a shared lake was opened; None for a plain lake."""
+        """The name under which this catalog (tenant) of a shared lake was opened; None for a plain lake."""
         return self._context.catalog.tenant
 
     @property
     def data_path(self) -> str:
-        """Where the files are."""
+        """The folder or URL that holds the data files."""
         return self._context.store.root
 
     @property
     def version(self) -> str:
-        """The version of the DuckLake format of this lake."""
+        """The DuckLake format version of this lake."""
         return self._context.catalog.version
 
     def migrate(self, to: str | None = None) -> str:
-        """Bring the lake to another format version, ``"1.0"`` or ``"1.1"``; returns the version it has then.
+        """Convert the lake to format version ``"1.0"`` or ``"1.1"`` and return its version.
 
-        By default a lake of an older version becomes one of 1.0, and one that can be written stays what it is. From 1.1
-        a lake goes back to 1.0 unless it holds what 1.0 has no place for: then ``UnsupportedFeatureError`` lists it.
-        All or nothing (on MySQL: run it again after a failure). Whoever has the lake open has to open it again.
+        By default, a lake in an older version is upgraded to 1.0, and a writable lake stays as it is. A 1.1 lake can go
+        back to 1.0 unless it uses features that 1.0 lacks: ``UnsupportedFeatureError`` then lists them. The migration
+        is atomic (on MySQL: run it again after a failure). Every other client must reopen the lake.
         """
         self._context.catalog.migrate(to)
         self._context.forget()
@@ -133,16 +133,17 @@ class Lake(LakeWriter):
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def signed(self, message: str | None = None, author: str | None = None, extra: str | None = None) -> Lake:
-        """The same lake, whose operations sign their snapshots; closing either closes both."""
+        """Return the same lake with an author and message for its snapshots; closing either closes both."""
         return Lake(LakeHandle(self._context, Signature(author, message, extra)))
 
     @contextmanager
     def transaction(
         self, message: str | None = None, author: str | None = None, extra: str | None = None
     ) -> Iterator[LakeTransaction]:
-        """Many changes, one snapshot: committed when the block ends, rolled back when it raises.
+        """Group many changes into one snapshot: commit when the block ends, roll back when it raises.
 
-        Inside, reads see the block's own changes. Raises ``CommitConflict`` at the end when another commit excludes it.
+        Reads in the block see its own changes. The end of the block raises ``CommitConflict`` when another commit
+        conflicts.
         """
         tx = self.handle.begin()
         opened = LakeTransaction(TransactionHandle(self._context, tx))
@@ -161,52 +162,52 @@ class Lake(LakeWriter):
         timestamp: dt.datetime | str | None = None,
         tag: str | None = None,
     ) -> LakeAt:
-        """The lake as it was at a snapshot, by number or tag, or at a time (text or naive times are UTC). Read-only.
+        """Return the lake, read-only, at a snapshot id, a tag or a time. Text and naive times are UTC.
 
         Raises ``SnapshotExpiredError`` when the snapshot has expired.
         """
         return LakeAt(self.handle.at(version, timestamp, tag))
 
     def snapshots(self) -> pa.Table:
-        """Every snapshot: id, time, schema version, changes, author, message, and what it was in words; oldest first.
+        """Return every snapshot, oldest first: id, time, schema version, changes, author, message and operation.
 
-        ``changes`` are the codes of the format. ``operation`` is what was asked, such as ``MERGE`` or ``RESTORE``, and
-        ``description`` says what it did to which table. Of commits of other clients the operation is told by the codes.
+        ``changes`` holds the change codes of the format. ``operation`` is a word such as ``MERGE`` or ``RESTORE``, and
+        ``description`` says what it did to which table. For other clients' commits it follows from the codes.
         """
         return lake_history(self._context)
 
     def current_snapshot(self) -> int:
-        """The id of the newest snapshot."""
+        """Return the id of the newest snapshot."""
         return self._context.latest().id
 
     def catalog_bytes(self) -> int | None:
-        """Return the bytes that the metadata takes in its database; None for a catalog of a shared lake."""
+        """Return the size of the metadata in bytes; None for a catalog of a shared lake."""
         return self._context.catalog.size()
 
     def limits(self) -> Limits:
-        """What this catalog (tenant) of a shared lake may take; a plain lake has no limits."""
+        """Return the limits of this catalog (tenant) of a shared lake; a plain lake has none."""
         self._context.latest()
         return self._context.catalog.limits
 
     def tag(self, name: str, version: int | None = None, *, replace: bool = False) -> int:
-        """Give a snapshot (default: the newest) a name; returns its number. See ``lake.history``."""
+        """Tag a snapshot (default: the newest) and return its id; see ``LakeHistory.tag``."""
         return self.history.tag(name, version, replace=replace)
 
     def rollback(self, to: Version, *, dry_run: bool = False, progress: Progress = silent) -> UndoReport:
-        """Let the whole lake be as it was at a snapshot or a time, in one new snapshot; the history stays.
+        """Restore the whole lake to a snapshot or a time, in one new snapshot. The history stays.
 
-        Tables made since are dropped, those dropped since come back, all others are restored as ``Table.restore`` does,
-        names too; schemas, views, macros, comments and tags are as they were. Options are in no snapshot and stay.
-        ``dry_run`` changes nothing and tells what would be done.
+        Tables created since then are dropped, and dropped tables come back. All others are restored as by
+        ``Table.restore``, including their names. Schemas, views, macros, comments and tags are restored too; options
+        are not part of a snapshot and stay as they are. ``dry_run`` changes nothing and reports what would be done.
         """
         return roll_back_lake(self.handle, to, dry_run=dry_run, progress=progress)
 
     # -- maintenance -------------------------------------------------------------------------------------------------
 
     def maintain(self, policy: Policy | None = None, *, progress: Progress = silent) -> MaintenanceReport:
-        """Do what is due by a policy: flush, expire, merge, rewrite, clean up.
+        """Run the maintenance that is due under a policy: flush, expire, merge, rewrite, clean up.
 
-        Raises ``LeaseHeldError`` when another process is doing so.
+        Raises ``LeaseHeldError`` when another process is maintaining the lake.
         """
         return self.maintenance.maintain(policy, progress=progress)
 
@@ -219,7 +220,7 @@ class Lake(LakeWriter):
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> ExpiryReport:
-        """Remove snapshots, and what only they could see; see ``LakeMaintenance.expire_snapshots``."""
+        """Remove snapshots and the data that only they can see; see ``LakeMaintenance.expire_snapshots``."""
         return self.maintenance.expire_snapshots(
             older_than, versions=versions, keep_last=keep_last, dry_run=dry_run, progress=progress
         )
@@ -233,7 +234,7 @@ class Lake(LakeWriter):
         on_path: OnPath | None = None,
         progress: Progress = silent,
     ) -> CleanupReport:
-        """Remove the files that are in no snapshot any more; see ``LakeMaintenance.cleanup_old_files``."""
+        """Remove files that no snapshot needs any more; see ``LakeMaintenance.cleanup_old_files``."""
         return self.maintenance.cleanup_old_files(
             older_than, cleanup_all=cleanup_all, dry_run=dry_run, on_path=on_path, progress=progress
         )
@@ -247,13 +248,13 @@ class Lake(LakeWriter):
         on_path: OnPath | None = None,
         progress: Progress = silent,
     ) -> CleanupReport:
-        """Remove files that the catalog does not name; see ``LakeMaintenance.delete_orphaned_files``."""
+        """Remove files that the catalog does not know; see ``LakeMaintenance.delete_orphaned_files``."""
         return self.maintenance.delete_orphaned_files(
             older_than, cleanup_all=cleanup_all, dry_run=dry_run, on_path=on_path, progress=progress
         )
 
     def verify(self, deep: bool = False, progress: Progress = silent) -> VerifyReport:
-        """Hold the lake against every rule of its format; see ``LakeMaintenance.verify``."""
+        """Check the lake against every rule of the format; see ``LakeMaintenance.verify``."""
         return self.maintenance.verify(deep, progress)
 
     def backup(self, to: str | Path, progress: Progress = silent) -> BackupReport:
@@ -263,7 +264,7 @@ class Lake(LakeWriter):
 
 @boundary
 class LakeAt(LakeReader):
-    """A lake at one snapshot. Read-only."""
+    """A read-only lake at one snapshot."""
 
     handle: SnapshotHandle
 
@@ -272,7 +273,7 @@ class LakeAt(LakeReader):
 
     @property
     def snapshot_id(self) -> int:
-        """The snapshot this view shows."""
+        """The id of the snapshot."""
         return self.handle.tx.base.id
 
     def __repr__(self) -> str:
@@ -281,7 +282,7 @@ class LakeAt(LakeReader):
 
 @boundary
 class LakeTransaction(LakeWriter):
-    """An open transaction: the same methods as the lake's, all in one snapshot."""
+    """An open transaction: the methods of a lake, committed together as one snapshot."""
 
     handle: TransactionHandle
 
@@ -290,17 +291,17 @@ class LakeTransaction(LakeWriter):
         self.snapshot: Snapshot | None = None
 
     def rollback(self, to: Version) -> UndoReport:
-        """Not possible in an open transaction, which ``raise`` takes back."""
+        """Always raise ``InputError``; to roll back the transaction itself, raise an exception in its block."""
         raise InputError(
             "a lake cannot be rolled back inside a transaction",
             hint="use lake.rollback(to=…) outside; to give up the transaction, leave its block by an exception",
         )
 
     def mark(self, stream: str, epoch: int, run: str, position: str | None = None) -> None:
-        """Let this be batch ``epoch`` of a stream, in the lake once and only once; see ``lake.streams.claim``.
+        """Commit this transaction as batch ``epoch`` of a stream, exactly once; see ``lake.streams.claim``.
 
-        The end of the block raises ``StreamBatchDoneError`` when the batch is there already, ``StreamFencedError`` when
-        another run has claimed the stream, and ``StreamMismatchError`` when the batch before it is not there.
+        The end of the block raises ``StreamBatchDoneError`` when the batch is already committed, ``StreamFencedError``
+        when another run has claimed the stream, and ``StreamMismatchError`` when the previous batch is missing.
         """
         self.handle.tx.mark(stream, epoch, run, position)
 

@@ -1,4 +1,4 @@
-"""What a lake, a past snapshot and an open transaction have in common: their tables and views, and SQL over them."""
+"""The reading methods that lakes, past snapshots and open transactions share."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ __all__ = ["LakeReader"]
 
 
 class LakeReader:
-    """What a lake, a past snapshot and an open transaction have in common."""
+    """Reads tables and views and runs SQL; the base of lakes, past snapshots and transactions."""
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
         self._sessions = LakeSessions(handle)
 
     def sql(self, text: str, params: Sequence[Any] | dict[str, Any] | None = None) -> Result:
-        """Run one or several statements; returns what the last one gave.
+        """Run one or more SQL statements and return the result of the last one.
 
-        ``params`` are values for ``?`` and ``$1`` (a list) or ``$name`` (a dictionary). Tables are named ``table`` or
-        ``schema.table``. Each thread has a session of its own, which lasts: ``BEGIN`` holds until ``COMMIT``.
-        Raises ``SqlError``, or what the operation itself raises.
+        ``params`` holds values for ``?`` and ``$1`` (a list) or for ``$name`` (a dictionary). Tables are named
+        ``table`` or ``schema.table``. Each thread has its own lasting session, so a ``BEGIN`` stays open until
+        ``COMMIT``. Raises ``SqlError``, or the error of the operation itself.
         """
         return self._sessions.current()._from(text, params)
 
@@ -47,12 +47,12 @@ class LakeReader:
         return self.handle.context
 
     def table(self, name: str) -> Table:
-        """A table by its name, ``schema.table`` or ``table`` in ``main``. Whether it exists shows when it is used."""
+        """Return a table by name: ``schema.table``, or ``table`` in ``main``. A missing table raises only on use."""
         ref = TableRef.parse(name, nested=self._context.catalog.is_next)
         return Table(self.handle, ref)
 
     def __getitem__(self, name: str) -> Table:
-        """A table that is there: ``lake["t"]``, ``lake["schema.t"]``. Raises ``NotFoundError`` with names like it."""
+        """Return an existing table: ``lake["schema.t"]``. Raises ``NotFoundError`` that suggests similar names."""
         table = self.table(name)
         view = self.handle.view()
         ref = TableRef.parse(name)
@@ -62,46 +62,46 @@ class LakeReader:
         return table
 
     def __contains__(self, name: object) -> bool:
-        """True for the name of a table: ``"t" in lake``."""
+        """Return whether a table exists: ``"t" in lake``."""
         if not isinstance(name, str):
             return False
         ref = TableRef.parse(name)
         return self.handle.view().get_table(ref.schema, ref.name) is not None
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the tables, as ``tables`` gives them."""
+        """Iterate over the names of the tables, as ``tables`` returns them."""
         return iter(self.tables())
 
     def _ipython_key_completions_(self) -> list[str]:
         return [name.removeprefix("main.") for name in self.tables()]
 
     def scan(self, name: str, columns: Sequence[str] | None = None, where: Filter | None = None) -> TableScan:
-        """A lazy frame over a table."""
+        """Return a lazy scan of a table."""
         return self.table(name).scan(columns, where)
 
     def schemas(self) -> list[str]:
-        """The names of the schemas."""
+        """Return the names of the schemas."""
         return [info.name for info in self.handle.view().schemas()]
 
     def tables(self, schema: str | None = None) -> list[str]:
-        """The names of the tables, ``schema.table``."""
+        """Return the names of the tables as ``schema.table``."""
         return [info.qualified_name for info in self._tables() if schema is None or info.schema_name == schema]
 
     def _tables(self) -> list[TableInfo]:
         return self.handle.view().tables()
 
     def view(self, name: str) -> View:
-        """A view by its name, ``schema.view`` or ``view`` in ``main``. Whether it exists shows when it is used."""
+        """Return a view by name: ``schema.view``, or ``view`` in ``main``. A missing view raises only on use."""
         ref = TableRef.parse(name, nested=self._context.catalog.is_next)
         return View(self.handle, ref)
 
     def views(self, schema: str | None = None) -> list[str]:
-        """The names of the views, ``schema.view``."""
+        """Return the names of the views as ``schema.view``."""
         found = self.handle.view().objects.views()
         return [view.qualified_name for view in found if schema is None or view.schema_name == schema]
 
     def macros(self, schema: str | None = None) -> list[MacroInfo]:
-        """The macros: their names, parameters and SQL."""
+        """Return the macros with their names, parameters and SQL."""
         return [macro for macro in self.handle.view().objects.macros() if schema is None or macro.schema_name == schema]
 
     @overload
@@ -111,14 +111,14 @@ class LakeReader:
     def register(self, target: str, rows: Any) -> None: ...
 
     def register(self, target: duckdb.DuckDBPyConnection | str, rows: Any = None) -> None:
-        """Make rows a table for SQL, or every table of the lake a view in a DuckDB connection.
+        """Register rows as a table for SQL, or register every table of the lake in a DuckDB connection.
 
-        ``register("wanted", df)`` lets ``sql`` speak of ``wanted`` until ``unregister``: a frame, Arrow data, or what
-        else ``append`` takes, but for files, which SQL reads itself. Other threads see it, too.
+        ``register("wanted", df)`` lets ``sql`` query ``wanted`` until ``unregister``, in every thread. It takes a
+        frame, Arrow data, or any other input of ``append`` except files, which SQL reads directly.
 
-        ``register(connection)`` makes views of the tables as they are at this moment: they do not follow the lake, as
-        ``Table.to_duckdb`` does. The connection's own SQL then runs over the lake's files, and views in ``main`` are
-        also there without a schema.
+        ``register(connection)`` creates a view in the connection for each table as it is now. Unlike
+        ``Table.to_duckdb``, the views do not follow the lake. SQL in the connection then reads the lake's files; tables
+        in ``main`` also work without a schema.
         """
         if isinstance(target, str):
             self._sessions.current().register(target, rows)
@@ -132,5 +132,5 @@ class LakeReader:
             connection.execute(f"CREATE OR REPLACE VIEW {quote(info.schema_name)}.{quote(info.name)} AS {query}")
 
     def unregister(self, name: str) -> None:
-        """Forget rows that ``register`` has given a name."""
+        """Remove rows that ``register`` added."""
         self._sessions.current().unregister(name)

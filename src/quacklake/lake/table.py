@@ -1,4 +1,4 @@
-"""A table, as users hold it."""
+"""The ``Table`` class."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ T = TypeVar("T")
 
 @boundary
 class Table(TableMaintenance):
-    """One table of a lake, of a past snapshot, or of an open transaction.
+    """A table of a lake, of a past snapshot, or of an open transaction.
 
-    Reading methods take ``columns`` and ``where``; writing methods make one snapshot each, or belong to the transaction
-    the table was taken from. Nothing is read before it is asked for, so a table may be held for long.
+    Reading methods take ``columns`` and ``where``. Each writing method commits one snapshot, or belongs to the
+    transaction that the table comes from. A table reads nothing until a method needs it, so it can be kept for long.
     """
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """``schema.table``."""
+        """The name of the table as ``schema.table``."""
         return f"{self._ref.schema}.{self._ref.name}"
 
     @property
     def info(self) -> TableInfo:
-        """The table as the catalog knows it: ids, path, columns with their field ids."""
+        """The catalog entry of the table: ids, path, and columns with their field ids."""
         return self._find(self.handle.view())
 
     @property
@@ -72,13 +72,13 @@ class Table(TableMaintenance):
 
     @property
     def partitioned_by(self) -> list[str]:
-        """The keys by which new files are partitioned, such as ``month(ts)``."""
+        """The partition keys of new files, such as ``month(ts)``."""
         info = self.info
         return key_texts(info.partition, info.schema)
 
     @property
     def sorted_by(self) -> list[str]:
-        """The keys by which the rows of new files are sorted, such as ``ts DESC NULLS LAST``."""
+        """The sort keys of new files, such as ``ts DESC NULLS LAST``."""
         sort = self.info.sort
         return [] if sort is None else [str(key) for key in sort.keys]
 
@@ -86,18 +86,18 @@ class Table(TableMaintenance):
 
     @property
     def comment(self) -> str | None:
-        """What the table is said to be."""
+        """The comment on the table."""
         return self._tags().own.get(COMMENT)
 
     @property
     def column_comments(self) -> dict[str, str]:
-        """Return the comments of columns by name; only those with a comment."""
+        """The comments on columns, by column name; columns without a comment are left out."""
         found = self._tags().columns
         return {c.name: found[c.id][COMMENT] for c in self.info.schema.columns if COMMENT in found.get(c.id, {})}
 
     @property
     def tags(self) -> dict[str, str]:
-        """The tags of the table, without the comment and without our own."""
+        """The tags of the table, without its comment and without Quacklake's own tags."""
         own = self._tags().own
         return {key: value for key, value in own.items() if key not in (COMMENT, PRIMARY_KEY)}
 
@@ -106,11 +106,11 @@ class Table(TableMaintenance):
         return view.objects.tags(self._find(view))
 
     def set_comment(self, text: str | None) -> None:
-        """Say what the table is; None takes it back."""
+        """Set the comment on the table; None removes it."""
         self._set_tags({COMMENT: text})
 
     def set_column_comment(self, column: str, text: str | None) -> None:
-        """Say what a column is; None takes it back."""
+        """Set the comment on a column; None removes it."""
         tags = check_tags({COMMENT: text})
 
         def work(tx: Transaction, table: TableInfo) -> None:
@@ -119,7 +119,7 @@ class Table(TableMaintenance):
         self._write(work)
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
-        """Set tags; a value of None takes one away, others stay. Every client sees them."""
+        """Set tags; a value of None removes a tag, and other tags stay. Every client sees them."""
         if PRIMARY_KEY in tags:
             raise InputError(f'the tag "{PRIMARY_KEY}" is kept by quacklake itself')
         self._set_tags(tags)
@@ -130,7 +130,7 @@ class Table(TableMaintenance):
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """The columns that ``merge`` and ``append(dedup=True)`` go by; none when the table has no primary key."""
+        """The columns that ``merge`` and ``append(dedup=True)`` match rows by; empty without a primary key."""
         view = self.handle.view()
         table = self._find(view)
         return key_columns(table.schema, view.objects.tags(table).own.get(PRIMARY_KEY))
@@ -138,7 +138,7 @@ class Table(TableMaintenance):
     # -- size --------------------------------------------------------------------------------------------------------
 
     def count(self, where: Filter | None = None) -> int:
-        """The number of rows that satisfy a filter, or of all."""
+        """Return the number of rows, or of the rows that match a filter."""
         return self.scan(where=where).count()
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -151,12 +151,12 @@ class Table(TableMaintenance):
         limit: int | None = None,
         row_ids: bool = False,
     ) -> TableScan:
-        """A lazy frame of chosen columns and rows; with ``row_ids`` a column ``rowid`` comes last."""
+        """Return a lazy scan of the chosen columns and rows; ``row_ids`` adds a last column ``rowid``."""
         chosen = None if columns is None else tuple(columns)
         return TableScan(self.handle, self._ref, chosen, where, limit, row_ids)
 
     def plan(self, where: Filter | None = None) -> ScanPlan:
-        """The scan plan of a read."""
+        """Return the scan plan of a read."""
         return self.scan(where=where).plan()
 
     def manifest(self, where: Filter | None = None) -> bytes:
@@ -164,29 +164,29 @@ class Table(TableMaintenance):
         return self.scan(where=where).manifest()
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> pa.Table:
-        """The rows as an Arrow table."""
+        """Return the rows as an Arrow table."""
         return self.scan(columns, where).to_arrow()
 
     def to_pandas(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> pandas.DataFrame:
-        """The rows as a pandas frame."""
+        """Return the rows as a pandas frame."""
         return self.scan(columns, where).to_pandas()
 
     def to_polars(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> polars.DataFrame:
-        """The rows as a polars frame."""
+        """Return the rows as a polars frame."""
         return self.scan(columns, where).to_polars()
 
     def to_batches(
         self, columns: Sequence[str] | None = None, where: Filter | None = None, *, batch_rows: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow batches, in bounded memory."""
+        """Yield the rows as Arrow batches, in bounded memory."""
         return self.scan(columns, where).to_batches(batch_rows)
 
     def to_pylist(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> list[dict[str, Any]]:
-        """The rows as dictionaries; for small results."""
+        """Return the rows as dictionaries; for small results."""
         return self.scan(columns, where).to_pylist()
 
     def head(self, rows: int = 10) -> pa.Table:
-        """The first rows as an Arrow table."""
+        """Return the first rows as an Arrow table."""
         return self.scan().head(rows)
 
     def to_duckdb(
@@ -196,11 +196,11 @@ class Table(TableMaintenance):
         *,
         connection: duckdb.DuckDBPyConnection | None = None,
     ) -> duckdb.DuckDBPyRelation:
-        """The rows as a relation of DuckDB, in ``connection`` or DuckDB's default one.
+        """Return the rows as a DuckDB relation, in ``connection`` or DuckDB's default connection.
 
-        The relation follows the lake: each time it runs, it reads the newest snapshot (that of the past snapshot or
-        transaction the table was taken from). ``where`` rules out files; filters of the relation itself do not. It
-        keeps the columns it was made with, and fails when one of them is gone or has another type.
+        The relation follows the lake: each time it runs, it reads the newest snapshot. If the table comes from a past
+        snapshot or a transaction, it reads that state instead. ``where`` skips files; filters on the relation itself do
+        not. The relation keeps its columns, and fails if one of them is dropped or changes its type.
         """
         return self.scan(columns, where).to_duckdb(connection)
 
@@ -210,16 +210,16 @@ class Table(TableMaintenance):
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def append(self, data: Any, *, evolve: bool = False, dedup: bool = False) -> int:
-        """Add rows; returns how many.
+        """Add rows and return how many.
 
-        Takes pandas and polars frames (lazy ones too), Arrow tables, batches, readers, streams and datasets, a DuckDB
-        relation, a DataFrame of Spark, a list of dictionaries, and files (Parquet, CSV, JSON, Arrow): a path, a folder,
-        a pattern such as ``"in/*.csv"`` or a list of them. Files, datasets, lazy frames and streams are never in memory
-        whole; Spark's executors write the files of a DataFrame.
-        With ``evolve`` the table gets the columns it lacks, and wider types where the rows need them, in the same
-        snapshot. With ``dedup`` only rows whose primary key the table does not have yet are added, and of several with
-        one key the first.
-        Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; then nothing is changed.
+        ``data`` may be a pandas or polars frame (also lazy), an Arrow table, batch, reader, stream or dataset, a DuckDB
+        relation, a Spark DataFrame, a list of dictionaries, or files (Parquet, CSV, JSON, Arrow): a path, a folder, a
+        pattern such as ``"in/*.csv"``, or a list of them. Files, datasets, lazy frames and streams are never loaded
+        into memory whole; Spark executors write the files of a DataFrame.
+        ``evolve`` adds missing columns to the table, and widens types where the rows need it, in the same snapshot.
+        ``dedup`` skips rows whose primary key is already in the table; of several new rows with one key, the first is
+        added.
+        Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; nothing is changed then.
         """
         if _is_spark(data):
             if evolve or dedup:
@@ -247,19 +247,19 @@ class Table(TableMaintenance):
         ignore_extra_columns: bool = False,
         hive_partitioning: bool | None = None,
     ) -> int:
-        """Make existing Parquet files part of the table where they are, without copying; returns their rows.
+        """Add existing Parquet files to the table in place, without copying; return the number of their rows.
 
-        ``paths`` is a path, a pattern such as ``"in/*.parquet"``, or a list of them. Columns are found by name. One
-        that only the table has needs ``allow_missing``, one that only a file has ``ignore_extra_columns``; a column may
-        also be in the names of the folders (``year=2024/``) unless ``hive_partitioning`` is false. Files outside the
-        data path must be in one of the ``foreign_paths`` of the lake's settings; they are never changed or deleted.
+        ``paths`` is a path, a pattern such as ``"in/*.parquet"``, or a list of them. Columns are matched by name.
+        ``allow_missing`` accepts files that lack a column of the table, ``ignore_extra_columns`` files that have more
+        columns. A column may also come from folder names (``year=2024/``) unless ``hive_partitioning`` is false. Files
+        outside the data path must be in the setting ``foreign_paths``; they are never changed or deleted.
         """
         patterns = to_patterns(paths)
         options = AddOptions(allow_missing, ignore_extra_columns, hive_partitioning)
         return self._write(lambda tx, table: add_files(self._context, tx, table, patterns, options))
 
     def overwrite(self, data: Any, where: str | None = None, *, evolve: bool = False) -> int:
-        """Replace the rows that satisfy a filter (all without one), in one snapshot; returns how many are new."""
+        """Replace the rows that match a filter (default: all) in one snapshot; return the number of new rows."""
         if _is_spark(data):
             if evolve:
                 raise InputError("a DataFrame of Spark cannot overwrite with evolve=", hint="add the columns first")
@@ -273,20 +273,20 @@ class Table(TableMaintenance):
         )
 
     def delete(self, where: str | None = None) -> int | None:
-        """Delete the rows that satisfy a filter (all without one); returns how many where that is known."""
+        """Delete the rows that match a filter (default: all); return their number, or None if it is not known."""
         return self._write(lambda tx, table: dml.delete(self._context, tx, table, where))
 
     def update(self, values: Mapping[str, Any], where: str | None = None) -> int:
-        """Set columns of the rows that satisfy a filter; returns how many.
+        """Set columns of the rows that match a filter and return how many rows changed.
 
         Python values are literals; ``quacklake.expr("n + 1")`` is SQL over the row.
         """
         return self._write(lambda tx, table: dml.update(self._context, tx, table, values, where))
 
     def merge(self, data: Any, on: str | Sequence[str] | None = None, *, evolve: bool = False) -> MergeResult:
-        """Update the rows whose keys ``data`` has and insert the others; row ids of updated rows stay.
+        """Update the rows whose keys occur in ``data``, and insert its other rows; updated rows keep their row ids.
 
-        Without ``on`` the primary key decides. Two rows with one key are a ``ConstraintError`` that names it.
+        ``on`` defaults to the primary key. Raises ``ConstraintError`` with the key when two rows of ``data`` share it.
         """
         given = [on] if isinstance(on, str) else on
         if _is_spark(data):
@@ -306,26 +306,26 @@ class Table(TableMaintenance):
     # -- layout ------------------------------------------------------------------------------------------------------
 
     def set_partitioned_by(self, *keys: str) -> None:
-        """Partition what is written from now on; files that exist stay as they are.
+        """Partition new files by these keys; existing files stay as they are.
 
-        A key is a column, or ``year``, ``month``, ``day`` or ``hour`` of one, or ``bucket(16, id)``: one of 16 by a
-        hash. Raises ``InputError`` when a column is missing or of another type; then nothing is changed.
+        A key is a column, ``year``, ``month``, ``day`` or ``hour`` of a column, or ``bucket(16, id)``: one of 16
+        buckets by hash. Raises ``InputError`` when a column is missing or unsuitable; nothing is changed then.
         """
         self._write(lambda tx, table: layout.partition(tx, table, keys))
 
     def reset_partitioned_by(self) -> None:
-        """Write without partitions from now on."""
+        """Stop partitioning new files."""
         self._write(lambda tx, table: layout.reset_partition(tx, table))
 
     def set_sorted_by(self, *keys: str) -> None:
-        """Sort the rows of every file written from now on, by keys such as ``ts DESC NULLS LAST`` or ``lower(name)``.
+        """Sort the rows of each new file by keys such as ``ts DESC NULLS LAST`` or ``lower(name)``.
 
-        Without more said, a key is ascending and NULL comes last. Raises ``InputError``; then nothing is changed.
+        A key sorts ascending with NULL last unless it says otherwise. Raises ``InputError``; nothing is changed then.
         """
         self._write(lambda tx, table: layout.sort(self._context, tx, table, keys))
 
     def reset_sorted_by(self) -> None:
-        """Write rows in the order in which they come from now on."""
+        """Stop sorting; new files keep rows in the order in which they arrive."""
         self._write(lambda tx, table: layout.reset_sort(tx, table))
 
     def _write(self, work: Callable[[Transaction, TableInfo], T], *, blind: bool = False, source: Any = None) -> T:
@@ -335,10 +335,10 @@ class Table(TableMaintenance):
     # -- columns -----------------------------------------------------------------------------------------------------
 
     def add_column(self, path: str, type: ColumnType, default: Any = None) -> None:
-        """Add a column at the end, or with ``a.b`` a field to the struct ``a``; existing rows have ``default`` in it.
+        """Add a column at the end, or with ``a.b`` a field of the struct ``a``; existing rows get ``default``.
 
-        ``type`` is an Arrow type or DuckDB's text for one, such as ``DECIMAL(10,2)`` or ``STRUCT(x INTEGER)[]``. The
-        values of a list are called ``element``, those of a map ``key`` and ``value``: ``items.element.price``.
+        ``type`` is an Arrow type or a DuckDB type name, such as ``DECIMAL(10,2)`` or ``STRUCT(x INTEGER)[]``. A path
+        calls list values ``element`` and map values ``key`` and ``value``: ``items.element.price``.
         """
         self._write(lambda tx, table: evolution.add_column(self._context, tx, table, path, type, default))
 
@@ -347,26 +347,26 @@ class Table(TableMaintenance):
         self._write(lambda tx, table: evolution.drop_column(self._context, tx, table, path))
 
     def rename_column(self, path: str, new_name: str) -> None:
-        """Give a column, or a field of a struct, another name."""
+        """Rename a column or a field of a struct."""
         self._write(lambda tx, table: evolution.rename_column(self._context, tx, table, path, new_name))
 
     def alter_column(self, path: str, type: ColumnType) -> None:
-        """Widen the type of a column or field; a nested type may also gain and lose fields, matched by name.
+        """Widen the type of a column or field; a nested type may also gain or lose fields, matched by name.
 
         Raises ``InputError`` for a change that could lose a value.
         """
         self._write(lambda tx, table: evolution.alter_column(self._context, tx, table, path, type))
 
     def set_default(self, path: str, value: Any) -> None:
-        """Let new rows that lack a column have a value in it: a literal, or ``quacklake.expr("now()")``."""
+        """Set the default of a column for new rows: a literal, or ``quacklake.expr("now()")``."""
         self._write(lambda tx, table: evolution.set_default(self._context, tx, table, path, value))
 
     def drop_default(self, path: str) -> None:
-        """Let a column have no default any more."""
+        """Remove the default of a column."""
         self._write(lambda tx, table: evolution.drop_default(self._context, tx, table, path))
 
     def set_not_null(self, path: str) -> None:
-        """Refuse NULL in a column from now on. Raises ``ConstraintError`` when a row has one."""
+        """Reject NULL in a column from now on. Raises ``ConstraintError`` when a row has NULL in it."""
         self._write(lambda tx, table: evolution.set_not_null(self._context, tx, table, path))
 
     def drop_not_null(self, path: str) -> None:
@@ -376,38 +376,38 @@ class Table(TableMaintenance):
     # -- history -----------------------------------------------------------------------------------------------------
 
     def files(self) -> pa.Table:
-        """The data files of the newest snapshot with their delete files."""
+        """Return the data files of the newest snapshot with their delete files."""
         return self.plan().files.drop_columns(list(SECRET))
 
     def changes(self, since: Bound, until: Bound | None = None) -> ChangeScan:
-        """What snapshots ``since`` to ``until`` (both included; the newest when not given) did to the rows.
+        """Return the row changes of snapshots ``since`` to ``until`` (inclusive; default: the newest).
 
-        Bounds are snapshot ids or times. A lazy frame with the columns ``snapshot_id``, ``rowid``, ``change_type`` and
-        the table's own. Reading it raises ``SnapshotExpiredError`` when the history it needs is gone.
+        Bounds are snapshot ids or times. The result is a lazy frame with the columns ``snapshot_id``, ``rowid``,
+        ``change_type`` and those of the table. Reading it raises ``SnapshotExpiredError`` when history is gone.
         """
         return ChangeScan(self.handle, self._ref, since, until)
 
     def insertions(self, since: Bound, until: Bound | None = None) -> ChangeScan:
-        """The rows that came: inserted ones, and updated ones as they are after."""
+        """Return the inserted rows, and the updated rows with their new values."""
         return ChangeScan(self.handle, self._ref, since, until, _deletes=False)
 
     def deletions(self, since: Bound, until: Bound | None = None) -> ChangeScan:
-        """The rows that went: deleted ones, and updated ones as they were before."""
+        """Return the deleted rows, and the updated rows with their old values."""
         return ChangeScan(self.handle, self._ref, since, until, _inserts=False)
 
     def history(self) -> pa.Table:
-        """The snapshots that changed this table, newest first, with the columns of ``Lake.snapshots``."""
+        """Return the snapshots that changed this table, newest first, with the columns of ``Lake.snapshots``."""
         from quacklake.operations.history import table_history
 
         return table_history(self._context, self.info)
 
     def restore(self, to: Version, *, dry_run: bool = False) -> UndoReport:
-        """Let the table be as it was at a snapshot or a time, in a new snapshot; the history stays.
+        """Restore the table to a snapshot or a time, in a new snapshot. The history stays.
 
-        Rows come back under their row ids, dropped columns with their values; layout, comments, tags and constraints
-        are as they were. The name stays, and so does a type that is wider now (``kept_types``). ``dry_run`` changes
-        nothing and tells what would be done. Raises ``NotFoundError`` when there is no such snapshot, or it has no such
-        table, and ``SnapshotExpiredError`` when files are gone.
+        Rows come back with their row ids, and dropped columns with their values. Layout, comments, tags and constraints
+        are restored too. The table keeps its name, and any type that has been widened since (``kept_types``).
+        ``dry_run`` changes nothing and reports what would be done. Raises ``NotFoundError`` when the snapshot does not
+        exist or lacks the table, and ``SnapshotExpiredError`` when files are gone.
         """
         return restore_table(self.handle, self._find, to, dry_run=dry_run)
 

@@ -1,4 +1,4 @@
-"""The catalogs (tenants) of a shared lake, as their operator holds them."""
+"""The ``Tenants`` class: the catalogs of a shared lake."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tenants(TenantCatalogs):
     """The catalogs of a shared lake. Safe to share between threads; also a context manager."""
 
     def open(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> Lake:
-        """A catalog as a lake, with the settings that were given for all; see ``quacklake.connect``."""
+        """Open a catalog as a lake, with the settings of this object; see ``quacklake.connect``."""
         return Lake(self.open_handle(name, create=create, read_only=read_only, **settings))
 
     def maintainer(
@@ -39,7 +39,7 @@ class Tenants(TenantCatalogs):
         engine: Engine = "duckdb",
         session: SparkSession | None = None,
     ) -> TenantMaintainer:
-        """Something that looks after the catalogs for as long as it is wanted; see ``maintain``."""
+        """Return a maintainer that runs rounds over the catalogs until it is stopped; see ``maintain``."""
         if engine not in ("duckdb", "spark"):
             raise InputError(f"engine must be duckdb or spark, not {engine!r}")
         if engine == "duckdb":
@@ -59,12 +59,12 @@ class Tenants(TenantCatalogs):
         session: SparkSession | None = None,
         progress: Progress = silent,
     ) -> RoundReport:
-        """One round: do what is due by a policy in the catalogs that want care, as ``Lake.maintain`` does in each.
+        """Run one round: maintain the catalogs that need it, each as ``Lake.maintain`` does.
 
-        It goes on where the last one stopped, whoever made that, and ends when all had their turn or ``bounds`` are
-        reached. ``threads`` catalogs are visited at a time. With ``engine="spark"`` Spark compacts, all in one session:
-        ``session``, else the active one, or a new one. What goes wrong with one is in the report and keeps no other
-        from its turn. Raises ``InputError`` and ``MissingExtraError``.
+        The round continues where the last one stopped, even one by another process, and ends when every catalog has had
+        its turn or ``bounds`` are reached. ``threads`` catalogs run at a time. With ``engine="spark"``, Spark compacts,
+        always in one session: ``session``, else the active one, else a new one. A failure in one catalog is in the
+        report and does not stop the others. Raises ``InputError`` or ``MissingExtraError``.
         """
         found = self.maintainer(policy, bounds=bounds, threads=threads, engine=engine, session=session)
         return found.run_once(progress)
@@ -80,12 +80,12 @@ def tenants(
     config_file: str | Path | None = None,
     **settings: Any,
 ) -> Tenants:
-    """The catalogs (tenants) of the shared lake at a URL, which is made when ``data_path`` is given and there is none.
+    """Open the shared lake at a URL; create it if there is none and ``data_path`` is given.
 
-    ``create=False`` forbids that. With ``convert`` a plain lake there becomes a shared one, whose first catalog, 0, has
-    this name; its files stay, and new catalogs have theirs in ``data_path``. Stock DuckDB cannot open it any more. A
-    shared lake of an older layout is migrated, unless ``migrate`` is false. Raises ``NotFoundError``, and
-    ``ConfigError`` when the lake there is a plain one.
+    ``create=False`` forbids creating it. ``convert`` turns a plain lake into a shared one whose first catalog, 0, has
+    this name; its files stay, new catalogs keep theirs in ``data_path``, and stock DuckDB can no longer open the lake.
+    A shared lake in an older layout is migrated unless ``migrate`` is false. Raises ``NotFoundError``, or
+    ``ConfigError`` when the lake is a plain one.
     """
     return open_tenants(
         url,

@@ -1,4 +1,4 @@
-"""A view, as users hold it."""
+"""The ``View`` class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["View"]
 
 @boundary
 class View(Rows):
-    """One view of a lake, of a past snapshot, or of an open transaction. Its query runs when rows are asked for."""
+    """A view of a lake, of a past snapshot, or of an open transaction. Each read runs its query."""
 
     def __init__(self, handle: Handle, ref: TableRef) -> None:
         self.handle = handle
@@ -37,17 +37,17 @@ class View(Rows):
 
     @property
     def name(self) -> str:
-        """``schema.view``."""
+        """The name of the view as ``schema.view``."""
         return f"{self._ref.schema}.{self._ref.name}"
 
     @property
     def info(self) -> ViewInfo:
-        """The view as the catalog knows it."""
+        """The catalog entry of the view."""
         return self._find(self.handle.view())
 
     @property
     def sql(self) -> str:
-        """The query."""
+        """The query of the view."""
         return self.info.sql
 
     @property
@@ -63,11 +63,11 @@ class View(Rows):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def to_arrow(self) -> pa.Table:
-        """The rows as an Arrow table."""
+        """Return the rows as an Arrow table."""
         return self._query("SELECT * FROM {view}")
 
     def count(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return int(self._query("SELECT count(*) FROM {view}").column(0)[0].as_py())
 
     def _query(self, query: str) -> pa.Table:
@@ -81,22 +81,22 @@ class View(Rows):
 
     @property
     def comment(self) -> str | None:
-        """What the view is said to be."""
+        """The comment on the view."""
         return self._tags().get(COMMENT)
 
     def set_comment(self, text: str | None) -> None:
-        """Say what the view is; None takes it back."""
+        """Set the comment on the view; None removes it."""
         self.set_tags({COMMENT: text})
 
     @property
     def column_comments(self) -> dict[str, str]:
-        """Return the comments of columns by name; only those with a comment."""
+        """The comments on columns, by column name; columns without a comment are left out."""
         view = self.handle.view()
         named = view.objects.tags(self._find(view)).named
         return {name: tags[COMMENT] for name, tags in named.items() if COMMENT in tags}
 
     def set_column_comment(self, column: str, text: str | None) -> None:
-        """Say what a column is; None takes it back. A lake of the format version 1.0 has no place for it."""
+        """Set the comment on a column; None removes it. Format version 1.0 does not support this."""
         checked = check_tags({COMMENT: text})
 
         def work(tx: Transaction) -> None:
@@ -115,7 +115,7 @@ class View(Rows):
         return view.objects.tags(self._find(view)).own
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
-        """Set tags; a value of None takes one away, others stay."""
+        """Set tags; a value of None removes a tag, and other tags stay."""
         checked = check_tags(tags)
         self.handle.run(lambda tx: tx.objects.set_tags(self._find(tx), checked))
 

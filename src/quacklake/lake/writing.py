@@ -1,4 +1,4 @@
-"""What a lake and an open transaction have in common: schemas, tables, views and macros, made and dropped."""
+"""The writing methods that lakes and open transactions share."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ __all__ = ["LakeWriter"]
 
 
 class LakeWriter(LakeReader):
-    """Schemas and tables, made and dropped."""
+    """Creates and drops schemas, tables, views and macros; the base of lakes and transactions."""
 
     def create_schema(self, name: str, *, parent: str | None = None, if_not_exists: bool = False) -> None:
-        """Add a schema, or with ``parent`` one inside another, which a lake of the format version 1.1 can have.
+        """Create a schema; with ``parent``, create it inside another schema (format version 1.1 only).
 
-        Such a schema is called ``"parent"."name"``, and a table in it ``parent.name.table``.
+        A nested schema is called ``"parent"."name"``, and a table in it ``parent.name.table``.
         """
         full = name if parent is None else full_name([*name_parts(parent), check_name(name, "schema")])
         self.handle.run(lambda tx: tx.create_schema(full, if_not_exists=if_not_exists))
 
     def drop_schema(self, name: str, *, cascade: bool = False) -> None:
-        """Drop a schema; with ``cascade`` also its tables and the schemas inside it."""
+        """Drop a schema; ``cascade`` also drops its tables and nested schemas."""
         self.handle.run(lambda tx: tx.drop_schema(name, cascade=cascade))
 
     def create_table(
@@ -54,14 +54,14 @@ class LakeWriter(LakeReader):
         partition_by: str | Sequence[str] = (),
         sort_by: str | Sequence[str] = (),
     ) -> Table:
-        """Add a table.
+        """Create a table.
 
-        ``columns`` is a mapping of names to types, an Arrow schema, or data: rows or files, as ``Table.append`` takes
-        them, which then fill the table in the same snapshot. A type is SQL's (``"BIGINT"``, ``"VARCHAR NOT NULL"``),
-        Python's (``int``, ``list[str]``, ``{"x": float}`` for a struct), or that of Arrow, pandas or polars.
-        ``primary_key`` is what ``merge`` and ``append(dedup=True)`` go by; its columns take no NULL. Other writers, and
-        a plain ``append``, do not check it. With ``replace`` a table of that name is dropped in the same snapshot.
-        ``partition_by`` and ``sort_by`` are keys as ``Table.set_partitioned_by`` and ``Table.set_sorted_by`` take them.
+        ``columns`` is a mapping of names to types, an Arrow schema, or data. Data is anything that ``Table.append``
+        takes; it fills the table in the same snapshot. A type is an SQL type (``"BIGINT"``, ``"VARCHAR NOT NULL"``), a
+        Python type (``int``, ``list[str]``, ``{"x": float}`` for a struct), or an Arrow, pandas or polars type.
+        ``merge`` and ``append(dedup=True)`` match rows by ``primary_key``, whose columns reject NULL; other writers and
+        a plain ``append`` do not check it. ``replace`` drops an existing table of that name in the same snapshot.
+        ``partition_by`` and ``sort_by`` take the keys of ``Table.set_partitioned_by`` and ``Table.set_sorted_by``.
         """
         if replace and if_not_exists:
             raise InputError("pass replace=True or if_not_exists=True, not both")
@@ -89,7 +89,7 @@ class LakeWriter(LakeReader):
         return self.table(name)
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """Drop a table; its rows stay readable at older snapshots."""
+        """Drop a table; older snapshots still show its rows."""
         ref = TableRef.parse(name)
 
         def work(tx: Transaction) -> None:
@@ -100,7 +100,7 @@ class LakeWriter(LakeReader):
         self.handle.run(work)
 
     def rename_table(self, name: str, new_name: str) -> Table:
-        """Give a table another name in its schema."""
+        """Rename a table within its schema."""
         ref = TableRef.parse(name)
         target = renamed(ref, new_name, "table")
         self.handle.run(lambda tx: tx.rename_table(tx.find_table(ref.schema, ref.name), target.name))
@@ -109,10 +109,10 @@ class LakeWriter(LakeReader):
     # -- views and macros --------------------------------------------------------------------------------------------
 
     def create_view(self, name: str, sql: str, *, columns: Sequence[str] | None = None, replace: bool = False) -> View:
-        """Add a view: a query over the lake's tables and views that every client can read.
+        """Create a view: a query over the lake's tables and views that every client can read.
 
-        Tables are named ``table`` or ``schema.table``; a name without a schema means the view's own, then ``main``.
-        ``columns`` are other names for the first columns. Raises ``InputError`` for a query that cannot run.
+        Tables are named ``table`` or ``schema.table``; a name without a schema is looked up in the view's schema, then
+        in ``main``. ``columns`` renames the first columns. Raises ``InputError`` for a query that cannot run.
         """
         ref = TableRef.parse(name)
         aliases = () if columns is None else tuple(check_name(column, "column") for column in columns)
@@ -137,7 +137,7 @@ class LakeWriter(LakeReader):
         self.handle.run(work)
 
     def rename_view(self, name: str, new_name: str) -> View:
-        """Give a view another name in its schema."""
+        """Rename a view within its schema."""
         ref = TableRef.parse(name)
         target = renamed(ref, new_name, "view")
         self.handle.run(lambda tx: tx.objects.rename_view(tx.objects.find_view(ref.schema, ref.name), target.name))
@@ -146,9 +146,9 @@ class LakeWriter(LakeReader):
     def create_macro(
         self, name: str, parameters: Parameters, sql: str, *, table: bool = False, replace: bool = False
     ) -> None:
-        """Add a macro that DuckDB clients can call: an expression, or with ``table`` a query.
+        """Create a macro that DuckDB clients can call: an expression, or with ``table`` a query.
 
-        ``parameters`` are names, or a mapping of names to defaults (None: it has none).
+        ``parameters`` are names, or a mapping of names to defaults (None means no default).
         """
         ref = TableRef.parse(name)
         given = make_variant(parameters, sql)
@@ -172,18 +172,17 @@ class LakeWriter(LakeReader):
         self.handle.run(work)
 
     def undrop(self, name: str, *, as_: str | None = None) -> UndoReport:
-        """Let the table, view or macro of that name that was dropped last come back as it was just before.
+        """Restore the most recently dropped table, view or macro of that name as it was just before the drop.
 
-        ``as_`` is another name in its schema, for when the old one is taken. A table has its id and its history again;
-        one whose schema was dropped too comes back as a copy, in a new schema of that name. Raises
-        ``AlreadyExistsError`` for a name in use, ``NotFoundError`` when nothing of that name was dropped or its
-        snapshots have expired.
+        ``as_`` gives it another name in its schema, if the old one is taken. A table keeps its id and its history; if
+        its schema was dropped too, it comes back as a copy in a new schema of that name. Raises ``AlreadyExistsError``
+        when the name is in use, and ``NotFoundError`` when nothing was dropped or its snapshots have expired.
         """
         return undrop(self.handle, name, as_)
 
 
 def _schema_of(columns: Any, store: Store) -> tuple[TableSchema, Input | None]:
-    """The schema to create, and the rows that come with it."""
+    """Return the schema to create, and the rows given with it, if any."""
     schema = to_schema(columns)
     if schema is not None:
         return schema, None

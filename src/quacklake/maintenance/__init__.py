@@ -1,4 +1,4 @@
-"""Keeping a lake in shape: compaction, expiry, cleaning up, verification.
+"""Maintenance of a lake: compaction, expiry, cleanup, verification and backups.
 
-A module here decides what is to be done and commits it; an engine writes the files. Everything runs beside writers.
+The modules here decide what to do and commit it; an engine writes the files. Everything can run beside writers.
 """

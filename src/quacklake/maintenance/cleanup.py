@@ -1,6 +1,6 @@
-"""Cleaning up: removing the files that are scheduled for deletion, and then their rows in the schedule.
+"""Cleanup: remove the files that are scheduled for deletion, then their rows in the schedule.
 
-Files go first, so that one whose row is gone is gone too; a cleanup that ends half way is simply run again.
+A file is removed before its row, so no file is left without a row; an interrupted cleanup can simply be run again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def cleanup_old_files(
 ) -> CleanupReport:
     """Remove the files scheduled before a time (None: all), unless a row of the catalog still names them.
 
-    A file that is not below the data path is never removed: the lake only lets go of it. ``keep`` paths are reported.
+    A file outside the data path is only unscheduled, never removed. The report lists the first ``keep`` paths.
     """
     work = Tally(keep, on_path)
     with telemetry.timed("maintenance.cleanup", tenant=catalog.label):
@@ -60,13 +60,13 @@ def cleanup_old_files(
 
 
 def _not_lent(due: Sequence[ScheduledFile], below: int, work: Tally) -> list[ScheduledFile]:
-    """Those that no other catalog can need; the others stay in the schedule until it is gone."""
+    """Return the files that no other catalog can need; the others stay in the schedule until that catalog is gone."""
     work.stay((file.path, "another catalog or lake shares it") for file in due if file.id < below)
     return [file for file in due if file.id >= below]
 
 
 def _sort_out(store: Store, due: Sequence[ScheduledFile], work: Tally) -> dict[str, list[ScheduledFile]]:
-    """The files below the data root by their places; each may be scheduled more than once."""
+    """Return the files below the data root by path; a path may be scheduled more than once."""
     found: dict[str, list[ScheduledFile]] = {}
     for file in due:
         try:
@@ -91,7 +91,7 @@ def _remove(
     threads: int,
     dry_run: bool,
 ) -> bool:
-    """Remove one batch; True when there is no use in going on."""
+    """Remove one batch; return True when further batches would fail too."""
     work.stay((path, "a table still has it") for path in sorted(taken))
     paths = [path for path in found if path not in taken]
     if dry_run:
@@ -100,7 +100,7 @@ def _remove(
     removal = remove(store, paths, threads)
     work.tried(removal)
     faults.reach("maintenance.cleanup.removed")
-    # what a table still has, or is elsewhere, must not be left for a client that looks at the schedule alone
+    # Unschedule files that a table still has or that are elsewhere: other clients go by the schedule alone.
     left = {id(file) for path in removal.failed for file in found[path]}
     done = [file for file in due if id(file) not in left]
     if done:

@@ -1,8 +1,7 @@
-"""Compaction beside writers: files are written first, then one short commit for each batch puts them in place.
+"""Compaction beside writers: write the files first, then put each batch in place with one short commit.
 
-A batch that another commit has overtaken is planned again, in smaller and smaller groups, and left alone after a few
-tries. So writers never wait, those that are everywhere keep few files from it, and what is done stays done when the
-process ends in between.
+A batch that loses against another commit is planned again, in smaller and smaller groups, and is skipped after a few
+tries. So writers never wait, busy writers hold up only a few files, and finished batches stay if the process ends.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ from quacklake.transaction import (
 
 __all__ = ["CompactionLimits", "Compactor", "Files"]
 
-#: One transaction on a given snapshot: the work, then its commit.
+#: Runs work in one transaction on a given snapshot and commits it.
 Once = Callable[[Snapshot, Callable[[Transaction], None]], Snapshot]
-#: The groups of a table's files that an operation works on.
+#: Returns the groups of a table's files that an operation works on.
 Planner = Callable[[TableFiles], list[Group]]
-#: What becomes of a group.
+#: Compacts one group and returns the change.
 Work = Callable[[Transaction, TableFiles, Group], TableChange]
 
-#: What a compaction that takes away or ends files says of itself. The flush is for stock clients: they let a small
-#: delete of a file that a compaction has taken away go through, and lost, but not one beside a flush.
+#: The changes that a compaction records when it removes or ends files. The flush protects stock clients: their small
+#: delete of a file that a compaction has removed would succeed and be lost, but it conflicts with a flush.
 _MERGED = (ChangeKind.INLINE_FLUSH, ChangeKind.MERGE_ADJACENT)
 _REWRITTEN = (ChangeKind.INLINE_FLUSH, ChangeKind.REWRITE_DELETE)
 
@@ -65,29 +64,29 @@ class Files(Protocol):
         partition_id: int | None,
         partition_values: Mapping[int, str | None],
     ) -> list[NewDataFile]:
-        """The rows of a plan as one file that has the history of them all."""
+        """Write the rows of a plan to one file that keeps their history."""
         ...
 
     def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
-        """The live rows of a plan as files of the table."""
+        """Write the live rows of a plan to files of the table."""
         ...
 
     def flush(
         self, tx: Transaction, table: TableInfo, rows: pa.Table
     ) -> tuple[list[NewDataFile], list[PastDeleteFile]]:
-        """Inlined rows as files, with the deletes of those that are gone."""
+        """Write inlined rows to files, with delete files for the rows that are already deleted."""
         ...
 
     def dated_deletes(
         self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
     ) -> PastDeleteFile:
-        """All that was deleted of a data file up to now, with the snapshots."""
+        """Write all deletes of a data file up to now, with their snapshots."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionLimits:
-    """How much one commit does, and how often what was overtaken is planned again."""
+    """Limits on the size of a commit, and on how often a conflicting batch is planned again."""
 
     target_size: int
     max_files: int = 10_000
@@ -98,7 +97,7 @@ class CompactionLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Window:
-    """Inlined rows that become files together, laid out as ``table`` says."""
+    """Inlined rows that are flushed together, in the layout of ``table``."""
 
     table: TableInfo
     rows: pa.Table
@@ -107,7 +106,7 @@ class _Window:
 
 @dataclass
 class Compactor:
-    """Compacts one table. ``latest`` and ``find`` give the newest snapshot and the table there, if it still is."""
+    """Compacts one table. ``latest`` returns the newest snapshot, ``find`` the table in it, or None if dropped."""
 
     catalog: Catalog
     store: Store
@@ -123,7 +122,7 @@ class Compactor:
     # -- the operations ------------------------------------------------------------------------------------------------
 
     def merge(self, table: TableInfo, base: Snapshot, planner: Planner) -> CompactionReport:
-        """Put small files together, history included; the files they come from leave the lake."""
+        """Merge small files with their history; the old files leave the lake."""
         files = self._begin("merge_adjacent_files", table, base)
         small = [
             file for file in files.files.values() if file.version is not None and file.size < self.limits.target_size
@@ -141,9 +140,9 @@ class Compactor:
     def rewrite(
         self, operation: str, table: TableInfo, base: Snapshot, planner: Planner, as_table: TableInfo | None = None
     ) -> CompactionReport:
-        """Write the live rows of files anew, laid out as ``as_table``; older snapshots keep the files as they are.
+        """Rewrite the live rows of files in the layout of ``as_table``; older snapshots keep the old files.
 
-        With one, the files of a group stay together: they are to be in one order.
+        With ``as_table``, a group is never split, because its rows must end up in one order.
         """
         wanted = as_table or table
         files = self._begin(operation, table, base)
@@ -191,7 +190,7 @@ class Compactor:
         return self._end()
 
     def _try(self, files: TableFiles, groups: Sequence[Group], work: Work) -> bool:
-        """Write the files of some groups and commit them together; false when another commit has overtaken them."""
+        """Write the files of some groups and commit them together; return False on a conflict with another commit."""
         changes: list[TableChange] = []
 
         def compact(tx: Transaction) -> None:
@@ -208,7 +207,7 @@ class Compactor:
         return True
 
     def _retry(self, group: Group, planner: Planner, work: Work, divisible: bool) -> None:
-        """What is still to be done for the files of a group after other commits."""
+        """Plan the files of a group again after a conflict, until they are compacted or skipped."""
         waiting = [(part, 0) for part in _parts(group.ids, divisible)]
         changed = slower = 0
         while waiting:
@@ -241,7 +240,7 @@ class Compactor:
         assert first.version is not None
         plan = files.part_as_written(group.ids, first.version)
         current = files.table
-        # an order may speak of columns that these files do not have, or have by another name
+        # The sort order may use columns that these files lack or have under another name.
         schema, sort = sort_of_stored(current.sort, current.schema, plan.schema)
         plan = replace(plan, schema=schema)
         table = replace(current, schema=schema, sort=sort)
@@ -277,7 +276,7 @@ class Compactor:
         )
 
     def _dated(self, tx: Transaction, table: TableInfo, touched: Mapping[int, TouchedFile]) -> list[PastDeleteFile]:
-        """Delete files for the data files that have deletes in the catalog, with those of the delete file they had."""
+        """Write inlined deletes to delete files, merged with the existing delete file of each data file."""
         wanted = {id_: file.delete_file_id for id_, file in touched.items() if file.inlined}
         if not wanted:
             return []
@@ -288,9 +287,9 @@ class Compactor:
     # -- flush ---------------------------------------------------------------------------------------------------------
 
     def flush_within(self, tx: Transaction, table: TableInfo) -> CompactionReport:
-        """Move inlined rows into files as part of an open transaction, which reads them there at once.
+        """Flush inlined rows as part of an open transaction, which then reads them from files.
 
-        ``table`` is as the transaction sees it. Of very many rows, and of deletes, those that are left stay.
+        ``table`` is the table as the transaction sees it. Inlined deletes, and rows beyond the limit of a flush, stay.
         """
         self._report = CompactionReport("flush_inlined_data", table.qualified_name)
         self._skipped = []
@@ -305,7 +304,7 @@ class Compactor:
         return self._end()
 
     def _flush_window(self, table: TableInfo, base: Snapshot) -> bool:
-        """Move the oldest inlined rows of one schema version into files; false when there are none."""
+        """Flush the oldest inlined rows of one schema version; return False when there are none."""
         window = self._window(table, base)
         if window is None:
             return False
@@ -319,7 +318,7 @@ class Compactor:
         return True
 
     def _window(self, table: TableInfo, base: Snapshot, versions: Sequence[int] | None = None) -> _Window | None:
-        """The oldest inlined rows of the first schema version that has any."""
+        """Return the oldest inlined rows of the first schema version that has any."""
         with self.catalog.read() as reader:
             found = None
             for version in reader.inlined.tables(table.id) if versions is None else versions:
@@ -335,7 +334,7 @@ class Compactor:
             first = pc.min(stored.rows.column("begin_snapshot")).as_py()
             then = table
             if not stored_alike(stored.schema, table.schema):
-                # files of older columns are partitioned as the table was
+                # Files with older columns use the partitioning of that time.
                 at = reader.tables.by_id(replace(base, id=first), table.id)
                 partition = None if at is None else at.partition
                 schema, sort = sort_of_stored(table.sort, table.schema, stored.schema)
@@ -343,11 +342,10 @@ class Compactor:
         rows = inlined.decode([stored], stored.schema, self.catalog.encoding, ends=True)
         assert rows is not None
         begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")
-        rows = rows.filter(pc.fill_null(pc.not_equal(begin, end), True))  # others never were
+        rows = rows.filter(pc.fill_null(pc.not_equal(begin, end), True))  # drop rows that no snapshot shows
         return _Window(then, rows, FlushedRows(stored.schema_version, through, stored.rows.num_rows))
 
     def _flushed(self, tx: Transaction, table: TableInfo, window: _Window) -> TableChange:
-        """The rows of a window in files."""
         faults.reach("compaction.group.before")
         files, deletes = self.files.flush(tx, window.table, window.rows) if window.rows.num_rows else ([], [])
         faults.reach("compaction.group.after")
@@ -360,7 +358,7 @@ class Compactor:
         )
 
     def _flush_deletes(self, table: TableInfo, base: Snapshot, parts: int) -> None:
-        """Move the inlined deletes of data files into delete files, in so many commits at least."""
+        """Flush the inlined deletes of data files into delete files, in at least ``parts`` commits."""
         found = read_files(self.catalog, self.store, base, table)
         counts = found.plan.deleted_counts
         ids = sorted(counts)
@@ -417,13 +415,13 @@ class Compactor:
 
 
 def _parts(ids: Sequence[int], divisible: bool) -> list[set[int]]:
-    """Files in two halves where that may be: a commit that overtakes one of them leaves the other."""
+    """Split files into halves where allowed, so that a conflict over one half leaves the other."""
     middle = len(ids) // 2 if divisible else 0
     return [set(part) for part in (ids[:middle], ids[middle:]) if part]
 
 
 def _with_last(file: PastDeleteFile) -> PastDeleteFile:
-    """As stock has it, deletes that were in the catalog tell their last snapshot even where they have one only."""
+    """Set the last snapshot of flushed deletes even if there is only one, as stock clients do."""
     if file.format != "parquet":
         return file
     return replace(file, partial_max=file.partial_max or file.begin_snapshot)
@@ -434,9 +432,9 @@ def _counts(groups: Sequence[Group], changes: Sequence[TableChange]) -> list[tup
 
 
 def _not_before(file: NewDataFile, since: int) -> NewDataFile:
-    """A merged file that begins when the columns it has began, and not with rows that are older than all snapshots.
+    """Start a merged file no earlier than its columns, even if it has rows older than every snapshot.
 
-    Stock clients take the columns of a file from the snapshot it begins with: they would rewrite it without the others.
+    Stock clients read the columns of a file as of its first snapshot, and would rewrite the file without newer columns.
     """
     if file.begin_snapshot is None or file.partial_max is None or file.begin_snapshot >= since:
         return file
@@ -444,7 +442,7 @@ def _not_before(file: NewDataFile, since: int) -> NewDataFile:
 
 
 def _together(table: TableInfo, changes: Sequence[TableChange]) -> TableChange:
-    """The changes of several groups of one table as one."""
+    """Combine the changes of several groups of one table."""
     return TableChange(
         table=table,
         data_files=tuple(file for change in changes for file in change.data_files),

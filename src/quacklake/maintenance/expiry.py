@@ -1,7 +1,6 @@
-"""Expiry: snapshots go, and with them what only they could see. Files are left to the cleanup.
+"""Expiry: remove snapshots and the data that only they can see. The cleanup removes the files.
 
-All of it is one transaction of the commit queue, which computes for itself what is still referenced. It makes no
-snapshot.
+An expiry is one transaction of the commit queue, which itself determines what is still in use. It makes no snapshot.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from quacklake.transaction import Retry
 __all__ = ["ExpiryReport", "ExpiryRequest", "expire_snapshots"]
 
 _TOKENS = dt.timedelta(days=1)
-"""For how long a commit whose answer was lost can be looked for."""
+"""How long the outcome of a commit with a lost reply can be looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryRequest:
-    """Which snapshots are to go: those made before a time, those of some versions, or all but the last ones."""
+    """The snapshots to expire: those before a time, those with given versions, or all but the last ones."""
 
     before: dt.datetime | None = None
     versions: tuple[int, ...] | None = None
@@ -39,9 +38,9 @@ class ExpiryRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryReport:
-    """What expired. ``kept`` are snapshots that were asked for, and files of expired ones, that stay, and why.
+    """Report of an expiry. ``kept`` lists requested snapshots and files of expired snapshots that stay, with reasons.
 
-    ``oldest`` is the oldest snapshot left. Files are only scheduled: ``cleanup_old_files`` removes them.
+    ``oldest`` is the oldest remaining snapshot. Files are only scheduled; ``cleanup_old_files`` removes them.
     """
 
     snapshots: tuple[int, ...] = ()
@@ -57,7 +56,7 @@ class ExpiryReport:
 
 @dataclass
 class _Files:
-    """Files of expired snapshots, on their way to the schedule."""
+    """Files of expired snapshots, collected for the schedule."""
 
     data_files: int = 0
     delete_files: int = 0
@@ -66,7 +65,6 @@ class _Files:
     tables: set[int] = field(default_factory=set)
 
     def add(self, count: int, size: int, *, is_delete: bool) -> None:
-        """Count scheduled files."""
         self.bytes += size
         if is_delete:
             self.delete_files += count
@@ -75,7 +73,7 @@ class _Files:
 
 
 class _Rehearsal(Exception):
-    """Ends a dry run, so that nothing of it stays."""
+    """Raised to roll back a dry run."""
 
 
 def expire_snapshots(
@@ -87,10 +85,10 @@ def expire_snapshots(
     dry_run: bool = False,
     progress: Progress = silent,
 ) -> ExpiryReport:
-    """Expire snapshots, or with ``dry_run`` only tell which.
+    """Expire snapshots; with ``dry_run``, only report which.
 
-    The newest snapshot, those with a tag and those that a table keeps for itself stay. Raises ``InputError`` when one
-    of these is asked for by its version, and ``NotFoundError`` for a version that does not exist.
+    The newest snapshot, tagged snapshots and those that a table retains stay. Raises ``InputError`` when one of these
+    is requested by version, and ``NotFoundError`` for a version that does not exist.
     """
     with telemetry.timed("maintenance.expire", tenant=catalog.label):
         for attempt in range(retry.count + 1):
@@ -111,7 +109,7 @@ def expire_snapshots(
             else:
                 break
         if catalog.database == "mysql" and report.snapshots:
-            # a table that is dropped ends the transaction there, so this has to be a second one
+            # On MySQL, dropping a table commits the transaction, so this needs a second one.
             with catalog.commit() as writer:
                 expiring.drop_inlined_tables(writer)
     return report
@@ -157,7 +155,7 @@ def _expire(writer: Writer, store: Store, request: ExpiryRequest, *, dry_run: bo
 def _choose(
     reader: Reader, times: Mapping[int, dt.datetime | None], request: ExpiryRequest, now: dt.datetime
 ) -> tuple[set[int], list[Skipped]]:
-    """The snapshots that go, and those that were asked for and stay."""
+    """Return the snapshots that expire, and the requested ones that stay."""
     newest = max(times)
     wanted = _wanted(times, request)
     reasons: dict[int, str] = {newest: "it is the newest"} if newest in wanted else {}
@@ -192,9 +190,10 @@ def _wanted(times: Mapping[int, dt.datetime | None], request: ExpiryRequest) -> 
 def _retained(
     reader: Reader, times: Mapping[int, dt.datetime | None], wanted: set[int], now: dt.datetime
 ) -> dict[int, str]:
-    """Snapshots that tables with a retention of their own need.
+    """Return the snapshots that tables with their own retention need.
 
-    Those of its span that changed the table, and the last one before it, which shows the table as the span began.
+    These are the snapshots within its span that changed the table, and the last one before, which shows the table at
+    the start of the span.
     """
     asked = snapshot_tags.retention(reader) if wanted else {}
     if not asked:
@@ -218,7 +217,7 @@ def _span(keep: str) -> dt.timedelta:
 
 
 def _touched(reader: Reader, table_ids: set[int], first: int, last: int) -> dict[int, set[int]]:
-    """The snapshots that changed tables."""
+    """Return the snapshots that changed each table."""
     touched: dict[int, set[int]] = {id_: set() for id_ in table_ids}
     for id_, begin, end in expiring.table_lives(reader, sorted(table_ids)):
         touched[id_].update([begin] if end is None else [begin, end])
@@ -229,7 +228,7 @@ def _touched(reader: Reader, table_ids: set[int], first: int, last: int) -> dict
 
 
 def _ranges(times: Mapping[int, dt.datetime | None], chosen: set[int]) -> Iterable[tuple[int, int]]:
-    """The chosen snapshots as few ranges without any other snapshot in them."""
+    """Yield the chosen snapshots as few ranges that contain no other snapshot."""
     first = last = -1
     for id_ in sorted(times):
         if id_ in chosen:
@@ -247,7 +246,7 @@ def _ranges(times: Mapping[int, dt.datetime | None], chosen: set[int]) -> Iterab
 def _remove_files(
     writer: Writer, store: Store, tables: Sequence[int], files: _Files, now: dt.datetime, progress: Progress
 ) -> None:
-    """Schedule what no snapshot sees, and everything of the tables that none sees, and remove its rows."""
+    """Schedule the files that no snapshot sees, and all files of tables that no snapshot sees; remove their rows."""
     suspects: dict[str, NamedFile] = {}
     doubtful: _Doubtful | None = None
     for some in [None, *file_names.parts(tables)]:
@@ -265,7 +264,7 @@ def _remove_files(
                 _schedule(writer, _sort_out(store, page, doubtful, suspects, files), files, now)
                 progress("files", files.data_files + files.delete_files, None)
         expiring.remove_files(writer, some)
-    # only now can be told which of these paths another row names
+    # Only now is it known which of these paths another row names.
     if suspects:
         taken = named(writer, store, suspects, absolute_places(writer, store))
         files.kept += [Skipped(path, "another file of the catalog has the same path") for path in sorted(taken)]
@@ -275,10 +274,10 @@ def _remove_files(
 
 @dataclass(frozen=True, slots=True)
 class _Doubtful:
-    """What makes it doubtful that a file is the lake's and that only one row names it.
+    """Signs that a file may not belong to the lake or that several rows name it.
 
-    ``shared`` are paths that several rows have, ``absolute`` the places of files that are named by an absolute path;
-    ``none`` when there are neither such files nor such folders.
+    ``shared`` holds paths that several rows have, ``absolute`` the places of files with absolute paths; ``none`` is
+    true when there are neither.
     """
 
     shared: set[str]
@@ -299,7 +298,7 @@ def _sort_out(
     suspects: dict[str, NamedFile],
     files: _Files,
 ) -> dict[str, NamedFile]:
-    """The files of a page that are the lake's and nobody else's, by their places below the data root."""
+    """Return the files of a page that belong to this lake alone, by their paths below the data root."""
     ready: dict[str, NamedFile] = {}
     for file in page:
         try:

@@ -1,4 +1,4 @@
-"""Where the files are that the catalog names, and which of them it still names."""
+"""The places of the files that the catalog names."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ __all__ = ["absolute_places", "locate", "named", "place"]
 
 
 def place(store: Store, file: NamedFile) -> str | None:
-    """The path of a file below the data root; None for one that is elsewhere. Raises ``PathError`` as ``locate``."""
+    """Return the path of a file below the data root, or None if elsewhere. Raises ``PathError`` like ``locate``."""
     if file.is_relative and not file.folder_is_relative:
         return locate(store, f"{file.folder.rstrip('/')}/{file.path}", False)
     return locate(store, file.path, file.is_relative, file.folder if file.is_relative else "")
 
 
 def locate(store: Store, path: str, is_relative: bool, base: str = "") -> str | None:
-    """The path below the data root, whatever its spelling, or None for one that is elsewhere.
+    """Return the normalized path below the data root, or None if it is elsewhere.
 
-    Raises ``PathError`` for a relative one that would leave the root.
+    Raises ``PathError`` for a relative path that leaves the root.
     """
     return store.resolve(path, True, base) if is_relative else store.locate(path)
 
 
 def absolute_places(reader: Reader, store: Store) -> set[str]:
-    """The files below the data root that the catalog names by an absolute path; few as a rule, mostly none."""
+    """Return the files below the data root that the catalog names by an absolute path; usually there are none."""
     found = (_place(store, file) for page in absolute_files(reader) for file in page)
     return {path for path in found if path is not None}
 
 
 def named(reader: Reader, store: Store, paths: Iterable[str], absolute: set[str]) -> set[str]:
-    """Of some files below the data root, those that a row of a data or delete file still names."""
+    """Return which of these files below the data root a data or delete file row still names."""
     wanted = set(paths)
     tails = {tail for path in wanted for tail in _tails(path)}
     found = (_place(store, file) for file in named_among(reader, sorted(tails)))
@@ -45,10 +45,10 @@ def _place(store: Store, file: NamedFile) -> str | None:
     try:
         return place(store, file)
     except PathError:
-        return None  # no file below the root
+        return None  # not below the root
 
 
 def _tails(path: str) -> list[str]:
-    """What a catalog may have for a path: itself, or the part of it below some folder."""
+    """Return the spellings that a catalog may have for a path: the path, or its part below some folder."""
     parts = path.split("/")
     return ["/".join(parts[start:]) for start in range(len(parts))]

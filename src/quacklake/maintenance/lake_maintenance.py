@@ -1,4 +1,4 @@
-"""Maintenance of a whole lake: compaction, expiry, removal of files, verification and backups."""
+"""Maintenance of a lake: compaction, expiry, file removal, verification and backups."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class CheckpointReport:
-    """What each operation of a checkpoint did, by its name, in the order they ran."""
+    """Report of a checkpoint: the result of each operation by name, in the order they ran."""
 
     reports: dict[str, Any]
 
 
 class LakeMaintenance:
-    """The maintenance of a lake. ``table`` makes what compacts a table, where that is not DuckDB.
+    """Maintains a lake. ``table`` makes the compactor of a table when DuckDB is not the engine.
 
-    Tables whose option ``auto_compact`` is false are left alone, and reported as skipped.
+    Tables with the option ``auto_compact`` set to false are skipped and reported as such.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LakeMaintenance:
     def flush_inlined_data(
         self, schema: str | None = None, table: str | None = None, *, progress: Progress = silent
     ) -> list[CompactionReport]:
-        """Move the rows and deletes that are in the catalog into files, table by table."""
+        """Move inlined rows and deletes from the catalog into files, table by table."""
 
         def work(found: TableMaintenance) -> CompactionReport:
             return found.flush_inlined_data(progress=progress)
@@ -85,7 +85,7 @@ class LakeMaintenance:
         where: Filter | None = None,
         progress: Progress = silent,
     ) -> list[CompactionReport]:
-        """Make few large files of many small ones, table by table, as ``Table.merge_adjacent_files`` does."""
+        """Merge many small files into few large ones, table by table, as ``Table.merge_adjacent_files`` does."""
         check_sizes(max_compacted_files, min_file_size, max_file_size)
         _check_where(where, table)
 
@@ -104,7 +104,7 @@ class LakeMaintenance:
         where: Filter | None = None,
         progress: Progress = silent,
     ) -> list[CompactionReport]:
-        """Write files with many deleted rows anew, table by table, as ``Table.rewrite_data_files`` does."""
+        """Rewrite files with many deleted rows, table by table, as ``Table.rewrite_data_files`` does."""
         check_threshold(delete_threshold)
         _check_where(where, table)
 
@@ -114,7 +114,7 @@ class LakeMaintenance:
         return self._each("rewrite_data_files", schema, table, work)
 
     def flush_within(self, tx: Transaction, tables: Sequence[TableInfo]) -> tuple[list[CompactionReport], list[int]]:
-        """Flush tables as part of an open transaction; also returns the ids of those for which that has to wait."""
+        """Flush tables as part of an open transaction; also return the ids of tables that must wait for its commit."""
         reports, waiting = [], []
         for info in tables:
             report = self.table(f"{quote(info.schema_name)}.{quote(info.name)}").flush_within(tx, info)
@@ -125,7 +125,7 @@ class LakeMaintenance:
         return reports, waiting
 
     def flush_tables(self, ids: Sequence[int]) -> None:
-        """Flush those of these tables that are still there."""
+        """Flush the given tables that still exist."""
         for info in self.handle.view().tables():
             if info.id in ids:
                 self.table(f"{quote(info.schema_name)}.{quote(info.name)}").flush_inlined_data()
@@ -154,7 +154,7 @@ class LakeMaintenance:
             except NotFoundError:
                 skipped = Skipped(info.qualified_name, "the table was dropped")
                 reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
-            except ConstraintError as error:  # what files cannot hold stays in the catalog
+            except ConstraintError as error:  # rows that files cannot hold stay in the catalog
                 skipped = Skipped(info.qualified_name, error.message)
                 reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
         return reports
@@ -168,15 +168,14 @@ class LakeMaintenance:
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> ExpiryReport:
-        """Remove snapshots, and what only they could see; files are then removed by ``cleanup_old_files``.
+        """Remove snapshots and the data that only they can see; ``cleanup_old_files`` then removes the files.
 
-        ``older_than`` is a time (naive ones are UTC) or a span of time such as ``"7 days"``; without any argument the
-        option ``expire_older_than`` holds, and nothing expires when it is not set. ``versions`` names snapshots
-        instead. ``keep_last`` snapshots stay at least; where no age is given or set, all others go.
+        ``older_than`` is a time (naive times are UTC) or a span such as ``"7 days"``. Without arguments, the option
+        ``expire_older_than`` applies; if it is not set, nothing expires. ``versions`` selects snapshots by id instead.
+        At least ``keep_last`` snapshots stay; if no age is given or set, all others expire.
 
-        The newest snapshot, snapshots with a tag and those that a table keeps for itself (``set_retention``) stay: the
-        report says so. Raises ``InputError`` when one of them is among ``versions``, ``NotFoundError`` for a version
-        that does not exist.
+        The newest snapshot, tagged snapshots and those that a table retains (``set_retention``) stay, as reported.
+        Raises ``InputError`` when one of them is in ``versions``, ``NotFoundError`` for a version that does not exist.
         """
         if versions is not None and (older_than is not None or keep_last is not None):
             raise InputError(
@@ -198,7 +197,7 @@ class LakeMaintenance:
         )
 
     def _limit(self, older_than: Age | None, option: str) -> dt.datetime | None:
-        """The time before which something is old enough: as given, else as the lake has it, else None."""
+        """Return the cutoff time: the given one, else the lake's option, else None."""
         if older_than is not None:
             return before(older_than)
         self._context.forget_options()
@@ -214,12 +213,12 @@ class LakeMaintenance:
         on_path: OnPath | None = None,
         progress: Progress = silent,
     ) -> CleanupReport:
-        """Remove the files that are in no snapshot any more, as expiry and compaction have left them.
+        """Remove the files that no snapshot needs any more after expiry and compaction.
 
-        They must have been left before ``older_than`` (default: the option ``delete_older_than``, else two days), so
-        that reads which have begun can end; with ``cleanup_all`` all go. A file that a table still has, and one that is
-        not below the data path, is never removed. Files that cannot be removed now stay for the next time. The report
-        has the first paths; ``on_path`` is told every one, also in a dry run.
+        A file must have been scheduled before ``older_than`` (default: the option ``delete_older_than``, else two
+        days), so that running reads can finish; ``cleanup_all`` removes all. A file that a table still has, or that is
+        outside the data path, is never removed. Files that cannot be removed now stay for the next run. The report
+        lists the first paths; ``on_path`` is called with every path, also in a dry run.
         """
         limit = self._removal_limit(older_than, cleanup_all)
         if limit is None and not cleanup_all:
@@ -235,12 +234,12 @@ class LakeMaintenance:
         on_path: OnPath | None = None,
         progress: Progress = silent,
     ) -> CleanupReport:
-        """Remove files below the data path that the catalog does not name, left by crashes and failed commits.
+        """Remove files below the data path that the catalog does not know, left by crashes and failed commits.
 
-        They must have been written before ``older_than`` (default: the setting ``orphan_grace``, or the option
-        ``delete_older_than`` where that is longer). The files of an open transaction are not named either: give it time
-        to end, and use ``cleanup_all`` only when nobody writes. Only files with names of the lake's own kind, in the
-        lake's own folders, are removed. ``on_path`` is told the path of every one.
+        A file must have been written before ``older_than`` (default: the setting ``orphan_grace``, or the option
+        ``delete_older_than`` if longer). The files of an open transaction are not in the catalog yet: allow it time to
+        end, and use ``cleanup_all`` only when nobody writes. Only files in the lake's own folders, with names that the
+        lake gives, are removed. ``on_path`` is called with every path.
         """
         limit = self._removal_limit(older_than, cleanup_all)
         if older_than is None and not cleanup_all:
@@ -277,10 +276,10 @@ class LakeMaintenance:
         return None if cleanup_all else self._limit(older_than, "delete_older_than")
 
     def verify(self, deep: bool = False, progress: Progress = silent) -> VerifyReport:
-        """Hold the lake against every rule of its format: catalog, files and footers; with ``deep`` all rows too.
+        """Check the lake against every rule of the format: catalog, files and footers; ``deep`` also reads all rows.
 
-        Nothing is changed. What is wrong is in the report's ``findings``, each with a stable code; a report is ``ok``
-        when there are none. Other clients may write meanwhile.
+        Nothing is changed, and other clients may write meanwhile. Each problem is in the report's ``findings`` with a
+        stable code; a report is ``ok`` when there are none.
         """
         context = self._context
         return verify(context.catalog, context.store, DuckDBAudit(context.engine) if deep else None, progress)
@@ -291,12 +290,11 @@ class LakeMaintenance:
         dry_run: bool = True,
         progress: Progress = silent,
     ) -> RepairReport:
-        """Mend what can be mended without losing anything; with ``dry_run``, the default, only say what that is.
+        """Repair findings that can be fixed without losing data; ``dry_run``, the default, only reports them.
 
-        ``findings`` are those of a verification, which may be a deep one, or some of them; without any the lake is
-        verified first. Everything is one snapshot. Statistics that are wrong are dropped, counters are raised, rows
-        that mean nothing are removed; data is never touched. Raises ``CommitConflict`` when another commit came in
-        between.
+        ``findings`` are some or all findings of a verification, which may be a deep one; without them the lake is
+        verified first. The repair is one snapshot. It drops wrong statistics, raises counters and removes meaningless
+        rows; it never touches data. Raises ``CommitConflict`` when another commit came in between.
         """
         context = self._context
         for attempt in range(_ATTEMPTS):
@@ -313,12 +311,12 @@ class LakeMaintenance:
         raise CommitConflict("the lake changed during every repair", hint="try again when less is written")
 
     def backup(self, to: str | Path, progress: Progress = silent) -> BackupReport:
-        """Back the lake up to a folder or ``s3://`` URL: its catalog as it is now, and the files that are new there.
+        """Back up the lake to a folder or ``s3://`` URL: the catalog as it is now, and files not yet copied there.
 
-        Backups in one place share their files. One that is interrupted does not exist, and the next one goes on with
-        what it has copied. ``quacklake.restore_backup`` makes a lake of one, in any kind of database. The image of an
-        encrypted lake's catalog holds the keys of its files. Files outside of the data path are not copied. Raises
-        ``InputError`` for a place inside the lake's own data path, or in that of a shared lake.
+        Backups in one place share their files. An interrupted backup does not exist, and the next one reuses the files
+        it has copied. ``quacklake.restore_backup`` restores a backup into any kind of database. The image of an
+        encrypted lake's catalog contains the keys of its files. Files outside the data path are not copied. Raises
+        ``InputError`` for a place inside the lake's own data path, or inside that of its shared lake.
         """
         context = self._context
         target = open_store(str(to), context.config)
@@ -330,20 +328,20 @@ class LakeMaintenance:
         return back_up(context.catalog, context.store, target, progress)
 
     def maintainer(self, policy: Policy | None = None) -> Maintainer:
-        """Something that looks after the lake by a policy, for as long as it is wanted."""
+        """Return a maintainer that runs passes by a policy until it is stopped."""
         return Maintainer(self, policy)
 
     def maintain(self, policy: Policy | None = None, *, progress: Progress = silent) -> MaintenanceReport:
-        """Do what is due by a policy: flush, expire, merge, rewrite, clean up.
+        """Run the maintenance that is due under a policy: flush, expire, merge, rewrite, clean up.
 
-        Raises ``LeaseHeldError`` when another process is doing so.
+        Raises ``LeaseHeldError`` when another process is maintaining the lake.
         """
         return self.maintainer(policy).run_once(progress)
 
     def checkpoint(self, *, progress: Progress = silent) -> CheckpointReport:
-        """Every kind of care at once, due or not, in the order of DuckLake's own ``CHECKPOINT``.
+        """Run every kind of maintenance now, due or not, in the order of DuckLake's own ``CHECKPOINT``.
 
-        Snapshots expire and files go as the options ``expire_older_than`` and ``delete_older_than`` say.
+        The options ``expire_older_than`` and ``delete_older_than`` decide what expires and what is removed.
         """
         steps: dict[str, Callable[[], Any]] = {
             "flush_inlined_data": self.flush_inlined_data,

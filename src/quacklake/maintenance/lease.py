@@ -1,7 +1,6 @@
-"""One process at a time: a lease in the catalog, kept alive by a thread while work goes on.
+"""Leases in the catalog that let one process work at a time; a thread renews them.
 
-Nothing depends on it for being right: work that two processes do at once is still committed once. It only spares the
-second the trouble.
+Correctness does not depend on a lease: concurrent work is still committed once. It only saves the effort.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ __all__ = ["LeasedWork", "claim", "hold"]
 
 _log = logging.getLogger("quacklake.maintenance")
 _RENEWALS = 3
-"""How often a lease is renewed in its time."""
+"""How often a lease is renewed within its length."""
 
 
 class LeasedWork(enum.IntEnum):
-    """What leases are for; the numbers are in catalogs."""
+    """The purposes of leases; catalogs store these numbers."""
 
     MAINTENANCE = 1
     ORPHANS = 2
 
 
 def claim(catalog: Catalog, work: LeasedWork, length: dt.timedelta, holder: str) -> None:
-    """Take a lease, or keep it longer. Raises ``LeaseHeldError`` when another process has it.
+    """Take or extend a lease. Raises ``LeaseHeldError`` when another process holds it.
 
-    Also ``NotFoundError`` for a catalog of a shared lake that was dropped.
+    Raises ``NotFoundError`` for a catalog of a shared lake that was dropped.
     """
     with catalog.commit() as writer:
         writer.snapshots.check_there()
@@ -49,7 +48,7 @@ def claim(catalog: Catalog, work: LeasedWork, length: dt.timedelta, holder: str)
 
 @contextmanager
 def hold(catalog: Catalog, work: LeasedWork, length: dt.timedelta) -> Iterator[threading.Event]:
-    """Have a lease for a block of work, renewed as long as it takes. Gives an event that is set when it is lost."""
+    """Hold a lease for a block and renew it as needed. Yield an event that is set when the lease is lost."""
     holder = str(uuid.uuid4())
     claim(catalog, work, length, holder)
     done, lost = threading.Event(), threading.Event()

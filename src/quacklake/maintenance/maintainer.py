@@ -1,4 +1,4 @@
-"""Maintenance by a policy: once, or for as long as a process runs."""
+"""Maintenance by a policy: once, or continuously."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["DELETE_AFTER", "Maintainer"]
 
 DELETE_AFTER = dt.timedelta(days=2)
-"""How long a file waits for its removal where the lake does not say, as in stock DuckLake."""
+"""How long a file waits for removal if the lake has no option for it, as in stock DuckLake."""
 
 
 class Maintainer:
-    """Does for a lake what a policy says: once, or until it is told to stop.
+    """Maintains a lake by a policy, once or until stopped.
 
-    One pass makes at most ``most_merges`` files of the small ones of a table.
+    One pass merges the small files of a table into at most ``most_merges`` files.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Maintainer:
         return Scheduler(context.catalog, policy, workers, default, small_of, checks)
 
     def _merge_is_useful(self, job: Job) -> bool:
-        """Return whether a merge removes as many files as it does in a table without partitions at that number."""
+        """Return whether a merge saves as many files as it would with that many small files in one partition."""
         assert self.policy.small_files is not None
         saved = self._lake.table(str(job.table)).files_saved_by_merging(job.below)
         return saved >= self.policy.small_files - 1
@@ -87,22 +87,19 @@ class Maintainer:
             return lease_left(reader, int(LeasedWork.ORPHANS)) > 0
 
     def due(self) -> list[Job]:
-        """What a pass would do now."""
+        """Return the jobs that a pass would run now."""
         return self._scheduler.due()
 
     def run_once(self, progress: Progress = silent, stop: Stop | None = None) -> MaintenanceReport:
-        """One pass, which ends before its next job when ``stop`` is set.
-
-        Raises ``LeaseHeldError`` when another process maintains the lake.
-        """
+        """Run one pass; if ``stop`` is set, end before the next job. Raises ``LeaseHeldError`` like ``maintain``."""
         return self._scheduler.run_once(progress, stop)
 
     def run(
         self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent
     ) -> None:
-        """Pass after pass until ``stop`` is set, each report given to ``told``.
+        """Run passes until ``stop`` is set, and call ``told`` with each report.
 
-        While another process maintains the lake, this one waits, and takes over when that one is gone.
+        While another process maintains the lake, this one waits, and takes over when the other is gone.
         """
         self._scheduler.run(stop, told, progress)
 

@@ -18,7 +18,7 @@ from quacklake.storage import FileEntry, Store
 
 __all__ = ["delete_orphaned_files"]
 
-# What the lake's writers call their files. A Parquet file of another name is somebody's who has put it here.
+# The names that the lake's writers give to files. A Parquet file with another name was put here by somebody else.
 _NAME = re.compile(r"ducklake-[^/]*\.(?:parquet|puffin)")
 
 
@@ -30,15 +30,15 @@ class _Work(Tally):
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """Where files of this lake can be: in the folders of its tables, or in those of tables that are forgotten."""
+    """The places where files of this lake can be: the folders of its tables, present or forgotten."""
 
     folders: frozenset[str]
     foreign: tuple[str, ...]
 
     def owns(self, path: str) -> bool:
-        """True for a file that only a writer of this lake can have put there.
+        """Return whether only a writer of this lake can have written this file.
 
-        Below the folder of a table there are partitions only, ``key=value``; a deeper folder is of another lake whose
+        A table folder contains only partition folders, ``key=value``; a deeper folder belongs to another lake whose
         data path is inside this one's.
         """
         if path.startswith(self.foreign):
@@ -62,9 +62,9 @@ def delete_orphaned_files(
 ) -> CleanupReport:
     """Remove the files that no row names and that were last changed before a time (None: all of them).
 
-    A transaction that is open longer than that must not exist: its files are not named yet. Raises ``ConfigError`` when
-    another lake of the same database has the same data path, ``PathError`` when a row of the catalog has a path that
-    nobody can tell the file of.
+    No transaction may be open for longer than that, because its files are not named yet. Raises ``ConfigError`` when
+    another lake of the same database has the same data path, and ``PathError`` when a path in the catalog cannot be
+    resolved to a file.
     """
     work = _Work(keep, on_path)
     with telemetry.timed("maintenance.orphans", tenant=catalog.label), KnownPaths() as known:
@@ -88,9 +88,9 @@ def delete_orphaned_files(
 
 
 def _remember(reader: Reader, store: Store, known: KnownPaths, since: int = 0) -> int:
-    """Note every path that rows of files ``since`` or later name; returns the id that comes next.
+    """Remember every path that rows of files ``since`` or later name; return the next file id.
 
-    With the first call also those that wait for the cleanup: they are its to remove.
+    The first call also remembers the files that are scheduled for the cleanup, which removes them.
     """
     next_file = reader.snapshots.latest().next_file_id
     for page in file_names.all_files(reader, since):
@@ -110,7 +110,7 @@ def _scheduled(reader: Reader, store: Store) -> Iterator[list[str]]:
 
 
 def _other_lakes(reader: Reader, store: Store) -> tuple[str, ...]:
-    """The folders below the data path that are the data paths of other lakes of the same database."""
+    """Return the folders below the data path that are data paths of other lakes in the same database."""
     found = []
     for data_path in file_names.other_data_paths(reader, store.root):
         root = data_path if data_path.endswith("/") else f"{data_path}/"
@@ -125,7 +125,7 @@ def _other_lakes(reader: Reader, store: Store) -> tuple[str, ...]:
 
 
 def _candidates(store: Store, ground: _Ground, before: dt.datetime | None, work: _Work) -> Iterator[FileEntry]:
-    """The files of a kind that the lake writes, in its own folders, that are old enough."""
+    """Yield the files that are old enough, have a name that the lake gives, and are in its own folders."""
     for entry in store.stream():
         work.seen += 1
         old = before is None or (entry.mtime is not None and entry.mtime < before)
@@ -151,7 +151,7 @@ def _unknown(entries: list[FileEntry], known: KnownPaths) -> list[FileEntry]:
 
 
 def _remove(store: Store, orphans: list[FileEntry], work: _Work, *, threads: int, dry_run: bool) -> bool:
-    """Remove one page; True when there is no use in going on."""
+    """Remove one page; return True when further pages would fail too."""
     sizes = {entry.path: entry.size for entry in orphans}
     if dry_run:
         work.gone(list(sizes))

@@ -1,4 +1,4 @@
-"""A set of paths that may be larger than memory: it is kept in a temporary file."""
+"""A set of paths that may be larger than memory, kept in a temporary file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SOME = 500
 
 
 class KnownPaths:
-    """Paths, on disk; a context manager that removes its file."""
+    """A set of paths on disk; a context manager that removes its file."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="quacklake-")
@@ -33,13 +33,13 @@ class KnownPaths:
         self._folder.cleanup()
 
     def add(self, paths: Iterable[str]) -> None:
-        """Add paths; in order they go quickest."""
+        """Add paths; sorted paths are fastest."""
         self._database.execute("BEGIN")
         self._database.executemany("INSERT OR IGNORE INTO known VALUES (?)", ((path,) for path in sorted(paths)))
         self._database.execute("COMMIT")
 
     def among(self, paths: Sequence[str]) -> set[str]:
-        """Of these paths, those that are in the set."""
+        """Return which of these paths are in the set."""
         found: set[str] = set()
         for start in range(0, len(paths), _SOME):
             some = paths[start : start + _SOME]

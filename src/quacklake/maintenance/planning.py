@@ -1,4 +1,4 @@
-"""Which files of a table go together in a compaction: pure functions over what the catalog knows of them."""
+"""Choose the files that a compaction puts together: pure functions over catalog data."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 __all__ = ["Group", "Layout", "SourceFile", "batches", "merge_groups", "optimize_groups", "rewrite_groups"]
 
-#: The partitioning that a file was written under, and the texts of its keys.
+#: The partitioning of a file and the texts of its partition values.
 Layout = tuple[int | None, tuple[tuple[int, str | None], ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A live data file. ``deleted`` counts its deleted rows; ``begin`` is the snapshot it came with.
+    """A live data file. ``deleted`` counts its deleted rows; ``begin`` is the snapshot that added it.
 
-    ``version`` stands for the columns its rows are seen with; None when they cannot be told, so that it stays alone.
+    ``version`` identifies the columns that its rows are read with; None when they are unknown, so the file stays alone.
     """
 
     id: int
@@ -29,13 +29,13 @@ class SourceFile:
 
     @property
     def live_size(self) -> int:
-        """About how many bytes its live rows take."""
+        """The approximate size of the live rows in bytes."""
         return self.size * (self.records - self.deleted) // self.records if self.records else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files whose rows go into new files together."""
+    """Files whose rows are written together."""
 
     files: tuple[SourceFile, ...]
 
@@ -57,10 +57,9 @@ def merge_groups(
     max_size: int | None = None,
     max_groups: int | None = None,
 ) -> list[Group]:
-    """Small files without deletes that become one file each: of one partition, with the same columns, in their order.
+    """Return groups of small files to merge into one each: one partition, equal columns, no deletes, in file order.
 
-    ``target`` is the size at which a file is full. Files of ``min_size`` to below ``max_size`` (``target`` when it is
-    not given) take part.
+    ``target`` is the size of a full file. Files of ``min_size`` to below ``max_size`` (default ``target``) take part.
     """
     limit = target if max_size is None else min(max_size, target)
     chosen = [
@@ -75,9 +74,9 @@ def merge_groups(
 def rewrite_groups(
     files: Iterable[SourceFile], threshold: float, target: int, *, max_files: int, small: int = 0
 ) -> list[Group]:
-    """The files of which at least a share of ``threshold`` is deleted, by partition; cut by what is left of them.
+    """Group files by partition if at least ``threshold`` of their rows are deleted; limit groups by live size.
 
-    Of files below the size ``small`` any deleted row is enough.
+    Of files smaller than ``small``, any deleted row is enough.
     """
     chosen = [
         file for file in files if file.deleted and (file.deleted >= threshold * file.records or file.size < small)
@@ -87,14 +86,14 @@ def rewrite_groups(
 
 
 def optimize_groups(files: Iterable[SourceFile], partition_id: int | None) -> list[Group]:
-    """All files of each partition; all together when some do not belong to the partitioning ``partition_id``."""
+    """Return one group for each partition, or a single group if some files do not use ``partition_id``."""
     found = list(files)
     strangers = any(file.layout[0] != partition_id for file in found)
     return [Group(tuple(members)) for members in _classes(found, lambda file: None if strangers else file.layout)]
 
 
 def batches(groups: Iterable[Group], *, max_files: int, max_bytes: int) -> list[list[Group]]:
-    """Groups in commits: each has at least one, and otherwise at most this many files and bytes."""
+    """Split groups into commits of at least one group and otherwise at most this many files and bytes."""
     found: list[list[Group]] = []
     files = size = 0
     for group in groups:
@@ -107,7 +106,7 @@ def batches(groups: Iterable[Group], *, max_files: int, max_bytes: int) -> list[
 
 
 def _classes(files: Iterable[SourceFile], key: Callable[[SourceFile], Any]) -> list[list[SourceFile]]:
-    """The files by a key, each class in the order in which its files came."""
+    """Return the files by key, each list in the order in which its files were added."""
     classes: dict[Any, list[SourceFile]] = {}
     for file in sorted(files, key=lambda file: (file.begin, file.id)):
         classes.setdefault(key(file), []).append(file)

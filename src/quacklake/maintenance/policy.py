@@ -1,4 +1,4 @@
-"""When a lake wants which care: pure rules over numbers that the catalog gives."""
+"""Decide which maintenance is due: pure rules over numbers from the catalog."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Job", "JobKind", "LakeHealth", "Policy", "due"]
 
 
 class JobKind(enum.Enum):
-    """A kind of care, in the order in which a pass gives it."""
+    """The kinds of maintenance, in the order in which a pass runs them."""
 
     FLUSH = "flush_inlined_data"
     EXPIRE = "expire_snapshots"
@@ -26,14 +26,13 @@ class JobKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What makes care due. None leaves something to the lake's options, or undone where they say nothing.
+    """Thresholds for maintenance. None leaves a value to the lake's options, or skips the job if they do not set it.
 
-    A table is flushed when it has ``flush_rows`` inlined rows, or one older than ``flush_age``; merged when it has
-    ``small_files`` files of about the same size below ``small_ratio`` of the target size, and merging those of each
-    partition leaves that many fewer but one, so that no row is written anew very often; rewritten when a file has lost
-    ``delete_ratio`` of its rows, or when that many such small files have lost any. A pass comes every ``interval``
-    (give or take ``jitter`` of it), and nobody else makes one while the ``lease`` of this process lasts, which it
-    renews.
+    A table is flushed when it has ``flush_rows`` inlined rows, or one older than ``flush_age``. It is merged when it
+    has ``small_files`` files of about the same size below ``small_ratio`` of the target size, and merging within
+    partitions saves at least one less than that number, so that no row is rewritten very often. It is rewritten when a
+    file has lost ``delete_ratio`` of its rows, or when that many small files have lost any. A pass runs every
+    ``interval``, varied by ``jitter``; no other process runs one while this process holds and renews its ``lease``.
     """
 
     flush_rows: int | None = 10_000
@@ -70,7 +69,7 @@ def _within(name: str, value: float | None, low: float, high: float | None = Non
 
 @dataclass(frozen=True, slots=True)
 class LakeHealth:
-    """What says whether a lake wants care. ``inlined_age`` is the age of a table's oldest inlined row."""
+    """The numbers that decide what is due. ``inlined_age`` is the age of a table's oldest inlined row."""
 
     tables: Mapping[int, TableHealth]
     names: Mapping[int, str]
@@ -81,18 +80,18 @@ class LakeHealth:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One piece of care that is due, and why. ``state`` tells whether anything has changed since it was last given."""
+    """A job that is due, and why. ``state`` shows whether anything has changed since the job last ran."""
 
     kind: JobKind
     reason: str
     table: str | None = None
     state: tuple[object, ...] = ()
     below: int | None = None
-    """The size that small files do not reach."""
+    """The size below which files count as small."""
 
 
 def due(policy: Policy, health: LakeHealth) -> list[Job]:
-    """What a lake wants, in the order in which to give it."""
+    """Return the jobs that are due, in the order in which to run them."""
     found = [job for id_, table in health.tables.items() for job in _table_jobs(policy, health, id_, table)]
     found += _lake_jobs(policy, health)
     order = list(JobKind)
@@ -102,7 +101,7 @@ def due(policy: Policy, health: LakeHealth) -> list[Job]:
 def _table_jobs(policy: Policy, health: LakeHealth, id_: int, table: TableHealth) -> Iterator[Job]:
     name = health.names.get(id_)
     if name is None:
-        return  # dropped since
+        return  # the table was dropped
     rows, age = table.inlined_rows, health.inlined_age.get(id_)
     if policy.flush_rows is not None and rows >= policy.flush_rows:
         yield Job(JobKind.FLUSH, _many(rows, "inlined row"), name, (rows,))
@@ -122,7 +121,7 @@ def _table_jobs(policy: Policy, health: LakeHealth, id_: int, table: TableHealth
 
 
 def _crowded(policy: Policy, table: TableHealth, counts: Sequence[int]) -> int | None:
-    """Below which size files are to be put together: the largest class that has enough of them, and those below it."""
+    """Return the size below which to merge files: the largest size class with enough files, and all below it."""
     if policy.small_files is None:
         return None
     return next((table.class_size(n) for n, count in enumerate(counts) if count >= policy.small_files), None)
@@ -143,7 +142,7 @@ def _many(count: int, what: str) -> str:
 
 
 def _rounded(age: dt.timedelta) -> str:
-    """A time in its two largest units.
+    """Return a duration in its two largest units.
 
     >>> [_rounded(dt.timedelta(seconds=age)) for age in (86_400, 3_907.8, 0)]
     ['1 day', '1 hour 5 minutes', '0 seconds']

@@ -1,4 +1,4 @@
-"""Removing many files, a few at a time, when some may fail, and telling of it."""
+"""Remove many files in batches, tolerate failures, and report them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from quacklake.storage import Store
 __all__ = ["BATCH", "CleanupReport", "OnPath", "Removal", "Tally", "remove"]
 
 BATCH = 1000
-"""Files that are removed before the next are looked for."""
+"""The number of files to remove in one batch."""
 
 
-#: Told the path of every file that is removed.
+#: Called with the path of every removed file.
 OnPath = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupReport:
-    """How many ``files`` were removed: the first of their ``paths`` below the data path, ``bytes`` where that is known.
+    """Report of a cleanup: the number of removed ``files``, their ``bytes`` if known, and the first ``paths``.
 
-    ``left`` files stay although they were scheduled, or could not be removed: ``skipped`` are the first of them, and
-    why. Those that ``failed`` are tried again next time. The setting ``report_paths`` says how many the first are.
+    ``left`` counts files that stay although they were scheduled, or that cannot be removed; ``skipped`` lists the first
+    with reasons. Files that ``failed`` are tried again next time. The setting ``report_paths`` limits both lists.
     """
 
     paths: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class CleanupReport:
 
 @dataclass
 class Tally:
-    """What has become of files so far; of a great many only the first ``keep`` are remembered."""
+    """Counts removed and remaining files; keeps only the first ``keep`` paths."""
 
     keep: int
     on_path: OnPath | None = None
@@ -58,20 +58,20 @@ class Tally:
                 self.on_path(path)
 
     def stay(self, paths: Iterable[tuple[str, str]]) -> None:
-        """Count files, each with the reason, as left where they are."""
+        """Count files as left in place, each with its reason."""
         for path, reason in paths:
             self._left += 1
             if len(self._skipped) < self.keep:
                 self._skipped.append(Skipped(path, reason))
 
     def tried(self, removal: Removal) -> None:
-        """Count what became of one batch."""
+        """Count the results of one batch."""
         self.gone(removal.gone)
         self.failed += len(removal.failed)
         self.stay((path, error.message) for path, error in removal.failed.items())
 
     def report(self, size: int | None, *, dry_run: bool) -> CleanupReport:
-        """All of it."""
+        """Return the report."""
         return CleanupReport(
             tuple(self._paths), self.files, size, self.failed, self._left, tuple(self._skipped), dry_run
         )
@@ -79,19 +79,19 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What became of some files: those that are gone now, and why the others are not."""
+    """The removed files, and the reasons why others could not be removed."""
 
     gone: Sequence[str]
     failed: dict[str, QuacklakeError]
 
     @property
     def hopeless(self) -> bool:
-        """True when nothing could be removed and the store may be down: further tries would only take their time."""
+        """True when nothing could be removed because the store may be down, so that more tries would waste time."""
         return not self.gone and any(error.transient for error in self.failed.values())
 
 
 def remove(store: Store, paths: Sequence[str], threads: int) -> Removal:
-    """Remove files, at most ``threads`` at a time; one that is gone already is fine, one that fails stops no other."""
+    """Remove files, at most ``threads`` at a time. A missing file counts as removed; a failure stops no other."""
 
     def attempt(path: str) -> QuacklakeError | None:
         try:

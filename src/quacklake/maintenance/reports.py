@@ -1,4 +1,4 @@
-"""What maintenance tells of its work: reports, and reasons for leaving something alone."""
+"""Reports of maintenance operations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["CompactionReport", "Skipped"]
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Something that was left as it is, and why: a table, a file, a snapshot."""
+    """A table, file or snapshot that was left as it is, and why."""
 
     what: str
     reason: str
@@ -18,9 +18,9 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What one operation did to the files of one table. ``snapshot`` is None when there was nothing to do.
+    """Report of one compaction of one table. ``snapshot`` is None when there was nothing to do.
 
-    ``groups`` has for each group of files how many there were, and how many took their place.
+    ``groups`` has, for each group, the number of old files and the number of new files.
     """
 
     operation: str

@@ -1,4 +1,4 @@
-"""Giving a lake the care it wants: one pass, or pass after pass until told to stop."""
+"""Run the maintenance that is due: one pass, or passes until stopped."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ __all__ = ["JobReport", "MaintenanceReport", "Scheduler", "Stop", "examine"]
 
 _log = logging.getLogger("quacklake.maintenance")
 
-#: Does one job.
+#: Runs one job.
 Worker = Callable[[Job], Any]
-#: Says whether a job would change anything.
+#: Returns whether a job would change anything.
 Check = Callable[[Job], bool]
 
 
 class Stop(Protocol):
-    """Tells whether to stop, as ``threading.Event`` does."""
+    """A stop signal, such as ``threading.Event``."""
 
     def is_set(self) -> bool:
-        """True when there is to be no more."""
+        """Return whether to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """What became of a job: the report of its operation, or the error that ended it."""
+    """Result of a job: the report of its operation, or the error that ended it."""
 
     job: Job
     seconds: float
@@ -49,22 +49,22 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceReport:
-    """What one pass did."""
+    """Report of one pass."""
 
     jobs: Sequence[JobReport] = ()
 
     @property
     def failed(self) -> Sequence[JobReport]:
-        """The jobs that ended with an error."""
+        """The jobs that failed."""
         return [job for job in self.jobs if job.error is not None]
 
 
 @dataclass
 class Scheduler:
-    """Does what is due, with ``workers``. Files below ``small`` bytes are small, of some tables below ``small_of``.
+    """Runs due jobs with ``workers``. Files below ``small`` bytes are small; ``small_of`` overrides it for some tables.
 
-    The numbers of a lake say what may be due. ``checks`` look closer, where there is one for a kind of job, so that
-    what is due is what a pass does.
+    Catalog numbers say which jobs may be due. ``checks`` look closer, for the kinds of job that have a check, so that a
+    job reported as due also changes something.
     """
 
     catalog: Catalog
@@ -76,15 +76,15 @@ class Scheduler:
     _tried: dict[tuple[JobKind, str | None], tuple[object, ...]] = field(default_factory=dict)
 
     def due(self) -> list[Job]:
-        """What a pass would do now."""
+        """Return the jobs that a pass would run now."""
         health = examine(self.catalog, self.policy, self.small, self.small_of)
         return [job for job in due(self.policy, health) if self._changed(job) and self._useful(job)]
 
     def run_once(self, progress: Progress = silent, stop: Stop | None = None) -> MaintenanceReport:
-        """One pass. Raises ``LeaseHeldError`` when another process is at it.
+        """Run one pass. Raises ``LeaseHeldError`` when another process is running one.
 
-        What a job makes due, as a flush that leaves many small files, is done in the same pass: each kind of care once
-        for each table.
+        Jobs that become due during the pass run in it too, such as a merge after a flush that leaves many small files.
+        Each kind of job runs once for each table.
         """
         with hold(self.catalog, LeasedWork.MAINTENANCE, self.policy.lease) as lost:
             reports: list[JobReport] = []
@@ -102,7 +102,7 @@ class Scheduler:
     def run(
         self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent
     ) -> None:
-        """Pass after pass until ``stop`` is set; while another process is the leader, wait for it to go."""
+        """Run passes until ``stop`` is set; wait while another process holds the lease."""
         while not stop.is_set():
             try:
                 told(self.run_once(progress, stop))
@@ -116,24 +116,24 @@ class Scheduler:
             stop.wait(self.policy.interval.total_seconds() * (1 + spread))
 
     def _changed(self, job: Job) -> bool:
-        """False for a job that was done already and left the table as it is: there was nothing it could do."""
+        """Return False for a job that already ran on this state of the table and found nothing to do."""
         return not job.state or self._tried.get((job.kind, job.table)) != job.state
 
     def _useful(self, job: Job) -> bool:
-        """Return whether a job would change anything. One that would not is skipped until its numbers change."""
+        """Return whether a job would change anything. If not, it is skipped until its numbers change."""
         check = self.checks.get(job.kind)
         if check is None:
             return True
         try:
             useful = check(job)
         except NotFoundError:
-            return False  # dropped meanwhile
+            return False  # the table was dropped
         if not useful:
             self._tried[job.kind, job.table] = job.state
         return useful
 
     def _orphans_turn(self) -> bool:
-        """Whether nobody has looked for orphans for a while: a lease on it that nobody gives back."""
+        """Claim the search for orphans; return False while the last claim, never released, still holds."""
         assert self.policy.orphans_every is not None
         try:
             claim(self.catalog, LeasedWork.ORPHANS, self.policy.orphans_every, str(uuid.uuid4()))
@@ -148,7 +148,7 @@ class Scheduler:
             with telemetry.timed(f"maintenance.{job.kind.value}", job.table):
                 report = self.workers[job.kind](job)
         except NotFoundError as error:
-            _log.info("%s: %s", job.kind.value, error.message)  # dropped meanwhile
+            _log.info("%s: %s", job.kind.value, error.message)  # the table was dropped
         except QuacklakeError as error:
             _log.warning("%s of %s failed: %s", job.kind.value, job.table or "the lake", error.message)
             failure = error
@@ -158,7 +158,7 @@ class Scheduler:
 
 
 def examine(catalog: Catalog, policy: Policy, small: int, small_of: Mapping[int, int]) -> LakeHealth:
-    """How a lake is doing now, in a constant number of statements for every hundred tables with inlined rows."""
+    """Measure the health of a lake, with a constant number of statements per hundred tables with inlined rows."""
     worn = 1.0 if policy.delete_ratio is None else policy.delete_ratio
     now = dt.datetime.now(dt.UTC)
     with catalog.read() as reader:

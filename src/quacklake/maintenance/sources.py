@@ -1,4 +1,4 @@
-"""What the catalog knows of a table's files when a compaction begins."""
+"""The files of a table as a compaction finds them in the catalog."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = ["TableFiles", "read_files"]
 class TableFiles:
     """The live files of a table at a snapshot.
 
-    ``schemas`` are the columns of each version that a file may have (``SourceFile.version``), by the version. Those of
-    the oldest snapshot left have been the table's since ``since``; older ones nobody sees.
+    ``schemas`` has the columns of each version that a file may have (``SourceFile.version``). The columns of the oldest
+    remaining snapshot exist since ``since``; nobody sees older ones.
     """
 
     base: Snapshot
@@ -38,7 +38,7 @@ class TableFiles:
     since: int = 0
 
     def part(self, ids: Iterable[int]) -> ScanPlan:
-        """The plan of some of the files."""
+        """Return the scan plan of some of the files."""
         chosen = pa.array(sorted(ids), pa.int64())
         files, deletes = self.plan.files, self.plan.deletes
         return replace(
@@ -48,14 +48,14 @@ class TableFiles:
         )
 
     def part_as_written(self, ids: Iterable[int], version: int) -> ScanPlan:
-        """The plan of files whose rows are all seen with the columns of one version, which it reads."""
+        """Return the scan plan of files whose rows all have the columns of one version, read with these columns."""
         plan = self.part(ids)
-        # fields inside columns may have changed since: then every file is asked for its own
+        # Fields inside columns may have changed since; the reader then takes the fields from each file.
         shaped_at = self.base.id if plan.reshaped else plan.shaped_at
         return replace(plan, schema=self.schemas[version], shaped_at=shaped_at)
 
     def folder(self, plan: ScanPlan, layout: Layout, *, hive: bool) -> str:
-        """The folder below the table's of new files of a partition: that of the files it has."""
+        """Return the folder, below the table's, for new files of a partition: the folder of its existing files."""
         location = self.table.location
         own = plan.files.filter(pc.is_null(plan.files.column("mapping_id")))
         for path in own.column("path").to_pylist():
@@ -69,7 +69,7 @@ class TableFiles:
 
 
 def read_files(catalog: Catalog, store: Store, base: Snapshot, table: TableInfo) -> TableFiles:
-    """The files of a table at a snapshot: a constant number of statements, and one for each version of its columns."""
+    """Return the files of a table at a snapshot, with one statement per version of its columns and a few more."""
     with catalog.read() as reader:
         plan = plan_scan(
             reader,
@@ -102,9 +102,9 @@ def read_files(catalog: Catalog, store: Store, base: Snapshot, table: TableInfo)
 
 
 class _Versions:
-    """Which columns the rows of a file are seen with. Versions that store rows alike count as one.
+    """Finds the columns that the rows of a file are read with. Versions that store rows alike count as one.
 
-    A row is never seen before the oldest snapshot that is left, so what the columns were before does not count.
+    No row is read before the oldest remaining snapshot, so earlier columns do not count.
     """
 
     def __init__(self, reader: Reader, table: TableInfo) -> None:
@@ -119,7 +119,7 @@ class _Versions:
         self.since = self._history[index][0] if index >= 0 else 0
 
     def of(self, begin: int, newest: int) -> int | None:
-        """The version of a file with rows of snapshots ``begin`` to ``newest``; None when they differ."""
+        """Return the version of a file with rows of snapshots ``begin`` to ``newest``; None if their columns differ."""
         begin, newest = max(begin, self._oldest), max(newest, self._oldest)
         first = self._at(begin)
         return first if newest == begin or first == self._at(newest) else None

@@ -1,4 +1,4 @@
-"""Compaction of the files of one table."""
+"""Compaction of one table."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from quacklake.transaction import Transaction
 __all__ = ["TableMaintenance", "check_sizes", "check_threshold"]
 
 _MAX_CURVE = 8
-"""Columns of a z-order curve: of more, each has too few bits to tell its values apart."""
+"""The most columns of a z-order curve; with more, each has too few bits to separate its values."""
 
 
 class TableMaintenance:
-    """The part of a table that puts its files in order. Rows, row ids, history and change feed stay as they are."""
+    """The compaction methods of a table. They keep rows, row ids, history and change feed unchanged."""
 
     def __init__(self, handle: Handle, ref: TableRef) -> None:
         self.handle = handle
@@ -45,7 +45,7 @@ class TableMaintenance:
         return self.handle.context
 
     def flush_inlined_data(self, *, progress: Progress = silent) -> CompactionReport:
-        """Move the rows and deletes that are in the catalog into files."""
+        """Move inlined rows and deletes from the catalog into files."""
         compactor, table, base = self._compactor(progress)
         return compactor.flush(table, base)
 
@@ -58,11 +58,11 @@ class TableMaintenance:
         where: Filter | None = None,
         progress: Progress = silent,
     ) -> CompactionReport:
-        """Make few large files of many small ones; the small ones leave the lake, history included.
+        """Merge many small files into few large ones; the small files leave the lake, and the history stays.
 
-        Files with deletes stay as they are, and so do those that are as large as ``target_file_size``. At most
-        ``max_compacted_files`` files are made, from files of ``min_file_size`` to below ``max_file_size`` bytes, and
-        only from those that, by their partition and statistics, may have rows that satisfy ``where``.
+        Files with deletes, and files as large as ``target_file_size``, stay as they are. The call writes at most
+        ``max_compacted_files`` files, from files of ``min_file_size`` to below ``max_file_size`` bytes. ``where``
+        limits it to files that may have matching rows by their partition and statistics.
         """
         check_sizes(max_compacted_files, min_file_size, max_file_size)
         compactor, table, base = self._compactor(progress)
@@ -82,7 +82,7 @@ class TableMaintenance:
         return compactor.merge(table, base, groups)
 
     def files_saved_by_merging(self, max_file_size: int | None = None) -> int:
-        """Return how many files ``merge_adjacent_files`` would remove: only those of one partition go together."""
+        """Return how many files ``merge_adjacent_files`` would remove; it merges only within a partition."""
         view = self.handle.view()
         table = self._find(view)
         limits = self._compactor_of(table, silent).limits
@@ -98,11 +98,11 @@ class TableMaintenance:
         where: Filter | None = None,
         progress: Progress = silent,
     ) -> CompactionReport:
-        """Write files anew without their deleted rows, where at least a share of ``delete_threshold`` is deleted.
+        """Rewrite files without their deleted rows if at least a share of ``delete_threshold`` is deleted.
 
-        Without one the option ``rewrite_delete_threshold`` decides. Files below ``small_file_size`` bytes are written
-        anew, and put together, for any deleted row. Older snapshots keep the files as they were. ``where`` chooses
-        files as it does for ``merge_adjacent_files``.
+        The default is the option ``rewrite_delete_threshold``. Files smaller than ``small_file_size`` bytes are
+        rewritten, and merged, for any deleted row. Older snapshots keep the old files. ``where`` works as in
+        ``merge_adjacent_files``.
         """
         check_threshold(delete_threshold)
         _check_count("small_file_size", small_file_size, 1)
@@ -131,11 +131,11 @@ class TableMaintenance:
         where: Filter | None = None,
         progress: Progress = silent,
     ) -> CompactionReport:
-        """Write all files anew, partition by partition, in files of ``target_file_size``.
+        """Rewrite all files, partition by partition, into files of ``target_file_size``.
 
-        ``order_by`` has keys as ``set_sorted_by`` takes them, and counts once; without it rows are in the table's own
-        order. ``zorder`` names columns that are to be close together all at once, for filters on any of them. Older
-        snapshots keep the files as they were. ``where`` chooses files as it does for ``merge_adjacent_files``.
+        ``order_by`` takes the keys of ``set_sorted_by`` for this run only; the default is the table's own order.
+        ``zorder`` names columns to cluster together, for filters on any of them. Older snapshots keep the old files.
+        ``where`` selects files as in ``merge_adjacent_files``.
         """
         if order_by is not None and zorder is not None:
             raise InputError("pass order_by= or zorder=, not both")
@@ -154,31 +154,31 @@ class TableMaintenance:
         return compactor.rewrite("optimize", table, base, groups, replace(table, sort=sort))
 
     def _choice(self, table: TableInfo, where: Filter | None) -> Callable[[TableFiles], list[SourceFile]]:
-        """Return what chooses the files that may have rows which satisfy a filter.
+        """Return a function that selects the files that may have rows matching a filter.
 
-        Raises ``PredicateError`` for a filter that makes no sense for the table.
+        Raises ``PredicateError`` for a filter that is invalid for the table.
         """
         if where is None:
             return lambda files: list(files.files.values())
         plan = self.handle.view().plan(table, to_predicate(where, table.schema))
         nothing = replace(plan, files=plan.files.slice(0, 0), deletes=plan.deletes.slice(0, 0))
-        self._context.engine.scan(nothing, where=where).reader.read_all()  # DuckDB tells what is wrong with it
+        self._context.engine.scan(nothing, where=where).reader.read_all()  # DuckDB raises for an invalid filter
         ids = frozenset(plan.files.column("data_file_id").to_pylist())
         return lambda files: [file for file in files.files.values() if file.id in ids]
 
     def _files(self) -> Files:
-        """What writes the files of compactions."""
+        """Return the writer of compacted files."""
         context = self._context
         return CompactionFiles(context.engine, context.writer, context.write_options, context.writes_vectors)
 
     def _along(self, compactor: Compactor, columns: Sequence[Column]) -> SortSpec | None:
-        """The order along a z-order curve, for what writes the files."""
+        """Return the sort order along a z-order curve for the file writer."""
         return SortSpec(-1, (SortKey(z_order(columns)),))
 
     def _compactor(self, progress: Progress) -> tuple[Compactor, TableInfo, Snapshot]:
         view = self.handle.view()
         table = self._find(view)
-        self.handle.once(view.base, Transaction.check_writable)  # tells whether this is the place for it
+        self.handle.once(view.base, Transaction.check_writable)  # raises if this handle is read-only
         return self._compactor_of(table, progress), table, view.base
 
     def _compactor_of(self, table: TableInfo, progress: Progress) -> Compactor:
@@ -207,10 +207,10 @@ class TableMaintenance:
         )
 
     def flush_within(self, tx: Transaction, table: TableInfo) -> CompactionReport | None:
-        """Flush as part of an open transaction; None where that has to wait for its commit.
+        """Flush as part of an open transaction; return None if the flush must wait for the commit.
 
-        Its own small inserts become files at once, whatever else it did. Committed rows can move where it has changed
-        none of the table, and as long as nothing is changed after it: see ``Transaction.unflush``.
+        The transaction's own small inserts always become files at once. Committed rows can move only if the transaction
+        has not changed the table, and stay moved only until it does: see ``Transaction.unflush``.
         """
         name = table.qualified_name
         pending = next((found for found in tx.pendings() if found.table.id == table.id), None)
@@ -221,14 +221,13 @@ class TableMaintenance:
             return CompactionReport("flush_inlined_data", name, moved, rows=rows) if table.id < 0 else None
         if table.id < 0 or tx.has_flushed(table):
             return CompactionReport("flush_inlined_data", name)
-        macros = table.sort is not None and tx.objects.changes().created_macros  # which the order may speak of
+        macros = table.sort is not None and tx.objects.changes().created_macros  # which the sort order may use
         if macros or tx.plan(table).deleted_counts:
             return None
         return self._compactor_of(table, silent).flush_within(tx, table)
 
 
 def _curve(table: TableInfo, names: Sequence[str]) -> list[Column]:
-    """The columns of a z-order curve."""
     columns = [table.schema.find(name) for name in names]
     if not 1 <= len(columns) <= _MAX_CURVE:
         raise InputError(f"a z-order curve goes through 1 to {_MAX_CURVE} columns, not {len(columns)}")

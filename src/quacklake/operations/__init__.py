@@ -1,1 +1,1 @@
-"""What reads and changes tables: the context of a lake, its states, and the operations on them."""
+"""Read and change tables: the context of an open lake, the handles on its states, and the operations."""

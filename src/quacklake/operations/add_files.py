@@ -1,4 +1,4 @@
-"""Files from elsewhere: existing Parquet files become files of a table where they are, without being copied."""
+"""Add existing Parquet files to a table in place, without copying them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["AddOptions", "add_files", "known_mappings", "to_patterns"]
 
 @dataclass(frozen=True, slots=True)
 class AddOptions:
-    """What may differ between files and table."""
+    """The differences between files and table to accept."""
 
     allow_missing: bool = False
     ignore_extra_columns: bool = False
@@ -58,7 +58,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What files of one schema have in common: their mapping, and where the leaves of the table are in them."""
+    """The name mapping that files with one schema share, and the places of the table's leaves in them."""
 
     mapping: NameMapping
     places: Places
@@ -67,7 +67,7 @@ class _Shape:
 
 
 def to_patterns(paths: str | Path | Iterable[str | Path]) -> list[str]:
-    """Paths and patterns as texts. Raises ``InputError`` for anything else."""
+    """Return paths and patterns as strings. Raises ``InputError`` for anything else."""
     given: list[Any] = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given or not all(isinstance(path, str | Path) and str(path) for path in given):
         raise InputError("add_files needs a path, a pattern or a list of them")
@@ -77,7 +77,7 @@ def to_patterns(paths: str | Path | Iterable[str | Path]) -> list[str]:
 def add_files(
     context: LakeContext, tx: Transaction, table: TableInfo, patterns: Sequence[str], options: AddOptions
 ) -> int:
-    """Make Parquet files part of a table; returns how many rows they have."""
+    """Add Parquet files to a table; return the number of their rows."""
     tx.asks(Operation.ADD_FILES)
     if context.catalog.encrypted:
         raise UnsupportedFeatureError(
@@ -90,7 +90,7 @@ def add_files(
     links = Links()
     places = {url: context.store.resolve(url, False, links=links) for url in found}
     for url, place in places.items():
-        file_name(url)  # refuses one that could not be read later
+        file_name(url)  # raises for a file that could not be read later
         if place in known:
             raise AlreadyExistsError(f"{url} is a file of {table.qualified_name} already")
         if context.store.is_of_others(place):
@@ -114,7 +114,7 @@ def add_files(
 
 
 def _partition(table: TableInfo) -> PartitionSpec | None:
-    """How the files must be partitioned. Raises ``UnsupportedFeatureError`` where their folders cannot prove it."""
+    """Return the required partitioning. Raises ``UnsupportedFeatureError`` if folder names cannot prove it."""
     spec = table.partition
     if spec is None or not spec.keys:
         return None
@@ -142,7 +142,7 @@ def _find(context: LakeContext, table: TableInfo, patterns: Sequence[str]) -> li
 
 
 def known_mappings(tx: Transaction, table: TableInfo) -> dict[object, int]:
-    """The name mappings that files of a table have already: their keys and ids."""
+    """Return the keys and ids of the name mappings that files of a table already have."""
     known: dict[object, int] = {mapping.key: mapping.id for mapping in tx.pending(table).mappings}
     if table.id >= 0:
         with tx.catalog.read() as reader:
@@ -154,7 +154,7 @@ def known_mappings(tx: Transaction, table: TableInfo) -> dict[object, int]:
 
 
 class _Shapes:
-    """The mappings of the files, one for all that look alike; those of earlier files are used again."""
+    """Makes one mapping for all files that look alike, and reuses the mappings of earlier files."""
 
     def __init__(self, tx: Transaction, table: TableInfo, options: AddOptions, spec: PartitionSpec | None) -> None:
         self._keys = () if spec is None else tuple(table.schema.by_id(key.column_id) for key in spec.keys)
@@ -166,7 +166,7 @@ class _Shapes:
         self.new: list[NameMapping] = []
 
     def of(self, url: str, footer: Footer) -> _Shape:
-        """The shape of a file. Raises ``SchemaMismatchError`` when it does not fit the table."""
+        """Return the shape of a file. Raises ``SchemaMismatchError`` when the file does not fit the table."""
         names = () if self._options.hive_partitioning is False else tuple(hive_values(url))
         types = tuple((column.path, column.lake_type) for column in footer.columns)
         key = (footer.schema, types, names)
@@ -222,7 +222,7 @@ def _node(field: pa.Field, leaves: Iterator[FooterColumn]) -> _Node:
 
 
 class _Mapper:
-    """Finds the columns of a file in the table, at every depth."""
+    """Matches the columns of a file with those of the table, at every depth."""
 
     def __init__(self, url: str, table: TableInfo, options: AddOptions) -> None:
         self._url = url
@@ -234,7 +234,7 @@ class _Mapper:
     def columns(
         self, nodes: Sequence[_Node], columns: Sequence[Column], folders: set[str], above: str = ""
     ) -> tuple[MappedColumn, ...]:
-        """The columns of a file, or the fields of a struct, as those of the table."""
+        """Map the columns of a file, or the fields of a struct, to those of the table."""
         left = {fold(column.name): column for column in columns}
         seen: set[str] = set()
         found: list[MappedColumn] = []
@@ -334,15 +334,15 @@ _FolderStats = Mapping[tuple[int, str | None], tuple[ColumnStats, str | None]]
 
 
 def _folder_text(column: Column, url: str) -> str | None:
-    """The text in the name of a file's folder; an empty one is NULL except for a text."""
+    """Return the value in the name of a file's folder; an empty value is NULL unless the column is text."""
     text = hive_values(url)[column.name]
     return None if text == "" and column.type != "varchar" else text
 
 
 def _folder_stats(context: LakeContext, rows: Sequence[_Added]) -> _FolderStats:
-    """The bounds of every value in the name of a folder, and its text as a partition value.
+    """Return the bounds of each value in a folder name, and its text as a partition value.
 
-    Raises ``SchemaMismatchError`` for one of another type.
+    Raises ``SchemaMismatchError`` for a value of another type.
     """
     columns = {column.id: column for each in rows for column in each.shape.folders}
     found: dict[tuple[int, str | None], tuple[ColumnStats, str | None]] = {}
@@ -373,7 +373,7 @@ def _new_file(
         nulls = footer.rows if one.value_count == 0 else 0
         stats.append(replace(one, size_bytes=0, value_count=footer.rows - nulls, null_count=nulls))
     for column in shape.missing:
-        # of what is not in the file only a NULL is sure without looking at the default
+        # For a column that is not in the file, only NULL is certain without evaluating the default.
         empty = column.initial_default is None and column in table.schema.columns
         stats.append(ColumnStats(column.id, 0, 0, footer.rows) if empty else ColumnStats(column.id, 0))
     _check_not_null(table, added.url, stats)

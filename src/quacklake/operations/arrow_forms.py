@@ -1,4 +1,4 @@
-"""Arrow types that DuckDB does not read, in the nearest form that it does; no value changes."""
+"""Convert Arrow types that DuckDB cannot read to the nearest type that it can; no value changes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _PRECISION = 38
 
 
 def readable_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with types that DuckDB reads; itself when it reads all of them. Raises ``SchemaMismatchError``."""
+    """Return the schema with types that DuckDB can read; unchanged if it reads all. Raises ``SchemaMismatchError``."""
     fields = [field.with_type(_type(field.type, field.name)) for field in schema]
     return schema if fields == list(schema) else pa.schema(fields, schema.metadata)
 
 
 def readable(rows: Any, schema: pa.Schema) -> Any:
-    """A table or batch in the types that ``readable_schema`` has given for it. Raises ``SchemaMismatchError``."""
+    """Convert a table or batch to a schema of ``readable_schema``. Raises ``SchemaMismatchError``."""
     if rows.schema.types == schema.types:
         return rows
     columns = [_array(column, field) for column, field in zip(rows.columns, schema, strict=True)]

@@ -1,4 +1,4 @@
-"""The boundary of the library: what its public methods raise is of our own types, or the caller's own."""
+"""The boundary of the library: public methods raise our own errors, or those of the caller's code."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ C = TypeVar("C", bound=type[Any])
 
 _HOME = str(Path(__file__).resolve().parents[1])
 _PYTHON = (sysconfig.get_paths()["stdlib"], "<frozen ")
-#: Packages of databases, and of frames whose rows are given to us.
+#: Packages of databases, and of the frames that users pass to us.
 _DATABASES = frozenset({"sqlalchemy", "sqlite3", "psycopg", "pymysql"})
 _FRAMES = frozenset({"polars", "pandas", "numpy"})
 
-#: Looks for variables of its caller, whom another frame would hide; sessions tell errors as ours themselves.
+#: Left alone: ``sql`` reads variables of its caller, which another frame would hide, and sessions translate errors.
 _LEFT = frozenset({"sql"})
 
 
 def boundary(cls: C) -> C:
-    """Let every public method of a class, inherited ones included, raise errors of other libraries as ours."""
+    """Make every public method of a class, inherited ones too, raise errors of other libraries as ours."""
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         bound = not isinstance(inspect.getattr_static(cls, name), staticmethod | classmethod)
         if bound and name not in _LEFT and not name.startswith("_") and not inspect.isgeneratorfunction(function):
@@ -62,7 +62,7 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def ours_for(error: Exception) -> QuacklakeError | None:
-    """Return the error to raise instead of one of another library; None for the caller's own."""
+    """Return the error to raise instead of another library's error; None if it comes from the caller's code."""
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
     if isinstance(error, RecursionError):
         return InputError("an expression, a type or a value is nested too deeply", hint="use fewer levels")
@@ -92,9 +92,9 @@ def _of_duckdb(error: duckdb.Error, first: str) -> QuacklakeError:
 
 
 def _is_ours(trace: TracebackType | None) -> bool:
-    """Return whether an error comes from a line of this package, below the call itself, or from Python for it.
+    """Return whether an error comes from a line of this package below the call itself, or from Python code it called.
 
-    One of the call is about its signature; one of any other file may be the caller's own.
+    An error of the call itself is about its signature; one from any other file may come from the caller's code.
     """
     files = [frame.f_code.co_filename for frame, _ in walk_tb(trace)][1:]
     theirs = [file for file in files if not (file.startswith(_PYTHON) and "site-packages" not in file)]

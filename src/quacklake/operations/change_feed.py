@@ -1,4 +1,4 @@
-"""The change feed of a table: what a range of snapshots inserted, updated and deleted, read when asked for."""
+"""The change feed of a table: a lazy read of the rows that a range of snapshots inserted, updated and deleted."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from quacklake.scan.feed import FeedPlan, plan_feed
 __all__ = ["Bound", "ChangeScan", "first_of"]
 
 Bound: TypeAlias = "int | dt.datetime | str"
-"""An end of a range of snapshots: the id or the tag of one, or a time."""
+"""An end of a range of snapshots: a snapshot id, a tag or a time."""
 
 
 @dataclass(frozen=True, repr=False)
 class ChangeScan(Frame):
-    """What happened to the rows of a table from one snapshot to another, both included.
+    """The row changes of a table from one snapshot to another, both included.
 
-    Its columns are ``snapshot_id``, ``rowid``, ``change_type`` (``insert``, ``delete``, ``update_preimage``,
-    ``update_postimage``) and the table's own, as they are at the last of the snapshots. Rows come in no order.
+    The columns are ``snapshot_id``, ``rowid``, ``change_type`` (``insert``, ``delete``, ``update_preimage``,
+    ``update_postimage``) and those of the table at the last snapshot. Rows come in no particular order.
     """
 
     _handle: Handle
@@ -53,21 +53,21 @@ class ChangeScan(Frame):
     # -- shaping -----------------------------------------------------------------------------------------------------
 
     def select(self, *columns: str) -> ChangeScan:
-        """Only these columns, in this order."""
+        """Return only these columns, in this order."""
         return replace(self, _columns=tuple(columns))
 
     def where(self, condition: Filter) -> ChangeScan:
-        """Only the changes that satisfy a condition: SQL text or a ``pyarrow.compute`` expression."""
+        """Return only the changes that match a condition: SQL text or a ``pyarrow.compute`` expression."""
         return replace(self, _where=both(self._where, condition))
 
     def limit(self, rows: int) -> ChangeScan:
-        """At most this many rows."""
+        """Return at most this many rows."""
         return replace(self, _limit=rows)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def plan(self) -> FeedPlan:
-        """The plan: which files and inlined rows hold the changes.
+        """Return the plan: the files and inlined rows that hold the changes.
 
         Raises ``SnapshotExpiredError`` when snapshots of the range, or the one before it, have expired.
         """
@@ -94,7 +94,7 @@ class ChangeScan(Frame):
             )
 
     def scan(self, batch_rows: int | None = None) -> RunningScan:
-        """Start reading; the scan can be cancelled."""
+        """Start a scan that can be cancelled."""
         return self._handle.context.engine.feed(
             self.plan(),
             inserts=self._inserts,
@@ -106,7 +106,7 @@ class ChangeScan(Frame):
         )
 
     def count(self) -> int:
-        """The number of changes."""
+        """Return the number of changes."""
         if self._where is None or isinstance(self._where, str):
             total = self._handle.context.engine.count_feed(
                 self.plan(), self._where, inserts=self._inserts, deletes=self._deletes
@@ -124,7 +124,7 @@ class ChangeScan(Frame):
 
 
 def _number(reader: Reader, bound: Bound) -> int | None:
-    """The snapshot id that a bound is or has as its tag, or None for a time."""
+    """Return the snapshot id that a bound gives directly or by tag; None for a time."""
     if isinstance(bound, str) and is_tag(bound):
         return snapshot_tags.tagged(reader, bound).id
     if isinstance(bound, str | dt.datetime):
@@ -136,7 +136,7 @@ def _number(reader: Reader, bound: Bound) -> int | None:
 
 
 def first_of(reader: Reader, bound: Bound, newest: Snapshot) -> int:
-    """The first snapshot of a range; the one after the newest when it has not begun yet."""
+    """Return the first snapshot of a range; the one after the newest if the range has not begun yet."""
     number = _number(reader, bound)
     if number is None:
         number = reader.snapshots.first_since(instant(bound))
@@ -147,7 +147,7 @@ def first_of(reader: Reader, bound: Bound, newest: Snapshot) -> int:
 
 
 def _last(reader: Reader, bound: Bound | None, newest: Snapshot) -> Snapshot:
-    """The last snapshot of a range, at most the newest that the reader of the feed sees."""
+    """Return the last snapshot of a range, but none after ``newest``."""
     if bound is None:
         return newest
     number = _number(reader, bound)

@@ -1,4 +1,4 @@
-"""Columns as users name them: types of SQL, Arrow, pandas, polars or Python, in a mapping or a list."""
+"""Parse columns as users write them: SQL, Arrow, pandas, polars or Python types, in a mapping or a list."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _OTHERS = {
     "timedelta64[us]": "interval",
     "utf8": "varchar",
 }
-"""Names that neither SQL nor Arrow has."""
+"""Type names that neither SQL nor Arrow has."""
 _HINTS = {
     "category": 'write "VARCHAR", or the type of its values',
     "dict": 'write dict[str, int] for a map, {"x": float} for a struct, or "JSON" for anything',
@@ -64,9 +64,9 @@ _MAX_DEPTH = 64
 
 
 def to_schema(columns: Any) -> TableSchema | None:
-    """Return the columns that a mapping of names to types, or a list of pairs or fields, names; None for rows.
+    """Return the schema of a mapping of names to types, or of a list of pairs or fields; None for rows.
 
-    Raises ``InputError`` for types that are not known, and for types beside values.
+    Raises ``InputError`` for unknown types, and for a mix of types and values.
     """
     if isinstance(columns, TableSchema):
         return columns
@@ -93,7 +93,7 @@ def to_schema(columns: Any) -> TableSchema | None:
 
 
 def _check_no_columns(text: str) -> None:
-    """Raise ``InputError`` for a list of columns as SQL has it: text names a file."""
+    """Raise ``InputError`` for an SQL column list, because text here names a file."""
     first = _COLUMN.match(text)
     if first is None:
         return
@@ -106,10 +106,10 @@ def _check_no_columns(text: str) -> None:
 
 
 def to_column(name: str, type_: Any) -> Column:
-    """Return a column of a type in any spelling; its ids mean nothing. Raises ``InputError`` that says what to write.
+    """Return a column for a type in any spelling, without valid ids. Raises ``InputError`` that says what to write.
 
-    Text is SQL's name for a type first (``INTEGER``, ``DECIMAL(10,2)``, also with ``NOT NULL``), then that of Arrow or
-    pandas. Python's ``int`` and ``float`` have 8 bytes, and ``Decimal`` is ``DECIMAL(18,3)``.
+    Text is read as an SQL type first (``INTEGER``, ``DECIMAL(10,2)``, also with ``NOT NULL``), then as an Arrow or
+    pandas type. Python's ``int`` and ``float`` have 8 bytes, and ``Decimal`` is ``DECIMAL(18,3)``.
     """
     return _column(name, type_, 0)
 
@@ -125,7 +125,7 @@ def _named(name: str, type_: Any) -> Column:
 
 
 def _numbered(columns: Sequence[Column]) -> TableSchema:
-    """The columns with ids as they are given to a new table, and their names checked."""
+    """Number the columns as in a new table, and check their names."""
     fields = [column.arrow_field() for column in columns]
     ids = from_arrow(pa.schema(fields))
 
@@ -154,7 +154,7 @@ def _is_type(value: Any) -> bool:
 
 
 def _is_dtype(value: Any) -> bool:
-    """True for the types of numpy, pandas and polars, without loading these."""
+    """Return whether a value is a numpy, pandas or polars type, without importing these packages."""
     package = type(value).__module__.partition(".")[0]
     return package in ("numpy", "pandas", "polars") and (
         (package == "polars" and hasattr(value, "base_type")) or type(value).__name__.endswith(("DType", "Dtype"))
@@ -220,7 +220,6 @@ def _from_numpy(dtype: Any) -> pa.DataType:
 
 
 def _from_package(name: str, type_: Any, depth: int) -> Column:
-    """A type of numpy, pandas or polars."""
     if _is_dtype(type_) or isinstance(type_, type):
         package = (type_ if isinstance(type_, type) else type(type_)).__module__.partition(".")[0]
         if package == "polars":

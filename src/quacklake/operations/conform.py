@@ -1,4 +1,4 @@
-"""Making rows fit a table: columns by name, types by checked conversion, nothing guessed and nothing dropped."""
+"""Make rows fit a table: match columns by name and convert types with checks; never guess or drop anything."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _CHECKED = ("json", "uuid", "variant")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A table's column and the input column that feeds it; None means the column's default."""
+    """A column of a table and the input column that fills it; None means the column's default."""
 
     column: Column
     source: str | None
 
 
 def match(rows: pa.Schema, schema: TableSchema, table: str, *, partial: bool = False) -> list[Match]:
-    """Pair a table's columns with the input's. Raises ``SchemaMismatchError`` that tells every difference.
+    """Match a table's columns with the input's. Raises ``SchemaMismatchError`` that lists every difference.
 
-    With ``partial`` columns may be missing in the input; otherwise only those with a default may.
+    With ``partial``, any column may be missing in the input; otherwise only columns with a default may.
     """
     return match_given(given_schema(rows, table), schema, table, partial=partial)
 
 
 def match_given(given: TableSchema, schema: TableSchema, table: str, *, partial: bool = False) -> list[Match]:
-    """The same for columns as :func:`given_schema` tells them."""
+    """Match columns as returned by :func:`given_schema`; see ``match``."""
     names = {fold(name): name for name in given.names}
     known = {fold(name) for name in schema.names}
     extra = [name for name in given.names if fold(name) not in known]
@@ -63,7 +63,7 @@ def match_given(given: TableSchema, schema: TableSchema, table: str, *, partial:
 
 
 def _hint(given: TableSchema, schema: TableSchema, extra: Sequence[str], missing: Sequence[str]) -> str:
-    """Return a hint about the first thing that does not fit."""
+    """Return a hint about the first difference."""
     if extra:
         near = nearest(extra[0], schema.names)
         return near or f"evolve=True adds columns; the table has {_list(schema.names)}"
@@ -83,7 +83,7 @@ def _list(names: Sequence[str]) -> str:
 
 
 def given_schema(rows: pa.Schema, table: str) -> TableSchema:
-    """The columns of rows; what is always NULL has the type ``unknown``. Raises ``SchemaMismatchError``."""
+    """Return the columns of rows; a column that is always NULL has type ``unknown``. Raises ``SchemaMismatchError``."""
     try:
         given = from_arrow(rows)
     except InputError as error:
@@ -112,9 +112,9 @@ def _with_unknown(column: Column, arrow: pa.DataType) -> Column:
 
 
 def type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> str | None:
-    """Why values of one column cannot be stored in another, or None; with ``partial`` structs may lack fields."""
+    """Return why values of one column do not fit another, or None; ``partial`` lets structs lack fields."""
     if wanted.type == "variant":
-        return None  # it takes anything
+        return None  # accepts anything
 
     def below(pairs: Iterable[tuple[Column, Column]]) -> str | None:
         problems = (type_problem(one, two, f"{path}.{two.name}", partial=partial) for one, two in pairs)
@@ -138,9 +138,9 @@ def type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> 
 
 
 def expressions(matches: Sequence[Match], values: Mapping[int, str | None] = MappingProxyType({})) -> list[str]:
-    """The select list that turns the input into the table's columns, in order.
+    """Return the select list that converts the input to the table's columns, in order.
 
-    ``values`` has the SQL of columns, by id, whose input a cast would take for something else.
+    ``values`` maps column ids to SQL for input that a cast would misread.
     """
     return [
         f"{_checked(values.get(found.column.id) or _value(found), found.column)} AS {quote(found.column.name)}"
@@ -153,20 +153,20 @@ def _value(found: Match) -> str:
     if found.source is not None:
         value = quote(found.source)
         if any(node.type == "json" for node in found.column.walk()):
-            # text that Arrow calls JSON may be any
+            # Text that Arrow calls JSON may be any text.
             value = f"CAST({value} AS {_as_text(found.column).duckdb_type()})"
         return f"CAST({value} AS {type_})"
     return default_value(found.column)
 
 
 def _as_text(column: Column) -> Column:
-    """The column with text where it has JSON."""
+    """Replace JSON by text in the type of a column."""
     children = tuple(map(_as_text, column.children))
     return replace(column, type="varchar" if column.type == "json" else column.type, children=children)
 
 
 def default_value(column: Column) -> str:
-    """The SQL of what a new row has in a column that is not given."""
+    """Return the SQL of a column's value in a new row that does not give it."""
     if column.default is None:
         return f"NULL::{column.duckdb_type()}"
     if column.default_kind == "expression":
@@ -175,7 +175,7 @@ def default_value(column: Column) -> str:
 
 
 def _computed(column: Column) -> str:
-    """Return the SQL of a computed default. Raises ``InputError`` for one that reaches for more than values."""
+    """Return the SQL of a computed default. Raises ``InputError`` if it uses more than values."""
     assert column.default is not None
     try:
         return plain_expression(column.default)
@@ -191,7 +191,7 @@ def _checked(value: str, column: Column) -> str:
 
 
 def to_table(engine: DuckDBEngine, rows: pa.Table, matches: Sequence[Match]) -> pa.Table:
-    """A small table with exactly the columns and types of the lake's table."""
+    """Return a small table with exactly the columns and types of the lake's table."""
     quick = _quick(rows, matches)
     if quick is not None:
         return quick
@@ -201,7 +201,7 @@ def to_table(engine: DuckDBEngine, rows: pa.Table, matches: Sequence[Match]) -> 
 
 
 def _quick(rows: pa.Table, matches: Sequence[Match]) -> pa.Table | None:
-    """The same without an engine, for rows that need nothing but Arrow casts."""
+    """Like ``to_table``, but without an engine, for rows that need only Arrow casts; else None."""
     arrays: list[pa.ChunkedArray] = []
     names: list[str] = []
     for found in matches:

@@ -1,4 +1,4 @@
-"""What the objects of one lake share: catalog, store, engine, options and limits."""
+"""The parts that all objects of one open lake share: catalog, store, engine, options and limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["LakeContext"]
 
 _MATCHES = 1024
 _OPTIONS_AGE = 5.0
-"""Seconds for which options set by another process may go unnoticed."""
+"""How many seconds options set by another process may go unnoticed."""
 
 
 @dataclass
@@ -43,14 +43,14 @@ class LakeContext:
     writer: FileWriter
     recent: Snapshot | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
-    """Options that hold for this client, whatever the lake says."""
+    """Options of this client that override those of the lake."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)
     _options: list[OptionRow] | None = None
     _options_at: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def match(self, rows: pa.Schema, table: TableInfo, *, partial: bool = False) -> list[Match]:
-        """How rows of an Arrow schema become rows of a table; remembered, for the next batch is mostly alike."""
+        """Match rows of an Arrow schema with a table; cached, because the next batch is usually alike."""
         key = (rows, table.schema, partial)
         found = self._matches.get(key)
         if found is None:
@@ -62,7 +62,7 @@ class LakeContext:
 
     @property
     def retry(self) -> Retry:
-        """How commits are tried again."""
+        """The retry policy of commits."""
         config = self.config
         return Retry(
             config.ducklake_max_retry_count,
@@ -73,20 +73,20 @@ class LakeContext:
         )
 
     def latest(self) -> Snapshot:
-        """The newest snapshot of the lake."""
+        """Return the newest snapshot of the lake."""
         with self.catalog.read() as reader:
             found = reader.snapshots.latest()
         self.saw(found)
         return found
 
     def saw(self, snapshot: Snapshot) -> None:
-        """Remember the newest snapshot seen: a blind append may start from it."""
+        """Remember the newest snapshot seen, from which a blind append may start."""
         with self._lock:
             if self.recent is None or snapshot.id > self.recent.id:
                 self.recent = snapshot
 
     def options(self) -> list[OptionRow]:
-        """The lake's options, read at most every few seconds."""
+        """Return the lake's options, read at most every few seconds."""
         now = time.monotonic()
         with self._lock:
             if self._options is not None and now - self._options_at < _OPTIONS_AGE:
@@ -98,23 +98,23 @@ class LakeContext:
         return found
 
     def forget_options(self) -> None:
-        """Read the options anew next time."""
+        """Read the options again on next use."""
         with self._lock:
             self._options = None
 
     def forget(self) -> None:
-        """Read everything anew, after a migration."""
+        """Read everything again on next use, after a migration."""
         self.tables.clear()
         self.forget_options()
 
     def option(self, name: str, table: TableInfo | None = None) -> Any:
-        """What an option is for a table."""
+        """Return the value of an option for a table."""
         return self.effective(name, None if table is None else table.schema_id, None if table is None else table.id)
 
     def effective(self, name: str, schema_id: int | None, table_id: int | None) -> Any:
-        """What an option is for a schema or table: as it is set there or above, else as the lake was opened with.
+        """Return the value of an option for a schema or table, from its own setting, then the lake's, then ``connect``.
 
-        What is set for this client goes before all of it.
+        Overrides of this client come before all of these.
         """
         if name.lower() in self.overrides:
             return self.overrides[name.lower()]
@@ -122,25 +122,25 @@ class LakeContext:
         return effective(self.options(), name, schema_id=schema_id, table_id=table_id, otherwise=given)
 
     def inline_limit(self, table: TableInfo) -> int:
-        """Up to how many rows of one change live in the catalog; 0 when its columns cannot."""
+        """Return how many rows of one change may be inlined in the catalog; 0 if its columns cannot be."""
         if not _inlines(table.schema, self.catalog.encoding, self.catalog.is_next):
             return 0
         return self.delete_limit(table)
 
     def delete_limit(self, table: TableInfo) -> int:
-        """Up to how many deleted rows of one change live in the catalog; none while that is exposed."""
+        """Return how many deletes of one change may be inlined in the catalog; 0 while the catalog is exposed."""
         if self.catalog.shared and any(row.key == EXPOSED for row in self.options()):
             return 0
         return int(self.option("data_inlining_row_limit", table))
 
     def writes_vectors(self, table: TableInfo) -> Vectors:
-        """Return the deletes that become deletion vectors: in 1.1 those of several snapshots too."""
+        """Return which deletes become deletion vectors; in 1.1, also deletes of several snapshots."""
         if not self.option("write_deletion_vectors", table):
             return Vectors.NONE
         return Vectors.MANY if self.catalog.is_next else Vectors.ONE
 
     def hive(self, table: TableInfo) -> bool:
-        """Whether partitions are folders; in an encrypted lake only where that is set, for folders tell the values."""
+        """Return whether partitions are folders. Off by default in an encrypted lake, because folders reveal values."""
         name, otherwise = "hive_file_pattern", False if self.catalog.encrypted else None
         if name in self.overrides:
             return bool(self.overrides[name])
@@ -148,7 +148,7 @@ class LakeContext:
         return bool(found)
 
     def write_options(self, table: TableInfo) -> WriteOptions:
-        """How files of a table are written."""
+        """Return how to write files of a table."""
         size_bytes = self.option("parquet_row_group_size_bytes", table)
         return WriteOptions(
             compression=str(self.option("parquet_compression", table)),
@@ -170,6 +170,6 @@ class LakeContext:
 
 @lru_cache(maxsize=1024)
 def _inlines(schema: TableSchema, database: str, prefixed: bool) -> bool:
-    """Whether a database can hold rows of a table inlined; asked with every change."""
+    """Return whether a database can inline the rows of a table; called for every change."""
     known = all(inline.supports(column, database, prefixed=prefixed) for column in schema.columns)
     return known and inline_width.fits(schema.columns, database)

@@ -1,4 +1,4 @@
-"""Hints for values whose type a column does not take: nothing is guessed, so the user converts them first."""
+"""Hints for values whose type does not fit a column: nothing is guessed, so the user must convert them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HINTS = {
 
 
 def conversion_hint(given: Column, wanted: Column) -> str | None:
-    """Return how values of one type become values of another, or None where there is no simple way."""
+    """Return how to convert values of one type to another, or None if there is no simple way."""
     if wanted.type == "list" and not given.nested:
         return f'the column "{wanted.name}" takes lists: pass [value] where there is one'
     for one in _kinds(given.type):
@@ -38,7 +38,7 @@ def conversion_hint(given: Column, wanted: Column) -> str | None:
 
 
 def _kinds(type_: str) -> list[str]:
-    """The kinds that a type is of, the closest first."""
+    """Return the kinds of a type, the closest first."""
     base = type_.partition("(")[0]
     kinds = {"varchar": ["text"], "json": ["text"], "float32": ["float"], "float64": ["float"]}.get(base, [base])
     if base.startswith(("int1", "int3", "int6", "int8", "uint")):

@@ -1,4 +1,4 @@
-"""Rows for people: in a terminal and in a notebook."""
+"""Show rows in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["html_table", "print_table", "python_values", "text_table"]
 
 _MAX_CELL = 60
 _MAX_COLUMNS = 20
-# A terminal obeys these; they are shown instead of sent.
+# Control characters that a terminal would obey are shown instead.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 
 
@@ -25,7 +25,7 @@ def _cells(rows: pa.Table, max_cell: int = _MAX_CELL) -> list[list[str]]:
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """The values of a column as Python's own; as text where Python has none, such as a time after the year 9999.
+    """Return a column as Python values; as text if Python has no such value, such as a time after the year 9999.
 
     A row without names, ``(1, 'a')`` in SQL, is a tuple.
     """
@@ -40,7 +40,7 @@ def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
 
 
 def _has_rows(arrow: pa.DataType) -> bool:
-    """True for a type with a row in it whose fields have no names, or one twice."""
+    """Return whether a type contains a row whose fields have no names or repeated names."""
     if pa.types.is_struct(arrow) and len({field.name for field in arrow} - {""}) < arrow.num_fields:
         return True
     return pa.types.is_nested(arrow) and any(_has_rows(arrow.field(index).type) for index in range(arrow.num_fields))
@@ -81,7 +81,7 @@ def _footer(rows: pa.Table, total: int | None) -> str:
 
 
 def _rich(rows: pa.Table, title: str | None, max_cell: int) -> RichTable:
-    # as Text, because square brackets are markup to the console
+    # Use Text, because square brackets are markup to the console.
     table = RichTable(title=None if title is None else Text(title), title_justify="left")
     for field in list(rows.schema)[:_MAX_COLUMNS]:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
@@ -99,14 +99,14 @@ def print_table(
     console: Console | None = None,
     max_cell: int = _MAX_CELL,
 ) -> None:
-    """Print rows as a table, and below it how many there are."""
+    """Print rows as a table with their number below it."""
     target = console or Console()
     target.print(_rich(rows, title, max_cell))
     target.print(Text(_footer(rows, total), style="dim italic"))
 
 
 def text_table(rows: pa.Table, *, title: str | None = None, total: int | None = None, width: int = 120) -> str:
-    """Rows as the text of a table."""
+    """Return rows as a text table."""
     console = Console(file=io.StringIO(), width=width)
     print_table(rows, title=title, total=total, console=console)
     output = console.file
@@ -115,7 +115,7 @@ def text_table(rows: pa.Table, *, title: str | None = None, total: int | None = 
 
 
 def html_table(rows: pa.Table, *, total: int | None = None) -> str:
-    """Rows as an HTML table, everything escaped."""
+    """Return rows as an HTML table, with everything escaped."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in rows.column_names[:_MAX_COLUMNS])
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in _cells(rows))
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{_footer(rows, total)}</p>"

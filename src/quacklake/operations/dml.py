@@ -1,4 +1,4 @@
-"""The operations on rows: what append, delete, update, merge and overwrite do inside a transaction."""
+"""The operations on rows inside a transaction: append, delete, update, merge and overwrite."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DUPLICATES_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What a merge did."""
+    """Result of a merge."""
 
     updated: int
     inserted: int
@@ -67,7 +67,7 @@ def append(
     evolve: bool = False,
     asked: Operation = Operation.INSERT,
 ) -> int | None:
-    """Add rows; returns how many, or None when a stream did not say. With ``evolve`` the table gets their columns."""
+    """Add rows; return how many, or None if a stream does not say. ``evolve`` adds their columns to the table."""
     if data.empty:
         return 0
     tx.asks(asked)
@@ -94,7 +94,7 @@ def append(
 def delete(
     context: LakeContext, tx: Transaction, table: TableInfo, where: str | None, *, asked: Operation = Operation.DELETE
 ) -> int | None:
-    """Delete the rows that satisfy a filter; returns how many, or None for all rows of a table that must be counted."""
+    """Delete the rows that match a filter; return how many, or None if all are deleted and the count is not known."""
     tx.asks(asked)
     predicate = to_predicate(where, table.schema)
     plan = tx.plan(table, predicate)
@@ -112,7 +112,7 @@ def delete(
 
 
 def delete_keys(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table, on: Sequence[str]) -> int:
-    """Delete the rows whose keys some rows have; returns how many."""
+    """Delete the rows with the same keys as ``rows``; return how many."""
     keys = [table.schema.find(name) for name in on]
     if not rows.num_rows:
         return 0
@@ -141,7 +141,7 @@ def delete_keys(context: LakeContext, tx: Transaction, table: TableInfo, rows: p
 def overwrite(
     context: LakeContext, tx: Transaction, table: TableInfo, data: Input, where: str | None, *, evolve: bool = False
 ) -> int | None:
-    """Replace the rows that satisfy a filter (all without one) by others, in one snapshot."""
+    """Replace the rows that match a filter (default: all), in one snapshot."""
     delete(context, tx, table, where, asked=Operation.OVERWRITE)
     return append(context, tx, table, data, evolve=evolve, asked=Operation.OVERWRITE)
 
@@ -152,7 +152,7 @@ def overwrite(
 def update(
     context: LakeContext, tx: Transaction, table: TableInfo, values: Mapping[str, Any], where: str | None
 ) -> int:
-    """Set columns of the rows that satisfy a filter; returns how many. Row ids stay."""
+    """Set columns of the rows that match a filter; return how many rows changed. Row ids stay."""
     if not values:
         raise InputError("nothing to update", hint='pass {"column": value}')
     tx.asks(Operation.UPDATE)
@@ -209,9 +209,9 @@ def merge(
     evolve: bool = False,
     asked: Operation = Operation.MERGE,
 ) -> MergeResult:
-    """Update the rows whose keys the source has, insert the others. Row ids of updated rows stay.
+    """Update the rows whose keys occur in the source, and insert its other rows. Updated rows keep their row ids.
 
-    Raises ``ConstraintError`` that names the keys when the source has one twice.
+    Raises ``ConstraintError`` with the keys when the source has a key twice.
     """
     tx.asks(asked)
     source = data.opened(table.schema)
@@ -261,7 +261,7 @@ def merge(
 def append_new(
     context: LakeContext, tx: Transaction, table: TableInfo, data: Input, on: Sequence[str], *, evolve: bool = False
 ) -> int:
-    """Add the rows whose keys the table does not have, of several with one key the first; returns how many."""
+    """Add the rows whose keys are not in the table, the first of several with one key; return how many."""
     if data.empty:
         return 0
     tx.asks(Operation.INSERT)
@@ -305,7 +305,7 @@ def _check_keys(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence
 
 
 def duplicate_keys(names: Sequence[str], found: Sequence[tuple[Any, ...]]) -> ConstraintError:
-    """The error about keys that come twice; of those that are found it shows ``DUPLICATES_SHOWN``."""
+    """Return the error about duplicate keys; it shows the first ``DUPLICATES_SHOWN``."""
     shown = ", ".join(str(row[0] if len(names) == 1 else row) for row in found[:DUPLICATES_SHOWN])
     more = " and more" if len(found) > DUPLICATES_SHOWN else ""
     return ConstraintError(
@@ -314,7 +314,7 @@ def duplicate_keys(names: Sequence[str], found: Sequence[tuple[Any, ...]]) -> Co
 
 
 def _key_range(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[Any]) -> Predicate:
-    """What the keys of the source allow: between the smallest and the largest."""
+    """Return a predicate for the key range of the source, from the smallest to the largest."""
     parts: list[Predicate] = []
     for key in keys:
         if key.nested:

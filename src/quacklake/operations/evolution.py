@@ -1,4 +1,4 @@
-"""Changes of a table's columns inside a transaction, and of the rows that it has not committed yet."""
+"""Change the columns of a table inside a transaction, along with its uncommitted rows."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ __all__ = [
     "set_not_null",
 ]
 
-#: An Arrow type, a type of Python, or a type as DuckDB writes it.
+#: An Arrow type, a Python type, or the text of a DuckDB type.
 ColumnType: TypeAlias = "pa.DataType | str | type"
 
 
 def add_column(
     context: LakeContext, tx: Transaction, table: TableInfo, path: str, type_: ColumnType, default: Any = None
 ) -> TableInfo:
-    """Add a column, or a field of a struct; rows that exist have the default in it."""
+    """Add a column, or a field of a struct; existing rows get the default."""
     *parent, name = parse_path(path)
     column = _column(name, type_)
     next_id = tx.next_column_id(table)
@@ -57,7 +57,7 @@ def add_column(
 
 
 def drop_column(context: LakeContext, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
-    """Drop a column, or a field of a struct; its values stay readable at older snapshots."""
+    """Drop a column, or a field of a struct; older snapshots keep its values."""
     partitioned = frozenset(key.column_id for key in table.partition.keys) if table.partition else frozenset()
     ordered = sorting.sort_columns(table.sort, table.schema)
     schema = evolution.drop_column(table.schema, parse_path(path), partitioned_by=partitioned, sorted_by=ordered)
@@ -65,7 +65,7 @@ def drop_column(context: LakeContext, tx: Transaction, table: TableInfo, path: s
 
 
 def rename_column(context: LakeContext, tx: Transaction, table: TableInfo, path: str, name: str) -> TableInfo:
-    """Give a column, or a field of a struct, another name."""
+    """Rename a column or a field of a struct."""
     found = parse_path(path)
     schema = evolution.rename_column(table.schema, found, name)
     if table.sort is not None and len(found) == 1:
@@ -76,7 +76,7 @@ def rename_column(context: LakeContext, tx: Transaction, table: TableInfo, path:
 
 
 def alter_column(context: LakeContext, tx: Transaction, table: TableInfo, path: str, type_: ColumnType) -> TableInfo:
-    """Give a column, or a field, a wider type; a nested one may also gain and lose fields."""
+    """Widen the type of a column or field; a nested type may also gain or lose fields."""
     found = parse_path(path)
     target = _column(found[-1], type_)
     next_id = tx.next_column_id(table)
@@ -84,7 +84,7 @@ def alter_column(context: LakeContext, tx: Transaction, table: TableInfo, path: 
 
 
 def set_default(context: LakeContext, tx: Transaction, table: TableInfo, path: str, value: Any) -> TableInfo:
-    """Let new rows have a value, or what an expression gives, where a column is missing."""
+    """Set the default of a column for new rows: a value or an expression."""
     found = parse_path(path)
     default = _default(value)
     schema = evolution.set_default(table.schema, found, default)
@@ -94,16 +94,16 @@ def set_default(context: LakeContext, tx: Transaction, table: TableInfo, path: s
 
 
 def drop_default(context: LakeContext, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
-    """Let new rows have NULL where a column is missing."""
+    """Remove the default of a column, so that it is NULL in new rows that do not give it."""
     return alter(context, tx, table, evolution.drop_default(table.schema, parse_path(path)))
 
 
 def set_not_null(context: LakeContext, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
-    """Refuse NULL in a column from now on. Raises ``ConstraintError`` when there is one already."""
+    """Reject NULL in a column from now on. Raises ``ConstraintError`` when the column has one."""
     found = parse_path(path)
     schema = evolution.set_nullable(table.schema, found, False)
     column = find_column(schema, found)
-    # nested columns have no statistics of their own, so nothing is known of their NULLs
+    # Nested columns have no statistics of their own, so their NULLs are not counted.
     predicate = ANYTHING if column.nested else IsNull(column.id)
     nulls = context.engine.count(tx.plan(table, predicate), f"{quote(column.name)} IS NULL")
     if nulls:
@@ -121,9 +121,9 @@ def drop_not_null(context: LakeContext, tx: Transaction, table: TableInfo, path:
 
 
 def evolve(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Schema) -> TableInfo:
-    """The table with the columns that ``rows`` have more, and types wide enough for theirs.
+    """Add the columns of ``rows`` that the table lacks, and widen its types for theirs; return the table.
 
-    Raises ``SchemaMismatchError`` that tells every difference which that does not bridge.
+    Raises ``SchemaMismatchError`` that lists every difference that remains.
     """
     given = conform.given_schema(rows, table.qualified_name)
     schema = evolution.evolve_to(table.schema, given, tx.next_column_id(table))
@@ -131,7 +131,7 @@ def evolve(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Sch
 
 
 def _column(name: str, type_: Any) -> Column:
-    # text comes from SQL, too, where FLOAT has one meaning
+    # Text also comes from SQL, where FLOAT has one meaning.
     return parse_column(name, type_) if isinstance(type_, str) else to_column(name, type_)
 
 
@@ -140,7 +140,7 @@ def _default(value: Any) -> Any:
 
 
 def _check_expression(context: LakeContext, column: Column) -> None:
-    """Raise ``InputError`` for a default that is not one expression, or gives no value of the column's type."""
+    """Raise ``InputError`` for a default that is not a single expression or does not have the column's type."""
     value = conform.default_value(column)
     try:
         with context.engine.connection() as connection:
@@ -151,7 +151,7 @@ def _check_expression(context: LakeContext, column: Column) -> None:
 
 
 def alter(context: LakeContext, tx: Transaction, table: TableInfo, schema: TableSchema) -> TableInfo:
-    """Let a table have other columns, and so its rows that are not committed yet."""
+    """Change the columns of a table and of its uncommitted rows."""
     if schema == table.schema:
         return table
     pending = next((found for found in tx.pendings() if found.table.id == table.id), None)
@@ -162,7 +162,7 @@ def alter(context: LakeContext, tx: Transaction, table: TableInfo, schema: Table
 
 
 def _reshaped(context: LakeContext, insert: InlinedInsert, before: TableSchema, after: TableInfo) -> InlinedInsert:
-    """Uncommitted rows with the columns that the table has now."""
+    """Return uncommitted rows with the current columns of the table."""
     if not insert.rows.num_rows:
         return insert
     stored = {column.id: column for column in before.columns}

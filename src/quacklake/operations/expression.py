@@ -1,4 +1,4 @@
-"""SQL where a value would be."""
+"""SQL expressions in place of values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ __all__ = ["Expression"]
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """SQL text that computes a value, where a plain Python value would be a literal."""
+    """SQL text that computes a value; a plain Python value would be a literal."""
 
     sql: str

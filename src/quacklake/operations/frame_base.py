@@ -1,4 +1,4 @@
-"""Rows in the forms that people want them in."""
+"""The formats in which rows can be returned."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ __all__ = ["Rows", "need"]
 
 
 class Rows(ABC):
-    """Something that has rows, and can give them as Arrow: then it can give them in every other form, too."""
+    """Rows that subclasses provide as Arrow, and that this class converts to every other format."""
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
-        """The rows as an Arrow table."""
+        """Return the rows as an Arrow table."""
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """The rows as a pandas frame; options go to ``pyarrow.Table.to_pandas``."""
+        """Return the rows as a pandas frame; options go to ``pyarrow.Table.to_pandas``."""
         need("pandas")
         frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
         return frame
 
     def to_polars(self) -> polars.DataFrame:
-        """The rows as a polars frame."""
+        """Return the rows as a polars frame."""
         frame: polars.DataFrame = need("polars").from_arrow(self.to_arrow())
         return frame
 
     def arrow(self) -> pa.Table:
-        """Return the rows like ``to_arrow``, by DuckDB's name for it."""
+        """Return the rows as an Arrow table; DuckDB's name for ``to_arrow``."""
         return self.to_arrow()
 
     def df(self) -> pandas.DataFrame:
-        """Return the rows like ``to_pandas``, by DuckDB's name for it."""
+        """Return the rows as a pandas frame; DuckDB's name for ``to_pandas``."""
         return self.to_pandas()
 
     def pl(self) -> polars.DataFrame:
-        """Return the rows like ``to_polars``, by DuckDB's name for it."""
+        """Return the rows as a polars frame; DuckDB's name for ``to_polars``."""
         return self.to_polars()
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """The rows as dictionaries; for small results."""
+        """Return the rows as dictionaries; for small results."""
         rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
         return rows
 
 
 def need(name: str) -> Any:
-    """An optional package. Raises ``MissingExtraError``."""
+    """Import an optional package. Raises ``MissingExtraError``."""
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -1,4 +1,4 @@
-"""Rows from wherever a user has them: frames, Arrow in any form, dictionaries, files, a DuckDB relation."""
+"""Accept rows from users: frames, Arrow data in any form, dictionaries, files, or a DuckDB relation."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["Input", "Source", "to_source"]
 
 _BATCH_ROWS = 65_536
 _READ_AHEAD: dict[str, Any] = {"batch_readahead": 4, "fragment_readahead": 1}
-"""How much of a dataset Arrow may read before it is written; its own choice is many times as much."""
+"""How far Arrow may read ahead in a dataset; its own default is many times as much."""
 
 _MAX_DEPTH = 100
-"""Levels of lists and dictionaries that a value may have."""
+"""How deep the lists and dictionaries of a value may be nested."""
 
 
 def to_source(data: Any, store: Store | None = None) -> Input:
-    """Rows of any supported kind; ``store`` is where paths such as ``s3://…`` are looked for.
+    """Return rows of any supported kind; paths such as ``s3://…`` are looked up in ``store``.
 
-    Raises ``SchemaMismatchError`` for anything else, and ``InputError`` for files that are not there.
+    Raises ``SchemaMismatchError`` for anything else, and ``InputError`` for missing files.
     """
     if isinstance(data, pa.Table):
         return Source(data.schema, table=data)
@@ -49,7 +49,7 @@ def to_source(data: Any, store: Store | None = None) -> Input:
         return Source(stream.schema, stream=stream)
     if hasattr(data, "__arrow_c_stream__"):
         stream = pa.RecordBatchReader.from_stream(data)
-        # frames in memory can be read again; a stream of a running query cannot
+        # Frames in memory can be read again; the stream of a running query cannot.
         return _in_memory(stream.read_all()) if _package(data) == "polars" else Source(stream.schema, stream=stream)
     if hasattr(data, "__arrow_c_array__"):
         return to_source(pa.record_batch(data))
@@ -85,7 +85,7 @@ def _is_lazy(data: Any) -> bool:
 
 
 def _is_dataset(data: Any) -> bool:
-    # without loading the module for users of other things
+    # Do not import the module for users who do not need it.
     return type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "scanner")
 
 
@@ -109,7 +109,7 @@ def _from_pandas(data: Any) -> Source:
 
 
 def _lazy_batches(frame: Any) -> pa.RecordBatchReader:
-    """The rows of a lazy frame of polars, collected batch after batch where its version can."""
+    """Return the rows of a polars lazy frame, collected in batches if its version supports that."""
     schema = frame.limit(0).collect().to_arrow().schema
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -131,13 +131,13 @@ def _dataset_batches(dataset: Any) -> pa.RecordBatchReader:
     if getattr(getattr(dataset, "format", None), "default_extname", None) == "parquet":
         from pyarrow.dataset import ParquetFragmentScanOptions
 
-        # else Arrow keeps what it has read of a file until its end
+        # Otherwise Arrow keeps what it has read of a file until the end of the file.
         options["fragment_scan_options"] = ParquetFragmentScanOptions(pre_buffer=False)
     return dataset.scanner(batch_size=_BATCH_ROWS, **options).to_reader()
 
 
 def _from_items(items: Iterable[Any], store: Store | None) -> Input:
-    """Rows, paths, or frames that follow one another, by what the first is."""
+    """Return rows, paths or a sequence of frames, depending on the first item."""
     rest = iter(items)
     first = list(itertools.islice(rest, 1))
     if first and (_is_pandas(first[0]) or hasattr(first[0], "__arrow_c_stream__") or _is_batch(first[0])):
@@ -151,7 +151,7 @@ def _is_batch(item: Any) -> bool:
 
 
 def _from_frames(first: Any, rest: Iterator[Any]) -> Source:
-    """Frames or batches one after the other, of which one at a time is in memory."""
+    """Return a stream of frames or batches that keeps one at a time in memory."""
     schema = to_source(first).opened().schema
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -198,7 +198,7 @@ def _from_columns(columns: dict[str, Any]) -> Source:
 
 
 def _check_depth(column: str, values: list[Any]) -> None:
-    """Refuse what is nested beyond reason, such as a list that holds itself, which ends Arrow and the process."""
+    """Reject values nested too deeply, such as a list that contains itself, which would crash Arrow and the process."""
     level = [value for value in values if isinstance(value, list | tuple | Mapping)]
     for _ in range(_MAX_DEPTH):
         if not level:

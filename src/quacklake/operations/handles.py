@@ -1,4 +1,4 @@
-"""The states of a lake that tables, views and statements work on: the newest snapshot, a past one, a transaction."""
+"""Handles on the states of a lake: the newest snapshot, a past one, or an open transaction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Handle(ABC):
-    """One state of a lake: how it is read, and how it is changed. ``is_lake`` tells that it is the newest."""
+    """One state of a lake, with the ways to read and change it. ``is_lake`` is true for the newest snapshot."""
 
     is_lake = False
 
@@ -49,26 +49,26 @@ class Handle(ABC):
 
     @abstractmethod
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
-        """Change the lake. ``work`` may run again when another commit got in the way, unless it is not replayable.
+        """Change the lake. ``work`` may run again after a conflict with another commit, unless it is not replayable.
 
-        One that is ``blind`` reads nothing, and may start from a snapshot that is not the newest any more.
+        A ``blind`` change reads nothing, and may start from a snapshot that is no longer the newest.
         """
 
     @abstractmethod
     def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
-        """Work on a snapshot in a transaction of its own, which is not tried again."""
+        """Run work on a snapshot in a transaction of its own, without retries."""
 
 
 class HasHandle(Protocol):
-    """A lake, a past snapshot or an open transaction, as users hold it."""
+    """A lake, a past snapshot or an open transaction of a user."""
 
     @property
     def handle(self) -> Handle:
-        """The state it shows."""
+        """The handle on its state."""
 
 
 class LakeHandle(Handle):
-    """The newest snapshot. Each operation becomes a transaction, and each transaction a snapshot."""
+    """A handle on the newest snapshot. Each operation is a transaction, and each transaction a snapshot."""
 
     is_lake = True
 
@@ -77,7 +77,7 @@ class LakeHandle(Handle):
         self.signature = signature
 
     def close(self) -> None:
-        """Give back every connection."""
+        """Close every connection."""
         self.context.engine.close()
         self.context.catalog.close()
 
@@ -102,7 +102,7 @@ class LakeHandle(Handle):
     def at(
         self, version: int | str | None = None, timestamp: dt.datetime | str | None = None, tag: str | None = None
     ) -> SnapshotHandle:
-        """Return a snapshot by number or tag, or the one of a time (text or naive times are UTC)."""
+        """Return a handle on a snapshot by id, tag or time (text and naive times are UTC)."""
         if [version, timestamp, tag].count(None) != 2:
             raise InputError("pass one of version=, timestamp= and tag=")
         if isinstance(version, str):
@@ -117,7 +117,7 @@ class LakeHandle(Handle):
         return SnapshotHandle(self.context, self.begin(snapshot, read_only=True))
 
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
-        """Make one snapshot of one operation: plan, commit, and plan again when another commit got in the way."""
+        """Run one operation as one snapshot: plan, commit, and plan again after a conflict."""
         retry = self.context.retry
         recent = self.context.recent if blind else None
         took = 0.0
@@ -129,7 +129,7 @@ class LakeHandle(Handle):
                 return self._attempt(work, tx, turn)
             except NotFoundError as error:
                 tx.rollback()
-                # a snapshot may expire right after it was read
+                # A snapshot may expire right after it was read.
                 again = isinstance(error, SnapshotExpiredError) and replayable and attempt < retry.count
                 if recent is None and not again:
                     raise
@@ -158,14 +158,14 @@ class LakeHandle(Handle):
                 turn.leave()
 
     def _turn(self) -> CommitTurn | None:
-        """The head of the commit queue, where it can be had."""
+        """Wait for the head of the commit queue; return None if there is no queue or it is unavailable."""
         try:
             return CommitTurn(self.context.catalog) if self.context.catalog.reads_beside_commits else None
         except CatalogUnavailableError:
             return None
 
     def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
-        """Work on a snapshot in a transaction of its own, which is not tried again."""
+        """Run work on a snapshot in a transaction of its own, without retries."""
         tx = self.begin(base)
         try:
             work(tx)
@@ -182,7 +182,7 @@ class LakeHandle(Handle):
         *,
         again: bool = False,
     ) -> Snapshot:
-        """Commit a transaction; one that another excludes may be planned ``again``, and has not failed then."""
+        """Commit a transaction. With ``again``, the caller retries after a conflict, which is then no failure."""
         try:
             return self._sealed(tx, signature if signature.given else self.signature, turn)
         except BaseException as error:
@@ -208,7 +208,7 @@ class LakeHandle(Handle):
 
 
 class SnapshotHandle(Handle):
-    """A past snapshot, which nothing changes."""
+    """A read-only handle on a past snapshot."""
 
     def __init__(self, context: LakeContext, tx: Transaction) -> None:
         super().__init__(context)
@@ -230,14 +230,14 @@ class SnapshotHandle(Handle):
 
 
 class TransactionHandle(Handle):
-    """An open transaction: all changes are of one snapshot, which its end commits."""
+    """A handle on an open transaction, which commits all changes as one snapshot at its end."""
 
     def __init__(self, context: LakeContext, tx: Transaction) -> None:
         super().__init__(context)
         self.tx = tx
 
     def view(self) -> Transaction:
-        """Return the transaction itself: it reads what it has changed."""
+        """Return the transaction itself, which reads its own changes."""
         return self.tx
 
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
@@ -245,7 +245,7 @@ class TransactionHandle(Handle):
         return work(self.tx)
 
     def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
-        """Raise ``InputError``: compaction has a transaction of its own."""
+        """Raise ``InputError``, because compaction needs a transaction of its own."""
         raise InputError(
             "a transaction can either make changes or perform compaction", hint="call it on the lake, outside"
         )

@@ -1,4 +1,4 @@
-"""Snapshots as Arrow tables."""
+"""Return snapshots as Arrow tables."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ _SCHEMA = pa.schema(
 
 
 def lake_history(context: LakeContext) -> pa.Table:
-    """Every snapshot, oldest first."""
+    """Return every snapshot, oldest first."""
     with context.catalog.read() as reader:
         return _table(reader.snapshots.all(), reader.snapshots.operations(), reader.tables.all_names())
 
 
 def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], names: Names) -> pa.Table:
-    """Snapshots as rows, in the order given."""
     renamed = renames(names)
 
     def row(info: SnapshotInfo) -> tuple[object, ...]:
@@ -54,7 +53,7 @@ def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], na
 
 
 def table_history(context: LakeContext, table: TableInfo) -> pa.Table:
-    """The snapshots that changed a table, newest first."""
+    """Return the snapshots that changed a table, newest first."""
     with context.catalog.read() as reader:
         snapshots, asked, names = reader.snapshots.all(), reader.snapshots.operations(), reader.tables.all_names()
     name = (fold(table.schema_name), fold(table.name))

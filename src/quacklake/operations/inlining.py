@@ -1,4 +1,4 @@
-"""Rows for the catalog itself."""
+"""Encode rows for inlining in the catalog."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["encoded_insert"]
 def encoded_insert(
     context: LakeContext, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]
 ) -> InlinedInsert:
-    """Rows of the table's exact types, encoded for its catalog."""
+    """Encode rows, which must have the exact types of the table, for the catalog."""
     rows = _in_utc(table, rows)
     database = context.catalog.encoding
     columns: list[list[Any] | None] = []
@@ -42,7 +42,7 @@ def encoded_insert(
 
 
 def _in_utc(table: TableInfo, rows: pa.Table) -> pa.Table:
-    """The rows with times in the zone that all inlined rows have: DuckDB gives them in that of the session."""
+    """Convert times to UTC, as in all inlined rows; DuckDB returns them in the time zone of the session."""
     for index, column in enumerate(table.schema.columns):
         wanted, given = column.arrow_field(), rows.schema.field(index)
         if not column.travels_as_text and "tz=" in str(given.type) and given.type != wanted.type:

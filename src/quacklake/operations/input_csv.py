@@ -1,7 +1,7 @@
-"""How a CSV file is written: its delimiter, quotes and header, and which of its lines is wrong.
+"""Detect the dialect of a CSV file, its delimiter, quotes and header, and find faulty lines.
 
-DuckDB's own detection passes over lines that do not fit what it detects, a header among them. The dialect is therefore
-fixed here before DuckDB reads the file, so that every line is a row or an error.
+DuckDB's own detection skips lines that do not fit its result, even a header. So this module fixes the dialect before
+DuckDB reads the file, and every line is a row or an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OpenText = Callable[[], AbstractContextManager[TextIO]]
 
 @dataclass(frozen=True, slots=True)
 class CsvOptions:
-    """The user's options for a CSV file. None is found out from the file."""
+    """The user's options for a CSV file; None means to detect the value."""
 
     delimiter: str | None = None
     quote: str = '"'
@@ -45,7 +45,7 @@ class CsvOptions:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a file is written. ``skip`` counts the lines before its first record."""
+    """The dialect of a file. ``skip`` counts the lines before its first record."""
 
     delimiter: str
     quote: str
@@ -54,16 +54,16 @@ class Dialect:
     header: bool | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of DuckDB's ``read_csv`` that leave nothing for it to detect but types."""
+        """Return arguments for DuckDB's ``read_csv`` that leave only the types to detect."""
         fixed = {"delim": self.delimiter, "quote": self.quote, "escape": self.escape, "skip": self.skip}
         found = fixed | {"comment": "", "null_padding": False, "strict_mode": True}
         return found if self.header is None else found | {"header": self.header}
 
 
 def dialect_of(open_text: OpenText, name: str, options: CsvOptions) -> tuple[Dialect, tuple[str, ...]]:
-    """Return how a file is written, by its first lines, and its first record; whether that is a header is not told.
+    """Return the dialect of a file, detected from its first lines, and its first record, which may be a header.
 
-    Raises ``InputError`` for a file that is empty.
+    Raises ``InputError`` for an empty file.
     """
     with open_text() as file:
         sample = file.read(_SAMPLE_BYTES)
@@ -82,11 +82,11 @@ def _first(dialect: Dialect, lines: Sequence[str]) -> list[str]:
     try:
         return next((record for _, record in _records(iter(lines), dialect)), [])
     except csv.Error:
-        return []  # DuckDB will say what is wrong
+        return []  # DuckDB will report the problem
 
 
 def check_header(header: Sequence[str], name: str, dialect: Dialect) -> None:
-    """Raise ``InputError`` when a header has a name twice, which DuckDB would change."""
+    """Raise ``InputError`` when a header repeats a name, which DuckDB would change."""
     seen: set[str] = set()
     for column in (column.strip().casefold() for column in header):
         if column and column in seen:
@@ -98,7 +98,7 @@ def check_header(header: Sequence[str], name: str, dialect: Dialect) -> None:
 
 
 def _delimiter(name: str, lines: Sequence[str], quote: str) -> str:
-    """Return what divides most lines in the same way; a tab in a file that is called so, else rather a comma."""
+    """Return the delimiter that splits most lines alike; a tab in a ``.tsv`` file, otherwise preferably a comma."""
     if ".tsv" in name.lower():
         return "\t"
 
@@ -112,7 +112,7 @@ def _delimiter(name: str, lines: Sequence[str], quote: str) -> str:
 
 
 def faulty_line(open_text: OpenText, dialect: Dialect) -> str | None:
-    """Return what is wrong with the first line that does not fit, None when every line does."""
+    """Return the problem with the first line that does not fit, or None if every line fits."""
     with open_text() as file:
         lines = iter(file)
         for _ in range(dialect.skip):
@@ -132,7 +132,7 @@ def faulty_line(open_text: OpenText, dialect: Dialect) -> str | None:
 
 
 def _records(lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-    """Yield each record with the number of the line that it begins on."""
+    """Yield each record with its first line number."""
     doubled = dialect.escape == dialect.quote
     reader = csv.reader(
         lines,

@@ -1,4 +1,4 @@
-"""Files as rows to be written: Parquet, CSV, JSON and Arrow, read as a stream in bounded memory, as often as needed."""
+"""Read files as rows to write: Parquet, CSV, JSON and Arrow, streamed in bounded memory, as often as needed."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ def open_files(
 class InputFiles:
     """Rows of files of one format. Columns are matched by name, and a column that a file lacks is NULL there.
 
-    Folders that are called ``year=2024`` below the path that was named give a column ``year``. Every line of a text
-    file is a row or an error.
+    Folders such as ``year=2024`` below the given path add a column ``year``. Each line of text is a row or an error.
     """
 
     found: FoundFiles
@@ -64,12 +63,12 @@ class InputFiles:
         return self.found.name
 
     def without_folders(self) -> InputFiles:
-        """Return the same files, without the columns that the names of folders give."""
+        """Return the same files without the columns that folder names add."""
         return replace(self, found=replace(self.found, folders=()))
 
     @cached_property
     def total(self) -> int | None:
-        """The number of rows, where the files of this machine say it."""
+        """The number of rows, if local files state it."""
         if self.found.format != "parquet" or not all(Path(path).is_file() for path in self.found.paths):
             return None
         try:
@@ -78,9 +77,9 @@ class InputFiles:
             raise self._unreadable(error) from error
 
     def read(self, wanted: TableSchema | None = None) -> pa.RecordBatchReader:
-        """Return the rows as a stream. A text file is read with the types that ``wanted`` has for its columns.
+        """Return the rows as a stream. Text files are read with the types of ``wanted``.
 
-        Raises ``InputError`` that names the file, now or while the rows are read.
+        Raises ``InputError`` with the name of the file, now or while the rows are read.
         """
         try:
             schema, batches = self._arrow() if self.found.format == "arrow" else self._duckdb(wanted)
@@ -110,14 +109,14 @@ class InputFiles:
             )
             return InputError(f"cannot read {fault[0]} as {self.found.format}: {fault[1]}", hint=hint)
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        # where it is in the file comes first, what is wrong there some lines later
+        # The message gives the place in the file first, and the problem some lines later.
         detail = next((f": {line}" for line in lines[1:] if line.startswith("Error ")), "")
         file = next((line.removeprefix("file = ") for line in lines if line.startswith("file = ")), self.name)
         name = self.name if len(self.found.paths) == 1 else file
         return InputError(f"cannot read {name} as {self.found.format}: {lines[0]}{detail}")
 
     def _fault(self) -> tuple[str, str] | None:
-        """The first file with a line that does not fit, and what is wrong with it."""
+        """Return the first file with a faulty line, and the problem."""
         for path in self._with_bytes:
             text, name = partial(self._text, path), self.name if len(self.found.paths) == 1 else path
             if self.found.format == "json":
@@ -160,7 +159,7 @@ class InputFiles:
 
     def _duckdb(self, wanted: TableSchema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
         if self.found.format == "parquet" and not self.found.folders:
-            types: dict[str, str] = {}  # its own types hold
+            types: dict[str, str] = {}  # these files have their own types
         else:
             types = self._types(wanted)
         connection = self._connection()
@@ -176,7 +175,7 @@ class InputFiles:
         return connection
 
     def _query(self, types: dict[str, str], names: Iterable[str] | None) -> tuple[str, list[Any]]:
-        """The query over the files, every value of it a parameter. ``names`` are for files without a header."""
+        """Return the query over the files, with all values as parameters. ``names`` is for files without a header."""
         found = self.found
         shared: dict[str, Any] = {"hive_partitioning": bool(found.folders)}
         folders = {name: type_ for name, type_ in types.items() if name in found.folders}
@@ -186,12 +185,12 @@ class InputFiles:
             shared["union_by_name"] = True
         inside = {name: type_ for name, type_ in types.items() if name not in found.folders}
         if found.format == "json":
-            # a key that comes late would be an error, and with given columns it would be lost
+            # A key that first occurs late would be an error, or would be lost with given columns.
             shared |= {"sample_size": -1, "maximum_sample_files": len(found.paths), "records": "true"}
         if found.format != "parquet" and inside:
             shared["columns" if found.format == "json" else "types"] = inside
         elif found.format == "csv":
-            shared["sample_size"] = -1  # every row has a say in the types
+            shared["sample_size"] = -1  # use every row to detect the types
         hidden = ", ".join(quote(name) for name in sorted(found.above)) if found.folders else ""
         select = f"SELECT {f'* EXCLUDE ({hidden})' if hidden else '*'} FROM {_READERS[found.format]}"
         texts, values = [], []
@@ -204,7 +203,7 @@ class InputFiles:
         return " UNION ALL BY NAME ".join(texts), values
 
     def _groups(self, names: Iterable[str] | None) -> Iterator[tuple[list[str], set[str] | None, dict[str, Any]]]:
-        """Files that are read with the same arguments, the columns of their headers, and the arguments."""
+        """Yield groups of files to read with the same arguments, the columns of their headers, and the arguments."""
         if self.found.format != "csv":
             yield self._with_bytes, None, {}
             return
@@ -216,7 +215,7 @@ class InputFiles:
             yield paths, columns if dialect.header else None, options
 
     def _by_position(self, path: str, names: list[str]) -> list[str]:
-        """The names of the table's columns, for a file without its own."""
+        """Return the table's column names for a file without a header."""
         name = self.name if len(self.found.paths) == 1 else path
         if self.csv.header is None:
             raise InputError(
@@ -231,7 +230,7 @@ class InputFiles:
 
     @cached_property
     def _dialects(self) -> dict[Dialect, dict[str, tuple[str, ...]]]:
-        """Return the dialects of CSV files, each with its files and their first records."""
+        """The dialects of the CSV files, each with its files and their first records."""
         found: dict[Dialect, dict[str, tuple[str, ...]]] = {}
         with self._connection() as connection:
             for path in self._with_bytes:
@@ -246,20 +245,20 @@ class InputFiles:
 
     @cached_property
     def _with_bytes(self) -> list[str]:
-        """The files without those that are empty, of which nothing can be guessed."""
+        """The files that are not empty; nothing can be detected from an empty file."""
         filled = [path for path in self.found.paths if "://" in path or Path(path).stat().st_size]
         if not filled:
             raise InputError(f"{self.name} is empty", hint="a file needs at least the names of its columns")
         return filled
 
     def _types(self, wanted: TableSchema | None) -> dict[str, str]:
-        """The type of each column of a file: the table's, so that 007 stays a text; a guess where it has none."""
+        """Return the type of each column: the table's type, so that 007 stays text, or a guess if it has none."""
         columns = () if wanted is None else wanted.columns
         known = {fold(column.name): column.duckdb_type() for column in columns if not column.travels_as_text}
         return {name: known.get(fold(name), guess) for name, guess in self._guess(wanted).items()}
 
     def _guess(self, wanted: TableSchema | None) -> dict[str, str]:
-        """The columns of the files with the types that DuckDB finds in them."""
+        """Return the columns of the files with the types that DuckDB detects."""
         with self._connection() as connection:
             sql, values = self._query({}, None if wanted is None else wanted.names)
             described = connection.execute(f"DESCRIBE {sql}", values).fetchall()
@@ -287,7 +286,7 @@ def _batches(reader: pa.RecordBatchFileReader | pa.RecordBatchStreamReader) -> I
 
 
 def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with all columns, in order; those that its file lacks are NULL."""
+    """Return a batch with all columns in order; columns that its file lacks are NULL."""
     arrays = [
         batch.column(field.name).cast(field.type)
         if field.name in batch.schema.names

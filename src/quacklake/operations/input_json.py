@@ -1,4 +1,4 @@
-"""Find the wrong line of a JSON file: DuckDB counts lines from another one."""
+"""Find the faulty line of a JSON file, because DuckDB counts lines differently."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from quacklake.operations.input_csv import OpenText
 __all__ = ["faulty_value"]
 
 _LARGEST_ARRAY = 1 << 26
-"""Characters of an array that is read at once to find what is wrong in it."""
+"""The most characters of an array to read at once when searching for a fault."""
 _SAMPLE = 1 << 18
 
 
 def faulty_value(open_text: OpenText) -> str | None:
-    """Return what is wrong with the first value that is no object, None when none is found."""
+    """Return the problem with the first value that is not an object, or None if there is none."""
     with open_text() as file:
         begin = file.read(_SAMPLE)
     if begin.lstrip().startswith("["):
         return _in_array(open_text)
     if not any(_in_line(0, line) is None for line in begin.splitlines()[:2]):
-        return None  # objects that go over several lines
+        return None  # objects that span several lines
     with open_text() as file:
         for number, line in enumerate(file, 1):
             fault = _in_line(number, line) if line.strip() else None

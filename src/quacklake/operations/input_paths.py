@@ -1,4 +1,4 @@
-"""From what a user names to files with rows: paths, folders and patterns, on this machine or in the lake's store."""
+"""Resolve paths, folders and patterns to files with rows, on this machine or in the lake's store."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """Files of one format: how the user named them, where they are, and which columns the names of folders give.
+    """Files of one format: their names from the user, their places, and the columns in their folder names.
 
-    ``above`` are names that only folders above those that the user has named would give.
+    ``above`` has the columns that only folders above the given path would add.
     """
 
     name: str
@@ -51,20 +51,20 @@ class FoundFiles:
 
 
 def is_path(value: object) -> TypeGuard[PathLike]:
-    """True for what names a file: text or an object of ``pathlib``."""
+    """Return whether a value names a file: text or a ``pathlib`` object."""
     return isinstance(value, str | os.PathLike)
 
 
 def is_paths(values: Sequence[object]) -> TypeGuard[Sequence[PathLike]]:
-    """True for a list of paths that has at least one."""
+    """Return whether a value is a list of at least one path."""
     return bool(values) and all(is_path(value) for value in values)
 
 
 def find(paths: PathLike | Iterable[PathLike], format: str | None = None, store: Store | None = None) -> FoundFiles:
-    """Return the files that paths, folders and patterns name; their names say what is in them unless ``format`` does.
+    """Return the files that paths, folders and patterns name; without ``format``, file names decide the format.
 
-    A path with ``://`` is looked for in ``store``. Raises ``InputError`` when there is no file, when a name does not
-    say its format, and for files of several formats.
+    A path with ``://`` is looked up in ``store``. Raises ``InputError`` when there is no file, when a name does not
+    reveal its format, and for files of several formats.
     """
     given = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     if format is not None and format not in FORMATS:
@@ -85,7 +85,7 @@ def find(paths: PathLike | Iterable[PathLike], format: str | None = None, store:
 
 
 def _expand(text: str, format: str | None, store: Store | None) -> tuple[list[str], str | None]:
-    """The files of one path, and the folder below which other folders may tell values; None when it is one file."""
+    """Return the files of a path, and the folder below which folder names are columns; None for a single file."""
     url = _URL.match(text)
     if url is not None and url[1].lower() == "file":
         text, url = text[url.end() :], None
@@ -131,9 +131,9 @@ def _remote(text: str, format: str | None, store: Store | None) -> tuple[list[st
 
 
 def _inside(folder: str, found: list[str], format: str | None) -> list[str]:
-    """The files of a folder with rows of a format. Names that begin with ``_`` or ``.`` do not count.
+    """Return the files of a folder with rows of a format. Names that begin with ``_`` or ``.`` are skipped.
 
-    Without a format every other file counts, so that one that cannot be read is an error and not left out.
+    Without a format, every other file counts, so that an unreadable file is an error and is not skipped.
     """
     below = len(folder.rstrip("/")) + 1
     files = [path for path in found if not is_hidden(path[below:]) and (format is None or _format(path) == format)]
@@ -144,7 +144,7 @@ def _inside(folder: str, found: list[str], format: str | None) -> list[str]:
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a part of a path begins with ``.`` or ``_``, as ``_SUCCESS``; ``_year=2024`` holds a value.
+    """Return whether part of a path begins with ``.`` or ``_``, such as ``_SUCCESS``, but not ``_year=2024``.
 
     >>> is_hidden("a/_SUCCESS"), is_hidden("_year=2024/a.parquet"), is_hidden("a/b.csv")
     (True, False, False)
@@ -165,13 +165,13 @@ def _missing(text: str) -> InputError:
 
 
 def _fixed(pattern: str) -> str:
-    """The folder before the first part of a pattern that can vary."""
+    """Return the folder before the first variable part of a pattern."""
     magic = _MAGIC.search(pattern)
     return pattern[: magic.start()].rpartition("/")[0] if magic else pattern
 
 
 def _folder_keys(path: str) -> tuple[str, ...]:
-    """The columns in the names of the folders of a path, ``year=2024/``."""
+    """Return the columns in the folder names of a path, such as ``year=2024/``."""
     return tuple(part.partition("=")[0] for part in path.split("/")[:-1] if "=" in part)
 
 

@@ -1,4 +1,4 @@
-"""Rows on their way into a table: a table in memory, a stream that can be read once, or what can be opened anew."""
+"""Rows to write: a table in memory, a stream that can be read once, or an input that can be opened again."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from quacklake.operations.arrow_forms import readable, readable_schema
 __all__ = ["ROWS_TAKEN", "Input", "Reopened", "Source"]
 
 ROWS_TAKEN = "input.rows"
-"""The counter of rows of streams that an engine has taken, which tells how far a long write is."""
+"""The counter of stream rows that an engine has consumed; it shows the progress of a long write."""
 
 _READ_AHEAD_SECONDS = 1.0
-"""Seconds to wait for threads that read ahead; one that waits for room asks for no more."""
+"""Seconds to wait for threads that read ahead; a thread that waits for room requests no more rows."""
 
 
 class Input(Protocol):
-    """Rows that a user has given, before it is known into which table they go."""
+    """Rows from a user, before their table is known."""
 
     @property
     def replayable(self) -> bool:
-        """True when the rows can be read again after a lost race."""
+        """True when the rows can be read again after a conflict."""
 
     @property
     def empty(self) -> bool:
-        """True for rows that are none and say nothing of their columns, such as an empty list."""
+        """True for input without rows and without columns, such as an empty list."""
 
     def opened(self, wanted: TableSchema | None = None) -> Source:
         """Return the rows for a table with these columns; text is read with their types."""
@@ -42,7 +42,7 @@ class Input(Protocol):
 
 @dataclass(frozen=True)
 class Reopened:
-    """Rows that are read anew each time: files, a dataset, a lazy frame."""
+    """Rows that are read again each time: files, a dataset or a lazy frame."""
 
     open: Callable[[TableSchema | None], pa.RecordBatchReader]
     replayable: bool = True
@@ -55,7 +55,7 @@ class Reopened:
 
 @dataclass
 class Source:
-    """Rows to be written: a table in memory, or a stream that can be read once."""
+    """Rows to write: a table in memory, or a stream that can be read once."""
 
     schema: pa.Schema
     table: pa.Table | None = None
@@ -71,20 +71,20 @@ class Source:
 
     @property
     def replayable(self) -> bool:
-        """True when the rows can be read again after a lost race."""
+        """True when the rows can be read again after a conflict."""
         return self.table is not None
 
     @property
     def empty(self) -> bool:
-        """True for rows that are none and say nothing of their columns, such as an empty list."""
+        """True for input without rows and without columns, such as an empty list."""
         return self.table is not None and not self.table.num_rows and not self.schema.names
 
     def opened(self, wanted: TableSchema | None = None) -> Source:
-        """Return itself: these rows have their types."""
+        """Return itself, because these rows already have types."""
         return self
 
     def first(self, limit: int) -> pa.Table | None:
-        """All rows as a table when there are at most ``limit``, else None; a stream stays whole."""
+        """Return all rows as a table if there are at most ``limit``, else None; a stream stays complete."""
         if self.table is not None:
             return self._checked() if self.table.num_rows <= limit else None
         assert self.stream is not None
@@ -101,19 +101,19 @@ class Source:
         return self._checked()
 
     def _checked(self) -> pa.Table:
-        """The rows in memory. Raises ``ConstraintError`` for a value that cannot be stored as it is."""
+        """Return the rows in memory. Raises ``ConstraintError`` for a value that cannot be stored unchanged."""
         assert self.table is not None
         check_values(self.table)
         return self.table
 
     @contextmanager
     def lend(self) -> Iterator[pa.Table | pa.RecordBatchReader]:
-        """What an engine registers, for as long as the block lasts.
+        """Yield the rows for an engine to register during the block.
 
-        Arrow reads ahead in threads of its own, and a process that ends while they are in a Python iterator crashes. So
-        when the block ends, early or not, they have been told that there is no more, and have taken note of it.
-        An error of the stream itself is raised as it is, not as what the engine makes of it; so is ``ConstraintError``
-        for a value that cannot be stored as it is.
+        Arrow reads ahead in its own threads, and a process that exits while one is in a Python iterator crashes. So the
+        end of the block, early or not, tells these threads to stop and waits for them. An error of the stream itself is
+        raised unchanged, not as the engine reports it; so is ``ConstraintError`` for a value that cannot be stored
+        unchanged.
         """
         if self.table is not None:
             yield self._checked()
@@ -136,7 +136,7 @@ class Source:
 
     @property
     def size(self) -> int | None:
-        """The bytes in memory, when all rows are there."""
+        """The size in bytes when all rows are in memory."""
         return None if self.table is None else self.table.nbytes
 
 

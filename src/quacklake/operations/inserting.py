@@ -1,4 +1,4 @@
-"""Rows that a connection of DuckDB holds, on their way into a table: into files, or inlined when they are few."""
+"""Insert rows from a DuckDB connection into a table: as files, or inlined if they are few."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["check_not_null", "insert_kept", "insert_query", "replace_rows", "wri
 
 
 def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Sequence[Column]) -> None:
-    """Raise ``ConstraintError`` when rows of a table have NULL in one of these columns and must not."""
+    """Raise ``ConstraintError`` when rows have NULL in a required one of these columns."""
     for column in columns:
         if not column.nullable:
             found = first_row(connection, f"SELECT 1 FROM {rows} WHERE {quote(column.name)} IS NULL LIMIT 1")
@@ -42,7 +42,7 @@ def write_rows(
     row_ids: bool = False,
     size: int | None = None,
 ) -> int:
-    """Write the rows of a query into files of a table; returns how many."""
+    """Write the rows of a query to files of a table; return how many."""
     files = context.writer.write(
         connection, query, table, context.write_options(table), tx.wrote, tx.local_id, row_ids=row_ids, size_hint=size
     )
@@ -53,7 +53,7 @@ def write_rows(
 def insert_query(
     context: LakeContext, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
 ) -> int:
-    """Insert the rows of a query, inlined when they are few."""
+    """Insert the rows of a query, inlined if they are few."""
     counted = first_row(connection, f"SELECT count(*) FROM ({query})")
     count = int(counted[0]) if counted else 0
     if count and count <= context.inline_limit(table):
@@ -67,7 +67,7 @@ def insert_query(
 def insert_kept(
     context: LakeContext, tx: Transaction, connection: duckdb.DuckDBPyConnection, query: str, table: TableInfo
 ) -> int:
-    """Insert the rows of a query under the row ids that it has as ``NAME_ROW_ID``, inlined when they are few."""
+    """Insert the rows of a query with the row ids in its column ``NAME_ROW_ID``, inlined if they are few."""
     counted = first_row(connection, f"SELECT count(*) FROM ({query})")
     count = int(counted[0]) if counted else 0
     if count and count <= context.inline_limit(table):
@@ -89,7 +89,7 @@ def replace_rows(
     plan: ScanPlan,
     changed: str,
 ) -> int:
-    """Delete the rows a table of changed rows was made from and insert the changed ones under the same row ids."""
+    """Delete the rows that changed rows were made from, and insert the changed rows with the same row ids."""
     pending = tx.pending(table)
     places = arrow_table(connection, f"SELECT _ql_file_id, _ql_version, _ql_position FROM {changed}")
     if not places.num_rows:
@@ -117,14 +117,14 @@ def replace_rows(
 
 
 def _fetched(table: TableInfo) -> str:
-    """The select list of a table's columns that go through Arrow; what it cannot carry goes as text."""
+    """Return a select list for fetching columns through Arrow, with types that Arrow lacks as text."""
     names = [(quote(column.name), column.travels_as_text) for column in table.schema.columns]
     return ", ".join(f"{name}::VARCHAR AS {name}" if text else name for name, text in names)
 
 
 @contextmanager
 def _mapped_ids(connection: duckdb.DuckDBPyConnection, changed: str, kept: Mapping[int, int | None]) -> Iterator[str]:
-    """Yield a relation of changed rows with the committed ids in place of those that are local to the transaction."""
+    """Yield a relation of changed rows with committed row ids instead of ids local to the transaction."""
     if not kept:
         yield changed
         return

@@ -1,4 +1,4 @@
-"""How a table's new files are laid out: partitioned and sorted."""
+"""The layout of a table's new files: partitioning and sorting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Keys = str | Sequence[str]
 def create_table(
     context: LakeContext, tx: Transaction, ref: TableRef, schema: TableSchema, partition_by: Keys, sort_by: Keys
 ) -> TableInfo:
-    """Add a table that is partitioned and sorted from its beginning."""
+    """Create a table with its partitioning and sort order."""
     partitioned = _partition_spec(tx, schema, texts(partition_by)) if partition_by else None
     ordered = sort_spec(context, tx.local_id(), schema, texts(sort_by), tx.objects.macros) if sort_by else None
     table = tx.create_table(ref.schema, ref.name, schema)
@@ -34,7 +34,7 @@ def create_table(
 
 
 def partition(tx: Transaction, table: TableInfo, keys: Sequence[str]) -> TableInfo:
-    """Partition what is written from now on by these keys; the same as before changes nothing."""
+    """Partition new files by these keys; repeating the current keys changes nothing."""
     spec = _partition_spec(tx, table.schema, keys)
     if table.partition is not None and table.partition.keys == spec.keys:
         return table
@@ -42,15 +42,15 @@ def partition(tx: Transaction, table: TableInfo, keys: Sequence[str]) -> TableIn
 
 
 def reset_partition(tx: Transaction, table: TableInfo) -> TableInfo:
-    """Write without partitions from now on."""
+    """Stop partitioning new files."""
     if table.partition is None or not table.partition.keys:
         return table
-    # stock clients say so with a partitioning that has no keys
+    # Stock clients express this as a partitioning without keys.
     return tx.alter_table(table, replace(table, partition=PartitionSpec(tx.local_id(), ())))
 
 
 def sort(context: LakeContext, tx: Transaction, table: TableInfo, keys: Sequence[str]) -> TableInfo:
-    """Sort the rows of every file written from now on by these keys; the same as before changes nothing."""
+    """Sort the rows of each new file by these keys; repeating the current keys changes nothing."""
     spec = sort_spec(context, tx.local_id(), table.schema, keys, tx.objects.macros)
     if table.sort is not None and table.sort.keys == spec.keys:
         return table
@@ -58,7 +58,7 @@ def sort(context: LakeContext, tx: Transaction, table: TableInfo, keys: Sequence
 
 
 def reset_sort(tx: Transaction, table: TableInfo) -> TableInfo:
-    """Write rows as they come from now on."""
+    """Stop sorting; new files keep rows in the order in which they arrive."""
     return table if table.sort is None else tx.alter_table(table, replace(table, sort=None))
 
 
@@ -76,14 +76,14 @@ def sort_spec(
     keys: Sequence[str],
     find_macros: Callable[[], Sequence[MacroInfo]] = tuple,
 ) -> SortSpec:
-    """The order that keys describe. Raises ``InputError`` when one makes no sense for these columns."""
+    """Return the sort order of keys. Raises ``InputError`` when a key is invalid for these columns."""
     _check_keys(keys, "sort", "reset_sorted_by")
     macros = order_macros(keys, find_macros)
     return make_sort(id_, keys, schema, lambda text: context.engine.canonical_expression(text, schema, macros))
 
 
 def texts(keys: Keys) -> Sequence[str]:
-    """One key, or several, as several."""
+    """Return one or several keys as a sequence."""
     return [keys] if isinstance(keys, str) else keys
 
 

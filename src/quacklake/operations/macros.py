@@ -1,4 +1,4 @@
-"""What a user says of a macro, as the catalog keeps it."""
+"""Convert macros from users into the form that the catalog stores."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Parameters", "declared", "forms_of", "make_variant", "order_macros"]
 
 Default = bool | int | float | str | Expression | None
 Parameters = Sequence[str] | Mapping[str, Default]
-"""The names of parameters, or names with their defaults."""
+"""The names of parameters, or a mapping of names to defaults."""
 _CALLED = re.compile(r"([^\W\d]\w*)\"?\s*\(")
 
 
 def declared(parameter: MacroParameter) -> str:
-    """A parameter of a macro as CREATE MACRO takes it."""
+    """Return a parameter of a macro as CREATE MACRO takes it."""
     text = quote(parameter.name)
     if parameter.type != "unknown":
         text += f" {Column(0, parameter.name, parameter.type).duckdb_type()}"
@@ -40,9 +40,9 @@ def _default(parameter: MacroParameter) -> str:
 
 
 def forms_of(macro: MacroInfo) -> str:
-    """The forms of a macro as CREATE MACRO takes them, each body as DuckDB writes it.
+    """Return the forms of a macro as CREATE MACRO takes them, with each body as DuckDB prints it.
 
-    Raises ``InputError`` for a stored body that is not one query or expression.
+    Raises ``InputError`` for a stored body that is not a single query or expression.
     """
     forms = []
     with parser() as connection:
@@ -59,7 +59,7 @@ def forms_of(macro: MacroInfo) -> str:
 def order_macros(
     keys: Sequence[str] | SortSpec | None, find: Callable[[], Sequence[MacroInfo]]
 ) -> tuple[OrderMacro, ...]:
-    """Return the macros which an order speaks of; ``find`` is asked only when it may speak of some.
+    """Return the macros that a sort order uses; ``find`` is called only if it may use any.
 
     Raises ``InputError`` for a macro that is more than an expression over its arguments.
     """
@@ -79,7 +79,7 @@ def order_macros(
 
 
 def make_variant(parameters: Parameters, sql: str) -> MacroVariant:
-    """A form of a macro, whose SQL is still to be checked. Raises ``InputError``."""
+    """Return a form of a macro whose SQL is not checked yet. Raises ``InputError``."""
     if isinstance(parameters, str):
         raise InputError("parameters must be a list of names")
     given = dict(parameters) if isinstance(parameters, Mapping) else dict.fromkeys(parameters)
@@ -98,7 +98,7 @@ def _parameter(name: str, default: Default) -> MacroParameter:
         return MacroParameter(name)
     if isinstance(default, Expression):
         return MacroParameter(name, default=default.sql, default_type=EXPRESSION)
-    # in the order of Python's types: a bool is an int too
+    # The order matters: in Python, a bool is also an int.
     types = ((bool, "boolean"), (int, "int32" if _small(default) else "int64"), (float, "float64"), (str, "varchar"))
     for python, type_ in types:
         if isinstance(default, python):

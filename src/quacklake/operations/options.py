@@ -1,4 +1,4 @@
-"""The options of a lake, which hold for every client."""
+"""The options of a lake, which apply to every client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LakeOptions:
         return self.handle.context
 
     def list(self) -> pa.Table:
-        """The options that are set: name, value and the schema or table they hold for (neither: the whole lake)."""
+        """Return the options that are set: name, value, and the schema or table (neither: the whole lake)."""
         self._context.forget_options()
         with self._context.catalog.read() as reader:
             reader.snapshots.check_there()
@@ -38,9 +38,9 @@ class LakeOptions:
         return pa.table({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)})
 
     def get(self, name: str, *, schema: str | None = None, table: str | None = None) -> Any:
-        """What an option is for the lake, a schema or a table.
+        """Return the value of an option for the lake, a schema or a table.
 
-        The table's own setting wins over its schema's, that over the lake's, that over what ``connect`` was given.
+        A table's setting overrides its schema's, which overrides the lake's, which overrides that of ``connect``.
         """
         _, schema_id, table_id = self._scope(schema, table)
         self._context.forget_options()
@@ -49,7 +49,7 @@ class LakeOptions:
     def set(self, name: str, value: Any, *, schema: str | None = None, table: str | None = None) -> None:
         """Set an option of the format, such as ``data_inlining_row_limit``, for the lake, a schema or a table.
 
-        Options hold from now on for every client; they are not part of any snapshot. Raises ``ConfigError``.
+        Options apply to every client from now on; they are not part of any snapshot. Raises ``ConfigError``.
         """
         if option(name).type is OptionType.COLUMNS:
             features.require_next(self._context.catalog, f"the option {name}")
@@ -62,7 +62,7 @@ class LakeOptions:
         self._context.forget_options()
 
     def unset(self, name: str, *, schema: str | None = None, table: str | None = None) -> None:
-        """Take back what was set for the lake, a schema or a table; what holds for more than that holds again."""
+        """Remove a setting of the lake, a schema or a table; the next wider setting applies again."""
         row = self._option_row(name, "", schema, table)
         with self._context.catalog.commit() as writer:
             writer.snapshots.check_there()
@@ -70,7 +70,7 @@ class LakeOptions:
         self._context.forget_options()
 
     def _column_ids(self, value: Any, table: str | None) -> str:
-        """Columns by their names, or texts with ids, as an option lists them."""
+        """Return column names or ids in the form that an option stores."""
         if isinstance(value, str) or table is None:
             return str(value)
         ref = TableRef.parse(table)
@@ -88,7 +88,7 @@ class LakeOptions:
         return OptionRow(entry.name, text, None if scope is Scope.GLOBAL else scope.value, id_)
 
     def _scope(self, schema: str | None, table: str | None) -> tuple[Scope, int | None, int | None]:
-        """What a setting is for, and the ids of the schema and the table."""
+        """Return the scope of a setting, with the ids of the schema and the table."""
         if schema is not None and table is not None:
             raise InputError("pass schema= or table=, not both")
         if table is not None:

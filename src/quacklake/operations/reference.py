@@ -1,4 +1,4 @@
-"""Names of tables as users write them: ``events``, ``analytics.events``, ``"odd.name".t``."""
+"""Parse table names: ``events``, ``analytics.events``, ``"odd.name".t``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class TableRef:
 
     @classmethod
     def parse(cls, text: str, *, nested: bool = True) -> TableRef:
-        """The reference a text means; without a schema it is ``main``. Raises ``InvalidNameError``.
+        """Parse a name; without a schema it is in ``main``. Raises ``InvalidNameError``.
 
-        More than two parts name a schema inside others, unless the lake cannot have such schemas (``nested``).
+        More than two parts name a nested schema, which is an error unless ``nested`` is true.
 
         >>> TableRef.parse('"odd.name".t')
         TableRef(schema='odd.name', name='t')
@@ -39,7 +39,7 @@ class TableRef:
 
 
 def name_parts(text: str) -> list[str]:
-    """The parts of a name that dots keep apart, unless they are in quotes. Raises ``InvalidNameError``.
+    """Split a name at dots outside of quotes. Raises ``InvalidNameError``.
 
     >>> name_parts('a."b.c".t')
     ['a', 'b.c', 't']
@@ -60,7 +60,7 @@ def name_parts(text: str) -> list[str]:
 
 
 def renamed(ref: TableRef, new_name: str, what: str) -> TableRef:
-    """What a table or view is called under another name. Raises ``InputError`` for one in another schema."""
+    """Return the reference of a renamed table or view. Raises ``InputError`` for a name in another schema."""
     target = TableRef.parse(new_name)
     if target.schema not in (ref.schema, DEFAULT_SCHEMA) or ("." in new_name and target.schema != ref.schema):
         raise InputError(f"a {what} cannot move to another schema", hint="create it there and drop it here")

@@ -1,4 +1,4 @@
-"""A table as a relation of DuckDB that follows the lake."""
+"""A DuckDB relation over a table that follows the lake."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["to_relation"]
 
 
 class _Following:
-    """An Arrow stream that DuckDB opens each time the relation runs, with the columns it had when it was made.
+    """An Arrow stream that DuckDB opens each time the relation runs, with the columns of its creation.
 
-    After them comes ``number``, a column of zeros.
+    The last column is ``number``, which is always zero.
     """
 
     def __init__(self, frame: TableScan) -> None:
@@ -35,7 +35,7 @@ class _Following:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         reader = self._frame.to_reader()
         if reader.schema != self._own:
-            # DuckDB would take values for those of the types it knows
+            # DuckDB would read the new values as the types that it knows.
             raise InputError(
                 "the columns of the table have other types than when the relation was made", hint="make it anew"
             )
@@ -48,9 +48,9 @@ class _Following:
 
 
 def to_relation(frame: TableScan, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
-    """Return a relation over a frame, in a connection of the caller's or DuckDB's default one.
+    """Return a relation over a frame, in the caller's connection or DuckDB's default one.
 
-    DuckDB computes its filters: it would hand them to Arrow, which does not know ``IS DISTINCT FROM``.
+    DuckDB evaluates the filters itself: Arrow, which it would pass them to, does not know ``IS DISTINCT FROM``.
     """
     import duckdb
 

@@ -1,4 +1,4 @@
-"""Going back inside a transaction: a table to an older state, a dropped one to the state it had."""
+"""Restore tables inside a transaction: a table to an older state, a dropped one to its last."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ __all__ = ["Undo"]
 
 _SINCE = "_ql_since"
 _UNKNOWN_VERSION = -1
-"""A schema version that no inlined table has: every one is asked for its own columns."""
+"""A schema version that no inlined table has, so that each is read with its own columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """A table at an older snapshot, with the columns it goes back to."""
+    """A table at an older snapshot, with the columns to restore."""
 
     table: TableInfo
     columns: OldColumns
@@ -44,7 +44,7 @@ class _Past:
 
 @dataclass(frozen=True, slots=True)
 class _Dropped:
-    """A dropped table: as it was at ``state``, just before, with how many files; and at an older snapshot."""
+    """A dropped table: its ``state`` just before the drop with its number of files, and an older snapshot of it."""
 
     last: TableInfo
     state: Snapshot
@@ -57,7 +57,7 @@ class _Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Takes a transaction back. Without ``write`` it only counts, and the transaction is good for nothing after."""
+    """Undoes changes in a transaction. Without ``write`` it only counts, and the transaction must not be used again."""
 
     context: LakeContext
     tx: Transaction
@@ -66,9 +66,9 @@ class Undo:
     # -- tables that live --------------------------------------------------------------------------------------------
 
     def restore(self, table: TableInfo, version: int, *, rename: bool = False) -> RestoredTable:
-        """Let a table be as it was at a snapshot: rows, row ids, columns, layout, tags; with ``rename`` its name too.
+        """Restore a table to a snapshot: rows, row ids, columns, layout, tags; with ``rename`` also its name.
 
-        Raises ``NotFoundError`` when the snapshot has no such table, or is gone itself.
+        Raises ``NotFoundError`` when the snapshot has no such table or no longer exists.
         """
         past = self._past(table, version)
         after = evolution.alter(self.context, self.tx, table, past.columns.schema)
@@ -83,7 +83,7 @@ class Undo:
         return before if before == after else self.tx.alter_table(before, after)
 
     def _past(self, table: TableInfo, version: int) -> _Past:
-        # in one read, so that nothing can expire in between
+        # Use one read, so that nothing can expire in between.
         with self.tx.catalog.read() as reader:
             snapshot = reader.snapshots.at_version(version)
             old = reader.tables.by_id(snapshot, table.id) if table.id >= 0 else None
@@ -99,7 +99,7 @@ class Undo:
         return plan_scan(reader, self.tx.store, snapshot, table, database=catalog.encoding, encrypted=catalog.encrypted)
 
     def _restore_tags(self, table: TableInfo, old: Tags) -> bool:
-        """Set what differs; tells whether anything did."""
+        """Set the tags that differ; return whether any did."""
         now, tx = self.tx.objects.tags(table), self.tx
         own = {key: old.own.get(key) for key in {*now.own, *old.own} if now.own.get(key) != old.own.get(key)}
         tx.objects.set_tags(table, own)
@@ -114,10 +114,10 @@ class Undo:
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def _restore_rows(self, table: TableInfo, past: _Past) -> tuple[int, int]:
-        """Delete what the older state has not, insert what it has more; returns how many of each.
+        """Delete the rows that the older state lacks, and insert those that it has in addition; return both counts.
 
-        A version of a row is its row id and the snapshot it came with. Files that are the same in both states take no
-        part, and those that came later go whole.
+        A version of a row is its row id with the snapshot that added it. Files that are the same in both states are
+        ignored, and files that were added later are removed whole.
         """
         tx, now, old = self.tx, self.tx.plan(table), past.plan
         same = unchanged_files(now, old)
@@ -134,7 +134,7 @@ class Undo:
             theirs = engine.bind(connection, old, rows=True, virtual=extra)
             match = f"n._ql_row_id = p._ql_row_id AND n.{_SINCE} = p.{_SINCE}"
             if past.columns.lossy:
-                # the same row in another file may have been written without a column that comes back
+                # The same row in another file may have been written without a restored column.
                 for place in ("_ql_file_id", "_ql_version"):
                     match += f" AND n.{place} IS NOT DISTINCT FROM p.{place}"
             with writing():
@@ -168,7 +168,7 @@ class Undo:
     def _change(
         self, connection: duckdb.DuckDBPyConnection, table: TableInfo, now: ScanPlan, places: pa.Table, fresh: str
     ) -> int:
-        """Note the rows to delete, and insert those of a query; returns how many these are."""
+        """Record the rows to delete, and insert those of a query; return how many are inserted."""
         if not self.write:
             counted = first_row(connection, f"SELECT count(*) FROM ({fresh})")
             return int(counted[0]) if counted else 0
@@ -181,10 +181,10 @@ class Undo:
     # -- tables that were dropped ------------------------------------------------------------------------------------
 
     def undrop(self, ref: TableRef, name: str | None = None) -> tuple[str, int]:
-        """Let the table, view or macro of a name that was dropped last come back as it was just before.
+        """Restore the most recently dropped table, view or macro of a name as it was just before the drop.
 
-        ``name`` is another name for it. Returns what it is called, and the snapshot whose state it has. Raises
-        ``NotFoundError`` when there was none or it is forgotten, ``AlreadyExistsError`` when the name is taken.
+        ``name`` is a new name for it. Returns its name, and the snapshot of its state. Raises ``NotFoundError`` when
+        there was none or its snapshots have expired, and ``AlreadyExistsError`` when the name is taken.
         """
         self.tx.check_writable()
         self._check_free(ref if name is None else TableRef(ref.schema, name))
@@ -209,7 +209,7 @@ class Undo:
             )
 
     def make_view(self, old: ViewInfo, tags: Tags) -> ViewInfo:
-        """Make a view again."""
+        """Create a view again."""
         self._make_schema(old.schema_name)
         view = self.tx.objects.create_view(old.schema_name, old.name, old.sql, old.aliases, dialect=old.dialect)
         self.tx.objects.set_tags(view, tags.own)
@@ -218,7 +218,7 @@ class Undo:
         return view
 
     def make_macro(self, old: MacroInfo) -> MacroInfo:
-        """Make a macro again."""
+        """Create a macro again."""
         self._make_schema(old.schema_name)
         return self.tx.objects.create_macro(old.schema_name, old.name, old.variants, is_table=old.is_table)
 
@@ -227,9 +227,9 @@ class Undo:
             self.tx.create_schema(schema, if_not_exists=True)
 
     def undrop_id(self, table_id: int, old: Snapshot) -> TableInfo:
-        """Let a dropped table come back as it was at a snapshot that has it.
+        """Restore a dropped table as it was at a snapshot that has it.
 
-        Snapshots between it and the drop may have expired, and files with them: it is restored from what is left.
+        Later snapshots may have expired with their files; the table is restored from the remaining files.
         """
         with self.tx.catalog.read() as reader:
             reader.snapshots.at_version(old.id)
@@ -257,10 +257,10 @@ class Undo:
         )
 
     def _bring_back(self, gone: _Dropped, name: str | None = None) -> TableInfo:
-        """Revive a table as it was just before the drop, or copy it as it was at the older snapshot."""
+        """Revive a table as it was just before the drop, or copy it from the older snapshot."""
         check_files(self.tx.catalog, self.tx.store, gone.plan)
         if all(schema.id != gone.last.schema_id for schema in self.tx.schemas()):
-            # once the old schema has expired, stock clients could not load what came before under this table's id
+            # Once the old schema has expired, stock clients could not load the older states under this table's id.
             return self._copy(gone.old, gone.plan, gone.old_tags, name)
         table = replace(gone.last, name=gone.last.name if name is None else name)
         self.tx.revive_table(table, gone.state, *gone.files)
@@ -268,7 +268,7 @@ class Undo:
         return table
 
     def _copy(self, old: TableInfo, plan: ScanPlan, tags: Tags, name: str | None) -> TableInfo:
-        """A new table with the columns, the layout and the rows of one whose schema is gone."""
+        """Create a table with the columns, layout and rows of one whose schema is gone."""
         tx = self.tx
         self._make_schema(old.schema_name)
         table = tx.create_table(old.schema_name, old.name if name is None else name, old.schema)
@@ -284,7 +284,7 @@ class Undo:
 
 
 def _find_dropped(reader: Reader, ref: TableRef) -> tuple[str, DroppedObject, Snapshot]:
-    """What was dropped last under a name: its kind, its id, and the snapshot before the drop."""
+    """Return the kind and id of the last object dropped under a name, and the snapshot before the drop."""
     known = ((kind, reader.tables.dropped(kind, ref.schema, ref.name)) for kind in ("table", "view", "macro"))
     dropped = [(kind, gone) for kind, gone in known if gone is not None]
     if not dropped:
@@ -292,7 +292,7 @@ def _find_dropped(reader: Reader, ref: TableRef) -> tuple[str, DroppedObject, Sn
             f'nothing called "{ref.schema}.{ref.name}" was dropped, or its snapshots have expired',
             hint="lake.snapshots() tells what every snapshot did",
         )
-    # macros have names of their own
+    # Macros have a namespace of their own.
     kind, gone = max(dropped, key=lambda found: (found[0] != "macro", found[1].dropped_at))
     try:
         return kind, gone, reader.snapshots.at_version(gone.dropped_at - 1)
@@ -304,7 +304,7 @@ def _find_dropped(reader: Reader, ref: TableRef) -> tuple[str, DroppedObject, Sn
 
 
 def _not_yet(reader: Reader, snapshot: Snapshot, table: TableInfo) -> NotFoundError:
-    """Why a table cannot go back to a snapshot."""
+    """Return the error that says why a table cannot be restored to a snapshot."""
     other = reader.tables.find(snapshot, table.schema_name, table.name)
     hint = "it was made later: lake.rollback would drop it"
     if other is not None:

@@ -1,4 +1,4 @@
-"""Going back with a whole lake inside a transaction."""
+"""Roll back a whole lake inside a transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["roll_back"]
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """All that a lake had at a snapshot; ``touched`` are the tables that were changed since, None when unknown."""
+    """The contents of a lake at a snapshot; ``touched`` are the tables changed since, None when unknown."""
 
     snapshot: Snapshot
     schemas: list[SchemaInfo]
@@ -38,7 +38,7 @@ class _Report:
 
 
 def roll_back(undo: Undo, version: int, progress: Progress) -> UndoReport:
-    """Let everything be as it was at a snapshot. What is dropped goes first, so that its names are free."""
+    """Restore everything to a snapshot. Drops come first, so that their names are free."""
     past = _read(undo, version)
     report = _Report()
     _drop_newer(undo, past, report)
@@ -56,13 +56,13 @@ def roll_back(undo: Undo, version: int, progress: Progress) -> UndoReport:
 
 
 def _read(undo: Undo, version: int) -> _Past:
-    # in one read, so that nothing can expire in between
+    # Use one read, so that nothing can expire in between.
     with undo.tx.catalog.read() as reader:
         snapshot = reader.snapshots.at_version(version)
         last = undo.tx.base.id
         changes = reader.snapshots.changes_between(version + 1, last)
         touched: set[int] | None = None
-        if len(changes) == last - version:  # none has expired
+        if len(changes) == last - version:  # no snapshot has expired
             touched = {change.id for text in changes.values() for change in parse(text) if change.id is not None}
         views = objects.views(reader, snapshot)
         return _Past(

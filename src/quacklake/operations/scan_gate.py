@@ -1,4 +1,4 @@
-"""How many scans of a catalog (tenant) run at a time in this process."""
+"""Limit the concurrent scans of a catalog (tenant) in this process."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["ScanGate"]
 
 _left = threading.Condition()
 _running: Counter[str] = Counter()
-"""The scans of each catalog, by its uuid: all lakes that are open for it count together."""
+"""The running scans of each catalog by uuid; all open lakes of a catalog count together."""
 
 
 class ScanGate:
-    """Lets a scan in when its catalog may have one more. Waits up to ``wait`` seconds, then ``TenantBusyError``.
+    """Admits a scan if its catalog may run one more. Raises ``TenantBusyError`` after waiting ``wait`` seconds.
 
-    Without a limit nothing is counted, and none has to wait for those that began before there was one. Whoever finds no
-    files because the catalog was dropped is told so.
+    Without a limit, scans are not counted, so a limit set later does not count those already running. A scan that finds
+    no files because the catalog was dropped raises an error that says so.
     """
 
     def __init__(self, catalog: Catalog, wait: float) -> None:
@@ -37,7 +37,7 @@ class ScanGate:
         try:
             yield
         except CorruptFileError:
-            # a catalog that is dropped and purged takes its files away from those who read them
+            # When a catalog is dropped and purged, running reads lose its files.
             with self._catalog.read() as reader:
                 reader.snapshots.check_there()
             raise

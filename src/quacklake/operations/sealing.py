@@ -1,4 +1,4 @@
-"""The end of a transaction: what its change set needs in files before the commit."""
+"""Finish a transaction: write the files that its change set needs before the commit."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["DeleteFiles", "rewrite", "seal", "spill"]
 
 
 def seal(context: LakeContext, tx: Transaction) -> None:
-    """Before the commit: many small inserts of one table together become a file.
+    """Write many small inserts of one table to a file before the commit.
 
-    So does every insert into a table that has got a column which cannot be inlined. With the option ``update_mode`` at
-    ``copy_on_write`` files of which some rows are gone are written anew.
+    Inserts into a table that gained a column which cannot be inlined are also written. With the option ``update_mode``
+    set to ``copy_on_write``, files that have lost rows are rewritten.
     """
     for pending in tx.pendings():
         rewrite(context, tx, pending)
@@ -31,7 +31,7 @@ def seal(context: LakeContext, tx: Transaction) -> None:
 
 
 def rewrite(context: LakeContext, tx: Transaction, pending: PendingTable) -> None:
-    """Write the rows that are left of changed files into new ones under their row ids, if the table wants that."""
+    """Rewrite the remaining rows of changed files with their row ids, if the table's options require it."""
     deleted = {id_: len(gone) for id_, gone in pending.deleted_positions().items() if id_ >= 0}
     if not deleted or context.option("update_mode", pending.table) != "copy_on_write":
         return
@@ -51,7 +51,7 @@ def rewrite(context: LakeContext, tx: Transaction, pending: PendingTable) -> Non
 
 
 def spill(context: LakeContext, tx: Transaction, pending: PendingTable, *, updated: bool = True) -> None:
-    """Write the small inserts of a table into files; ``updated`` rows, which keep their ids, too."""
+    """Write the small inserts of a table to files, and ``updated`` rows too, which keep their ids."""
     table = pending.table
     new = [insert for insert in pending.inserts if insert.rows.num_rows]
     chosen = [insert for insert in new if updated or all(row_id is None for row_id in insert.row_ids)]
@@ -82,7 +82,7 @@ def _write_sealed(
 
 @dataclass(frozen=True, slots=True)
 class DeleteFiles:
-    """The writer of delete files for the change set of a transaction."""
+    """Writes the delete files of a transaction's change set."""
 
     context: LakeContext
 
@@ -95,7 +95,7 @@ class DeleteFiles:
         positions: pa.Array,
         begin_snapshot: int | None,
     ) -> NewDeleteFile:
-        """All deletes of a data file, the given positions among them."""
+        """Write all deletes of a data file, including the given positions."""
         writer = self.context.writer
         vectors = self.context.writes_vectors(table)
         return writer.write_deletes(
@@ -105,12 +105,12 @@ class DeleteFiles:
     def write_past(
         self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
     ) -> PastDeleteFile:
-        """The deletes that a data file had before it ended."""
+        """Write the deletes that a data file had before it ended."""
         vectors = self.context.writes_vectors(table)
         return self.context.writer.write_past_deletes(
             table, file_id, file, tx.wrote, tx.base.id, dated, vectors=vectors
         )
 
     def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
-        """The same delete file with another snapshot for its new deletes."""
+        """Write a delete file again with another snapshot for its new deletes."""
         return self.context.writer.redate_deletes(table, file, tx.wrote, snapshot)

@@ -1,4 +1,4 @@
-"""Who made a snapshot, and why."""
+"""The author and message of a snapshot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["NO_SIGNATURE", "Signature"]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a snapshot says of who made it and why."""
+    """The author, message and extra text of a snapshot."""
 
     author: str | None = None
     message: str | None = None
@@ -17,9 +17,9 @@ class Signature:
 
     @property
     def given(self) -> bool:
-        """True when it says anything."""
+        """True when any of them is given."""
         return self != NO_SIGNATURE
 
 
 NO_SIGNATURE = Signature()
-"""Nothing is said."""
+"""The empty signature."""

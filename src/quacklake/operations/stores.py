@@ -1,4 +1,4 @@
-"""Stores as the settings say: how an object store is reached, and how patiently."""
+"""Open stores with their settings, such as credentials and timeouts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def open_store(
     closed: Sequence[str] = (),
     tenant: str | None = None,
 ) -> Store:
-    """The store at ``root``, with the files of a catalog (tenant) or of none; see ``Store.open``.
+    """Open the store at ``root`` for a catalog (tenant) or a plain lake; see ``Store.open``.
 
-    Raises ``ConfigError`` when it cannot be one.
+    Raises ``ConfigError`` when ``root`` cannot be a store.
     """
     own = narrowed(config, root, tenant)
     return Store.open(
@@ -38,9 +38,9 @@ def open_store(
 
 
 def narrowed(config: Config, root: str, tenant: str | None) -> Config:
-    """Return settings with the options of one store alone, where the setting ``stores`` has some for it.
+    """Return settings with only the options of one store, if the setting ``stores`` has any for it.
 
-    They are those of a catalog (tenant), or of a data path. Raises ``ConfigError``.
+    These are chosen by catalog (tenant) or by data path. Raises ``ConfigError``.
     """
     if config.stores is None:
         return config
@@ -49,7 +49,7 @@ def narrowed(config: Config, root: str, tenant: str | None) -> Config:
         return config
     found: dict[str, Any] = {}
     if options.access_key is not None:
-        # a token belongs to its keys
+        # A token belongs to its keys.
         keys = ("access_key", "secret_key", "session_token")
         found |= {f"s3_{name}": getattr(options, name) for name in keys}
     for name in ("endpoint", "region", "secure"):
@@ -59,7 +59,7 @@ def narrowed(config: Config, root: str, tenant: str | None) -> Config:
 
 
 def without_others(config: Config, root: str, tenant: str | None) -> Config:
-    """Return settings for an open catalog (tenant), which must not have the keys of others."""
+    """Return settings for an open catalog (tenant), without the keys of others."""
     if tenant is None or config.stores is None:
         return config
     return replace(narrowed(config, root, tenant), stores=None)

@@ -1,4 +1,4 @@
-"""Streams into a lake: how far each has come, which is committed together with its rows."""
+"""Stream positions: how far each stream has written, committed together with its rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LISTED = pa.schema(
 
 
 class StreamPositions:
-    """The streams that write into a lake, whatever engine runs them."""
+    """Manages the positions of the streams that write into a lake, in any engine."""
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
@@ -35,11 +35,11 @@ class StreamPositions:
         return self.handle.context
 
     def claim(self, name: str, query: str, *, run: str | None = None, restart: bool = False) -> StreamMark:
-        """Make a stream one's own, before its first batch; every run that had it before can commit no more.
+        """Claim a stream before its first batch; earlier runs of the stream can no longer commit.
 
-        ``query`` is what counts the batches, such as the id of a checkpoint: batches count from 0, without gaps. What
-        is returned tells the last one that is in the lake (-1: none), and the ``run`` that marks need. Raises
-        ``StreamMismatchError`` for a name that another query had, unless ``restart``.
+        ``query`` identifies the source that counts the batches, such as a checkpoint id; batches count from 0 without
+        gaps. The result has the last committed batch (-1: none) and the ``run`` that ``mark`` needs. Raises
+        ``StreamMismatchError`` when another query used the name, unless ``restart`` is true.
         """
         check_stream(name)
         run = str(uuid7()) if run is None else run
@@ -51,7 +51,7 @@ class StreamPositions:
         return mark
 
     def list(self) -> pa.Table:
-        """Every stream: its name, its last batch that is in the lake, where it has come to, and its query."""
+        """Return every stream: its name, last committed batch, position and query."""
         with self._context.catalog.read() as reader:
             reader.snapshots.check_there()
             found = streams.streams(reader)
@@ -60,7 +60,7 @@ class StreamPositions:
         return pa.table([pa.array(values, field.type) for values, field in zip(columns, _LISTED, strict=True)], _LISTED)
 
     def forget(self, name: str) -> None:
-        """Forget how far a stream has come; one that still runs can commit no more. Raises ``NotFoundError``."""
+        """Remove the position of a stream; a running one can no longer commit. Raises ``NotFoundError``."""
         with self._context.catalog.commit() as writer:
             writer.snapshots.check_there()
             known = [mark.name for mark in streams.streams(writer)]

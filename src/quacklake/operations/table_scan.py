@@ -1,4 +1,4 @@
-"""A read that has not run yet: a table at a snapshot, some of its columns, some of its rows."""
+"""Lazy reads: a table at a snapshot, with some of its columns and rows."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ _SHOWN_ROWS = 10
 
 
 class Frame(Rows):
-    """Rows that are read when asked for, anew each time. Also an Arrow stream for any library that speaks it."""
+    """A lazy read, run again each time it is used. Also an Arrow stream for other libraries."""
 
     @abstractmethod
     def scan(self, batch_rows: int | None = None) -> RunningScan:
-        """Start reading; the scan can be cancelled."""
+        """Start a scan that can be cancelled."""
 
     @abstractmethod
     def count(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
 
     @abstractmethod
     def limit(self, rows: int) -> Frame:
-        """At most this many rows."""
+        """Return at most this many rows."""
 
     def to_reader(self, batch_rows: int | None = None) -> pa.RecordBatchReader:
-        """The rows as a stream of Arrow batches, in bounded memory."""
+        """Return the rows as a stream of Arrow batches, in bounded memory."""
         return self.scan(batch_rows).reader
 
     def to_batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow batches, one at a time."""
+        """Yield the rows as Arrow batches, one at a time."""
         yield from self.to_reader(batch_rows)
 
     def to_arrow(self) -> pa.Table:
-        """The rows as an Arrow table."""
+        """Return the rows as an Arrow table."""
         return self.to_reader().read_all()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -62,7 +62,7 @@ class Frame(Rows):
     # -- showing -----------------------------------------------------------------------------------------------------
 
     def head(self, rows: int = _SHOWN_ROWS) -> pa.Table:
-        """The first rows as an Arrow table."""
+        """Return the first rows as an Arrow table."""
         return self.limit(rows).to_arrow()
 
     def show(self, rows: int = _SHOWN_ROWS) -> None:
@@ -80,10 +80,9 @@ class Frame(Rows):
 @dataclass(frozen=True, repr=False)
 @boundary
 class TableScan(Frame):
-    """Rows of one table, read when asked for.
+    """A lazy read of one table.
 
-    Every ``to_…`` reads them anew at the snapshot the frame belongs to. Also an Arrow stream for any library that
-    speaks the Arrow C interface.
+    Every ``to_…`` method reads the rows again at the snapshot of the scan. Also a stream of the Arrow C interface.
     """
 
     _handle: Handle
@@ -99,21 +98,21 @@ class TableScan(Frame):
     # -- shaping -----------------------------------------------------------------------------------------------------
 
     def select(self, *columns: str) -> TableScan:
-        """Only these columns, in this order."""
+        """Return a scan of only these columns, in this order."""
         return replace(self, _columns=tuple(columns))
 
     def where(self, condition: Filter) -> TableScan:
-        """Only the rows that satisfy a condition: SQL text or a ``pyarrow.compute`` expression."""
+        """Return a scan of the rows that match a condition: SQL text or a ``pyarrow.compute`` expression."""
         return replace(self, _where=both(self._where, condition))
 
     def limit(self, rows: int) -> TableScan:
-        """At most this many rows."""
+        """Return a scan of at most this many rows."""
         return replace(self, _limit=rows)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def plan(self) -> ScanPlan:
-        """The scan plan: which files, deletes and inlined rows answer this read."""
+        """Return the scan plan: the files, deletes and inlined rows of this read."""
         view = self._handle.view()
         return self._plan(view, view.find_table(self._ref.schema, self._ref.name))
 
@@ -133,7 +132,7 @@ class TableScan(Frame):
             return encode_manifest(plan, values, column_statistics(reader, view.base, table.id))
 
     def scan(self, batch_rows: int | None = None) -> RunningScan:
-        """Start reading; the scan can be cancelled."""
+        """Start a scan that can be cancelled."""
         return self._handle.context.engine.scan(
             self.plan(),
             columns=self._columns,
@@ -144,7 +143,7 @@ class TableScan(Frame):
         )
 
     def count(self) -> int:
-        """The number of rows; from the metadata alone where that can tell."""
+        """Return the number of rows, from the metadata alone if possible."""
         plan = self.plan()
         if self._where is None or isinstance(self._where, str):
             known = plan.count() if self._where is None else None
@@ -154,7 +153,7 @@ class TableScan(Frame):
         return total if self._limit is None else min(total, self._limit)
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """Return the rows as a relation of DuckDB; see ``Table.to_duckdb``."""
+        """Return the rows as a DuckDB relation; see ``Table.to_duckdb``."""
         from quacklake.operations.relation import to_relation
 
         return to_relation(self, connection)
@@ -169,7 +168,7 @@ class TableScan(Frame):
 
 
 def both(first: Filter | None, second: Filter) -> Filter:
-    """A filter that says what two say. Raises ``TypeError`` for SQL text and an Arrow expression."""
+    """Combine two filters with AND. Raises ``TypeError`` for SQL text and an Arrow expression."""
     if first is None:
         return second
     if isinstance(first, str) and isinstance(second, str):
@@ -182,7 +181,7 @@ def both(first: Filter | None, second: Filter) -> Filter:
 def scan_text(
     kind: str, ref: TableRef, columns: tuple[str, ...] | None, where: Filter | None, limit: int | None, more: str = ""
 ) -> str:
-    """Return what a scan shows of itself, without reading anything."""
+    """Return the text that represents a scan, without reading anything."""
     chosen = "" if columns is None else f" [{', '.join(columns)}]"
     filtered = "" if where is None else f" WHERE {where}"
     ended = "" if limit is None else f" LIMIT {limit}"

@@ -1,4 +1,4 @@
-"""Times as users give them."""
+"""Parse times and ages from users."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Age", "before", "check_version", "instant", "span"]
 
 
 def instant(time: object) -> dt.datetime:
-    """A time in UTC: text and naive times are taken for UTC. Raises ``InputError``."""
+    """Return a time in UTC; text and naive times are UTC. Raises ``InputError``."""
     if isinstance(time, str):
         try:
             return parse_time(time)
@@ -26,11 +26,11 @@ def instant(time: object) -> dt.datetime:
 
 
 Age: TypeAlias = "dt.datetime | dt.timedelta | str"
-"""How old something must be: older than a time, or than a span of time such as ``7 days`` or ``7d``."""
+"""An age: older than a time, or than a span such as ``7 days`` or ``7d``."""
 
 
 def span(age: object) -> dt.timedelta:
-    """A span of time from a ``timedelta`` or a text such as ``7 days`` or ``7d``. Raises ``InputError``."""
+    """Return the span of a ``timedelta`` or of text such as ``7 days`` or ``7d``. Raises ``InputError``."""
     try:
         found = parse_duration(age, bare=False)
     except ValueError:
@@ -42,7 +42,7 @@ def span(age: object) -> dt.timedelta:
 
 
 def before(age: object) -> dt.datetime:
-    """The time before which something is that old: a time as ``instant`` takes it, or a span of time until now."""
+    """Return the cutoff time of an age: a time as ``instant`` takes it, or a span before now."""
     if isinstance(age, dt.datetime):
         return instant(age)
     if isinstance(age, str) and age[:1].isdigit() and "-" in age:
@@ -54,7 +54,7 @@ def before(age: object) -> dt.datetime:
 
 
 def check_version(version: object) -> int:
-    """Return the number of a snapshot. Raises ``InputError`` for anything else."""
+    """Return the id of a snapshot. Raises ``InputError`` for anything else."""
     try:
         if isinstance(version, bool):
             raise TypeError

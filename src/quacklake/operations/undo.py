@@ -1,4 +1,4 @@
-"""Going back to an older state: what is told of it, which files take part, and whether they are there."""
+"""Reports of restores, and the choice and check of the files that take part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _THREADS = 16
 
 @dataclass(frozen=True, slots=True)
 class RestoredTable:
-    """What going back did to one table. ``kept_types`` are columns that keep a type wider than they had."""
+    """Result of a restore for one table. ``kept_types`` lists columns that keep a wider type than they had."""
 
     table: str
     inserted: int = 0
@@ -31,16 +31,16 @@ class RestoredTable:
 
     @property
     def changed(self) -> bool:
-        """True when anything was different."""
+        """True when anything changed."""
         return bool(self.inserted or self.deleted or self.altered)
 
 
 @dataclass(frozen=True, slots=True)
 class UndoReport:
-    """What a restore, an undrop or a rollback did, or would do.
+    """Report of a restore, an undrop or a rollback, or of its dry run.
 
-    ``version`` is the snapshot whose state is there again, ``snapshot`` the new one: None when nothing had to be
-    changed, after a dry run, and in an open transaction. ``objects`` tells of schemas, views and macros.
+    ``version`` is the restored snapshot, ``snapshot`` the new one: None when there was nothing to change, after a dry
+    run, and in an open transaction. ``objects`` covers schemas, views and macros.
     """
 
     operation: str
@@ -54,19 +54,19 @@ class UndoReport:
 
     @property
     def inserted(self) -> int:
-        """Rows that were put back."""
+        """The number of restored rows."""
         return sum(table.inserted for table in self.restored)
 
     @property
     def deleted(self) -> int:
-        """Rows that were taken away."""
+        """The number of removed rows."""
         return sum(table.deleted for table in self.restored)
 
 
 def unchanged_files(now: ScanPlan, past: ScanPlan) -> set[int]:
-    """The data files with exactly the same rows in both plans, as far as the metadata can tell.
+    """Return the data files with exactly the same rows in both plans, as far as the metadata can tell.
 
-    A file with a delete file is never among them: it may hold deletes of any snapshot.
+    A file with a delete file is never included, because it may hold deletes of any snapshot.
     """
     both = _plain(now, past.snapshot_id) & _plain(past, past.snapshot_id)
     return {id_ for id_ in both if now.deleted_counts.get(id_) == past.deleted_counts.get(id_)}
@@ -80,13 +80,13 @@ def _plain(plan: ScanPlan, version: int) -> set[int]:
 
 
 def newer_files(plan: ScanPlan, version: int) -> set[int]:
-    """The data files that began after a snapshot, those of an open transaction among them: no row is older."""
+    """Return the data files added after a snapshot, also by an open transaction; all their rows are newer."""
     newer = pc.fill_null(pc.greater(plan.files.column("begin_snapshot"), version), True)
     return set(plan.files.column("data_file_id").filter(newer).to_pylist())
 
 
 def only_files(plan: ScanPlan, ids: Collection[int], *, inlined: bool = True) -> ScanPlan:
-    """The plan with these data files alone, and with its inlined rows or without."""
+    """Return the plan with only these data files, with or without its inlined rows."""
     chosen = pa.array(sorted(ids), pa.int64())
     files = plan.files.filter(pc.is_in(plan.files.column("data_file_id"), value_set=chosen))
     deletes = plan.deletes.filter(pc.is_in(plan.deletes.column("file_id"), value_set=chosen))
@@ -94,7 +94,7 @@ def only_files(plan: ScanPlan, ids: Collection[int], *, inlined: bool = True) ->
 
 
 def check_files(catalog: Catalog, store: Store, plan: ScanPlan) -> None:
-    """Raise ``SnapshotExpiredError`` unless every data and delete file of a plan is there."""
+    """Raise ``SnapshotExpiredError`` unless every data and delete file of a plan exists."""
     data, deletes = _pairs(plan, "data_file_id", "path"), _pairs(plan, "delete_file_id", "delete_path")
     wanted = [*data, *deletes]
     if not wanted:

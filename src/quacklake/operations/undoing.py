@@ -1,4 +1,4 @@
-"""Undo: a table as it was, what was dropped, a whole lake."""
+"""Undo changes: restore a table, bring back a dropped object, roll back a lake."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from quacklake.transaction import Transaction
 __all__ = ["Version", "find_version", "restore_table", "roll_back_lake", "undrop"]
 
 Version: TypeAlias = "int | dt.datetime | str"
-"""An older state: the id of a snapshot, its tag, or a time."""
+"""An older state: a snapshot id, a tag or a time."""
 
 
 def find_version(context: LakeContext, to: Version) -> int:
-    """The snapshot that is meant. Raises ``NotFoundError`` when there is none or it has expired."""
+    """Return the snapshot id of a version. Raises ``NotFoundError`` when it does not exist or has expired."""
     with context.catalog.read() as reader:
         if isinstance(to, str) and is_tag(to):
             return snapshot_tags.tagged(reader, to).id
@@ -42,7 +42,7 @@ def find_version(context: LakeContext, to: Version) -> int:
 
 
 class _DryRun(Exception):
-    """Ends the work of a dry run, so that nothing is committed."""
+    """Raised to end a dry run without a commit."""
 
     def __init__(self, report: UndoReport) -> None:
         self.report = report
@@ -55,7 +55,7 @@ def _undo(
     *,
     dry_run: bool = False,
 ) -> UndoReport:
-    """Run an operation; its report names the snapshot it made."""
+    """Run an operation and add the new snapshot to its report."""
     if dry_run and not handle.view().read_only:
         raise InputError("a dry run is not possible inside a transaction")
     made: list[Transaction] = []
@@ -91,7 +91,7 @@ def restore_table(
 
 
 def undrop(handle: Handle, name: str, as_: str | None = None) -> UndoReport:
-    """Bring back the table, view or macro of a name that was dropped last; see ``Lake.undrop``."""
+    """Bring back the most recently dropped table, view or macro of a name; see ``Lake.undrop``."""
     ref = TableRef.parse(name)
     other_name = None if as_ is None else renamed(ref, as_, "table").name
 

@@ -1,4 +1,4 @@
-"""Views and macros: their queries, checked and run."""
+"""Check and run the queries of views and macros."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ __all__ = [
 ]
 
 COMMENT = "comment"
-"""The tag that is a comment."""
+"""The tag that holds a comment."""
 
 _DEPTH = 16
-"""How deep views may stand on views."""
+"""How many levels of views may build on each other."""
 
 
 def view_rows(context: LakeContext, tx: Transaction, view: ViewInfo, limit: int) -> tuple[TableSchema, pa.Table]:
-    """Return the columns of a view and at most so many of its rows, under the names ``c<number>``.
+    """Return the columns of a view and at most ``limit`` of its rows, with columns named ``c<number>``.
 
-    Values of types that Arrow has not are texts, large whole numbers decimals. Raises ``UnsupportedFeatureError`` for a
-    column of a type that a lake has not.
+    Values of types that Arrow lacks become text, large integers decimals. Raises ``UnsupportedFeatureError`` for a
+    column type that a lake cannot have.
     """
     with context.engine.gate(), closing(ViewSession(context, tx)) as session:
         session.add_view(view)
@@ -69,14 +69,14 @@ def _plain(name: str, column: Column) -> str:
 
 
 def view_tables(context: LakeContext, tx: Transaction, view: ViewInfo) -> list[TableInfo]:
-    """Return the tables that a view reads, and those of views that it stands on."""
+    """Return the tables that a view reads, directly or through other views."""
     with closing(ViewSession(context, tx)) as session:
         session.add_view(view, empty=True)
         return session.tables
 
 
 def view_column(context: LakeContext, tx: Transaction, view: ViewInfo, name: str) -> str:
-    """The name of a column of a view, as the view has it. Raises ``NotFoundError``."""
+    """Return a column's name as the view spells it. Raises ``NotFoundError``."""
     with closing(ViewSession(context, tx)) as session:
         session.add_view(view)
         query = f"SELECT * FROM {quote(view.schema_name)}.{quote(view.name)} LIMIT 0"
@@ -88,7 +88,7 @@ def view_column(context: LakeContext, tx: Transaction, view: ViewInfo, name: str
 
 
 def check_tags(tags: Mapping[Any, Any]) -> dict[str, str | None]:
-    """Tags as they are stored: texts. Raises ``InputError``."""
+    """Return tags in stored form, as text. Raises ``InputError``."""
     for key, value in tags.items():
         if not isinstance(key, str) or not key or not (value is None or isinstance(value, str)):
             raise InputError(f"the tag {key!r} must be text, and so must its value")
@@ -96,7 +96,7 @@ def check_tags(tags: Mapping[Any, Any]) -> dict[str, str | None]:
 
 
 def check_view(context: LakeContext, tx: Transaction, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
-    """The query of a new view as it is stored. Raises ``InputError`` or ``NotFoundError`` when it cannot run."""
+    """Return the query of a new view in stored form. Raises ``InputError`` or ``NotFoundError`` when it cannot run."""
     with closing(ViewSession(context, tx)) as session:
         return session.check(schema, sql, aliases)
 
@@ -104,15 +104,15 @@ def check_view(context: LakeContext, tx: Transaction, schema: str, sql: str, ali
 def check_macro(
     context: LakeContext, tx: Transaction, schema: str, variant: MacroVariant, *, is_table: bool
 ) -> MacroVariant:
-    """A form of a new macro as it is stored. Raises ``InputError`` when its SQL is none."""
+    """Return a form of a new macro in stored form. Raises ``InputError`` when its SQL is invalid."""
     with closing(ViewSession(context, tx)) as session:
         return session.check_macro(schema, variant, is_table=is_table)
 
 
 class ViewSession:
-    """A database in memory with only what a view refers to: tables of the lake as scans, views and macros as such.
+    """A database in memory with only the tables, views and macros that a view refers to; tables are scans.
 
-    ``tables`` are those of the lake that it reads.
+    ``tables`` are the tables of the lake that it reads.
     """
 
     def __init__(self, context: LakeContext, tx: Transaction) -> None:
@@ -121,7 +121,7 @@ class ViewSession:
         self._known: set[tuple[str, str]] = set()
         self.tables: list[TableInfo] = []
         self._connection = context.engine.session()
-        # replacement scans would let a query see Python's variables
+        # Replacement scans would let a query read Python variables.
         self._connection.execute("SET python_enable_replacements = false")
 
     def close(self) -> None:
@@ -132,20 +132,20 @@ class ViewSession:
             return arrow_table(self._connection, query)
 
     def describe(self, query: str) -> list[tuple[str, str]]:
-        """The names and types of what a query gives."""
+        """Return the names and types of a query's columns."""
         with reading():
             found = self._connection.sql(query)
             return list(zip(found.columns, map(str, found.types), strict=True))
 
     def check(self, schema: str, sql: str, aliases: tuple[str, ...]) -> str:
-        """Let DuckDB understand a query over the tables; returns it in DuckDB's own words."""
+        """Bind a query over the tables with DuckDB and return it as DuckDB prints it."""
         query = parse_query(self._connection, sql)
         self._add_named(query, schema, depth=1, empty=True)
         self._create(schema, "ql_new_view", query.sql, aliases)
         return query.sql
 
     def check_macro(self, schema: str, variant: MacroVariant, *, is_table: bool) -> MacroVariant:
-        """Let DuckDB understand the SQL of a macro; tables it names need not be there yet."""
+        """Bind the SQL of a macro with DuckDB; the tables it names need not exist yet."""
         parameters = tuple(
             replace(each, default=parse_expression(self._connection, str(each.default)))
             if each.default_type == EXPRESSION
@@ -161,7 +161,7 @@ class ViewSession:
         return replace(variant, sql=parse_expression(self._connection, variant.sql))
 
     def add_view(self, view: ViewInfo, *, depth: int = 1, empty: bool = False) -> None:
-        """Make a view and all that it refers to."""
+        """Create a view and everything that it refers to."""
         if view.dialect != "duckdb":
             raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
         if depth > _DEPTH:
@@ -172,7 +172,7 @@ class ViewSession:
 
     def _create(self, schema: str, name: str, sql: str, aliases: tuple[str, ...]) -> None:
         columns = f"({', '.join(quote(alias) for alias in aliases)})" if aliases else ""
-        # names without a schema mean the view's own first, as in DuckDB
+        # As in DuckDB, a name without a schema is looked up in the view's own schema first.
         path = ",".join(quote(part) for part in dict.fromkeys((schema, DEFAULT_SCHEMA)))
         self._make_schema(schema)
         literal = path.replace("'", "''")
@@ -184,7 +184,7 @@ class ViewSession:
         self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(name)}")
 
     def _add_named(self, query: Query, schema: str, *, depth: int, empty: bool) -> None:
-        """Make all that a query of a schema names."""
+        """Create everything that a query of a schema refers to."""
         for given, name in query.functions:
             macro = self._macro(given, name, schema, is_table=False)
             if macro is not None:
@@ -204,7 +204,7 @@ class ViewSession:
             self._known.add(key)
 
     def _table_macro(self, called: Name, schema: str) -> MacroInfo:
-        """A macro that yields rows. Other functions that do so could reach more than the lake."""
+        """Return a table macro. Other table functions could read data outside of the lake."""
         found = self._macro(*called, schema, is_table=True)
         if found is None:
             raise InputError(f'the query uses "{called[1]}", which a lake does not have and does not allow')
@@ -253,5 +253,5 @@ class ViewSession:
 
 
 def _owners(given: str | None, schema: str) -> Iterable[str]:
-    """Where a name is looked for: in the schema that was given, else in the own one and then in ``main``."""
+    """Return the schemas to search for a name: the given one, else the view's own, then ``main``."""
     return dict.fromkeys((given,) if given is not None else (schema, DEFAULT_SCHEMA))

@@ -1,1 +1,1 @@
-"""Many catalogs (tenants) in one metadata database: who they are, who may use them, what they may take."""
+"""Shared lakes: many catalogs (tenants) in one metadata database, with their access rights and limits."""

@@ -1,4 +1,4 @@
-"""All that roles of PostgreSQL may do and see on a shared lake: how it is made, and brought to the present state."""
+"""Access of PostgreSQL roles to a shared lake: create it, and upgrade that of older versions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from quacklake.tenancy.definer_functions import has_open_functions
 __all__ = ["Mend", "needed", "rights", "secure"]
 
 Mend = Callable[[Connection, SharedPlace, str | None], list[str]]
-"""Takes a lake and its metadata schema, and tells the statements that it lacks; none when all is well."""
+"""Takes a lake and its metadata schema, and returns the statements that it lacks; none if it is up to date."""
 
 
 def secure(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
-    """Return what lets roles see the rows of their catalogs only, as far as it was not done before."""
+    """Return statements that limit roles to the rows of their catalogs; only those not yet run."""
     return [
         *rights(connection, place, metadata_schema),
         *row_security.secure(place, SharedTables.of(metadata_schema)),
@@ -29,12 +29,12 @@ def secure(connection: Connection, place: SharedPlace, metadata_schema: str | No
 
 
 def rights(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
-    """Return what gives roles of a secured lake the rights that they have on a new one."""
+    """Return statements that give roles of a secured lake the same rights as on a new one."""
     return rights_repairs.missing_rights(connection, place, SharedTables.of(metadata_schema))
 
 
 def needed(connection: Connection, metadata_schema: str | None) -> list[Mend]:
-    """Return what has to be mended on a lake that an older version made; nothing for who does not own its tables."""
+    """Return the upgrades for a lake of an older version; none for a user who does not own its tables."""
     place = shared_lake.find_place(connection, metadata_schema)
     if not shared_lake.is_owner(connection, place):
         return []
@@ -43,17 +43,17 @@ def needed(connection: Connection, metadata_schema: str | None) -> list[Mend]:
 
 
 def _functions(connection: Connection, place: SharedPlace, _: str | None) -> list[str]:
-    """Close the functions that were open to every role."""
+    """Revoke execution of functions that every role could execute."""
     return exposing.mend(connection, place) if has_open_functions(connection, place) else []
 
 
 def _secured(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
-    """Take from readers what lets them lock tables, and secure tables that were added later."""
+    """Revoke the rights that let readers lock tables, and secure tables that were added later."""
     return secure(connection, place, metadata_schema) if place.secured else []
 
 
 def _statistics(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
-    """End the collecting of statistics about values that roles must not learn."""
+    """Stop collecting statistics about values that roles must not learn."""
     names = [name for name in SharedTables.of(metadata_schema).definitions if name in place.secured]
     if not names and exposing.is_used(connection, place):
         names = [f"ducklake_{name}" for name in WIDE_SPEC]
@@ -61,6 +61,6 @@ def _statistics(connection: Connection, place: SharedPlace, metadata_schema: str
 
 
 def _views(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
-    """Make the views over the metadata."""
+    """Create the views over the metadata."""
     readers = place.group if place.secured else None
     return lakehouse.missing_views(connection, metadata_schema, shared=True, readers=readers)

@@ -1,9 +1,9 @@
-"""Making a shared lake, in place, of a plain one or of one that a fork of DuckLake with catalogs made.
+"""Convert a plain lake, or one of a DuckLake fork with catalogs, to a shared lake in place.
 
-Version ``0.4-dev1`` of that fork named catalogs by a text, ``0.5-dev1`` by a number; both have ``catalog_id`` on some
-tables only, and the other rows belong to the catalog of their table. The old tables are put aside under other names,
-new ones are filled from them, statement by statement in the database, and the old ones are dropped: one transaction.
-Files do not move. MySQL, which commits with every table that is made, goes another way: see ``mysql_conversion``.
+Version ``0.4-dev1`` of that fork identified catalogs by text, ``0.5-dev1`` by number. In both, only some tables have a
+``catalog_id``; other rows belong to the catalog of their table. In one transaction, the old tables are renamed, new
+tables are filled from them by statements in the database, and the old ones are dropped. Files do not move. MySQL, which
+commits whenever a table is created, needs another procedure: see ``mysql_conversion``.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["ASIDE", "FORK_VERSIONS", "OLD_NAMES", "Conversion"]
 
 FORK_VERSIONS = ("0.4-dev1", "0.5-dev1")
 ASIDE = "quacklake_old_"
-"""What the names of the old tables begin with while, or until, there are new ones."""
+"""The prefix of the old tables until they are dropped."""
 OLD_NAMES = {name: f"ducklake_{name}" for name in (*WIDE_SPEC, "catalog")} | {
     name: f"quacklake_{name}" for name in OWN_TABLES
 }
 _INDEXES = (*INDEXES, "idx_snapshot_catalog", "idx_schema_catalog", "idx_table_catalog")
 _ASSUMED = {"path": "", "path_is_relative": True, "default_value_type": "literal", "is_partition": False}
-_OWNERS = {  # by which column rows belong to the rows of another table, where neither catalog nor table is told
+_OWNERS = {  # the column that links rows to another table, for tables with neither catalog nor table id
     "snapshot_changes": ("snapshot_id", "snapshot"),
     "name_mapping": ("mapping_id", "column_mapping"),
     "macro_impl": ("macro_id", "macro"),
@@ -44,20 +44,20 @@ _OWNERS = {  # by which column rows belong to the rows of another table, where n
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """A catalog that there will be; ``key`` is its ``catalog_id`` as it was, None where there was none."""
+    """A catalog to create; ``key`` is its old ``catalog_id``, or None if it had none."""
 
     row: CatalogRow
     key: Any
 
 
 class Conversion(Registry):
-    """The conversion of a lake, inside one transaction."""
+    """Converts a lake inside one transaction."""
 
     _old: dict[str, sa.Table]
     _inlined: list[sa.Table]
 
     def version(self) -> str:
-        """The format version that the lake has now."""
+        """Return the current format version of the lake."""
         table = sa.table("ducklake_metadata", sa.column("key"), sa.column("value"), schema=self._t.metadata.schema)
         statement = sa.select(table.c.value).where(table.c.key == "version")
         return str(self.run("version", statement).scalar())
@@ -65,12 +65,12 @@ class Conversion(Registry):
     def convert(
         self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None = None
     ) -> list[CatalogRow]:
-        """Make a shared lake. ``name`` is what the catalog of a plain lake is called then.
+        """Create the shared lake. ``name`` is the name of the catalog that a plain lake becomes.
 
-        ``data_path`` is where catalogs have their folders, by default where the files of the lake are; ``path_of``
-        gives that of a folder. ``folder`` is where the files of a plain lake are, in full: what the lake itself says
-        may be a path from where its client was started, which would lead into the folder of another catalog. Raises
-        ``UnsupportedFeatureError`` and ``UnsupportedVersionError``.
+        ``data_path`` holds the folders of catalogs, by default where the files of the lake are; ``path_of`` returns the
+        path of a folder. ``folder`` is the full path of a plain lake's files: the lake's own entry may be relative to
+        the directory in which its client was started, and would lead into the folder of another catalog. Raises
+        ``UnsupportedFeatureError`` or ``UnsupportedVersionError``.
         """
         version = self.version()
         if version not in (FORK_VERSIONS if name is None else WRITABLE_VERSIONS):
@@ -83,7 +83,7 @@ class Conversion(Registry):
     def _build(
         self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None
     ) -> list[_Origin]:
-        """Make the new tables, filled from the old ones."""
+        """Create the new tables and fill them from the old ones."""
         facts = self._facts()
         self.create_lake(data_path or facts["data_path"], encrypted=facts.get("encrypted") == "true")
         origins = self._origins(name, folder or facts["data_path"])
@@ -123,7 +123,7 @@ class Conversion(Registry):
         self._inlined = self._empty_inlined()
 
     def _look(self, name: str) -> sa.Table:
-        """A table with the columns that it has."""
+        """Return a table with the columns that it has in the database."""
         bare = scoped.registry(sa.Table(name, sa.MetaData(), schema=self._t.metadata.schema))
         every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(bare).limit(0)
         kinds = {column.name: KINDS[column.kind] for columns in WIDE_SPEC.values() for column in columns}
@@ -132,7 +132,7 @@ class Conversion(Registry):
         return scoped.registry(sa.Table(name, sa.MetaData(), *columns, schema=self._t.metadata.schema))
 
     def _empty_inlined(self) -> list[sa.Table]:
-        """Return the tables for inlined rows. Raises ``UnsupportedFeatureError`` if there is a row in one."""
+        """Return the tables for inlined rows. Raises ``UnsupportedFeatureError`` if one has a row."""
         schema, found = self._t.metadata.schema, []
         for name in sa.inspect(self._connection).get_table_names(schema):
             if parse_table_name(name) is None:
@@ -180,13 +180,13 @@ class Conversion(Registry):
             )
             values["value"] = own if "scope" not in old.c else sa.case((old.c.scope.is_(None), own), else_=old.c.value)
         if name == "schema" and origin.key is not None and "path" in old.c:
-            folder = f"{origin.row.folder}/"  # some put the folder of the catalog into the path of the schema
+            folder = f"{origin.row.folder}/"  # some lakes have the catalog's folder in the path of the schema
             shorter = sa.func.substr(old.c.path, len(folder) + 1)
             values["path"] = sa.case((old.c.path.startswith(folder, autoescape=True), shorter), else_=old.c.path)
         if name == "schema_versions" and "table_id" not in old.c:
             return
         if name == "inlined_data_tables":
-            return  # they hold no rows
+            return  # these tables hold no rows
         self._move(f"ducklake_{name}", old, origin.row.id, values, self._mine(name, origin))
 
     def _move(self, name: str, old: sa.Table, id_: int, values: dict[str, Any], where: Sequence[Any]) -> None:
@@ -208,7 +208,7 @@ class Conversion(Registry):
         return sa.cast(sa.null(), column.type)
 
     def _mine(self, name: str, origin: _Origin) -> list[Any]:
-        """Which rows are a catalog's."""
+        """Return the condition for the rows of a catalog."""
         old = self._old[name]
         if origin.key is None:
             return []
@@ -232,7 +232,7 @@ class Conversion(Registry):
         return sa.select(self._old[name].c[f"{name}_id"]).where(*self._mine(name, origin))
 
     def _fill_versions(self, origin: _Origin) -> None:
-        """Schema versions were of the whole lake: each table has those with which a column of it began."""
+        """Give each table the schema versions in which one of its columns began; they used to be lake-wide."""
         old = self._old.get("schema_versions")
         if old is not None and "table_id" in old.c:
             return

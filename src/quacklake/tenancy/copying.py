@@ -1,7 +1,7 @@
-"""A whole catalog into another one, between plain and shared lakes and kinds of databases.
+"""Copy a whole catalog to another lake, plain or shared, in any kind of database.
 
-Rows stream from one read transaction into one commit transaction, so that there is a new lake or none. Its files stay
-where they are, and are named by absolute paths, or are copied first.
+Rows stream from one read transaction into one commit transaction, so there is a complete new lake or none. Files either
+stay in place and are named by absolute paths, or are copied first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OBJECTS = {"ducklake_schema": "schema_uuid", "ducklake_table": "table_uuid"}
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How many files a catalog names, and how many of them were copied."""
+    """The number of files that a catalog names, and how many of them were copied."""
 
     files: int
     copied: int
@@ -53,11 +53,11 @@ def move_catalog(
     copy_data: bool = False,
     progress: Progress = silent,
 ) -> Moved:
-    """Make the lake ``target`` of all that ``source`` holds; its own files go to ``new_store``.
+    """Create the lake ``target`` with everything in ``source``; its new files go to ``new_store``.
 
-    The rows, row ids, snapshots, options and keys are the same. The files of ``source`` are named where they are, as
-    files of another, unless ``copy_data``. Raises ``AlreadyExistsError``, ``UnsupportedVersionError`` and
-    ``UnsupportedFeatureError``; when it fails there is no new lake.
+    Rows, row ids, snapshots, options and keys stay the same. The files of ``source`` are named in place as foreign
+    files, unless ``copy_data`` is true. Raises ``AlreadyExistsError``, ``UnsupportedVersionError`` or
+    ``UnsupportedFeatureError``; on failure there is no new lake.
     """
     if source.version not in WRITABLE_VERSIONS:
         raise UnsupportedVersionError(
@@ -93,7 +93,7 @@ def _fill(
 ) -> None:
     versions = [(id_, source.tables.columns_at(id_.table_id, id_.schema_version)) for id_ in source.inlined_ids()]
     with_deletes = source.inlined.delete_tables()
-    # tables first: where making one commits what came before (MySQL), that must be nothing
+    # Create all tables first: MySQL commits whenever a table is created, and must have nothing to commit then.
     for id_, schema in versions:
         make_inlined_table(writer, new_encoding, id_, schema)
     for table_id in with_deletes:
@@ -107,7 +107,7 @@ def _fill(
     for name in IMAGED:
         faults.reach("move.table.before")
         if name == "ducklake_files_scheduled_for_deletion":
-            continue  # they are the source's to remove
+            continue  # the source removes these files
         for batch in source.rows(name):
             writer.put_rows(name, change(name, batch))
     faults.reach("move.table.after")
@@ -115,21 +115,21 @@ def _fill(
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where files are, and where they will be: below ``root``, in the folders of their tables."""
+    """The old and new places of files; the new ones are below ``root``, in the folders of their tables."""
 
     root: str
     folders: dict[int, tuple[str, bool]]
     copied: bool
 
     def absolute(self, table_id: int, path: str, is_relative: bool) -> str:
-        """The path of a file that leads there from anywhere."""
+        """Return the absolute path of a file."""
         if not is_relative:
             return path
         folder, inside = self.folders.get(table_id, ("", True))
         return f"{self.root}{folder}{path}" if inside else f"{folder.rstrip('/')}/{path}"
 
     def inner(self, id_: int, path: str, is_relative: bool) -> str:
-        """The path of a copy in the folder of its table; one from elsewhere keeps only its partitions and name."""
+        """Return the path of a copy in its table's folder; a foreign file keeps only its partitions and name."""
         if is_relative:
             return path
         found = _PARTITIONS.search(path)
@@ -137,7 +137,7 @@ class _Places:
         return f"{folders}/{id_}-{name}" if folders else f"{id_}-{name}"
 
     def changed(self, name: str, batch: pa.RecordBatch, new_root: str) -> pa.RecordBatch:
-        """The rows of a table as the new lake has them."""
+        """Return the rows of a table as the new lake stores them."""
         if name == "ducklake_metadata":
             batch = batch.filter(pc.not_equal(batch.column("key"), EXPOSED))
             own = pc.and_(pc.equal(batch.column("key"), "data_path"), pc.is_null(batch.column("scope")))
@@ -147,7 +147,7 @@ class _Places:
         return self._files(batch, _FILES[name]) if name in _FILES else batch
 
     def _objects(self, batch: pa.RecordBatch, uid: str) -> pa.RecordBatch:
-        """A folder outside of the old data path is none in which the new lake may write."""
+        """Replace folders outside the old data path, because the new lake must not write there."""
         inside = pc.fill_null(batch.column("path_is_relative"), True)
         own = pc.binary_join_element_wise(batch.column(uid), "", "/")
         return _with(batch, path=pc.if_else(inside, batch.column("path"), own), path_is_relative=_all(True, batch))
@@ -175,7 +175,7 @@ def _with(batch: pa.RecordBatch, **columns: Any) -> pa.RecordBatch:
 
 
 def _copy_files(reader: ImageReader, places: _Places, store: Store, target: Store, progress: Progress) -> Moved:
-    """Copy every file that is named; what an interrupted copy has left is copied again."""
+    """Copy every named file; files left by an interrupted copy are copied again."""
     folders = _new_folders(reader, places)
 
     def copy(file: NamedFile) -> None:
@@ -193,7 +193,7 @@ def _copy_files(reader: ImageReader, places: _Places, store: Store, target: Stor
 
 
 def _new_folders(reader: ImageReader, places: _Places) -> dict[int, str]:
-    """The folder of each table below the new data path, as its newest row will have it."""
+    """Return the folder of each table below the new data path, as its newest row will have it."""
     schemas = {row["schema_id"]: row["path"] or "" for row in _changed(reader, places, "ducklake_schema")}
     found: dict[int, tuple[int, str]] = {}
     for row in _changed(reader, places, "ducklake_table"):

@@ -1,8 +1,8 @@
-"""Trigger functions of PostgreSQL that run with the rights of the lake's owner.
+"""PostgreSQL trigger functions that run with the rights of the lake's owner.
 
-Whoever may execute such a function can put it on a table of his own, whose columns and casts are then his code, run by
-the owner. So nobody may execute one: a trigger that exists fires without that right. Should somebody have put one on
-another table before, the function itself looks at which table it is called for.
+A user who can execute such a function could attach it to his own table, and the owner would then run the code in that
+table's columns and casts. So nobody gets the right to execute one; existing triggers fire without it. In case somebody
+attached one earlier, each function checks which table it is called for.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _FOREIGN = "this function serves the tables of the lake only"
 def trigger_function(
     place: SharedPlace, function: str, tables: Sequence[str], body: str, *, declare: str = "", replace: bool = False
 ) -> list[str]:
-    """Return the statements that make a trigger function for some tables; all names are qualified and quoted.
+    """Return statements that create a trigger function for some tables; all names are qualified and quoted.
 
-    With ``replace`` a function of that name gets the new body.
+    ``replace`` gives an existing function the new body.
     """
-    # the trigger of a partitioned table fires for its parts
+    # The trigger of a partitioned table fires for its partitions.
     here = "coalesce(pg_partition_root(TG_RELID)::oid, TG_RELID)"
     allowed = ", ".join(f"{literal(table)}::regclass::oid" for table in tables)
     guard = f"IF {here} NOT IN ({allowed}) THEN RAISE EXCEPTION {literal(_FOREIGN)} USING ERRCODE = '42501'; END IF;"
@@ -40,7 +40,7 @@ def trigger_function(
 
 
 def has_open_functions(connection: Connection, place: SharedPlace) -> bool:
-    """Return whether everybody may execute a function that runs as the lake's owner, as older versions let them."""
+    """Return whether everybody may execute a function that runs as the lake's owner, as in older versions."""
     everybody = "p.proacl IS NULL OR EXISTS (SELECT 1 FROM aclexplode(p.proacl) a WHERE a.grantee = 0)"
     query = (
         "SELECT 1 FROM pg_proc p WHERE p.prosecdef AND p.prorettype = 'trigger'::regtype AND p.proname ~ '^quacklake_'"

@@ -1,8 +1,8 @@
-"""What lets stock DuckDB write a catalog that is exposed to it, on PostgreSQL.
+"""Let stock DuckDB write an exposed catalog on PostgreSQL.
 
-Its commits insert by position, for which a column more with a default is fine; what goes through DuckDB's own planner
-needs ``ctid``, which a view may have as a column. Two tables it also fills by COPY: these are real ones, and triggers
-keep them and the shared ones the same, both ways.
+Stock DuckDB's commits insert by position, so an extra column with a default does no harm. Statements through DuckDB's
+planner need ``ctid``, which a view can provide as a column. Stock DuckDB fills two tables by COPY: these are real
+tables, and triggers keep them equal to the shared ones in both directions.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ __all__ = [
 ]
 
 REAL = ("metadata", "files_scheduled_for_deletion")
-"""The tables, without their prefix, of which an exposed catalog that is written has its own."""
+"""The tables, without prefix, of which a writable exposed catalog has its own."""
 _LIMIT = "data_inlining_row_limit"
 MIRROR = "quacklake_mirror"
-"""The prefix of the functions' names."""
+"""The prefix of the function names."""
 
 
 def columns_of(table: str) -> list[str]:
-    """The columns of a table of ``REAL``, quoted."""
+    """Return the quoted columns of a table of ``REAL``."""
     return quoted(SPEC[table])
 
 
 def quoted(columns: Sequence[ColumnSpec]) -> list[str]:
-    """The names of columns in quotes."""
+    """Return quoted column names."""
     return [quote(column.name) for column in columns]
 
 
 def writable_view(view: str, catalog_id: int, select: str) -> list[str]:
-    """A view through which rows of the catalog are inserted, too; ``select`` ends with its condition."""
+    """Return statements for a view that also accepts inserts into the catalog; ``select`` ends with its condition."""
     return [
         f"CREATE VIEW {view} WITH (security_barrier) AS {select} WITH CASCADED CHECK OPTION",
         f"ALTER VIEW {view} ALTER COLUMN catalog_id SET DEFAULT {catalog_id:d}",
@@ -54,7 +54,7 @@ def writable_view(view: str, catalog_id: int, select: str) -> list[str]:
 
 
 def real_table(place: SharedPlace, schema: str, table: str, catalog_id: int) -> list[str]:
-    """The catalog's own table, and what brings its changes into the shared one."""
+    """Return statements for the catalog's own table, and the trigger that copies its changes to the shared one."""
     name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), columns_of(table)
     hidden = f" AND key NOT IN ({literal(EXPOSED)}, {literal(_LIMIT)})" if table == "metadata" else ""
     statements = [
@@ -66,9 +66,9 @@ def real_table(place: SharedPlace, schema: str, table: str, catalog_id: int) -> 
 
 
 def mirror_out(place: SharedPlace, schema: str, table: str, catalog_id: int, *, replace: bool = False) -> list[str]:
-    """The function that brings changes of a catalog's own table into the shared one."""
+    """Return the function that copies changes of a catalog's own table to the shared one."""
     name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), columns_of(table)
-    # the limit is for DuckDB alone
+    # This limit applies to DuckDB only.
     only = f"IF coalesce(NEW.key, OLD.key) = {literal(_LIMIT)} THEN RETURN NULL; END IF; "
     body = (
         f"{only if table == 'metadata' else ''}"
@@ -80,7 +80,7 @@ def mirror_out(place: SharedPlace, schema: str, table: str, catalog_id: int, *, 
 
 
 def _no_inlining(place: SharedPlace, schema: str, table: str) -> list[str]:
-    """What DuckDB would inline, our clients do not see: its limit is and stays 0."""
+    """Keep DuckDB's inlining limit at 0, because our clients do not see rows that it inlines."""
     function = f"{quote(schema)}.{MIRROR}_limit()"
     return [
         f"CREATE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql"
@@ -94,7 +94,7 @@ def _no_inlining(place: SharedPlace, schema: str, table: str) -> list[str]:
 
 
 def mirrors(place: SharedPlace, registry: str) -> list[str]:
-    """What brings changes of the shared tables into those of the catalogs that ``registry`` has a schema for."""
+    """Return triggers that copy changes of the shared tables to those of the catalogs with a schema in ``registry``."""
     triggers = [_trigger(place.name(f"ducklake_{table}"), MIRROR, f"{_mirror(place, table)}()") for table in REAL]
     return [*mirror_functions(place, registry), *triggers]
 
@@ -104,7 +104,7 @@ def _mirror(place: SharedPlace, table: str) -> str:
 
 
 def mirror_functions(place: SharedPlace, registry: str, replace: bool = False) -> list[str]:
-    """The functions of these triggers."""
+    """Return the functions of these triggers."""
     statements = []
     for table in REAL:
         columns, shared = columns_of(table), place.name(f"ducklake_{table}")
@@ -127,7 +127,7 @@ def mirror_functions(place: SharedPlace, registry: str, replace: bool = False) -
 
 
 def _trigger(table: str, name: str, function: str) -> str:
-    # not for what the other trigger of the pair does
+    # Ignore changes made by the other trigger of the pair.
     return (
         f"CREATE TRIGGER {name} AFTER INSERT OR UPDATE OR DELETE ON {table} FOR EACH ROW"
         f" WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION {function}"
@@ -135,13 +135,13 @@ def _trigger(table: str, name: str, function: str) -> str:
 
 
 def _delete_one(table: str, columns: list[str], row: str, condition: str) -> str:
-    """One of the rows that are alike: the tables have no key. In another part of a table a row has the same ctid."""
+    """Return SQL that deletes one of several equal rows, as there is no key; a ctid is unique only per partition."""
     alike = f"ROW({', '.join(columns)}) IS NOT DISTINCT FROM ROW({', '.join(f'{row}.{name}' for name in columns)})"
     return f"DELETE FROM {table} WHERE {condition}ctid = (SELECT ctid FROM {table} WHERE {condition}{alike} LIMIT 1)"
 
 
 def give_writes(schema: str, role: str, spec: Spec) -> list[str]:
-    """What lets a role write; neither the catalog's id nor a new table."""
+    """Return statements that let a role write, but not change the catalog id or create a table."""
     statements = []
     for table, parts in spec.items():
         name, columns = f"{quote(schema)}.ducklake_{table}", ", ".join(quoted(parts))

@@ -1,8 +1,8 @@
-"""One catalog of a shared lake as stock DuckDB knows a lake, on PostgreSQL: a schema of views over its rows.
+"""Expose one catalog of a shared lake to stock DuckDB on PostgreSQL, as a schema of views over its rows.
 
-Inlined rows of shared lakes are packed, which no view shows. So an exposed catalog has none: they are flushed before,
-and a trigger refuses new ones, whatever a client still believes. Views are security barriers, because a condition of
-the reader could otherwise be tried on the rows of others first.
+Shared lakes pack inlined rows in a form that no view can show. So an exposed catalog has none: they are flushed first,
+and a trigger rejects new ones from any client. The views are security barriers; otherwise the reader's own condition
+could be evaluated on other catalogs' rows first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LEAST = "the catalog is exposed to other clients by now and keeps no rows in th
 
 
 def exposed(connection: Connection, place: SharedPlace, catalog_id: int) -> bool | None:
-    """Whether a catalog that is exposed is written, too; None for one that is not exposed."""
+    """Return whether an exposed catalog is writable; None if it is not exposed."""
     if not is_used(connection, place):
         return None
     mine = f"SELECT schema_name IS NOT NULL FROM {place.name(_EXPOSED)} WHERE catalog_id = {catalog_id:d}"
@@ -45,18 +45,18 @@ def exposed(connection: Connection, place: SharedPlace, catalog_id: int) -> bool
 
 
 def is_used(connection: Connection, place: SharedPlace) -> bool:
-    """Return whether a catalog of the lake is exposed, or was."""
+    """Return whether a catalog of the lake is or was exposed."""
     return rows_of(connection, f"SELECT to_regclass({literal(place.name(_EXPOSED))})")[0][0] is not None
 
 
 def leftovers(connection: Connection, place: SharedPlace, catalog_id: int) -> bool:
-    """True when a catalog still has rows or deletes in the database."""
+    """Return whether a catalog still has inlined rows or deletes."""
     each = (f"SELECT 1 FROM {place.name(table)} WHERE catalog_id = {catalog_id:d}" for table in (ROWS, DELETES))
     return bool(rows_of(connection, f"{' UNION ALL '.join(each)} LIMIT 1"))
 
 
 def begin(connection: Connection, place: SharedPlace, catalog_id: int) -> list[str]:
-    """What lets a catalog have no new inlined rows: clients know by an option, and a trigger is sure."""
+    """Return statements that prevent new inlined rows: an option tells clients, and a trigger enforces it."""
     return [
         *([] if is_used(connection, place) else _foundation(place)),
         f"INSERT INTO {place.name(_EXPOSED)} (catalog_id) VALUES ({catalog_id:d})",
@@ -96,7 +96,7 @@ def _refusal(place: SharedPlace, *, replace: bool = False) -> list[str]:
 
 
 def mend(connection: Connection, place: SharedPlace) -> list[str]:
-    """Return what gives the functions of an older version their new bodies, and takes them from everybody."""
+    """Return statements that update the functions of an older version and revoke their execution from everybody."""
     written = f"SELECT catalog_id, schema_name FROM {place.name(_EXPOSED)} WHERE schema_name IS NOT NULL"
     statements = [*_refusal(place, replace=True), *exposed_writes.mirror_functions(place, place.name(_EXPOSED), True)]
     for catalog_id, schema in rows_of(connection, written):
@@ -106,7 +106,7 @@ def mend(connection: Connection, place: SharedPlace) -> list[str]:
 
 
 def views(place: SharedPlace, schema: str, catalog_id: int, spec: Spec, *, writable: bool) -> list[str]:
-    """What makes the schema and a view for each table of the format, or if ``writable`` two real tables among them."""
+    """Return statements for the schema and a view per table of the format; with ``writable``, two are real tables."""
     statements = [f"CREATE SCHEMA {quote(schema)}", f"REVOKE ALL ON SCHEMA {quote(schema)} FROM PUBLIC"]
     for table, columns in spec.items():
         name = f"{quote(schema)}.ducklake_{table}"
@@ -132,15 +132,15 @@ def _further(place: SharedPlace, table: str, catalog_id: int) -> str:
     if table == "metadata":
         return f" AND key <> {literal(EXPOSED)}"
     if table == "inlined_data_tables":
-        return " AND false"  # there may be some, without any rows
-    if table == "snapshot":  # one that was dropped has none
+        return " AND false"  # such tables may exist, without rows
+    if table == "snapshot":  # a dropped catalog has none
         here = f"SELECT 1 FROM {place.name('ducklake_catalog')} c WHERE c.catalog_id = {catalog_id:d}"
         return f" AND EXISTS ({here} AND c.dropped_ms IS NULL)"
     return ""
 
 
 def give(schema: str, role: str, spec: Spec, *, writable: bool) -> list[str]:
-    """What lets a role read all of it, and write if ``writable``."""
+    """Return statements that let a role read an exposed catalog, and write it if ``writable``."""
     return [
         f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)}",
         f"GRANT SELECT ON ALL TABLES IN SCHEMA {quote(schema)} TO {quote(role)}",
@@ -150,12 +150,12 @@ def give(schema: str, role: str, spec: Spec, *, writable: bool) -> list[str]:
 
 
 def is_taken(connection: Connection, schema: str) -> bool:
-    """Return whether the database has a schema of this name, whoever made it."""
+    """Return whether the database has a schema of this name."""
     return bool(rows_of(connection, f"SELECT 1 FROM pg_namespace WHERE nspname = {literal(schema)}"))
 
 
 def unexpose(connection: Connection, place: SharedPlace, schema: str, catalog_id: int) -> list[str]:
-    """Return what takes all of it back, with the views of others that stand on it; the rest of a schema stays."""
+    """Return statements that remove an exposure and the views that depend on it; the rest of a schema stays."""
     mine = f"catalog_id = {catalog_id:d}"
     return [
         *(_without(connection, schema) if is_exposure(connection, place.schema, schema) else []),
@@ -165,7 +165,7 @@ def unexpose(connection: Connection, place: SharedPlace, schema: str, catalog_id
 
 
 def _without(connection: Connection, schema: str) -> list[str]:
-    """Return what drops our tables, views and functions of a schema, and the schema if nothing else is in it."""
+    """Return statements that drop our objects in a schema, and the schema if nothing else is in it."""
     of_schema = f"{literal(quote(schema))}::regnamespace"
     relations = rows_of(connection, f"SELECT relname, relkind::text FROM pg_class WHERE relnamespace = {of_schema}")
     functions = rows_of(connection, f"SELECT proname FROM pg_proc WHERE pronamespace = {of_schema}")

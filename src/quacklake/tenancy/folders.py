@@ -1,4 +1,4 @@
-"""Tell whether folders of catalogs (tenants) of a shared lake can be removed."""
+"""Find out whether folders of catalogs (tenants) of a shared lake can be removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Occupancy"]
 
 
 class Occupancy:
-    """Tells which of some data paths are in use. Most are one folder each below ``root``, the data path of the lake."""
+    """Tells which data paths are in use. Most are single folders below ``root``, the data path of the lake."""
 
     def __init__(self, root: str, wanted: Iterable[str], config: Config) -> None:
         self._config = config
@@ -26,7 +26,7 @@ class Occupancy:
         self._taken: set[str] = set()
 
     def add_folder(self, path: str) -> None:
-        """Note that a folder is in use, and so is everything in it and around it."""
+        """Mark a folder as in use, with everything inside and around it."""
         key = self._key(path)
         if key is not None:
             self._used.add(key)
@@ -37,18 +37,18 @@ class Occupancy:
             self._taken.update(each for each, mine in self._elsewhere.items() if overlap(store, mine))
 
     def add_path(self, path: str) -> None:
-        """Note that a file or folder is in use, which is named by an absolute path."""
+        """Mark a file or folder with an absolute path as in use."""
         key = self._key(path)
         if key is not None:
             self._used.add(key)
         self._taken.update(each for each, prefixes in self._prefixes.items() if path.startswith(prefixes))
 
     def is_free(self, path: str) -> bool:
-        """Return whether nothing in one of the data paths is in use."""
+        """Return whether nothing in a data path is in use."""
         return path not in self._taken and self._wanted[path] not in self._used
 
     def _key(self, path: str) -> str | None:
-        """The folder below the data path of the lake in which a path is; None when it is elsewhere."""
+        """Return the folder below the lake's data path that contains a path; None if it is elsewhere."""
         root = next((root for root in self._roots if path.startswith(root)), None)
         first = "" if root is None else path[len(root) :].strip("/").partition("/")[0]
         return tenant_key(first) if first else None

@@ -1,4 +1,4 @@
-"""Which roles of PostgreSQL may use which catalogs of a shared lake that is secured."""
+"""Grant PostgreSQL roles access to catalogs of a secured shared lake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["belong", "check_role", "grant", "need_role", "revoke", "written_by"]
 
 
 def need_role(connection: Connection, role: str) -> None:
-    """Raises ``NotFoundError`` for a role that is not there."""
+    """Raise ``NotFoundError`` for a missing role."""
     if not _has_role(connection, role):
         raise NotFoundError(f"the database has no role '{role}'", hint="CREATE ROLE … LOGIN makes one")
 
@@ -26,7 +26,7 @@ def _has_role(connection: Connection, role: str) -> bool:
 
 
 def check_role(connection: Connection, place: SharedPlace, role: str) -> None:
-    """The same, and raises ``InputError`` for a role that no policy holds back."""
+    """Like ``need_role``, and raise ``InputError`` for a role that bypasses policies."""
     need_role(connection, role)
     above = f"rolsuper OR rolbypassrls OR pg_has_role(oid, {literal(place.owner)}, 'MEMBER')"
     if rows_of(connection, f"SELECT 1 FROM pg_roles WHERE rolname = {literal(role)} AND ({above})"):
@@ -37,7 +37,7 @@ def check_role(connection: Connection, place: SharedPlace, role: str) -> None:
 
 
 def grant(connection: Connection, place: SharedPlace, role: str, catalog_id: int, *, writable: bool) -> list[str]:
-    """What lets a role read, and write if ``writable``, the rows of a catalog."""
+    """Return statements that let a role read the rows of a catalog, and write them if ``writable``."""
     writes = writable or bool(_others(connection, place, role, catalog_id, writable=True))
     return [
         *belong(connection, place, role, reads=True, writes=writes),
@@ -49,7 +49,7 @@ def grant(connection: Connection, place: SharedPlace, role: str, catalog_id: int
 
 
 def revoke(connection: Connection, place: SharedPlace, role: str, catalog_id: int) -> list[str]:
-    """What takes that back; none when nothing on this lake was ever granted."""
+    """Return statements that undo a grant; none if nothing was ever granted on this lake."""
     if not place.secured:
         return []
     reads = bool(_others(connection, place, role, catalog_id, writable=False))
@@ -62,7 +62,7 @@ def revoke(connection: Connection, place: SharedPlace, role: str, catalog_id: in
 
 
 def written_by(connection: Connection, place: SharedPlace) -> dict[str, bool]:
-    """Return the roles that were given any catalog, and whether they may write one."""
+    """Return the roles with a grant on any catalog, and whether they may write one."""
     query = (
         f"SELECT g.role_name, bool_or(g.writable) FROM {place.name(GRANTS)} g JOIN pg_roles r ON r.oid = g.role_id"
         " AND r.rolname = g.role_name GROUP BY 1 ORDER BY 1"
@@ -71,7 +71,7 @@ def written_by(connection: Connection, place: SharedPlace) -> dict[str, bool]:
 
 
 def _others(connection: Connection, place: SharedPlace, role: str, catalog_id: int, *, writable: bool) -> list[Any]:
-    """Look for another catalog that a role was given, to be written if ``writable``."""
+    """Return a row if a role has a grant on another catalog; with ``writable``, a grant to write."""
     if not place.secured:
         return []
     mine = f"g.role_name = {literal(role)} AND g.catalog_id <> {catalog_id:d} AND (g.writable OR {not writable})"
@@ -80,7 +80,7 @@ def _others(connection: Connection, place: SharedPlace, role: str, catalog_id: i
 
 
 def belong(connection: Connection, place: SharedPlace, role: str, *, reads: bool, writes: bool) -> list[str]:
-    """Return what makes a role a member of those that read or write, and of no others."""
+    """Return statements that make a role a member of the reading or writing group, and of no other."""
     query = (
         "SELECT g.rolname FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid JOIN pg_roles r"
         f" ON r.oid = m.member WHERE r.rolname = {literal(role)}"

@@ -1,4 +1,4 @@
-"""What the catalogs (tenants) of a shared lake may take: said by its operator, told to everybody."""
+"""Limits of the catalogs (tenants) of a shared lake, set by its operator."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class _Given(TypedDict, total=False):
 
 
 class TenantLimits:
-    """The limits of catalogs."""
+    """Sets and returns the limits of catalogs."""
 
     _tenancy: Tenancy
 
     def limit(self, name: str | None = None, *, reset: bool = False, **limits: Unpack[_Given]) -> Limits:
-        """Say what a catalog may take at most; returns what holds for it then.
+        """Set limits of a catalog and return the limits that now apply to it.
 
-        Limits are ``commits_per_second``, ``concurrent_scans`` (in one process), ``bytes`` (of data files at the newest
-        snapshot), ``tables`` and ``snapshots``. One that is not given stays as it is, None stands for no limit,
-        ``reset`` forgets first what was said. Without a name they hold for every catalog for which nothing else is
-        said. They hold from the next commit or scan on, for whoever has the catalog open, too. Raises ``NotFoundError``
-        and ``InputError``.
+        The limits are ``commits_per_second``, ``concurrent_scans`` (per process), ``bytes`` (of data files at the
+        newest snapshot), ``tables`` and ``snapshots``. Limits that are not given stay, None removes a limit, and
+        ``reset`` first removes all limits set before. Without a name, they apply to every catalog without limits of its
+        own. They take effect with the next commit or scan, also for clients that have the catalog open. Raises
+        ``NotFoundError`` or ``InputError``.
         """
         return self._tenancy.set_limits(name, limits, reset=reset)
 
     def limits(self, name: str | None = None) -> Limits:
-        """What a catalog may take, or without a name, each for which nothing else is said."""
+        """Return the limits of a catalog; without a name, those of every catalog without limits of its own."""
         return self._tenancy.limits(name)

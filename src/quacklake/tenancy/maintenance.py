@@ -1,4 +1,4 @@
-"""Care for all catalogs (tenants) of a shared lake: round after round, each its turn."""
+"""Maintain all catalogs (tenants) of a shared lake in rounds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from quacklake.tenancy.tenancy import Tenancy
 __all__ = ["TenantMaintainer"]
 
 _LEAST_FILES = 2
-"""A compaction has at least two files to make one of."""
+"""The fewest files that a compaction can merge."""
 
 
 class TenantMaintainer:
-    """Looks after the catalogs of a shared lake by a policy: a round, or rounds until it is told to stop.
+    """Maintains the catalogs of a shared lake by a policy, in one round or in rounds until stopped.
 
-    ``maintenance`` makes what maintains a catalog, where that is not DuckDB.
+    ``maintenance`` makes the maintenance object of a catalog when DuckDB is not the engine.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TenantMaintainer:
         if threads < 1:
             raise InputError(f"threads must be at least 1, not {threads}")
         if tenancy.database == "duckdb":
-            threads = 1  # its file is open for one catalog at a time
+            threads = 1  # a database file is open for one catalog at a time
         self.policy = policy or Policy()
         self._open = open_
         self._most_files = config.compaction_max_files
@@ -50,17 +50,17 @@ class TenantMaintainer:
         self._rounds = Rounds(tenancy, self.policy, self._visit, bounds or RoundLimits(), threads)
 
     def due(self) -> list[str]:
-        """The names of the catalogs that the next round would visit."""
+        """Return the names of the catalogs that the next round would visit."""
         return self._rounds.due()
 
     def run_once(self, progress: Progress = silent, stop: threading.Event | None = None) -> RoundReport:
-        """One round, which ends early, after what has begun, when ``stop`` is set."""
+        """Run one round; if ``stop`` is set, finish the running visits and end early."""
         return self._rounds.run_once(progress, stop)
 
     def run(self, stop: threading.Event, told: Callable[[RoundReport], None], progress: Progress = silent) -> None:
-        """Round after round until ``stop`` is set, each report given to ``told``.
+        """Run rounds until ``stop`` is set, and call ``told`` with each report.
 
-        The next one begins after the interval of the policy, or at once when there was more to do than fits into one.
+        The next round starts after the policy's interval, or at once if one round was not enough for all the work.
         """
         self._rounds.run(stop, told, progress)
 
@@ -70,6 +70,6 @@ class TenantMaintainer:
         with self._open(need.name, compaction_max_files=files) as lake:
             row = lake.context.catalog.tenant_row
             if row is None or row.id != need.id:
-                return MaintenanceReport()  # another has the name now; its turn comes
+                return MaintenanceReport()  # another catalog has this name now; it has its own turn
             maintainer = Maintainer(self._maintenance(lake), self.policy, most_merges=max(left // files, 1))
             return maintainer.run_once(stop=budget)

@@ -1,4 +1,4 @@
-"""Which catalogs of a shared lake may want care: told by one statement for a page of them, not by opening each."""
+"""Find the catalogs of a shared lake that may need maintenance, with one statement per page instead of opening each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CatalogNeed", "Thresholds", "needs"]
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What counts: files below ``small`` bytes, and those that have lost a share of their rows, ``worn``."""
+    """Thresholds for counts: files below ``small`` bytes, and files that lost the share ``worn`` of their rows."""
 
     small: int
     worn: float
@@ -25,11 +25,10 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class CatalogNeed:
-    """What says whether a catalog may want care.
+    """The numbers that show whether a catalog may need maintenance.
 
-    ``small_files`` and ``inlined_rows`` are the most that one of its tables has; the times are those of the oldest.
-    ``expire`` and ``delete`` are the options of the catalog itself, ``looked_ms`` is until when nobody has to look for
-    orphans.
+    ``small_files`` and ``inlined_rows`` are the highest of any of its tables; times are those of the oldest. ``expire``
+    and ``delete`` are options of the catalog; ``looked_ms`` is the time until which no search for orphans is needed.
     """
 
     id: int
@@ -46,7 +45,7 @@ class CatalogNeed:
 
 
 def needs(registry: Registry, after: int, limit: int, counted: Thresholds, orphans: int) -> list[CatalogNeed]:
-    """The next catalogs by their ids; ``orphans`` is the lease of those who look for orphans."""
+    """Return the next catalogs by id; ``orphans`` is the lease for the search for orphans."""
     statement = _Statement(registry, after, limit, counted, orphans).build()
     return [_need(row) for row in registry.run("needs", statement)]
 
@@ -58,7 +57,7 @@ def _need(row: Any) -> CatalogNeed:
 
 
 class _Statement:
-    """The statement: a page of catalogs, with what each table of the lake says about them beside it."""
+    """The statement: a page of catalogs, joined with the numbers from each table of the lake."""
 
     def __init__(self, registry: Registry, after: int, limit: int, counted: Thresholds, orphans: int) -> None:
         self._t = registry._t
@@ -110,13 +109,13 @@ class _Statement:
         count, since = sa.func.count().label("n"), self._first(s.c.snapshot_time)
         grouped = sa.select(rows.c.catalog_id, count, since).select_from(source)
         found = grouped.group_by(rows.c.catalog_id, rows.c.table_id).subquery()
-        # times are compared again as they are, of which the text is one
+        # Compare times in the form that the database stores, which may be text.
         oldest = sa.type_coerce(sa.func.min(found.c.since), Instant()).label("since")
         return sa.select(found.c.catalog_id, sa.func.max(found.c.n).label("n"), oldest).group_by(found.c.catalog_id)
 
     def _oldest(self) -> sa.ScalarSelect[Any]:
         s = self._t["snapshot"]
-        # for each by itself: an index has the answer, however many snapshots there are
+        # One subquery per catalog: an index answers it, however many snapshots there are.
         mine = s.c.catalog_id == self._page.c.catalog_id
         return sa.select(self._first(s.c.snapshot_time)).where(mine).correlate(self._page).scalar_subquery()
 
@@ -136,11 +135,11 @@ class _Statement:
         return found.where(leases.c.lease_id == self._orphans)
 
     def _first(self, time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        """The first of some times."""
+        """Return the earliest of some times."""
         return readable_time(sa.func.min(time), self._database, "since").label("since")
 
 
 def _most(counted: sa.Select[Any], table: sa.Table) -> sa.Select[Any]:
-    """The most that one table of each catalog has."""
+    """Return the highest count of any table of each catalog."""
     each = counted.group_by(table.c.catalog_id, table.c.table_id).subquery()
     return sa.select(each.c.catalog_id, sa.func.max(each.c.n).label("n")).group_by(each.c.catalog_id)

@@ -1,4 +1,4 @@
-"""Catalogs of a shared lake in and out of it, and copies of them inside it."""
+"""Export, adopt and fork catalogs of a shared lake."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = ["ExportReport", "Moving", "TenantShare", "reserve_catalog"]
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """A plain lake that was made of a catalog.
+    """Report of an export of a catalog to a plain lake.
 
-    It names ``files``, of which ``copied`` are in its own data path. The others are in ``foreign_paths``: Quacklake
-    opens it with that setting, stock DuckDB as it is.
+    The lake names ``files``, of which ``copied`` are in its own data path. The others are in ``foreign_paths``:
+    Quacklake needs that setting to open the lake, stock DuckDB does not.
     """
 
     url: str
@@ -46,14 +46,14 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """Who uses files of a catalog: another ``catalog``, or a plain lake that was exported to ``url``."""
+    """A user of a catalog's files: another ``catalog``, or a plain lake exported to ``url``."""
 
     catalog: str | None
     url: str | None
 
 
 class Moving:
-    """Export, adopt and fork."""
+    """Exports, adopts and forks catalogs."""
 
     _tenancy: Tenancy
     _url: str
@@ -75,12 +75,13 @@ class Moving:
         copy_data: bool = False,
         progress: Progress = silent,
     ) -> ExportReport:
-        """Make a plain lake of a catalog, in an empty database of any kind at the URL ``to``. The catalog stays.
+        """Create a plain lake from a catalog, in an empty database of any kind at the URL ``to``. The catalog stays.
 
-        The lake is the same at every snapshot. It names the files of the catalog where they are, which then keeps them
-        until ``release``, or with ``copy_data`` has copies of them all. New files go to ``data_path``, by default
-        beside a file ``to``. An interrupted export leaves no lake. Raises ``NotFoundError``, ``AlreadyExistsError``,
-        ``InputError`` for a data path inside that of the shared lake, and ``UnsupportedFeatureError``.
+        The lake is the same at every snapshot. It names the catalog's files in place, which the catalog then keeps
+        until ``release``; with ``copy_data`` it has copies of all files. New files go to ``data_path``, by default next
+        to the database file ``to``. An interrupted export leaves no lake. Raises ``NotFoundError``,
+        ``AlreadyExistsError``, ``InputError`` for a data path inside that of the shared lake, or
+        ``UnsupportedFeatureError``.
         """
         url = parse_url(to)
         if data_path is None and url.path is not None:
@@ -92,12 +93,12 @@ class Moving:
         with _closing(open_catalog(url)) as lake, self._open(row.name) as (source, store):
             if lake.exists():
                 raise AlreadyExistsError(f"there is a lake at {url} already", hint="export to an empty database")
-            # before anything is read: what is named from now on stays
+            # Do this before anything is read: files named from now on are kept.
             self._tenancy.lend_to(row.name, str(url))
             try:
                 moved = self._move(source, store, lake, target, copy_data=copy_data, progress=progress)
             except BaseException:
-                if not lake.exists():  # it may, when only the answer was lost
+                if not lake.exists():  # the lake exists if only the reply was lost
                     self._tenancy.take_back(row.name, str(url))
                 raise
         if copy_data:
@@ -106,7 +107,7 @@ class Moving:
         return ExportReport(str(url), target.root, moved.files, moved.copied, foreign)
 
     def release(self, name: str, to: str) -> None:
-        """Say that the plain lake that was exported to a URL needs the files of a catalog no longer.
+        """Stop keeping the files of a catalog for the plain lake that was exported to a URL.
 
         Raises ``NotFoundError`` when none are kept for it.
         """
@@ -114,16 +115,16 @@ class Moving:
             raise NotFoundError(f"no files of the catalog '{name}' are kept for a lake at {parse_url(to)}")
 
     def shares(self, name: str) -> builtins.list[TenantShare]:
-        """Who uses files of a catalog: while there is anybody, none of these are removed."""
+        """Return the users of a catalog's files; while there is one, these files are not removed."""
         return [TenantShare(other, share.place) for share, other in self._tenancy.lent(name)]
 
     def adopt(self, url: str, as_: str, *, progress: Progress = silent) -> Tenant:
-        """Make a catalog of a plain lake, which is left alone. The catalog is the same at every snapshot.
+        """Create a catalog from a plain lake, which stays as it is. The catalog is the same at every snapshot.
 
-        Its files stay where they are. The catalog never removes them, and new ones go to its own folder. The plain lake
-        does not know of it: whatever it cleans up is gone for both. An interrupted adoption leaves no catalog. Raises
-        ``NotFoundError``, ``AlreadyExistsError``, ``UnsupportedVersionError``, and ``InputError`` for a lake whose
-        files are among those of catalogs.
+        The files stay in place; the catalog never removes them, and writes new ones to its own folder. The plain lake
+        does not know the catalog, so files that it cleans up are lost to both. An interrupted adoption leaves no
+        catalog. Raises ``NotFoundError``, ``AlreadyExistsError``, ``UnsupportedVersionError``, or ``InputError`` for a
+        lake whose files are among those of catalogs.
         """
         parsed = parse_url(url)
         if parsed.catalog is not None:
@@ -141,11 +142,10 @@ class Moving:
         return self._tenant(self._tenancy.get(as_))
 
     def fork(self, name: str, as_: str) -> Tenant:
-        """Make a catalog that is the same as another at every snapshot, and goes its own way from there.
+        """Create a copy of a catalog that is the same at every snapshot and then develops on its own.
 
-        No file is copied: the fork names those of the other catalog, which keeps them as long as the fork needs them,
-        also when it is dropped and purged. Positions of streams are not taken over. Raises ``NotFoundError`` and
-        ``AlreadyExistsError``.
+        No file is copied: the fork names the files of the other catalog, which keeps them while the fork needs them,
+        even if dropped and purged. Stream positions stay behind. Raises ``NotFoundError`` or ``AlreadyExistsError``.
         """
         with self._open(name) as (_, store):
             root = store.root
@@ -168,9 +168,9 @@ class Moving:
             engine.close()
 
     def _check_apart(self, source: Catalog, store: Store) -> None:
-        """Raise ``InputError`` if files of a plain lake are, or may come to be, among those of catalogs.
+        """Raise ``InputError`` if files of a plain lake are, or could later be, among those of catalogs.
 
-        Whose these are is not told.
+        The error does not name the other catalogs.
         """
         ours = [open_store(path, self._config) for path in (self._root, *self._tenancy.whole_folders())]
         if any(overlap(store, mine) for mine in ours):
@@ -191,7 +191,7 @@ class Moving:
 
     @contextmanager
     def _open(self, name: str) -> Iterator[tuple[Catalog, Store]]:
-        """A catalog, and the store of its files."""
+        """Open a catalog and the store of its files."""
         with _closing(self._metadata(name)) as catalog:
             catalog.load()
             assert catalog.tenant_row is not None
@@ -213,7 +213,7 @@ def _closing(catalog: Catalog) -> Iterator[Catalog]:
 
 
 def reserve_catalog(url: str, name: str, data_path: str, config: Config) -> tuple[CatalogRow, str]:
-    """A catalog to be filled, in the shared lake at a URL, which is made when there is none; and its data path."""
+    """Reserve a catalog in the shared lake at a URL, which is created if missing; also return its data path."""
     parsed = parse_url(url)
     tenancy = Tenancy(open_metadata(parsed, config, read_only=False, whole=True))
     try:

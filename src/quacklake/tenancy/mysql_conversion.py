@@ -1,16 +1,16 @@
-"""Making a shared lake, in place, on MySQL and MariaDB, which commit with every table that is made.
+"""Convert to a shared lake in place on MySQL and MariaDB, which commit whenever a table is created.
 
-The new tables are made and filled beside the old ones, under names of their own. One ``RENAME TABLE``, which is atomic,
-puts the old ones aside and gives the new ones their names. A mark in the new lake, its layout, keeps others out until
-the old tables, which nobody can reach any more, are seen to be as they were when they were copied; then the mark is
-taken away and they are dropped. Whoever finds what an interrupted conversion has left ends it:
+The new tables are created and filled next to the old ones, under temporary names. One atomic ``RENAME TABLE`` then
+moves the old tables aside and gives the new ones their names. A mark in the new lake, its layout, keeps clients out
+until the old tables, which nobody can reach any more, are verified to be unchanged since they were copied. Then the
+mark is removed and the old tables are dropped. Any client that finds an interrupted conversion finishes it:
 
 =====================  ===================================================  ==========================================
-it was interrupted     there is                                             ``resume``
+interrupted            state                                                ``resume``
 =====================  ===================================================  ==========================================
-before the renaming    the old lake, whole, and some new tables beside it   drops the new tables
-before the mark goes   the new lake with the mark, the old tables aside     takes the mark away, or renames all back
-after that             the new lake, some old tables aside                  drops these
+before the rename      the old lake, complete, and some new tables          drops the new tables
+before the mark goes   the new lake with the mark, the old tables aside     removes the mark, or renames all back
+after that             the new lake, some old tables aside                  drops the old tables
 =====================  ===================================================  ==========================================
 """
 
@@ -35,11 +35,11 @@ from quacklake.tenancy.conversion import ASIDE, OLD_NAMES, Conversion
 __all__ = ["MySQLConversion"]
 
 BESIDE = "quacklake_new_"
-"""What the names of the new tables begin with until they get those of the old ones."""
+"""The prefix of the new tables until they get the names of the old ones."""
 
 
 class MySQLConversion(Conversion):
-    """The conversion of a lake, in the turns of those who commit and of those who make catalogs."""
+    """Converts a lake while holding the queues for commits and for creating catalogs."""
 
     def __init__(self, connection: Connection, database: Database, metadata_schema: str | None) -> None:
         super().__init__(connection, database, metadata_schema)
@@ -49,20 +49,20 @@ class MySQLConversion(Conversion):
     def convert(
         self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None = None
     ) -> list[CatalogRow]:
-        """Make a shared lake; see ``Conversion.convert``. Raises ``CommitConflict`` if another wrote meanwhile."""
+        """Create a shared lake; see ``Conversion.convert``. Raises ``CommitConflict`` if another client wrote."""
         try:
             return super().convert(name, data_path, path_of, folder)
         except Exception:
-            with suppress(sa.exc.SQLAlchemyError):  # the next who converts or looks after the lake does it
+            with suppress(sa.exc.SQLAlchemyError):  # the next conversion or maintenance does it
                 self._drop(self._names(BESIDE))
             raise
 
     def is_interrupted(self) -> bool:
-        """True when there is anything that only a conversion makes; it may be under way."""
+        """Return whether there are traces of a conversion, which may still be running."""
         return any(name.startswith((ASIDE, BESIDE)) for name in self._names())
 
     def resume(self) -> bool:
-        """End what an interrupted conversion has left; True when it is a shared lake now, which it was not before."""
+        """Finish an interrupted conversion; return True if it has turned the lake into a shared one."""
         names = self._names()
         layout = self._layout() if self._live.shared.name in names else None
         if layout is None:
@@ -76,7 +76,7 @@ class MySQLConversion(Conversion):
     # -- the steps ---------------------------------------------------------------------------------------------------
 
     def _put_aside(self) -> None:
-        """Take the old tables as they are, where they are."""
+        """Use the old tables where they are."""
         there = set(self._names())
         self._old = {name: self._look(table) for name, table in OLD_NAMES.items() if table in there}
         self._inlined = self._empty_inlined()
@@ -98,7 +98,7 @@ class MySQLConversion(Conversion):
             )
 
     def _settle(self, mark: str) -> bool:
-        """Take the mark away, or rename everything back when the old tables are not as they were copied."""
+        """Remove the mark, or rename everything back if the old tables have changed since they were copied."""
         names = self._names(ASIDE)
         snapshots = self._bare(f"{ASIDE}snapshot")
         rows = [name for name in names if parse_table_name(_former(name)) is not None]
@@ -137,13 +137,13 @@ class MySQLConversion(Conversion):
         return self.run("old_inlined_rows", row).first() is not None
 
     def _count_snapshots(self, table: sa.Table) -> str:
-        """Return what every commit changes: how many snapshots there are, the newest, and the next file."""
+        """Return SQL for the values that every commit changes: number of snapshots, newest snapshot, next file id."""
         newest = sa.func.max(table.c.snapshot_id), sa.func.max(table.c.next_file_id)
         row = self.run("old_snapshots", sa.select(sa.func.count(), *newest).select_from(table)).one()
         return " ".join(str(value or 0) for value in row)
 
     def _rename(self, names: Mapping[str, str]) -> None:
-        """Give tables other names: all of them, or none."""
+        """Rename tables, all or none."""
         renamed = ", ".join(f"{self._quoted(old)} TO {self._quoted(new)}" for old, new in names.items())
         self._patiently("rename_tables", f"RENAME TABLE {renamed}")
 
@@ -155,7 +155,7 @@ class MySQLConversion(Conversion):
         return self._connection.dialect.identifier_preparer.format_table(self._bare(name))
 
     def _patiently(self, name: str, statement: str) -> None:
-        """Run a statement that waits for the transactions that use its tables: as long as any client waits here."""
+        """Run a statement that waits for transactions on its tables, for as long as any client waits here."""
         seconds = max(1, self._database.busy_timeout_ms // 1000)
         self._connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {seconds:d}")
         faults.reach(f"catalog.{name}.before")

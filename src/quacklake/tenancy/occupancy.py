@@ -1,6 +1,6 @@
-"""Find the places in use by the catalogs of a shared lake, and by the other lakes of its database.
+"""Find the paths used by the catalogs of a shared lake, and by the other lakes of its database.
 
-Only whoever removes a whole folder asks this, since it takes a look at all catalogs.
+This reads all catalogs, so it is only used before removing a whole folder.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from quacklake.catalog.registry import Registry
 __all__ = ["data_paths", "named_paths", "whole_folders"]
 
 _TABLES = ("data_file", "delete_file", "table", "schema")
-"""Tables with paths that may be absolute ones."""
+"""The tables whose paths may be absolute."""
 
 
 def data_paths(registry: Registry) -> list[str]:
-    """Return the data paths of all catalogs that were not dropped, and of the other lakes of the database."""
+    """Return the data paths of all catalogs that are not dropped, and of the other lakes of the database."""
     t, catalog = registry._t["metadata"], registry._t.catalog
     own = sa.select(t.c.value).join(catalog, catalog.c.catalog_id == t.c.catalog_id)
     own = own.where(t.c.key == "data_path", t.c.scope.is_(None), catalog.c.dropped_ms.is_(None))
@@ -29,7 +29,7 @@ def data_paths(registry: Registry) -> list[str]:
 
 
 def named_paths(registry: Registry) -> Iterator[str]:
-    """Yield the absolute paths that catalogs name which were not dropped: no other path leads out of a folder."""
+    """Yield the absolute paths named by catalogs that are not dropped; only these lead out of a folder."""
     catalog = registry._t.catalog
     for name in _TABLES:
         t = registry._t[name]
@@ -40,7 +40,7 @@ def named_paths(registry: Registry) -> Iterator[str]:
 
 
 def whole_folders(registry: Registry) -> list[str]:
-    """Return the folders of catalogs that are not below the data path of the lake: those of converted lakes."""
+    """Return the folders of catalogs outside the lake's data path: those of converted lakes."""
     t = registry._t.catalog
     elsewhere = sa.or_(t.c.folder.startswith("/"), t.c.folder.contains("://"))
     return [row[0] for row in registry.run("whole_folders", sa.select(t.c.folder).where(elsewhere))]

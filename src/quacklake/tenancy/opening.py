@@ -1,4 +1,4 @@
-"""Opening a lake."""
+"""Open or create lakes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def open_lake(
     config_file: str | Path | None = None,
     **settings: Any,
 ) -> LakeHandle:
-    """Open a lake, or make one; see ``quacklake.connect``."""
+    """Open a lake, or create one; see ``quacklake.connect``."""
     flags = {"url": url, "catalog": catalog, "data_path": None if data_path is None else str(data_path), **settings}
     config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
     check_enabled(config)
@@ -83,7 +83,7 @@ def open_lake(
 
 
 def check_enabled(config: Config) -> None:
-    """Raise ``ConfigError`` when the settings say that no lake may be opened."""
+    """Raise ``ConfigError`` when the settings disable opening lakes."""
     if not config.enabled:
         raise ConfigError(
             f"lakes are disabled: enabled = false ({config.sources['enabled']})",
@@ -94,9 +94,9 @@ def check_enabled(config: Config) -> None:
 def open_metadata(
     url: CatalogUrl, config: Config, *, read_only: bool, catalog: str | None = None, whole: bool = False
 ) -> Catalog:
-    """The catalog at a URL, whether there is a lake in it or not; ``whole`` takes no heed of a catalog's name.
+    """Return the metadata catalog at a URL, whether it holds a lake or not; ``whole`` ignores a catalog's name.
 
-    ``catalog`` stands for the name that the settings have.
+    ``catalog`` replaces the name in the settings.
     """
     name = None if whole else catalog or config.catalog or url.catalog
     return open_catalog(
@@ -122,7 +122,7 @@ def _create(
 
 
 def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
-    """Where the files of a new lake go."""
+    """Return the data path of a new lake."""
     if data_path is None and config.bucket_name is not None:
         data_path = _in_bucket(config.bucket_name)
     if data_path is None and url.database == "duckdb" and url.path is not None:
@@ -144,9 +144,9 @@ def _in_bucket(name: str) -> str:
 
 
 def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T | None:
-    """What ``look`` finds; a shared lake of an older layout is brought to the present one, and None is returned.
+    """Return the result of ``look``; if the shared lake has an older layout, migrate it and return None.
 
-    So is one whose conversion was interrupted. Whoever looks again sees what has become of it.
+    An interrupted conversion is finished in the same way. The caller must look again after None.
     """
     try:
         return look()
@@ -163,7 +163,7 @@ def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T 
 
 
 def folder_path(root: str, folder: str) -> str:
-    """The data path of a catalog of a shared lake; that of one that was a plain lake is a whole path itself."""
+    """Return the data path of a catalog of a shared lake; a converted plain lake keeps its whole path."""
     if folder.startswith("/") or "://" in folder:
         return folder
     return f"{root.rstrip('/')}/{folder}/"
@@ -172,7 +172,7 @@ def folder_path(root: str, folder: str) -> str:
 def _create_catalog(
     catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None, read_only: bool
 ) -> None:
-    """Make a catalog of a shared lake, and the lake itself when there is none."""
+    """Create a catalog of a shared lake, and the lake itself if it does not exist."""
     assert catalog.tenant is not None
     there = catalog.shared_facts is not None
     if read_only or create is False or (there and not create):
@@ -195,7 +195,7 @@ def _create_catalog(
 
 
 def create_lake(tenancy: Tenancy, url: CatalogUrl, config: Config, data_path: str | None) -> SharedFacts:
-    """Make a shared lake without catalogs."""
+    """Create a shared lake without catalogs."""
     root = new_root(url, config, data_path)
     return tenancy.create_lake(root, encrypted=bool(config.encrypted), partitions=config.metadata_partitions)
 

@@ -1,8 +1,8 @@
-"""What brings a shared lake that an older version secured or exposed to what is made of a new one.
+"""Upgrade the rights on a shared lake that an older version secured or exposed.
 
-Older versions gave one role, to which readers belong too, the right to change rows: with it a reader could lock tables.
-The oldest let PostgreSQL collect statistics about the values of all catalogs. None of this touches rows or waits for
-those who read and write.
+Older versions gave a role that readers also belong to the right to change rows; with it, a reader could lock tables.
+The oldest let PostgreSQL collect statistics about the values of all catalogs. These repairs touch no rows and do not
+wait for readers or writers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _WRITES = ("INSERT", "DELETE")
 
 
 def missing_rights(connection: Connection, place: SharedPlace, tables: SharedTables) -> list[str]:
-    """Return what takes the right to write from those that only read a secured lake, and gives it to those that write.
+    """Return statements that revoke write access from readers of a secured lake, and grant it to writers.
 
-    Also columns that a table got after it was secured can then be changed. None for a lake that is not secured.
+    They also let writers change columns that were added after the lake was secured. Returns none for an unsecured lake.
     """
     names = [name for name in tables.definitions if name in place.secured]
     if not names:
@@ -46,12 +46,12 @@ def missing_rights(connection: Connection, place: SharedPlace, tables: SharedTab
     if moving:
         for role, writes in granting.written_by(connection, place).items():
             statements += granting.belong(connection, place, role, reads=True, writes=writes)
-    # of whole tables, which takes those of columns too
+    # Revoke on whole tables, which includes their columns.
     return statements + [f"REVOKE INSERT, UPDATE, DELETE ON {place.name(n)} FROM {quote(place.group)}" for n in weak]
 
 
 def open_statistics(connection: Connection, place: SharedPlace, names: Iterable[str]) -> list[str]:
-    """Return what ends the collecting of statistics about values in tables, as far as it has not ended."""
+    """Return statements that stop collecting statistics about values in tables, where it has not stopped."""
     found = _columns(connection, place, names, "AND coalesce(a.attstattarget, -1) <> 0")
     return [line for name, columns in found.items() for line in without_statistics(place.name(name), columns)]
 
@@ -59,7 +59,7 @@ def open_statistics(connection: Connection, place: SharedPlace, names: Iterable[
 def _rights(
     connection: Connection, place: SharedPlace, names: Iterable[str]
 ) -> Mapping[str, list[tuple[str, str, str | None]]]:
-    """Return for each table which of the two roles has which right, and on which column if not on the whole."""
+    """Return, for each table, the rights of the two roles, with the column if a right is not on the whole table."""
     of_table = f"c.relnamespace = {literal(quote(place.schema))}::regnamespace AND c.relname IN ({_list(names)})"
     role = f"JOIN pg_roles r ON r.oid = x.grantee AND r.rolname IN ({_list([place.group, place.writers])})"
     query = (
@@ -74,7 +74,7 @@ def _rights(
 
 
 def _columns(connection: Connection, place: SharedPlace, names: Iterable[str], where: str = "") -> dict[str, list[str]]:
-    """Return the columns of tables, but for the number of the catalog."""
+    """Return the columns of tables without the catalog id."""
     query = (
         "SELECT c.relname, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
         f" WHERE c.relnamespace = {literal(quote(place.schema))}::regnamespace AND c.relname IN ({_list(names)})"

@@ -1,6 +1,6 @@
-"""Limits for roles of PostgreSQL, so that none gets in the way of others: timeouts, and no statistics of their values.
+"""Limits for PostgreSQL roles, so that they do not disturb each other: timeouts, and no statistics about values.
 
-Timeouts are defaults of the role, which it may change for a session. So they hold back accidents, not intent.
+Timeouts are defaults of the role, which a session may change. They prevent accidents, not abuse.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ __all__ = ["timeouts", "without_statistics"]
 _TIMEOUTS = {
     "lock_timeout": "1min",
     "statement_timeout": "10min",
-    # stock DuckDB keeps a transaction open for as long as its own takes
+    # Stock DuckDB keeps its transaction open for as long as the user's.
     "idle_in_transaction_session_timeout": "1h",
 }
 _PLANNED = ("_id", "_snapshot", "_version", "_index", "_order")
-"""The ends of the names of columns by which rows are looked up: their statistics are needed for plans."""
+"""The endings of column names used to look up rows; plans need their statistics."""
 
 
 def timeouts(role: str) -> str:
-    """Return the statement that gives a role timeouts in this database, where it has none and we may."""
+    """Return the statement that gives a role timeouts in this database, if it has none and we have the right."""
     given = "".join(
         " IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_db_role_setting s, unnest(s.setconfig) c"
         f" WHERE s.setrole = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = {literal(role)})"
@@ -36,9 +36,9 @@ def timeouts(role: str) -> str:
 
 
 def without_statistics(table: str, columns: Iterable[str]) -> list[str]:
-    """Return what lets PostgreSQL collect no statistics about the values of a table that all catalogs share.
+    """Return statements that stop PostgreSQL from collecting statistics about values of a table shared by catalogs.
 
-    A role sees how many rows the planner expects, which would tell how often a value is in the rows of others.
+    A role sees the planner's row estimates, which would reveal how often a value occurs in rows of others.
     """
     chosen = [name for name in columns if not name.endswith(_PLANNED)]
     changes = ", ".join(f"ALTER COLUMN {quote(name)} SET STATISTICS 0" for name in chosen)

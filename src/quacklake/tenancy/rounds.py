@@ -1,7 +1,7 @@
-"""Giving the catalogs (tenants) of a shared lake the care they want: round after round, each its turn.
+"""Maintain the catalogs (tenants) of a shared lake in rounds that give each catalog its turn.
 
-A round goes on where the last one stopped, by the ids of the catalogs, and visits those that may want care. So whoever
-makes most work is visited no more often than the others. A round is bounded; what it leaves is the next one's.
+A round continues after the last catalog of the previous one, in order of ids, and visits those that may need
+maintenance. So a busy catalog is visited no more often than the others. A round is bounded; the next one does the rest.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _log = logging.getLogger("quacklake.maintenance")
 _PAGE = 1_000
 _TARGET = int(str(option("target_file_size").default))
 _DELETE_AFTER = dt.timedelta(days=2)
-"""What holds where neither a policy nor a catalog says anything, as in ``Lake.cleanup_old_files``."""
+"""The default if neither a policy nor a catalog sets an age, as in ``Lake.cleanup_old_files``."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundLimits:
-    """When a round ends: after so many ``tenants`` that were visited, ``files`` that were handled, or so much ``time``.
+    """Bounds of a round: the number of visited ``tenants``, the number of handled ``files``, and the ``time``.
 
-    Or when it has looked at so many catalogs, or at all of them. Work that has begun is finished.
+    ``looks`` bounds the catalogs that a round looks at. A round also ends after all of them; it finishes begun work.
     """
 
     tenants: int = 100
@@ -59,7 +59,7 @@ class RoundLimits:
 
 @dataclass(frozen=True, slots=True)
 class TenantVisit:
-    """What a catalog was given: the report of a pass, or the error that kept it from one."""
+    """Result of a visit: the report of a pass, or the error that prevented it."""
 
     name: str
     seconds: float
@@ -68,20 +68,20 @@ class TenantVisit:
 
     @property
     def busy(self) -> bool:
-        """True when another process was giving it care already."""
+        """True when another process was already maintaining the catalog."""
         return isinstance(self.error, LeaseHeldError)
 
     @property
     def failed(self) -> bool:
-        """True when something went wrong."""
+        """True when something failed."""
         return bool(self.report.failed) or (self.error is not None and not self.busy)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """What a round did.
+    """Report of a round.
 
-    ``looked`` is at how many catalogs; it is ``complete`` when all had their turn, and no bound was met.
+    ``looked`` counts the catalogs it looked at; ``complete`` is true when all had their turn and no bound was reached.
     """
 
     tenants: Sequence[TenantVisit] = ()
@@ -91,12 +91,12 @@ class RoundReport:
 
     @property
     def failed(self) -> Sequence[TenantVisit]:
-        """Those with which something went wrong."""
+        """The visits that failed."""
         return [visit for visit in self.tenants if visit.failed]
 
 
 class RoundBudget:
-    """What is left of a round. Safe to share between threads."""
+    """The remaining budget of a round. Safe to share between threads."""
 
     def __init__(self, bounds: RoundLimits, stop: threading.Event | None) -> None:
         self._bounds = bounds
@@ -107,27 +107,27 @@ class RoundBudget:
 
     @property
     def files_left(self) -> int:
-        """How many files may still be handled."""
+        """The number of files that may still be handled."""
         return max(self._bounds.files - self.files, 0)
 
     def spend(self, files: int) -> None:
-        """Count files that were handled."""
+        """Count handled files."""
         with self._lock:
             self.files += files
 
     def is_set(self) -> bool:
-        """True when the round is to end."""
+        """Return whether the round must end."""
         stopped = self._stop is not None and self._stop.is_set()
         return stopped or not self.files_left or time.monotonic() >= self._end
 
 
-#: Gives a catalog care, within what is left of a round.
+#: Maintains a catalog within the remaining budget of a round.
 Visit = Callable[[CatalogNeed, RoundBudget], MaintenanceReport]
 
 
 @dataclass
 class Rounds:
-    """Visits catalogs with ``visit``, so many ``threads`` at a time."""
+    """Visits catalogs with ``visit``, up to ``threads`` at a time."""
 
     tenancy: Tenancy
     policy: Policy
@@ -136,12 +136,12 @@ class Rounds:
     threads: int = 1
 
     def due(self) -> list[str]:
-        """The names of those that the next round would visit."""
+        """Return the names of the catalogs that the next round would visit."""
         seen = islice(self._circle(), self.bounds.looks)
         return list(islice((need.name for need in seen if self._wants(need)), self.bounds.tenants))
 
     def run_once(self, progress: Progress = silent, stop: threading.Event | None = None) -> RoundReport:
-        """One round."""
+        """Run one round."""
         budget = RoundBudget(self.bounds, stop)
         visits: list[TenantVisit] = []
         running: set[Future[TenantVisit]] = set()
@@ -167,9 +167,9 @@ class Rounds:
         return RoundReport(tuple(visits), looked, budget.files, complete=not (ended or budget.is_set()))
 
     def run(self, stop: threading.Event, told: Callable[[RoundReport], None], progress: Progress = silent) -> None:
-        """Round after round until ``stop`` is set, at once where one was not enough for all.
+        """Run rounds until ``stop`` is set, without a pause if one round was not enough for all catalogs.
 
-        Not when it had nothing to do to any file: the next one would find the same.
+        A round that handled no file is followed by a pause, because the next one would find the same.
         """
         while not stop.is_set():
             complete = True
@@ -189,7 +189,7 @@ class Rounds:
         return wants(self.policy, need, dt.datetime.now(dt.UTC))
 
     def _circle(self) -> Iterator[CatalogNeed]:
-        """Every catalog once, beginning after the one that was the last to be looked at."""
+        """Yield every catalog once, starting after the one that was looked at last."""
         start = after = self.tenancy.last_maintained()
         around = start < 0
         worn = 1.0 if self.policy.delete_ratio is None else self.policy.delete_ratio
@@ -213,10 +213,10 @@ class Rounds:
         try:
             report = self.visit(need, budget)
         except NotFoundError as error:
-            _log.info("maintenance of a catalog ended: %s", error.message)  # dropped or renamed meanwhile
+            _log.info("maintenance of a catalog ended: %s", error.message)  # the catalog was dropped or renamed
         except QuacklakeError as error:
             failure = error
-        except Exception as error:  # whatever is wrong with one must not keep the others from their turn
+        except Exception as error:  # a failure in one catalog must not stop the others
             _log.warning("maintenance of the catalog %d failed", need.id, exc_info=True)
             failure = InternalError(f"{type(error).__name__}: {error}")
         budget.spend(sum(_files(job.report) for job in report.jobs))
@@ -224,21 +224,21 @@ class Rounds:
 
 
 def _collect(running: set[Future[TenantVisit]], visits: list[TenantVisit]) -> set[Future[TenantVisit]]:
-    """Wait for a visit to end, and note it; returns those that go on."""
+    """Wait for a visit to end and record it; return those still running."""
     done, left = wait(running, return_when=FIRST_COMPLETED)
     visits.extend(future.result() for future in done)
     return left
 
 
 def _files(report: object) -> int:
-    """How many files a job has handled."""
+    """Return the number of files that a job has handled."""
     if isinstance(report, CompactionReport):
         return report.files_before + report.files_after
     return int(getattr(report, "files", 0))
 
 
 def wants(policy: Policy, need: CatalogNeed, now: dt.datetime) -> bool:
-    """Whether a catalog may want care. It may turn out that it does not, when one has a closer look."""
+    """Return whether a catalog may need maintenance; a closer look may show that it does not."""
     expire = policy.expire_older_than or _duration(need.expire)
     delete = policy.delete_older_than or _duration(need.delete) or _DELETE_AFTER
     return (
@@ -257,7 +257,7 @@ def _reached(limit: int | None, number: int) -> bool:
 
 
 def _older(since: dt.datetime | None, age: dt.timedelta | None, now: dt.datetime) -> bool:
-    """Whether something is of an age; what is older than every snapshot left is of any."""
+    """Return whether something has reached an age; anything older than all remaining snapshots has."""
     return age is not None and (since is None or now - since >= age)
 
 
@@ -265,4 +265,4 @@ def _duration(text: str | None) -> dt.timedelta | None:
     try:
         return None if text is None else parse_duration(text)
     except ValueError:
-        return dt.timedelta(0)  # in a form that is not ours: look closer
+        return dt.timedelta(0)  # not in our form: look closer

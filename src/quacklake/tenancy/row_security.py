@@ -1,9 +1,9 @@
-"""The second lock of a shared lake on PostgreSQL: roles of the database that see the rows of their catalogs only.
+"""Row-level security of a shared lake on PostgreSQL: database roles that see only the rows of their catalogs.
 
-Row-level security is forced on every shared table. Its policies ask a function which catalogs the *session's* user was
-given, which no statement can change; a setting of the session could be changed by whoever is in it. All rights on
-tables belong to two group roles, so that a table's list of rights does not grow with the catalogs: one reads, and one,
-which is a member of the first, writes. Whoever may only read a table cannot lock it against others.
+Row-level security is forced on every shared table. Its policies call a function that returns the catalogs granted to
+the *session's* user, which no statement can change; a setting of the session could be changed by its user. All rights
+on tables belong to two group roles, so that a table's list of rights does not grow with the catalogs: one reads, and
+the other, a member of the first, writes. A role that may only read a table cannot lock it against others.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from quacklake.tenancy.role_limits import without_statistics
 __all__ = ["GRANTS", "grant_writes", "secure", "writers"]
 
 GRANTS = "quacklake_grants"
-"""The table that says which role may use which catalog."""
+"""The table of grants: which role may use which catalog."""
 _MINE = "quacklake_my_catalogs"
 _WRITE, _OWNER = "quacklake_write", "quacklake_owner"
 _SHARED_COLUMNS = ("id", "layout", "data_path", "encrypted", "limits")
-"""What a role may know of the whole lake; how many catalogs there were is not among it."""
+"""The columns that a role may read about the whole lake; they do not reveal how many catalogs there were."""
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------
 
 
 def secure(place: SharedPlace, tables: SharedTables) -> list[str]:
-    """What enables row-level security on the tables that have none yet."""
+    """Return statements that enable row-level security on the tables that do not have it yet."""
     statements = [] if place.secured else _foundation(place)
     for name, table in (*tables.definitions.items(), ("ducklake_catalog", tables.catalog)):
         if name not in place.secured:
@@ -44,14 +44,14 @@ def secure(place: SharedPlace, tables: SharedTables) -> list[str]:
                 statements += without_statistics(place.name(name), [column.name for column in table.c])
     if "quacklake_shares" not in place.secured:
         statements += _lock(place, "quacklake_shares", _of_mine(place, writing=False, column="owner_id"))
-        # for whom files are kept is not told
+        # Do not reveal for whom files are kept.
         columns = "owner_id, below_file_id"
         statements.append(f"GRANT SELECT ({columns}) ON {place.name('quacklake_shares')} TO {quote(place.group)}")
     if "quacklake_shared" not in place.secured:
         statements += _lock(place, "quacklake_shared", "true")
         columns = ", ".join(_SHARED_COLUMNS)
         statements.append(f"GRANT SELECT ({columns}) ON {place.name('quacklake_shared')} TO {quote(place.group)}")
-    for part in place.open_parts:  # the policies are those of the whole: nobody but the owner may pass it by
+    for part in place.open_parts:  # partitions use the policies of the whole table; only the owner may bypass it
         statements.append(f"ALTER TABLE {place.name(part)} ENABLE ROW LEVEL SECURITY")
         statements.append(f"REVOKE ALL ON {place.name(part)} FROM PUBLIC")
     return statements
@@ -67,7 +67,7 @@ def _foundation(place: SharedPlace) -> list[str]:
         " writable boolean NOT NULL, PRIMARY KEY (role_name, role_id, catalog_id))",
         f"ALTER TABLE {grants} OWNER TO {owner}",
         f"REVOKE ALL ON {grants} FROM PUBLIC",
-        # by name and number: a later role of the same name is another one
+        # Match name and id: a later role with the same name is another role.
         f"CREATE FUNCTION {place.name(_MINE)}(writing boolean) RETURNS bigint[] LANGUAGE sql STABLE SECURITY DEFINER"
         " SET search_path = pg_catalog, pg_temp"
         " AS $$ SELECT coalesce(array_agg(g.catalog_id), '{}'::bigint[])"
@@ -82,13 +82,13 @@ def _foundation(place: SharedPlace) -> list[str]:
 
 
 def writers(place: SharedPlace) -> list[str]:
-    """Return what makes the role of those that write."""
+    """Return statements that create the role of writers."""
     create = [] if place.writers_exist else [f"CREATE ROLE {quote(place.writers)} NOLOGIN"]
     return [*create, f"GRANT {quote(place.group)} TO {quote(place.writers)}"]
 
 
 def _of_mine(place: SharedPlace, *, writing: bool, column: str = CATALOG_ID) -> str:
-    # as a subquery it is asked once for a statement, not for each row
+    # As a subquery, it runs once per statement, not once per row.
     return f"{column} = ANY ((SELECT {place.name(_MINE)}({str(writing).lower()}))::bigint[])"
 
 
@@ -114,7 +114,7 @@ def _writable(place: SharedPlace, table: str, definition: sa.Table) -> list[str]
 
 
 def grant_writes(place: SharedPlace, table: str, rights: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Return what gives writers rights on a table, and that to update columns, but for the number of the catalog."""
+    """Return statements that give writers rights on a table and let them update columns, except the catalog id."""
     name, role = place.name(table), quote(place.writers)
     changed = ", ".join(quote(column) for column in columns if column != CATALOG_ID)
     return [

@@ -1,10 +1,10 @@
-"""Catalogs of a shared lake that share files.
+"""Share files between catalogs of a shared lake.
 
-A file belongs to the catalog in whose folder it is, and nobody else removes it. A catalog that is forked from another
-names the files of that one by absolute paths, as every lake names files that are not its own. A row of
-``quacklake_shares`` keeps them where they are: while it is there, the owner leaves all files that it had at that time,
-those below a file id, in its schedule when it has no more use for them, and is not purged. The row goes with the
-borrower, or when that names none of these files any more. So no catalog ever has to look at another one's rows.
+A file belongs to the catalog in whose folder it is, and only this catalog removes it. A fork names the files of its
+source by absolute paths, as every lake names foreign files. A row of ``quacklake_shares`` protects these files: while
+it exists, the owner keeps all files that it had at that time, those below a file id, in its schedule instead of
+removing them, and is not purged. The row is removed with the borrower, or when the borrower no longer names any of
+these files. So no catalog ever has to read another one's rows.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _LEFT_OUT = frozenset(
     {
         "quacklake_commits",
         "quacklake_leases",
-        "quacklake_streams",  # a stream goes on in one place
-        "ducklake_files_scheduled_for_deletion",  # files that are the other's to remove
+        "quacklake_streams",  # a stream continues in one place only
+        "ducklake_files_scheduled_for_deletion",  # the other catalog removes these files
     }
 )
 
 
 class Sharing(Registry):
-    """Forks, and who uses whose files, inside one transaction."""
+    """Forks catalogs and tracks shared files, inside one transaction."""
 
     def fork(self, source: CatalogRow, row: CatalogRow, root: str, path: str) -> CatalogRow:
-        """Make a catalog that is the same as another, whose files, below ``root``, it shares. ``path`` is its own.
+        """Create a catalog equal to another that shares its files below ``root``. ``path`` is the new catalog's own.
 
-        Nothing may commit to the other meanwhile.
+        The source must not commit meanwhile.
         """
         for name, table in self._t.definitions.items():
             if name not in _LEFT_OUT:
@@ -58,7 +58,7 @@ class Sharing(Registry):
         return int(row[0]), int(row[1])
 
     def _copy(self, name: str, table: sa.Table, old: int, new: int, root: str, path: str) -> None:
-        """The rows of a catalog again, for another; those of files with the path that leads there from anywhere."""
+        """Copy the rows of a catalog for another; files get absolute paths."""
         values: dict[str, Any] = {column.name: column for column in table.c}
         values[scoped.CATALOG_ID] = sa.literal(new, sa.BigInteger())
         source: Any = table
@@ -69,7 +69,7 @@ class Sharing(Registry):
             values["path"] = sa.case((_elsewhere(table), table.c.path), else_=below)
             values["path_is_relative"] = sa.literal(False, table.c.path_is_relative.type)
         elif name in ("ducklake_schema", "ducklake_table"):
-            # what is outside of the other's data path is not where this one may write
+            # The new catalog must not write to folders outside the other's data path.
             uid = table.c[f"{name.removeprefix('ducklake_')}_uuid"]
             values["path"] = sa.case((_elsewhere(table), sa.cast(uid, sa.String) + "/"), else_=table.c.path)
             values["path_is_relative"] = sa.literal(True, table.c.path_is_relative.type)
@@ -82,7 +82,7 @@ class Sharing(Registry):
         self.run(f"fork_{name}", sa.insert(table).from_select(list(values), rows))
 
     def _folders(self, id_: int, root: str) -> sa.Subquery:
-        """The folder of each table of a catalog, as an absolute path."""
+        """Return the folder of each table of a catalog as an absolute path."""
         tables, schemas = self._t["table"], self._t["schema"]
         last = sa.select(tables.c.table_id, sa.func.max(tables.c.begin_snapshot).label("begin_snapshot"))
         mine = last.where(tables.c.catalog_id == id_).group_by(tables.c.table_id).subquery()
@@ -102,13 +102,13 @@ class Sharing(Registry):
     # -- shares ------------------------------------------------------------------------------------------------------
 
     def lend(self, share: Share) -> None:
-        """Note that files must stay."""
+        """Record that files must be kept."""
         values = (share.owner_id, share.borrower_id, share.place, share.below_file_id)
         names = ("owner_id", "borrower_id", "place", "below_file_id")
         self.run("lend", sa.insert(self._t.shares).values(dict(zip(names, values, strict=True))))
 
     def lend_to(self, owner: CatalogRow, place: str) -> None:
-        """Note that a lake elsewhere names the files that a catalog names now."""
+        """Record that a lake elsewhere names the files that a catalog has now."""
         self.take_back(owner.id, place)
         self.lend(Share(owner.id, None, place, self._newest(owner.id)[1]))
         for share in self.shares(borrower=owner.id):
@@ -116,26 +116,26 @@ class Sharing(Registry):
             self.lend(replace(share, borrower_id=None, place=place))
 
     def take_back(self, owner: int, place: str) -> int:
-        """Forget that a lake elsewhere names files of a catalog; returns whether it was known."""
+        """Forget that a lake elsewhere names files of a catalog; return how many entries there were."""
         t = self._t.shares
         statement = sa.delete(t).where(t.c.owner_id == owner, t.c.borrower_id.is_(None), t.c.place == place)
         return self.run("take_back", statement).rowcount
 
     def shares(self, *, owner: int | None = None, borrower: int | None = None) -> list[Share]:
-        """What a catalog has lent, or borrowed."""
+        """Return the shares that a catalog has lent or borrowed."""
         t = self._t.shares
         chosen = t.c.owner_id == owner if owner is not None else t.c.borrower_id == borrower
         statement = sa.select(t.c.owner_id, t.c.borrower_id, t.c.place, t.c.below_file_id).where(chosen)
         return [Share(*row) for row in self.run("shares", statement)]
 
     def names(self, ids: Sequence[int]) -> dict[int, str]:
-        """The names of catalogs."""
+        """Return the names of catalogs."""
         t = self._t.catalog
         statement = sa.select(t.c.catalog_id, t.c.catalog_name).where(t.c.catalog_id.in_(ids))
         return {row[0]: row[1] for row in self.run("names", statement)} if ids else {}
 
     def settle(self, owner: CatalogRow, root: str) -> list[Share]:
-        """Forget those who name no file of a catalog, below ``root``, any more; returns the others."""
+        """Forget users that no longer name a file of a catalog below ``root``; return the others."""
         left = []
         for share in self.shares(owner=owner.id):
             if share.borrower_id is None or self._names_files(share.borrower_id, root):
@@ -157,5 +157,5 @@ class Sharing(Registry):
 
 
 def _elsewhere(table: sa.Table) -> sa.ColumnElement[bool]:
-    """True for a row whose path is an absolute one."""
+    """Return the condition for rows with an absolute path."""
     return table.c.path_is_relative == sa.literal(False, table.c.path_is_relative.type)

@@ -1,4 +1,4 @@
-"""A shared lake as a whole, for those who look after its catalogs (tenants)."""
+"""The ``Tenancy`` class: manages the catalogs (tenants) of a shared lake in its database."""
 
 from __future__ import annotations
 
@@ -44,31 +44,31 @@ __all__ = ["Tenancy"]
 _LOG = logging.getLogger("quacklake.migrate")
 _LAYOUT = ("ducklake_catalog", "quacklake_shared")
 _QUEUE = "/catalogs"
-"""Where those wait who make, rename or drop a catalog; commits do not."""
+"""The queue for creating, renaming and dropping catalogs; commits do not wait in it."""
 
 
 class Tenancy:
-    """The catalogs of a shared lake. ``catalog`` is one that was opened without a name, and is closed with it."""
+    """Manages the catalogs of a shared lake. ``catalog`` was opened without a name, and is closed with this object."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     @property
     def url(self) -> str:
-        """Where the metadata is; never with a password."""
+        """The URL of the metadata database, without a password."""
         return str(self._catalog.url)
 
     @property
     def database(self) -> str:
-        """``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
+        """The kind of database: ``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
         return self._catalog.database
 
     def close(self) -> None:
-        """Give back every connection."""
+        """Close every connection."""
         self._catalog.close()
 
     def facts(self) -> SharedFacts | None:
-        """What the lake says of itself; None when there is no shared lake. Raises ``ConfigError`` for a plain one."""
+        """Return the facts of the shared lake, or None if there is none. Raises ``ConfigError`` for a plain lake."""
         path = self._catalog.url.path
         if path is not None and not path.exists():
             return None
@@ -76,7 +76,7 @@ class Tenancy:
         with catalog._translate("open"), catalog._connection() as connection:
             found = shared_facts(connection, catalog._database, catalog._schema)
             if found is None and catalog._holds_lake(connection):
-                # it may have been made between the two looks
+                # The lake may have been created between the two reads.
                 found = shared_facts(connection, catalog._database, catalog._schema)
                 if found is not None:
                     return found
@@ -87,14 +87,14 @@ class Tenancy:
             return found
 
     def need_facts(self) -> SharedFacts:
-        """The same. Raises ``NotFoundError`` when there is no shared lake."""
+        """Like ``facts``, but raise ``NotFoundError`` if there is no shared lake."""
         found = self.facts()
         if found is None:
             raise NotFoundError(f"there is no shared lake at {self.url}", hint="pass data_path= to make one")
         return found
 
     def create_lake(self, data_path: str, *, encrypted: bool, partitions: int | None = None) -> SharedFacts:
-        """Make a shared lake without catalogs, unless there is one; see ``Registry.create_lake``."""
+        """Create a shared lake without catalogs if there is none; see ``Registry.create_lake``."""
         catalog = self._catalog
         if catalog.read_only:
             raise ReadOnlyError("cannot create a lake through a read-only connection")
@@ -108,7 +108,7 @@ class Tenancy:
         return self.need_facts()
 
     def mend_indexes(self) -> None:
-        """Give a lake that an older version made the indexes and columns that it lacks, where the rights suffice."""
+        """Add missing indexes and columns to a lake of an older version, if the rights suffice."""
         with suppress(ReadOnlyError):
             self._catalog.widen()
         with self._reading() as registry:
@@ -118,9 +118,9 @@ class Tenancy:
             registry.mend_indexes()
 
     def mend_access(self) -> None:
-        """Bring what roles of PostgreSQL may do and see on a lake that an older version made to the present state.
+        """Upgrade the rights and views of PostgreSQL roles on a lake of an older version.
 
-        Done by the owner of the tables alone, each part by itself, as far as rights suffice and nobody is in the way.
+        Only the owner of the tables does this, each part on its own, if the rights suffice and no lock is in the way.
         """
         if self._catalog.database != "postgres" or self._catalog.read_only:
             return
@@ -136,7 +136,7 @@ class Tenancy:
                 _LOG.warning("the rights of roles on the lake at %s are not up to date: %s", self.url, error.message)
 
     def is_convertible(self) -> bool:
-        """True for a shared lake that a fork of DuckLake with catalogs has made."""
+        """Return whether this is a shared lake made by a DuckLake fork with catalogs."""
         catalog = self._catalog
         with catalog._translate("open"), catalog._connection() as connection:
             there = (catalog._database.has_table(connection, name, catalog._schema) for name in _LAYOUT)
@@ -145,7 +145,7 @@ class Tenancy:
     def convert(
         self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None = None
     ) -> list[CatalogRow]:
-        """Make a shared lake of a plain one, or of one of an older layout; see ``Conversion.convert``."""
+        """Convert a plain lake, or one of an older layout, to a shared lake; see ``Conversion.convert``."""
         with self._converting() as conversion:
             version = conversion.version()
             made = conversion.convert(name, data_path, path_of, folder)
@@ -153,9 +153,9 @@ class Tenancy:
         return made
 
     def resume_conversion(self) -> bool:
-        """End what an interrupted conversion has left; True when there is a shared lake now, and was none before.
+        """Finish an interrupted conversion; return True if that made the lake a shared one.
 
-        Only MySQL, which cannot undo the making of tables, leaves anything.
+        Only MySQL, which cannot roll back the creation of tables, leaves anything behind.
         """
         catalog = self._catalog
         if catalog.database != "mysql" or catalog.read_only:
@@ -177,7 +177,7 @@ class Tenancy:
 
     @contextmanager
     def _converting(self) -> Iterator[Conversion]:
-        """A conversion in the turn of those who make catalogs, and of those who commit to a plain lake."""
+        """Yield a conversion while holding the queues for creating catalogs and for commits to a plain lake."""
         catalog = self._catalog
         database, scope = catalog._database, catalog._schema or ""
         kind = MySQLConversion if catalog.database == "mysql" else Conversion
@@ -215,7 +215,7 @@ class Tenancy:
         version: str = VERSION,
         folder: str | None = None,
     ) -> list[CatalogRow]:
-        """Make catalogs, all or none; see ``Registry.create``."""
+        """Create catalogs, all or none; see ``Registry.create``."""
         keys = new_catalogs(names)
         if has_next(version):
             self._catalog.widen()
@@ -224,45 +224,45 @@ class Tenancy:
             return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of, version=version, folder=folder)
 
     def get(self, name: str) -> CatalogRow:
-        """The catalog of a name. Raises ``NotFoundError``."""
+        """Return the catalog with a name. Raises ``NotFoundError``."""
         with self._reading() as registry:
             return registry.need(name)
 
     def find(self, name: str) -> CatalogRow | None:
-        """Return the catalog of a name, or None."""
+        """Return the catalog with a name, or None."""
         with self._reading() as registry:
             return registry.find(name)
 
     def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
-        """The next catalogs by their names."""
+        """Return the next catalogs by name."""
         with self._reading() as registry:
             return registry.catalogs(prefix, after, limit)
 
     def dropped(self, limit: int) -> list[CatalogRow]:
-        """Those that wait to be purged."""
+        """Return the dropped catalogs that are not purged yet."""
         with self._reading() as registry:
             return registry.dropped(limit)
 
     def purgeable(self, limit: int, before_ms: int) -> list[tuple[CatalogRow, bool]]:
-        """The same, and those to look at once more; see ``Registry.purgeable``."""
+        """Return the catalogs to purge, and those to check once more; see ``Registry.purgeable``."""
         with self._reading() as registry:
             return registry.purgeable(limit, before_ms)
 
     def rename(self, name: str, new_name: str) -> CatalogRow:
-        """Give a catalog another name; whoever has it open goes on."""
+        """Rename a catalog; clients that have it open can continue."""
         with self._writing() as registry:
             return registry.rename(name, new_name)
 
     def drop(self, name: str) -> CatalogRow:
-        """Take a catalog away, after the commit that it may be in the middle of."""
+        """Drop a catalog, after any commit in progress."""
         row = self.get(name)
         with self._writing(f"#{row.id}") as registry:
             return registry.drop(row)
 
     def purge(self, row: CatalogRow, rows: int, *, forget: bool) -> Iterator[int]:
-        """Remove what a dropped catalog holds, a transaction for each batch of rows; gives the rows of each.
+        """Remove the contents of a dropped catalog in one transaction per batch; yield the number of rows of each.
 
-        Last the catalog itself if ``forget``: its folder is then free.
+        ``forget`` finally removes the catalog itself, so that its folder can be used again.
         """
         with self._reading() as registry:
             names = registry.tables()
@@ -277,12 +277,12 @@ class Tenancy:
             registry.bury(row.id, forget=forget)
 
     def limits(self, name: str | None) -> Limits:
-        """What a catalog may take, or each for which nothing else is said."""
+        """Return the limits of a catalog, or of every catalog without limits of its own."""
         with self._reading() as registry:
             return Limits.of(*registry.limits(None if name is None else registry.need(name)))
 
     def set_limits(self, name: str | None, given: Mapping[str, Any], *, reset: bool) -> Limits:
-        """Say what a catalog may take, beside what is said already unless ``reset``."""
+        """Set limits of a catalog; others stay unless ``reset``."""
         with self._writing() as registry:
             row = None if name is None else registry.need(name)
             own, default = registry.limits(row)
@@ -294,36 +294,36 @@ class Tenancy:
             return Limits.of(own, default)
 
     def totals(self, ids: Sequence[int]) -> list[CatalogTotals]:
-        """What catalogs hold."""
+        """Return the totals of catalogs."""
         with self._reading() as registry:
             return registry.totals(ids)
 
     # -- care --------------------------------------------------------------------------------------------------------
 
     def needs(self, after: int, limit: int, counted: Thresholds, orphans: int) -> list[CatalogNeed]:
-        """What the next catalogs by their ids may want; see ``needs``."""
+        """Return what the next catalogs by id may need; see ``needs``."""
         with self._reading() as registry:
             return needs(registry, after, limit, counted, orphans)
 
     def last_maintained(self) -> int:
-        """The id of the catalog that maintenance looked at last; -1 when there is none."""
+        """Return the id of the catalog that maintenance looked at last; -1 if there is none."""
         with self._reading() as registry:
             return registry.last_maintained()
 
     def maintained(self, id_: int) -> None:
-        """Note that maintenance has come to a catalog."""
+        """Record that maintenance has reached a catalog."""
         with self._writing() as registry:
             registry.set_maintained(id_)
 
     # -- sharing files -----------------------------------------------------------------------------------------------
 
     def reserve(self, name: str) -> CatalogRow:
-        """A catalog that does not exist yet: its id and folder."""
+        """Reserve a catalog that does not exist yet: its id and folder."""
         with self._writing() as registry:
             return registry.reserve(name)
 
     def fork(self, name: str, new_name: str, root: str, path_of: Callable[[str], str]) -> CatalogRow:
-        """Make a catalog that is the same as another, whose files below ``root`` it shares; its commits wait."""
+        """Create a fork of a catalog that shares its files below ``root``; commits to the source wait."""
         source, row = self.get(name), self.reserve(new_name)
         with self._writing(f"#{source.id}") as registry:
             found = registry.find(name)
@@ -334,14 +334,14 @@ class Tenancy:
             return registry.fork(found, row, root, path_of(row.folder))
 
     def lend_to(self, name: str, place: str) -> None:
-        """Keep the files that a catalog has now, for a lake elsewhere."""
+        """Keep the current files of a catalog for a lake elsewhere."""
         row = self.get(name)
         with self._writing(f"#{row.id}") as registry:
             self._check_unwritten(registry, row)
             registry.lend_to(row, place)
 
     def _check_unwritten(self, registry: Registry, row: CatalogRow) -> None:
-        """Stock DuckDB does not know whose files it must leave where they are."""
+        """Reject a catalog that stock DuckDB can write, because it does not know which files to keep."""
         if self._catalog.database != "postgres":
             return
         place = shared_lake.find_place(registry._connection, self._catalog._schema)
@@ -352,14 +352,14 @@ class Tenancy:
             )
 
     def take_back(self, name: str, place: str) -> bool:
-        """Keep them no longer; returns whether they were kept."""
+        """Stop keeping files for a lake elsewhere; return whether any were kept."""
         row = self.get(name)
         with self._writing() as registry:
             owners = {row.id, *(share.owner_id for share in registry.shares(borrower=row.id))}
             return sum(registry.take_back(owner, place) for owner in owners) > 0
 
     def lent(self, name: str) -> list[tuple[Share, str | None]]:
-        """Who uses files of a catalog, with the names of those that are catalogs."""
+        """Return the users of a catalog's files, with the names of those that are catalogs."""
         row = self.get(name)
         with self._reading() as registry:
             found = registry.shares(owner=row.id)
@@ -367,9 +367,9 @@ class Tenancy:
         return [(share, None if share.borrower_id is None else names.get(share.borrower_id)) for share in found]
 
     def settle(self, row: CatalogRow, root: str) -> bool:
-        """Forget who uses files of a catalog no longer; returns whether all are free now.
+        """Forget former users of a catalog's files; return whether all files are free now.
 
-        Stock DuckDB finds the catalog no longer.
+        This also ends an exposure of the catalog to stock DuckDB.
         """
         if self._catalog.database == "postgres":
             self.unexpose(row, dry_run=False)
@@ -377,7 +377,7 @@ class Tenancy:
             return not registry.settle(row, root)
 
     def occupied(self, folder: Callable[[str], None], path: Callable[[str], None]) -> None:
-        """Tell ``folder`` the data paths that are in use, and ``path`` what is named by absolute paths."""
+        """Call ``folder`` with every data path in use, and ``path`` with every absolute path that is named."""
         with self._reading() as registry:
             for found in occupancy.data_paths(registry):
                 folder(found)
@@ -385,19 +385,19 @@ class Tenancy:
                 path(found)
 
     def whole_folders(self) -> list[str]:
-        """Return the folders of catalogs that are not below the data path of the lake."""
+        """Return the folders of catalogs outside the lake's data path."""
         with self._reading() as registry:
             return occupancy.whole_folders(registry)
 
     # -- roles of the database ---------------------------------------------------------------------------------------
 
     def secure(self, *, dry_run: bool = False) -> list[str]:
-        """Let roles see the rows of their catalogs only; returns the statements, none when all was done before."""
+        """Limit roles to the rows of their catalogs; return the statements, none if this was done before."""
         with self._guarding() as (registry, place):
             return self._run(registry, access.secure(registry._connection, place, self._catalog._schema), dry_run)
 
     def grant(self, name: str, role: str, *, writable: bool, dry_run: bool) -> list[str]:
-        """Let a role use a catalog, on a lake that is secured by it; returns the statements."""
+        """Let a role use a catalog, and secure the lake; return the statements."""
         with self._guarding() as (registry, place):
             row = registry.need(name)
             granting.check_role(registry._connection, place, role)
@@ -406,7 +406,7 @@ class Tenancy:
             return self._run(registry, [*before, *given], dry_run)
 
     def revoke(self, name: str, role: str, *, dry_run: bool) -> list[str]:
-        """Take back what ``grant`` gave; returns the statements."""
+        """Undo ``grant``; return the statements."""
         with self._guarding() as (registry, place):
             taken = granting.revoke(registry._connection, place, role, registry.need(name).id)
             before = access.rights(registry._connection, place, self._catalog._schema)
@@ -420,11 +420,11 @@ class Tenancy:
     # -- stock DuckDB ------------------------------------------------------------------------------------------------
 
     def exposure_schema(self, catalog_id: int) -> str:
-        """The schema in which stock DuckDB finds a catalog that is exposed."""
+        """Return the schema in which stock DuckDB finds an exposed catalog."""
         return shared_lake.exposure_schema(self._catalog._schema, catalog_id)
 
     def begin_exposing(self, row: CatalogRow, *, dry_run: bool) -> list[str]:
-        """Let a catalog have no new inlined rows; returns the statements, none for one that is exposed."""
+        """Prevent new inlined rows in a catalog; return the statements, none if it is already exposed."""
         with self._guarding(f"#{row.id}") as (registry, place):
             if exposing.exposed(registry._connection, place, row.id) is not None:
                 return []
@@ -439,9 +439,9 @@ class Tenancy:
     def finish_exposing(
         self, row: CatalogRow, role: str | None, *, writable: bool, fresh: bool, dry_run: bool
     ) -> list[str]:
-        """Make the views of a catalog that has no inlined rows, unless they are there; returns the statements.
+        """Create the views of a catalog without inlined rows if they do not exist; return the statements.
 
-        Raises ``InputError`` when it still has some.
+        Raises ``InputError`` when the catalog still has inlined rows.
         """
         schema = self.exposure_schema(row.id)
         with self._guarding(f"#{row.id}") as (registry, place):
@@ -471,7 +471,7 @@ class Tenancy:
             return self._run(registry, statements, dry_run)
 
     def unexpose(self, row: CatalogRow, *, dry_run: bool) -> list[str]:
-        """Remove what exposing made; returns the statements, none for a catalog that is not exposed."""
+        """Remove the exposure of a catalog; return the statements, none if it is not exposed."""
         with self._guarding(f"#{row.id}") as (registry, place):
             if exposing.exposed(registry._connection, place, row.id) is None:
                 return []

@@ -1,4 +1,4 @@
-"""Who may use which catalog (tenant) of a shared lake on PostgreSQL, by the database's own rights."""
+"""Access of PostgreSQL roles to the catalogs (tenants) of a shared lake."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Exposure", "TenantAccess"]
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """A catalog that stock DuckDB reads: the schema to name as METADATA_SCHEMA and META_SCHEMA, and the SQL for it."""
+    """A catalog exposed to stock DuckDB: the schema to use as METADATA_SCHEMA and META_SCHEMA, and the SQL for it."""
 
     schema: str
     sql: tuple[str, ...]
 
 
 class TenantAccess:
-    """Roles of the database, each of which sees its own catalogs only. Only PostgreSQL has them."""
+    """Manages database roles that each see only their own catalogs. PostgreSQL only."""
 
     _tenancy: Tenancy
 
@@ -30,31 +30,31 @@ class TenantAccess:
         raise NotImplementedError
 
     def secure(self, *, dry_run: bool = False) -> list[str]:
-        """Force row-level security on every table of the lake; returns the SQL, which ``dry_run`` does not run.
+        """Force row-level security on every table of the lake; return the SQL, which ``dry_run`` does not run.
 
-        Nothing changes for superusers and the owner of the tables. ``grant`` does it, too. Clients that are connected
-        as another role than these should connect again.
+        Superusers and the tables' owner are not affected. ``grant`` also does this. Clients of other roles should
+        reconnect.
         """
         return self._tenancy.secure(dry_run=dry_run)
 
     def grant(self, name: str, role: str, *, read_only: bool = False, dry_run: bool = False) -> list[str]:
-        """Let a role of the database read and write one catalog, or only read it; returns the SQL.
+        """Let a database role read and write one catalog, or with ``read_only`` only read it; return the SQL.
 
-        With its own credentials the role then opens this catalog, and even its raw SQL sees no row of another. Raises
-        ``NotFoundError``, and ``InputError`` for a role that no policy can hold back.
+        The role then opens this catalog with its own credentials, and even its raw SQL sees no row of another. Raises
+        ``NotFoundError``, or ``InputError`` for a role that bypasses policies.
         """
         return self._tenancy.grant(name, check_name(role, "role"), writable=not read_only, dry_run=dry_run)
 
     def revoke(self, name: str, role: str, *, dry_run: bool = False) -> list[str]:
-        """Take back what ``grant`` gave; returns the SQL."""
+        """Undo ``grant``; return the SQL."""
         return self._tenancy.revoke(name, check_name(role, "role"), dry_run=dry_run)
 
     def expose(self, name: str, role: str | None = None, *, writable: bool = False, dry_run: bool = False) -> Exposure:
         """Let stock DuckDB read one catalog, and write it if ``writable``, through a schema of its own.
 
-        A role of the database may be given the right to it. The catalog's inlined rows become files, and it has none as
-        long as it is exposed. Raises ``InputError`` when dropped tables still have some. Can be called again for
-        another role.
+        ``role`` optionally gives a database role access to it. The catalog's inlined rows are flushed to files, and it
+        inlines none while it is exposed. Raises ``InputError`` when dropped tables still have inlined rows. Can be
+        called again for another role.
         """
         row, tenancy = self._tenancy.get(name), self._tenancy
         if role is not None:
@@ -72,5 +72,5 @@ class TenantAccess:
         return Exposure(tenancy.exposure_schema(row.id), (*begun, *made))
 
     def unexpose(self, name: str, *, dry_run: bool = False) -> list[str]:
-        """Take the schema of an exposed catalog away; returns the SQL, none when it is not exposed."""
+        """Remove the schema of an exposed catalog; return the SQL, none if it is not exposed."""
         return self._tenancy.unexpose(self._tenancy.get(name), dry_run=dry_run)

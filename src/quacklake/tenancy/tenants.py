@@ -1,4 +1,4 @@
-"""The catalogs (tenants) of a shared lake, as whoever looks after all of them holds them."""
+"""Manage the catalogs (tenants) of a shared lake."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _ITS_OWN = (
     *("url", "catalog", "catalog_type", "catalog_path", "data_path", "bucket_name", "encrypted"),
     *(f"postgres_{name}" for name in ("host", "port", "database", "user", "password")),
 )
-"""Settings that say which lake is meant, not how it is used."""
+"""Settings that select a lake, as opposed to settings for its use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A catalog of a shared lake. ``data_path`` is where its files are; ``id`` is never another's."""
+    """A catalog of a shared lake. ``data_path`` holds its files; ``id`` is never reused."""
 
     id: int
     name: str
@@ -57,7 +57,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class TenantStats:
-    """What a catalog holds at its newest snapshot, and how many snapshots it keeps."""
+    """The size of a catalog at its newest snapshot, and its number of snapshots."""
 
     name: str
     snapshots: int
@@ -69,7 +69,7 @@ class TenantStats:
 
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
-    """What was removed for good. ``waiting`` catalogs were not: others still use files of theirs."""
+    """Report of a purge. ``waiting`` catalogs were not purged, because others still use their files."""
 
     catalogs: int = 0
     files: int = 0
@@ -89,16 +89,16 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
 
     @property
     def url(self) -> str:
-        """Where the metadata is; never with a password."""
+        """The URL of the metadata database, without a password."""
         return self._tenancy.url
 
     @property
     def data_path(self) -> str:
-        """Below which each catalog has a folder."""
+        """The data path of the lake, below which each catalog has a folder."""
         return self._root
 
     def close(self) -> None:
-        """Give back every connection; lakes that were opened stay open."""
+        """Close every connection; lakes opened from here stay open."""
         self._tenancy.close()
 
     def __enter__(self) -> Self:
@@ -117,12 +117,12 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
         return Tenant(row.id, row.name, row.uuid, self._path(row.folder), _time(row.created_ms), gone)
 
     def create(self, name: str, *, if_not_exists: bool = False, data_path: str | Path | None = None) -> Tenant:
-        """Make a catalog, with the schema ``main`` in its first snapshot.
+        """Create a catalog, with the schema ``main`` in its first snapshot.
 
-        The case of letters does not count, and only ASCII letters, digits and ``_ - .`` may stand in a name. Its files
-        go to its folder below the data path of the lake, or to ``data_path``, a folder or bucket apart from all others.
-        Raises ``AlreadyExistsError``, unless ``if_not_exists``, ``InvalidNameError``, and ``InputError`` for a data
-        path that is not apart.
+        Names are case-insensitive and consist of ASCII letters, digits and ``_ - .``. The files go to the catalog's
+        folder below the data path of the lake, or to ``data_path``, a separate folder or bucket. Raises
+        ``AlreadyExistsError`` unless ``if_not_exists``, ``InvalidNameError``, or ``InputError`` for a data path that is
+        not separate.
         """
         if data_path is None:
             return self.create_many([name], if_not_exists=if_not_exists)[0]
@@ -137,7 +137,7 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
         return self._tenant(made[0])
 
     def _free_folder(self, name: str, data_path: str, *, if_not_exists: bool) -> str:
-        """Return a data path in full. Raises ``InputError`` when it is not apart from those of others."""
+        """Return a full data path. Raises ``InputError`` when it is not separate from those of others."""
         store = open_store(data_path, self._config, tenant=check_tenant_name(name))
         if if_not_exists and self._tenancy.find(name) is not None:
             return store.root
@@ -150,7 +150,7 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
         return store.root
 
     def create_many(self, names: Iterable[str], *, if_not_exists: bool = False) -> builtins.list[Tenant]:
-        """Make many catalogs in one transaction: all of them or none."""
+        """Create many catalogs in one transaction, all or none."""
         made = self._tenancy.create(
             builtins.list(names),
             if_not_exists=if_not_exists,
@@ -160,11 +160,11 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
         return [self._tenant(row) for row in made]
 
     def get(self, name: str) -> Tenant:
-        """A catalog by its name. Raises ``NotFoundError``."""
+        """Return a catalog by name. Raises ``NotFoundError``."""
         return self._tenant(self._tenancy.get(name))
 
     def list(self, prefix: str = "", *, after: str | None = None, limit: int = _PAGE) -> builtins.list[Tenant]:
-        """A page of the catalogs by their names: those that begin with ``prefix``, after the one called ``after``."""
+        """Return a page of catalogs in order of name: those that begin with ``prefix`` and come after ``after``."""
         if limit < 1:
             raise InputError(f"limit must be at least 1, not {limit}")
         return [self._tenant(row) for row in self._tenancy.catalogs(prefix, after, limit)]
@@ -176,18 +176,18 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
             after = page[-1].name
 
     def rename(self, name: str, new_name: str) -> Tenant:
-        """Give a catalog another name. Its files stay in their folder, and who has it open goes on."""
+        """Rename a catalog. Its files stay in their folder, and clients that have it open can continue."""
         return self._tenant(self._tenancy.rename(name, new_name))
 
     def drop(self, name: str) -> Tenant:
-        """Take a catalog away: nobody can open, read or write it from now on, and its name is free.
+        """Drop a catalog: nobody can open, read or write it from now on, and its name is free.
 
         Its rows and files stay until ``purge``.
         """
         return self._tenant(self._tenancy.drop(name))
 
     def dropped(self, *, limit: int = _PAGE) -> builtins.list[Tenant]:
-        """Catalogs that were dropped and not purged yet, under the names they have now."""
+        """Return the catalogs that are dropped but not purged yet, under their current names."""
         return [self._tenant(row) for row in self._tenancy.dropped(limit)]
 
     def purge(
@@ -198,13 +198,13 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
         grace: dt.timedelta | None = None,
         progress: Progress = silent,
     ) -> PurgeReport:
-        """Remove for good what dropped catalogs hold, up to ``limit`` of them: files first, then rows in batches.
+        """Remove the contents of dropped catalogs for good, up to ``limit`` of them: files first, then rows in batches.
 
-        A purge that is interrupted has done no harm, and the next one goes on with it. A catalog whose files others
-        use, forks or exported lakes, waits for them, and so does one in whose folder another names anything. Whoever
-        was writing when the catalog was dropped may leave a file after that. So its folder is not given to another, and
-        the first purge when ``grace`` (the setting ``orphan_grace``) has passed since then looks there again. A store
-        that cannot be reached keeps no other catalog from being purged; its ``StorageError`` is raised at the end.
+        An interrupted purge does no harm, and the next one continues. A catalog waits while forks or exported lakes use
+        its files, or while another catalog names anything in its folder. A client that was writing when the catalog was
+        dropped may leave a file later. So the folder is not reused, and the first purge after ``grace`` (default: the
+        setting ``orphan_grace``) checks it again. An unreachable store does not stop the purge of other catalogs; its
+        ``StorageError`` is raised at the end.
         """
         if limit < 1 or batch_rows < 1:
             raise InputError("limit and batch_rows must be at least 1")
@@ -232,7 +232,7 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
         return PurgeReport(catalogs, files, rows, left)
 
     def _occupancy(self, rows: Sequence[CatalogRow]) -> Occupancy:
-        """Return whether the folders of catalogs that were dropped are in use by others."""
+        """Find out which folders of dropped catalogs are in use by others."""
         found = Occupancy(self._root, (self._path(row.folder) for row in rows), self._config)
         if rows:
             self._tenancy.occupied(found.add_folder, found.add_path)
@@ -245,17 +245,17 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
             found = store.delete(some)
             removed += found
             if not found:
-                break  # what cannot be removed must not keep us here
+                break  # stop at files that cannot be removed
         return removed
 
     def stats(self, name: str | None = None, *, prefix: str = "", limit: int = _PAGE) -> builtins.list[TenantStats]:
-        """What one catalog holds, or a page of them."""
+        """Return the stats of one catalog, or of a page of them."""
         rows = [self._tenancy.get(name)] if name is not None else self._tenancy.catalogs(prefix, None, limit)
         names = {row.id: row.name for row in rows}
         return [_stats(names[found.id], found) for found in self._tenancy.totals(builtins.list(names))]
 
     def open_handle(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> LakeHandle:
-        """Open a catalog with the settings that were given for all."""
+        """Open a catalog with the settings of this object."""
         given = _settings(self._config) | settings
         return open_lake(self._url, catalog=name, create=create, read_only=read_only, **given)
 
@@ -271,7 +271,7 @@ def open_tenants(
     kind: type[T] = TenantCatalogs,  # type: ignore[assignment]
     **settings: Any,
 ) -> T:
-    """Open the catalogs of a shared lake, or make or convert it; see ``quacklake.tenants``."""
+    """Open, create or convert a shared lake; see ``quacklake.tenants``."""
     flags = {"url": url, "data_path": None if data_path is None else str(data_path), **settings}
     config = resolve({name: value for name, value in flags.items() if value is not None}, config_file=config_file)
     check_enabled(config)
@@ -302,7 +302,7 @@ def open_tenants(
 
 
 def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None) -> None:
-    """Make a shared lake of a plain one. Another may write a small row meanwhile, which is flushed then, too."""
+    """Convert a plain lake to a shared one. Rows that others inline meanwhile are flushed too."""
     if data_path is None:
         raise ConfigError("where new catalogs have their files must be said", hint="pass data_path=")
     check_tenant_name(name)
@@ -321,7 +321,7 @@ def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None)
 
 
 def _flush(config: Config, root: Store) -> str:
-    """Write the inlined rows of a plain lake into files; returns its data path, which must be apart from ``root``."""
+    """Flush the inlined rows of a plain lake; return its data path, which must be separate from ``root``."""
     with open_lake(config.url, catalog="", migrate=True, **_settings(config)) as lake:
         own = open_store(lake.context.store.root, config)
         if overlap(root, own):
@@ -331,7 +331,7 @@ def _flush(config: Config, root: Store) -> str:
 
 
 def _settings(config: Config) -> dict[str, Any]:
-    """Return the settings that were chosen and hold for every lake."""
+    """Return the chosen settings that apply to every lake."""
     chosen = (key for key, source in config.sources.items() if source != "default" and key not in _ITS_OWN)
     return {key: getattr(config, key) for key in chosen}
 

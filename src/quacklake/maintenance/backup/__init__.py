@@ -1,21 +1,21 @@
-"""Copies of a lake that outlive it: an image of its catalog, and its files.
+"""Backups of a lake: an image of its catalog, and copies of its files.
 
-A backup place looks like this::
+A backup place has this layout::
 
-    data/…                   the files of the lake, under the paths they have there; all backups share them
+    data/…                   the files of the lake, under their own paths; all backups share them
     backups/<id>/*.arrow     the catalog: one file for each of its tables, and for each table of inlined rows
     backups/<id>/manifest.json   written last: a backup without one does not exist
-    pruning/…                there while backups are being removed
+    pruning/…                present while backups are being removed
 
-=================  ==================================================
-module             what it holds
-=================  ==================================================
-:mod:`.manifest`   what a backup says of itself, and listing backups
+=================  ==============================================
+module             contents
+=================  ==============================================
+:mod:`.manifest`   the manifest of a backup, and listing backups
 :mod:`.image`      the catalog to and from Arrow files
-:mod:`.create`     making a backup
-:mod:`.restore`    making a lake of a backup
-:mod:`.pruning`    removing backups, and the files that only they have
-=================  ==================================================
+:mod:`.create`     creating a backup
+:mod:`.restore`    restoring a lake from a backup
+:mod:`.pruning`    removing backups and the files only they have
+=================  ==============================================
 """
 
 from quacklake.maintenance.backup.create import BackupReport, back_up

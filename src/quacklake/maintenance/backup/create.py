@@ -1,4 +1,4 @@
-"""Making a backup: the catalog in one short read transaction, then the files that the place does not have yet."""
+"""Create a backup: copy the catalog in one short read transaction, then the files that the place lacks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PAGE = 2_000
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """A backup that was made. ``copied`` files were new to the place; ``skipped`` ones are not in it, and why."""
+    """Report of a backup. ``copied`` files were new to the place; ``skipped`` files are not in it, with reasons."""
 
     id: str
     snapshot: int
@@ -44,7 +44,7 @@ class BackupReport:
 
 
 class _Vanished(Exception):
-    """A file went away that the catalog does not name any more: the image is out of date."""
+    """Raised when a file is gone that the catalog no longer names: the image is out of date."""
 
 
 @dataclass
@@ -63,10 +63,9 @@ class _Work:
 
 
 def back_up(catalog: Catalog, store: Store, target: Store, progress: Progress = silent) -> BackupReport:
-    """Back a lake up to another store. An interrupted backup leaves nothing visible, and the next one goes on with it.
+    """Back up a lake to another store. An interrupted backup leaves nothing visible, and the next one continues it.
 
-    Raises ``InputError`` for a target in the lake's own data path and ``UnsupportedFeatureError`` for a lake of an
-    older format version.
+    Raises ``InputError`` for a target in the lake's data path, ``UnsupportedFeatureError`` for an older format version.
     """
     if overlap(store, target):
         raise InputError(
@@ -91,7 +90,7 @@ def back_up(catalog: Catalog, store: Store, target: Store, progress: Progress = 
 def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
     progress("writing the catalog", 0, None)
     with tempfile.TemporaryDirectory(prefix="quacklake-backup-") as folder:
-        # Nobody commits to SQLite while others read: the target may be slow, so its part comes after the reading.
+        # A read blocks commits on SQLite and the target may be slow, so copy to the target after the read.
         spool = Store.open(folder)
         with catalog.read() as reader:
             snapshot = reader.snapshots.latest()
@@ -103,7 +102,7 @@ def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
     work.missing.clear()
     work.skipped.clear()
     try:
-        # only now: whoever removes backups sees the image, and takes no file away that is found here
+        # Check only now: a prune sees the image and keeps the files that are found here.
         check_not_pruned(work.target)
         work.have = {entry.path: entry.size for entry in work.target.list("data/")}
         _copy_all(catalog, work, folder_of(id_), progress)
@@ -145,7 +144,7 @@ def _copy_all(catalog: Catalog, work: _Work, folder: str, progress: Progress) ->
 
 
 def _note_missing(catalog: Catalog, work: _Work, lost: Sequence[int]) -> None:
-    """Files that are missing though the catalog names them are told; others mean that the image is out of date."""
+    """Record files that are missing although the catalog names them; raise if the image is out of date."""
     if not lost:
         return
     with catalog.read() as reader:
@@ -160,7 +159,7 @@ _MISSING = -1
 
 
 def _copy(work: _Work, file: ImageFile) -> int:
-    """Copy a file unless it is there; returns the bytes that were copied, or ``_MISSING``."""
+    """Copy a file unless it exists; return the number of copied bytes, or ``_MISSING``."""
     if file.path is None:
         work.skipped.append(Skipped(f"file {file.id}", "it is outside of the data path: the backup only refers to it"))
         return 0

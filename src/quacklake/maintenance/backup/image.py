@@ -1,4 +1,4 @@
-"""The catalog of a lake as Arrow files: one for each table, streamed in both directions."""
+"""Store the catalog of a lake as Arrow files, one per table, streamed in both directions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SCHEMA = b"quacklake.schema"
 
 
 def write_image(reader: ImageReader, database: str, store: Store, folder: str) -> list[str]:
-    """Write everything a read transaction sees; returns the names of the files without their ending."""
+    """Write everything that a read transaction sees; return the names of the files without their suffix."""
     names: list[str] = []
     for name in IMAGED:
         _write(store, folder, name, reader.arrow_schema(name), reader.rows(name))
@@ -57,7 +57,7 @@ def write_image(reader: ImageReader, database: str, store: Store, folder: str) -
 
 
 def decoded_pages(reader: ImageReader, database: str, id_: InlinedId, schema: TableSchema) -> Iterator[pa.Table]:
-    """The rows of a table of inlined rows. Raises ``UnsupportedFeatureError`` for those that cannot be moved."""
+    """Yield the rows of a table of inlined rows. Raises ``UnsupportedFeatureError`` for rows that cannot be moved."""
     if any(leaf.type == "variant" for leaf in schema.leaves()):
         raise UnsupportedFeatureError(
             f"{inlined_name(id_)} has inlined values of the type variant, which no other database can hold",
@@ -68,7 +68,7 @@ def decoded_pages(reader: ImageReader, database: str, id_: InlinedId, schema: Ta
 
 
 def inlined_name(id_: InlinedId) -> str:
-    """What the file of a table of inlined rows is called."""
+    """Return the file name of a table of inlined rows."""
     return inline.data_table_name(id_.table_id, id_.schema_version)
 
 
@@ -81,7 +81,7 @@ def _write(store: Store, folder: str, name: str, schema: pa.Schema, batches: Ite
 
 
 def _write_inlined(store: Store, folder: str, name: str, schema: TableSchema, pages: Iterator[pa.Table]) -> None:
-    """The rows decoded; a file without rows has the table's columns only in its metadata."""
+    """Write decoded rows; a file without rows has the table's columns only in its metadata."""
     first = next(pages, None)
     metadata = {_SCHEMA: json.dumps([asdict(row) for row in flatten(schema)]).encode()}
     arrow = (pa.schema([]) if first is None else first.schema).with_metadata(metadata)
@@ -96,7 +96,7 @@ def _write_inlined(store: Store, folder: str, name: str, schema: TableSchema, pa
 
 
 def read_batches(store: Store, folder: str, name: str) -> Iterator[pa.RecordBatch | pa.Schema]:
-    """The schema of a file of an image, then its rows. Raises ``CorruptFileError``."""
+    """Yield the schema of a file of an image, then its rows. Raises ``CorruptFileError``."""
     path = f"{folder}{name}.arrow"
     try:
         with store.open_input(path) as source, pa.ipc.open_stream(source) as reader:
@@ -108,7 +108,7 @@ def read_batches(store: Store, folder: str, name: str) -> Iterator[pa.RecordBatc
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """A data or delete file of an image; ``path`` is below the data path, None for a file that is elsewhere."""
+    """A data or delete file of an image; ``path`` is below the data path, None for a file elsewhere."""
 
     id: int
     path: str | None
@@ -116,7 +116,7 @@ class ImageFile:
 
 
 def image_files(store: Store, folder: str, data_path: str) -> Iterator[ImageFile]:
-    """The files that an image names; ``data_path`` is that of the lake it is of."""
+    """Yield the files that an image names; ``data_path`` is that of the backed-up lake."""
     schemas = {row["schema_id"]: row["path"] or "" for row in _rows(store, folder, "ducklake_schema")}
     folders: dict[int, str] = {}
     for row in _rows(store, folder, "ducklake_table"):
@@ -139,7 +139,7 @@ def _rows(store: Store, folder: str, name: str) -> Iterator[dict[str, Any]]:
 def make_inlined(
     writer: ImageWriter, database: str, id_: InlinedId, batches: Iterator[pa.RecordBatch | pa.Schema]
 ) -> None:
-    """``make_inlined_table`` for a file of an image."""
+    """Create a table of inlined rows from a file of an image; see ``make_inlined_table``."""
     make_inlined_table(writer, database, id_, _table_schema(next(batches)))
 
 
@@ -147,7 +147,7 @@ _NO_PLACE = "use the kind of database it came from, or flush the table's inlined
 
 
 def make_inlined_table(writer: ImageWriter, database: str, id_: InlinedId, schema: TableSchema) -> None:
-    """Make a table of inlined rows. Raises ``UnsupportedFeatureError`` when the database cannot hold such rows."""
+    """Create a table of inlined rows. Raises ``UnsupportedFeatureError`` when the database cannot hold such rows."""
     strange = [
         column.name for column in schema.columns if not inline.supports(column, database, prefixed=writer._t.is_next)
     ]

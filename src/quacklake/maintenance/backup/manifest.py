@@ -1,4 +1,4 @@
-"""What a backup says of itself."""
+"""The manifests of backups."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _FORMAT = 1
 MANIFEST = "manifest.json"
 _LIMIT = 64 << 20
 ABANDONED = dt.timedelta(days=1)
-"""After this time a backup without a manifest is not being made any more."""
+"""The age at which a backup without a manifest counts as abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackupInfo:
-    """One backup: when it was made, of which snapshot, and how much there is.
+    """A backup: its time, its snapshot and its size.
 
-    ``missing`` are files that were gone already when it was made: reading what was in them fails, as it did then.
+    ``missing`` lists files that were already gone at the time of the backup; reading them fails, as it did then.
     """
 
     id: str
@@ -51,17 +51,16 @@ class BackupInfo:
 
 
 def folder_of(id_: str) -> str:
-    """The folder of a backup."""
     return f"backups/{id_}/"
 
 
 def new_id(snapshot: int) -> str:
-    """The id of a new backup; later ones sort after earlier ones."""
+    """Return the id of a new backup; ids sort by time."""
     return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S%f}Z-s{snapshot}"
 
 
 def write_manifest(store: Store, info: BackupInfo) -> None:
-    """Let a backup exist."""
+    """Write the manifest, which makes the backup exist."""
     text = json.dumps({"format": _FORMAT, **asdict(info)}, indent=1)
     store.write(folder_of(info.id) + MANIFEST, text.encode())
 
@@ -69,7 +68,7 @@ def write_manifest(store: Store, info: BackupInfo) -> None:
 def read_manifest(store: Store, id_: str) -> BackupInfo:
     """Return a backup by its id, which is the name of its folder. Raises ``NotFoundError`` or ``CorruptFileError``.
 
-    What the manifest calls itself does not count: a folder that was copied or renamed is a backup of its own.
+    The id inside the manifest is ignored, so that a copied or renamed folder is a backup of its own.
     """
     path = folder_of(id_) + MANIFEST
     if not store.exists(path):
@@ -88,7 +87,7 @@ def read_manifest(store: Store, id_: str) -> BackupInfo:
 
 
 def folders(store: Store) -> dict[str, list[FileEntry]]:
-    """What there is of each backup, whole or not, by its id."""
+    """Return the files of each backup by id, complete or not."""
     found: dict[str, list[FileEntry]] = {}
     for entry in store.list("backups/"):
         found.setdefault(entry.path.split("/")[1], []).append(entry)
@@ -96,7 +95,7 @@ def folders(store: Store) -> dict[str, list[FileEntry]]:
 
 
 def remove_unfinished(store: Store) -> None:
-    """Remove what backups have left that were interrupted long ago."""
+    """Remove the remains of backups that were interrupted long ago."""
     old = dt.datetime.now(dt.UTC) - ABANDONED
     for entries in folders(store).values():
         whole = any(entry.path.endswith(f"/{MANIFEST}") for entry in entries)
@@ -105,7 +104,7 @@ def remove_unfinished(store: Store) -> None:
 
 
 def list_backups(store: Store) -> list[BackupInfo]:
-    """Return every whole backup, oldest first."""
+    """Return every complete backup, oldest first."""
     ids = {entry.path.split("/")[1] for entry in store.list("backups/") if entry.path.endswith(f"/{MANIFEST}")}
     return sorted((read_manifest(store, id_) for id_ in ids), key=lambda info: (_made(info), info.id))
 
@@ -116,7 +115,7 @@ def _made(info: BackupInfo) -> dt.datetime:
 
 
 def choose(store: Store, id_: str | None) -> BackupInfo:
-    """A backup by its id, or the newest. Raises ``NotFoundError``."""
+    """Return a backup by id, or the newest. Raises ``NotFoundError``."""
     if id_ is not None:
         return read_manifest(store, id_)
     found = list_backups(store)

@@ -1,10 +1,10 @@
-"""Removing backups, and the files that only they have.
+"""Remove backups, and the files that only they have.
 
-What is kept is read first. Then the backups stop existing, one by one, and only then files go that no backup names. A
-prune that ends half way has therefore harmed no backup that is left, and the next one goes on with it.
+A prune first reads the backups to keep. Then it ends the others one by one, and only then removes the files that no
+backup names. So an interrupted prune damages no remaining backup, and the next one continues it.
 
-A backup that is being made counts on files that it has found, so the two exclude each other: each leaves a mark before
-it looks for the other's. That of a backup is its image of the catalog.
+A running backup relies on the files it has found, so backups and prunes exclude each other: each leaves a mark before
+it looks for the other's. The mark of a backup is its image of the catalog.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _MARKS = "pruning/"
 _SIGN = 60.0
 """Seconds between signs of life."""
 _SILENCE = dt.timedelta(hours=1)
-"""Who has given none for so long does not remove anything any more."""
+"""A prune without a sign of life for this long no longer removes anything."""
 _PRUNED = "pruned"
-"""A file in the folder of a backup that is being removed."""
+"""The name of a file that marks a backup as being removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """The backups that were removed, by their ids, and the files that only they had."""
+    """Report of a prune: the ids of the removed backups, and the files that only they had."""
 
     backups: tuple[str, ...]
     kept: tuple[str, ...]
@@ -65,14 +65,14 @@ def prune(
     dry_run: bool = False,
     progress: Progress = silent,
 ) -> PruneReport:
-    """Remove the backups made before a time, but not the last ``keep_last``; the newest always stays.
+    """Remove the backups made before a time, except the last ``keep_last``; the newest always stays.
 
-    Raises ``StorageUnavailableError`` while a backup is being made, and ``CorruptFileError`` when one that stays cannot
-    be read.
+    Raises ``StorageUnavailableError`` while a backup is being made, and ``CorruptFileError`` when a remaining one
+    cannot be read.
     """
     with _Mark(store, dry_run=dry_run) as mark, KnownPaths() as known:
         _check_no_backup_is_made(store)
-        found = list_backups(store)  # only now there will be no other one
+        found = list_backups(store)  # only now, when no other backup can appear
         gone = _chosen(found, keep_last, before)
         ids = {info.id for info in gone}
         kept = [info for info in found if info.id not in ids]
@@ -93,7 +93,7 @@ def prune(
 
 
 def check_not_pruned(store: Store) -> None:
-    """Raises ``StorageUnavailableError`` while backups are being removed; called after the image is written."""
+    """Raise ``StorageUnavailableError`` while backups are being removed; called after the image is written."""
     if any(_within(entry, _SILENCE) for entry in store.list(_MARKS)):
         raise StorageUnavailableError(
             f"backups in {store.root} are being removed",
@@ -111,7 +111,7 @@ def _within(entry: FileEntry, span: dt.timedelta) -> bool:
 
 
 class _Mark:
-    """Tells others that backups are being removed; without a sign of life it ends after a while."""
+    """Shows others that backups are being removed; it expires without a sign of life."""
 
     def __init__(self, store: Store, *, dry_run: bool) -> None:
         self._store = store
@@ -148,13 +148,13 @@ def _check_no_backup_is_made(store: Store) -> None:
 
 
 def _paths(store: Store, info: BackupInfo) -> Iterator[str]:
-    """The files of a backup."""
+    """Yield the files of a backup."""
     files = image_files(store, folder_of(info.id), info.data_path)
     return (f"data/{file.path}" for file in files if file.path is not None)
 
 
 def _end(store: Store, id_: str) -> None:
-    """Let a backup exist no more; its folder is told apart from one of a backup that is being made."""
+    """End a backup, and mark its folder to distinguish it from a backup being made."""
     store.write(f"{folder_of(id_)}{_PRUNED}", b"")
     faults.reach("prune.backup.before")
     store.delete([f"{folder_of(id_)}{MANIFEST}"])
@@ -164,7 +164,7 @@ def _end(store: Store, id_: str) -> None:
 def _remove_files(
     store: Store, known: KnownPaths, mark: _Mark, *, dry_run: bool, progress: Progress
 ) -> tuple[int, int]:
-    """Remove the files that no backup has; how many, and their bytes."""
+    """Remove the files that no backup has; return their number and size."""
     files = size = seen = 0
     entries = store.list("data/")
     while page := list(itertools.islice(entries, BATCH)):
@@ -183,7 +183,7 @@ def _remove_files(
 
 
 def _remove_folders(store: Store) -> None:
-    """Remove what is left of backups that are no more, what tells that they are none at the very end."""
+    """Remove the folders of ended backups, the mark of each at the very end."""
     for entries in folders(store).values():
         paths = {entry.path.rpartition("/")[2]: entry.path for entry in entries}
         if _PRUNED in paths and MANIFEST not in paths:

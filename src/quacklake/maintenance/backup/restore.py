@@ -1,4 +1,4 @@
-"""Making a lake of a backup: files first, then the whole catalog in one transaction."""
+"""Restore a lake from a backup: files first, then the whole catalog in one transaction."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _WITH_PATHS = ("ducklake_schema", "ducklake_table", "ducklake_data_file", "duckl
 def restore(
     source: Store, info: BackupInfo, catalog: Catalog, target: Store, texts: Texts, progress: Progress = silent
 ) -> None:
-    """Make the lake of a backup in an empty database and an empty data path.
+    """Restore the lake of a backup into an empty database and an empty data path.
 
-    What an interrupted restore has copied is not copied again; it has left no lake. Raises ``AlreadyExistsError`` when
-    there is a lake, or there are files that are none of the backup's.
+    An interrupted restore leaves no lake, and the files it has copied are not copied again. Raises
+    ``AlreadyExistsError`` when there is a lake, or files that are not from the backup.
     """
     if catalog.exists():
         raise AlreadyExistsError(f"there is a lake at {catalog.url} already", hint="restore into an empty database")
@@ -69,7 +69,7 @@ def _write_catalog(
 ) -> None:
     folder = folder_of(info.id)
     inlined = [(name, match) for name in info.images if (match := _INLINED.fullmatch(name))]
-    # tables first: where making one commits what came before (MySQL), that must be nothing
+    # Create all tables first: MySQL commits whenever a table is created, and must have nothing to commit then.
     for name, match in inlined:
         if match[3] is None:
             id_ = InlinedId(int(match[1]), int(match[2]))
@@ -94,7 +94,7 @@ def _write_catalog(
 
 
 def _moved(name: str, batch: pa.RecordBatch, old: str, new: str) -> pa.RecordBatch:
-    """The rows of a table, where absolute paths below the old data path are below the new one."""
+    """Return the rows of a table with absolute paths moved from the old data path to the new one."""
     if name == "ducklake_metadata":
         own = pc.and_(pc.equal(batch.column("key"), "data_path"), pc.is_null(batch.column("scope")))
         return batch.set_column(1, batch.schema.field(1), pc.if_else(own, new, batch.column("value")))

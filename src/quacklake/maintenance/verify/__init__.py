@@ -1,16 +1,16 @@
-"""Whether a lake is what its format promises, and mending what can be mended.
+"""Check a lake against the rules of its format, and repair it where possible.
 
-======================  ==================================================================
-module                  what it holds
-======================  ==================================================================
-:mod:`.findings`        the rules with their codes, and what a verification reports
-:mod:`.catalog_checks`  what the catalog says of itself
-:mod:`.row_checks`      totals, statistics and inlined rows
-:mod:`.file_checks`     files and their footers
-:mod:`.deep`            the data itself
-:mod:`.run`             all of it
-:mod:`.repair`          mending
-======================  ==================================================================
+======================  ==========================================================
+module                  contents
+======================  ==========================================================
+:mod:`.findings`        the rules with their codes, and the report
+:mod:`.catalog_checks`  checks of the catalog
+:mod:`.row_checks`      checks of totals, statistics and inlined rows
+:mod:`.file_checks`     checks of files and their footers
+:mod:`.deep`            checks of the data itself
+:mod:`.run`             a whole verification
+:mod:`.repair`          the repair
+======================  ==========================================================
 """
 
 from quacklake.maintenance.verify.findings import RULES, Finding, RepairReport, VerifyReport

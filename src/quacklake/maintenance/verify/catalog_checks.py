@@ -1,4 +1,4 @@
-"""Checks of what the catalog says of itself. One function each; it yields what is wrong."""
+"""Checks of the catalog. Each is a function that yields findings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Check = Callable[[RowAudit, Known], Iterator[Finding]]
 
 
 def snapshots(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V001, V002, V003, V007. Also tells the context which snapshots there are."""
+    """Check V001, V002, V003 and V007, and record which snapshots exist."""
     before: Sequence[int | None] = ()
     for id_, version, next_catalog, next_file, changes_id, text in audit.snapshot_rows():
         known.snapshots.append(id_)
@@ -48,13 +48,13 @@ def _changes(snapshot: int, text: str | None, next_catalog: int | None) -> Itera
 
 
 def lone_changes(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V001."""
+    """Check V001."""
     for (id_,) in audit.changes_of_nothing():
         yield finding("V001", f"changes of {id_}, which is not there")
 
 
 def counters(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V004, V005."""
+    """Check V004 and V005."""
     objects, files = audit.highest_ids()
     for code, top, following, column in (
         ("V004", max(objects + 1, known.counted[0]), known.latest.next_catalog_id, "next_catalog_id"),
@@ -66,7 +66,7 @@ def counters(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def lives(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V010."""
+    """Check V010."""
     for name in LIVING:
         if audit.has(name):
             for id_, begin, end in audit.impossible_lives(name, known.latest.id):
@@ -87,7 +87,7 @@ _IDENTITIES: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 def identities(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V011."""
+    """Check V011."""
     for name, (keys, shown) in _IDENTITIES.items():
         if audit.has(name):
             for row in audit.overlaps(name, keys, shown):
@@ -97,7 +97,7 @@ def identities(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def names(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V012."""
+    """Check V012."""
     for kind in ("schema", "relation", "macro", "column"):
         if kind == "macro" and not audit.has("macro"):
             continue
@@ -108,7 +108,7 @@ def names(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def in_schemas(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V020."""
+    """Check V020."""
     for child in ("table", "view", "macro"):
         if audit.has(child):
             for id_, schema_id in _homeless(audit, known, child, "schema", "schema_id"):
@@ -116,18 +116,18 @@ def in_schemas(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def in_tables(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V021."""
+    """Check V021."""
     for child in ("column", "data_file", "partition_info", "sort_info"):
         if audit.has(child):
-            # up to format 0.2 what was in a dropped table had no end, and nobody can see it
+            # Up to format 0.2, the contents of a dropped table had no end; nobody can see them.
             for id_, table_id in _homeless(audit, known, child, "table", "table_id", may_outlive=True):
                 file_id = id_ if child == "data_file" else None
                 yield finding("V021", f"{child} {id_}", table=known.name(table_id), file_id=file_id)
 
 
 def delete_files(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V022, V030."""
-    # a data file whose rows are all gone ends, its delete file is left as it is
+    """Check V022 and V030."""
+    # When all rows of a data file are deleted, it ends but its delete file stays as it is.
     for id_, data_file in _homeless(audit, known, "delete_file", "data_file", "data_file_id", may_outlive=True):
         yield finding("V022", f"delete file {id_} of {data_file}", file_id=id_)
     for id_, mine in audit.foreign_delete_files():
@@ -152,7 +152,7 @@ def _homeless(
 
 
 def columns(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V023."""
+    """Check V023."""
     empty = {table_id for table_id, end in audit.table_lives().items() if end is None}
     for table_id, rows in itertools.groupby(audit.living_columns(known.latest.id), key=lambda row: row[0]):
         found = [ColumnRow(*row[1:]) for row in rows]
@@ -178,7 +178,7 @@ _SPEAKING = (
 
 
 def known_columns(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V024, V028."""
+    """Check V024 and V028."""
     for name, key, of in _SPEAKING:
         if audit.has(name):
             for id_, table_id, column_id in audit.unknown_columns(name, key, of):
@@ -193,7 +193,7 @@ def known_columns(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def known_files(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V025."""
+    """Check V025."""
     for name in ("file_column_stats", "file_variant_stats", "file_partition_value"):
         if audit.has(name):
             for file_id, table_id in audit.rows_of_no_file(name):
@@ -202,7 +202,7 @@ def known_files(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def partitions(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V026."""
+    """Check V026."""
     for file_id, table_id, partition_id in audit.unknown_partitions():
         yield finding("V026", f"partitioning {partition_id}", table=known.name(table_id), file_id=file_id)
     for file_id, table_id, index in audit.stray_partition_values():
@@ -210,14 +210,14 @@ def partitions(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def mappings(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V027."""
+    """Check V027."""
     if audit.has("column_mapping"):
         for file_id, table_id, mapping in audit.unknown_mappings():
             yield finding("V027", f"mapping {mapping}", table=known.name(table_id), file_id=file_id)
 
 
 def versions(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V040."""
+    """Check V040."""
     if not audit.has("schema_versions"):
         return
     for table_id, rows in itertools.groupby(audit.version_rows(), key=lambda row: row[0]):
@@ -230,7 +230,7 @@ def versions(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def options(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V050, V051, V052, V053."""
+    """Check V050, V051, V052 and V053."""
     rows = audit.options()
     facts = {row.key: row.value for row in rows if row.scope is None}
     if not facts.get("data_path"):
@@ -258,7 +258,7 @@ def _option(row: OptionRow, known: Known) -> Iterator[Finding]:
 
 
 def paths(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V061, V062."""
+    """Check V061 and V062."""
     for (table_id, path), rows in itertools.groupby(audit.shared_paths(), key=lambda row: (row[0], row[1])):
         lives = [tuple(row[2:]) for row in rows]
         if any(_clash(one, two, known) for one, two in itertools.pairwise(lives)):
@@ -270,7 +270,7 @@ def paths(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def _clash(one: tuple[str, int, int], two: tuple[str, int, int], known: Known) -> bool:
-    """Whether two rows of one file cannot both be right: a table may only have a file again that it had given up."""
+    """Return whether two rows of one file contradict each other: only the same table may have a file again later."""
     return one[0] != two[0] or known.seen(max(one[1], two[1]), min(one[2], two[2]))
 
 

@@ -1,4 +1,4 @@
-"""Checks of the data itself, which an engine reads: statistics, row ids, positions of deletes."""
+"""Checks of the data itself, read by an engine: statistics, row ids and delete positions."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _NO_STATS = (StatsKind.NONE, StatsKind.GEOMETRY, StatsKind.VARIANT)
 
 
 class Reading(Protocol):
-    """What an engine must be able to do."""
+    """The operations that an engine must provide."""
 
     def measure(
         self, plan: ScanPlan, columns: Sequence[Column], bounds: Mapping[int | None, Mapping[int, ColumnFacts]]
     ) -> Iterator[FileMeasure]:
-        """Measure each file of a plan (with the bounds of each), or the whole (with the bounds under None)."""
+        """Measure each file of a plan (with the bounds of each), or the whole plan (with the bounds under None)."""
 
     def repeated_row_id(self, plan: ScanPlan, first: int, last: int) -> int | None:
-        """A row id from ``first`` until before ``last`` that two rows of a plan have, or None."""
+        """Return a row id from ``first`` to before ``last`` that two rows of a plan share, or None."""
 
     def beyond_double(self, plan: ScanPlan) -> list[tuple[int, str]]:
-        """Return the files of a plan, each with the column, that have whole numbers beyond those that doubles hold."""
+        """Return the files of a plan, each with the column, that have integers too large for a double."""
 
     def positions(self, path: str, key: str | None) -> PositionMeasure:
-        """Measure a delete file of the format Parquet."""
+        """Measure a Parquet delete file."""
 
 
 class DeepChecks:
@@ -77,7 +77,7 @@ class DeepChecks:
         self._delete_files(progress)
 
     def _unreadable(self, error: CorruptFileError, table: str, file_id: int | None = None) -> None:
-        """A file that cannot be read; when others have committed meanwhile it may just be gone."""
+        """Report a file that cannot be read, unless a commit may have removed it meanwhile."""
         with self._catalog.read() as reader:
             changed = reader.snapshots.latest().id != self._known.latest.id
         if changed:
@@ -162,7 +162,7 @@ class DeepChecks:
             take([finding("V074", f"{measure.rows} instead of {file.record_count}", table=table, file_id=id_)])
         last = file.begin_snapshot if file.partial_max is None else file.partial_max
         first = file.begin_snapshot
-        # rows older than all snapshots may be older than the file that they were merged into
+        # Rows older than all snapshots may be older than the file that they were merged into.
         early = (measure.first_snapshot or first) < first and self._known.seen(0, first)
         if measure.first_snapshot is not None and (early or (measure.last_snapshot or 0) > max(last, first)):
             detail = f"{measure.first_snapshot} to {measure.last_snapshot}, and it lived from {first} to {last}"
@@ -234,14 +234,14 @@ class DeepChecks:
 
 
 def _measurable(info: TableInfo) -> list[Column]:
-    """The columns whose values have an order that statistics speak of."""
+    """Return the columns whose values have an order that statistics describe."""
     return [
         column for column in info.schema.columns if not column.nested and scalar(column.type).stats not in _NO_STATS
     ]
 
 
 def _bounds(stats: Mapping[int, ColumnFacts], columns: Sequence[Column]) -> dict[int, ColumnFacts]:
-    """Bounds in the documented encoding; what cannot be read is told elsewhere, and bounds nothing."""
+    """Return bounds in the documented encoding; unreadable ones are reported elsewhere and left out."""
     found = {}
     for column in columns:
         bound = stats.get(column.id)
@@ -256,7 +256,7 @@ def _documented(text: str | None, column: Column) -> str | None:
 
 
 def _plan_files(page: Sequence[DataFile], info: TableInfo, store: Store) -> pa.Table:
-    """Data files as a plan lists them, without deletes."""
+    """Return data files as a plan lists them, without deletes."""
     base = info.location
     if not (info.path_is_relative and info.schema_path_is_relative):
         base = store.resolve(base, False)

@@ -1,4 +1,4 @@
-"""Checks of files: that they are there, and are what the catalog says. Footers are read, rows are not."""
+"""Checks that files exist and match the catalog. They read footers, not rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEY_LENGTHS = (16, 24, 32)
 
 
 class FileChecks:
-    """Looks at every file of a lake, a page at a time and some at once."""
+    """Checks every file of a lake, in pages and in parallel."""
 
     def __init__(self, catalog: Catalog, store: Store, known: Known, collector: Collector) -> None:
         self._catalog = catalog
@@ -40,7 +40,7 @@ class FileChecks:
             self._columns = _column_ids(audit)
 
     def run(self, progress: Progress) -> None:
-        """Look at all files. What the catalog no longer has when the look is over is not told."""
+        """Check all files. Files that leave the catalog meanwhile are not reported."""
         with ThreadPoolExecutor(_THREADS, "quacklake-verify") as pool:
             for page in self._pages(lambda audit, after: audit.data_files(after, PAGE)):
                 self._tell(pool.map(self._data_file, page), progress, len(page))
@@ -157,7 +157,7 @@ class FileChecks:
         return [tell("V031", f"{rows} rows and {size} bytes")] if wrong else []
 
     def _key(self, tell: Callable[..., Finding], key: str | None, *, foreign: bool) -> list[Finding]:
-        """Whether there is a key where one must be; what it is, is never told."""
+        """Check that there is a key where one is required; the key itself is never reported."""
         if key is None:
             return [tell("V063", "there is none")] if self._known.encrypted and not foreign else []
         try:
@@ -169,7 +169,7 @@ class FileChecks:
     # -- row ids -----------------------------------------------------------------------------------------------------
 
     def row_ids(self) -> None:
-        """V032: files of one table that number their rows alike and live together."""
+        """Check V032: files of one table with overlapping row ids that live at the same time."""
         with self._catalog.read() as reader:
             pairs = list(_crossing(RowAudit.of(reader), self._known))
         counting: dict[int, bool] = {}
@@ -183,7 +183,7 @@ class FileChecks:
                 )
 
     def _counts_rows(self, file_id: int) -> bool:
-        """Whether the row ids of a file follow from its place, instead of being stored in it."""
+        """Return whether the row ids of a file follow from row positions instead of being stored in it."""
         with self._catalog.read() as reader:
             found = RowAudit.of(reader).data_files(file_id - 1, 1)
         if not found or found[0].id != file_id:
@@ -191,7 +191,7 @@ class FileChecks:
         ignored: list[Finding] = []
         path = self._resolve(partial(finding), found[0], ignored)
         seen = None if path is None else self._glance(partial(finding), path, found[0], ignored)
-        # an encrypted file does not tell; a file of several snapshots always stores them
+        # An encrypted file does not reveal this; a file of several snapshots always stores its row ids.
         return seen is not None and seen.field_ids is not None and FIELD_ROW_ID not in seen.field_ids
 
 
@@ -199,7 +199,7 @@ _MAX_PAIRS = 10_000
 
 
 def _crossing(audit: RowAudit, known: Known) -> Iterator[tuple[int, int, int]]:
-    """Files whose ranges of row ids and whose lives cross: table, one, another."""
+    """Yield files whose row id ranges and lifetimes overlap: table, one file, the other."""
     table, count = None, 0
     active: list[tuple[int, int, int, int]] = []
     for table_id, first, rows, file_id, begin, end in audit.row_ranges():
@@ -215,7 +215,7 @@ def _crossing(audit: RowAudit, known: Known) -> Iterator[tuple[int, int, int]]:
 
 
 def _column_ids(audit: RowAudit) -> dict[int, frozenset[int]]:
-    """Every column id that each table ever had."""
+    """Return every column id that each table ever had."""
     found: dict[int, set[int]] = {}
     for table_id, column_id in audit.column_ids():
         found.setdefault(table_id, set()).add(column_id)

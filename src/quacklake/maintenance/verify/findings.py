@@ -1,4 +1,4 @@
-"""What a verification finds, in words that stay the same from version to version."""
+"""The rules and findings of a verification, with texts that stay the same across versions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that holds in every healthy lake; ``breach`` is how it is called when it does not hold.
+    """A rule that holds in every healthy lake; ``breach`` describes its violation.
 
-    An error means that some client reads something wrong, or cannot read; a warning that it may come to that.
+    An error means that some client reads wrong data or cannot read; a warning that this may happen.
     """
 
     code: str
@@ -118,7 +118,7 @@ RULES: Mapping[str, Rule] = MappingProxyType({rule.code: rule for rule in _RULES
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What mends a finding: an action of the repair and what it needs."""
+    """The repair of a finding: an action and its arguments."""
 
     action: str
     values: tuple[Any, ...] = ()
@@ -126,7 +126,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that does not hold. ``code`` is stable; ``what`` tells a person what is wrong."""
+    """A violated rule. ``code`` is stable; ``what`` describes the problem to people."""
 
     code: str
     severity: Severity
@@ -141,7 +141,7 @@ class Finding:
 def finding(
     code: str, detail: str, *, table: str | None = None, file_id: int | None = None, fix: Fix | None = None
 ) -> Finding:
-    """A finding of a rule; it is repairable when there is a fix for it."""
+    """Return a finding of a rule; it is repairable if it has a fix."""
     rule = RULES[code]
     hint = rule.hint if fix is not None or not rule.repairable else "restore the lake from a backup"
     return Finding(code, rule.severity, f"{rule.breach}: {detail}", table, file_id, hint, fix is not None, fix)
@@ -149,9 +149,9 @@ def finding(
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a verification found, at the snapshot ``snapshot``.
+    """Report of a verification at the snapshot ``snapshot``.
 
-    ``skipped`` are things that could not be looked at, and rules that are broken so often that not every case is told.
+    ``skipped`` lists what could not be checked, and rules with too many violations to report each.
     """
 
     snapshot: int
@@ -174,7 +174,7 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What a repair did, or with ``dry_run`` would do. ``snapshot`` is the one it made."""
+    """Report of a repair, or with ``dry_run`` of its plan. ``snapshot`` is the new snapshot."""
 
     dry_run: bool
     repaired: tuple[Finding, ...] = ()

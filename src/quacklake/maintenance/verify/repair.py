@@ -1,4 +1,4 @@
-"""Mending what a verification has found, as far as nothing can be lost by it."""
+"""Repair the findings of a verification that can be fixed without losing anything."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MESSAGE = "quacklake repair"
 def repair(
     catalog: Catalog, report: VerifyReport, findings: Sequence[Finding] | None, *, dry_run: bool
 ) -> RepairReport:
-    """Mend the findings of a report, or some of them, in one transaction and one snapshot of its own.
+    """Repair the findings of a report, or some of them, in one transaction and one snapshot of its own.
 
-    The snapshot, which changes no table, tells everybody who remembers totals or counters to read them anew. Raises
+    The snapshot changes no table; it makes clients that cache totals or counters read them again. Raises
     ``CommitConflict`` when another commit came after the report.
     """
     chosen = tuple(report.findings if findings is None else findings)
@@ -46,7 +46,7 @@ def repair(
 
 
 def _following(latest: Snapshot, mended: Sequence[Finding]) -> Snapshot:
-    """The next snapshot, with counters above all that is in use."""
+    """Return the next snapshot, with counters above everything in use."""
     now = dt.datetime.now(dt.UTC)
     time = now if latest.time is None else max(now, latest.time)
     snapshot = replace(latest, id=latest.id + 1, time=time)
@@ -54,5 +54,5 @@ def _following(latest: Snapshot, mended: Sequence[Finding]) -> Snapshot:
         if each.fix is not None and each.fix.action == "counter":
             _, name, value = each.fix.values
             snapshot = replace(snapshot, **{name: max(value, getattr(snapshot, name) or 0)})
-    # stock clients remember the totals of a table for as long as this counter stands still
+    # Stock clients cache the totals of a table until this counter changes.
     return replace(snapshot, next_file_id=snapshot.next_file_id + 1)

@@ -22,10 +22,10 @@ _INLINED = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]
 
 
 def totals(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V006, V031, V036, V037, V038."""
+    """Check V006, V031, V036, V037 and V038."""
     for table_id, top, rows, size, count, record_count, next_row_id, file_size in audit.table_totals(known.latest.id):
         table = known.name(table_id)
-        # as numbers: some databases give sums as decimals
+        # Convert to numbers, because some databases return sums as decimals.
         top, rows, size = int(top), int(rows or 0), int(size or 0)
         fix = Fix("totals", (table_id, rows, top, size))
         if rows < 0:
@@ -44,7 +44,7 @@ def totals(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def file_statistics(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V031, V034, V035 of files."""
+    """Check V031, V034 and V035 for files."""
     for key, rows in itertools.groupby(audit.file_statistics(), key=lambda row: row[:3]):
         file_id, table_id, column_id = key
         found = list(rows)
@@ -59,7 +59,7 @@ def file_statistics(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def table_statistics(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V034, V035 of tables."""
+    """Check V034 and V035 for tables."""
     for key, rows in itertools.groupby(audit.table_statistics(), key=lambda row: row[1:3]):
         table_id, column_id = key
         found = list(rows)
@@ -71,7 +71,7 @@ def table_statistics(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def _plain_cast(text: str | None, rows: Sequence[Sequence[Any]]) -> bool:
-    """Stock clients write the statistics of inlined rows as plain casts: NaN, and blobs as their characters."""
+    """Return whether a bound is a plain cast, as stock clients write for inlined rows: NaN, or a blob as characters."""
     kinds = {_kind(row[7]) for row in rows}
     return text is not None and ((text.lower() == "nan" and StatsKind.FLOAT in kinds) or StatsKind.BLOB in kinds)
 
@@ -80,11 +80,11 @@ def _kind(type_: str) -> StatsKind:
     try:
         return StatsKind.NONE if type_ in NESTED else scalar(type_).stats
     except QuacklakeError:
-        return StatsKind.NONE  # a type that is none is told elsewhere
+        return StatsKind.NONE  # an unknown type is reported elsewhere
 
 
 def _bounds(low: str | None, high: str | None, types: Sequence[str]) -> str | None:
-    """What is wrong with bounds, or None when they make sense for one of the types the column has had."""
+    """Return the code of the problem with bounds, or None if they suit one of the types that the column has had."""
     worst = None
     for type_ in types:
         if _kind(type_) in (StatsKind.NONE, StatsKind.GEOMETRY, StatsKind.VARIANT):
@@ -100,7 +100,7 @@ def _bounds(low: str | None, high: str | None, types: Sequence[str]) -> str | No
 
 
 def inlined_rows(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V006, V033, V036, V041, V042, V044."""
+    """Check V006, V033, V036, V041, V042 and V044."""
     following = audit.next_row_ids()
     for table_id, name, version in audit.listed_inlined():
         table = known.name(table_id)
@@ -131,7 +131,7 @@ def inlined_rows(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def inlined_tables(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """V043, V045, V046, V047."""
+    """Check V043, V045, V046 and V047."""
     listed = {row[1] for row in audit.listed_inlined()}
     for name in sorted(audit.database_tables()):
         match = _INLINED.fullmatch(name)

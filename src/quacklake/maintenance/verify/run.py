@@ -1,4 +1,4 @@
-"""A verification from beginning to end."""
+"""Run a verification."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["verify"]
 
 
 def verify(catalog: Catalog, store: Store, engine: Reading | None, progress: Progress = silent) -> VerifyReport:
-    """Hold a lake against every rule; with an engine its data too. Changes nothing.
+    """Check a lake against every rule; with an engine, also its data. Changes nothing.
 
-    The catalog is looked at in one consistent transaction. Files are looked at afterwards; those that a concurrent
-    clean-up removes meanwhile are not told as missing.
+    The catalog is checked in one consistent transaction, and files afterwards; files that a concurrent cleanup removes
+    meanwhile are not reported as missing.
     """
     collector = Collector()
     try:
