@@ -64,8 +64,8 @@ class LakeHistory:
     def tag(self, name: str, version: int | None = None, *, replace: bool = False) -> int:
         """Tag a snapshot (default: the newest) and return its id.
 
-        A tagged snapshot does not expire, unless a client without tags expires it. Read it with ``lake.at(tag=…)``.
-        ``replace`` moves an existing tag. Raises ``InvalidNameError`` or ``AlreadyExistsError``.
+        A tagged snapshot does not expire, unless a client that ignores tags expires it. Read it with
+        ``lake.at(tag=…)``. ``replace`` moves an existing tag. Raises ``InvalidNameError`` or ``AlreadyExistsError``.
         """
         check_tag(name)
         with self._context.catalog.commit() as writer:

@@ -66,7 +66,7 @@ class Lake(LakeWriter):
 
         return LakeMaintenance(self.handle)
 
-    # -- life --------------------------------------------------------------------------------------------------------
+    # -- lifetime ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close every connection."""
@@ -133,7 +133,7 @@ class Lake(LakeWriter):
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def signed(self, message: str | None = None, author: str | None = None, extra: str | None = None) -> Lake:
-        """Return the same lake with an author and message for its snapshots; closing either closes both."""
+        """Return the same lake with an author, message and extra text for its snapshots; closing either closes both."""
         return Lake(LakeHandle(self._context, Signature(author, message, extra)))
 
     @contextmanager
@@ -142,8 +142,7 @@ class Lake(LakeWriter):
     ) -> Iterator[LakeTransaction]:
         """Group many changes into one snapshot: commit when the block ends, roll back when it raises.
 
-        Reads in the block see its own changes. The end of the block raises ``CommitConflict`` when another commit
-        conflicts.
+        Reads in the block see its own changes. Its end raises ``CommitConflict`` when another commit conflicts with it.
         """
         tx = self.handle.begin()
         opened = LakeTransaction(TransactionHandle(self._context, tx))
@@ -154,7 +153,7 @@ class Lake(LakeWriter):
             tx.rollback()
             raise
 
-    # -- time --------------------------------------------------------------------------------------------------------
+    # -- time travel -------------------------------------------------------------------------------------------------
 
     def at(
         self,
@@ -172,7 +171,7 @@ class Lake(LakeWriter):
         """Return every snapshot, oldest first: id, time, schema version, changes, author, message and operation.
 
         ``changes`` holds the change codes of the format. ``operation`` is a word such as ``MERGE`` or ``RESTORE``, and
-        ``description`` says what it did to which table. For other clients' commits it follows from the codes.
+        ``description`` says what it did to which table. For commits of other clients, both come from the codes.
         """
         return lake_history(self._context)
 

@@ -217,8 +217,7 @@ class Table(TableMaintenance):
         pattern such as ``"in/*.csv"``, or a list of them. Files, datasets, lazy frames and streams are never loaded
         into memory whole; Spark executors write the files of a DataFrame.
         ``evolve`` adds missing columns to the table, and widens types where the rows need it, in the same snapshot.
-        ``dedup`` skips rows whose primary key is already in the table; of several new rows with one key, the first is
-        added.
+        ``dedup`` skips rows whose primary key is in the table; of several new rows with one key, the first is added.
         Raises ``SchemaMismatchError`` or ``ConstraintError`` when the rows do not fit; nothing is changed then.
         """
         if _is_spark(data):
@@ -411,7 +410,7 @@ class Table(TableMaintenance):
         """
         return restore_table(self.handle, self._find, to, dry_run=dry_run)
 
-    # -- showing -----------------------------------------------------------------------------------------------------
+    # -- display -----------------------------------------------------------------------------------------------------
 
     def show(self, rows: int = 10) -> None:
         """Print the first rows as a table."""

@@ -233,7 +233,7 @@ class Compactor:
         if slower:
             self._skip(f"{slower} files", "others were faster each time")
 
-    # -- what becomes of a group ---------------------------------------------------------------------------------------
+    # -- changes of a group --------------------------------------------------------------------------------------------
 
     def _merged(self, tx: Transaction, files: TableFiles, group: Group) -> TableChange:
         first = group.files[0]

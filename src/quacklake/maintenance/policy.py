@@ -30,9 +30,10 @@ class Policy:
 
     A table is flushed when it has ``flush_rows`` inlined rows, or one older than ``flush_age``. It is merged when it
     has ``small_files`` files of about the same size below ``small_ratio`` of the target size, and merging within
-    partitions saves at least one less than that number, so that no row is rewritten very often. It is rewritten when a
-    file has lost ``delete_ratio`` of its rows, or when that many small files have lost any. A pass runs every
-    ``interval``, varied by ``jitter``; no other process runs one while this process holds and renews its ``lease``.
+    partitions removes at least ``small_files - 1`` files, so that no row is rewritten very often. It is rewritten when
+    a file has lost ``delete_ratio`` of its rows, or when ``small_files`` such small files have lost any. A pass runs
+    every ``interval``, varied by ``jitter``; no other process runs one while this process holds and renews its
+    ``lease``.
     """
 
     flush_rows: int | None = 10_000

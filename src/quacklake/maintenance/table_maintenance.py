@@ -178,7 +178,7 @@ class TableMaintenance:
     def _compactor(self, progress: Progress) -> tuple[Compactor, TableInfo, Snapshot]:
         view = self.handle.view()
         table = self._find(view)
-        self.handle.once(view.base, Transaction.check_writable)  # raises if this handle is read-only
+        self.handle.once(view.base, Transaction.check_writable)  # raises in a past snapshot and in a transaction
         return self._compactor_of(table, progress), table, view.base
 
     def _compactor_of(self, table: TableInfo, progress: Progress) -> Compactor:

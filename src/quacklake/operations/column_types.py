@@ -136,7 +136,7 @@ def _numbered(columns: Sequence[Column]) -> TableSchema:
     return TableSchema(tuple(numbered(*pair) for pair in zip(columns, ids.columns, strict=True)))
 
 
-# -- what is a type ----------------------------------------------------------------------------------------------------
+# -- recognizing types -------------------------------------------------------------------------------------------------
 
 
 def _is_pair(value: Any) -> bool:
@@ -161,7 +161,7 @@ def _is_dtype(value: Any) -> bool:
     )
 
 
-# -- from each spelling ------------------------------------------------------------------------------------------------
+# -- parsing types -----------------------------------------------------------------------------------------------------
 
 
 def _column(name: str, type_: Any, depth: int) -> Column:

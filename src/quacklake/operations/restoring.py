@@ -63,7 +63,7 @@ class Undo:
     tx: Transaction
     write: bool = True
 
-    # -- tables that live --------------------------------------------------------------------------------------------
+    # -- existing tables ---------------------------------------------------------------------------------------------
 
     def restore(self, table: TableInfo, version: int, *, rename: bool = False) -> RestoredTable:
         """Restore a table to a snapshot: rows, row ids, columns, layout, tags; with ``rename`` also its name.
@@ -178,7 +178,7 @@ class Undo:
             pending.delete(now, places_to_target(places))
         return inserting.insert_kept(self.context, self.tx, connection, fresh, table)
 
-    # -- tables that were dropped ------------------------------------------------------------------------------------
+    # -- dropped tables ----------------------------------------------------------------------------------------------
 
     def undrop(self, ref: TableRef, name: str | None = None) -> tuple[str, int]:
         """Restore the most recently dropped table, view or macro of a name as it was just before the drop.

@@ -59,7 +59,7 @@ class Frame(Rows):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
-    # -- showing -----------------------------------------------------------------------------------------------------
+    # -- display -----------------------------------------------------------------------------------------------------
 
     def head(self, rows: int = _SHOWN_ROWS) -> pa.Table:
         """Return the first rows as an Arrow table."""

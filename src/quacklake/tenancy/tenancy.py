@@ -298,7 +298,7 @@ class Tenancy:
         with self._reading() as registry:
             return registry.totals(ids)
 
-    # -- care --------------------------------------------------------------------------------------------------------
+    # -- maintenance -------------------------------------------------------------------------------------------------
 
     def needs(self, after: int, limit: int, counted: Thresholds, orphans: int) -> list[CatalogNeed]:
         """Return what the next catalogs by id may need; see ``needs``."""
