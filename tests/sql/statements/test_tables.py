@@ -33,7 +33,7 @@ def test_columns_have_types_defaults_and_constraints(run: Run) -> None:
 def test_a_primary_key_is_what_merge_goes_by(run: Run, session: Any) -> None:
     run("CREATE TABLE t (id INTEGER PRIMARY KEY, s VARCHAR)")
     lake = session.attachments.find("lake").lake
-    assert lake.table(f"{session.names.schema}.t").primary_key == ("id",)
+    assert quacklake.Lake(lake).table(f"{session.names.schema}.t").primary_key == ("id",)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_table_is_made_from_a_query(run: Run) -> None:
 def test_a_table_is_partitioned_and_sorted_from_the_beginning(run: Run, session: Any, clause: str) -> None:
     run(f"CREATE TABLE t (d DATE, v INTEGER) {clause} (year(d), month(d)) SORTED BY (v DESC)")
     lake = session.attachments.find("lake").lake
-    table = lake.table(f"{session.names.schema}.t")
+    table = quacklake.Lake(lake).table(f"{session.names.schema}.t")
     assert table.partitioned_by == ["year(d)", "month(d)"]
     assert table.sorted_by == ["v DESC NULLS LAST"]
     run("ALTER TABLE t RESET PARTITIONED BY; ALTER TABLE t RESET SORTED BY")
