@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import quacklake
 from quacklake.errors import AlreadyExistsError, ConstraintError, InputError, NotFoundError, QuacklakeError, SqlError
 
 Run = Callable[..., list[tuple[Any, ...]]]
