@@ -112,7 +112,7 @@ class Attachments:
 
     @property
     def lakes(self) -> dict[str, Attached]:
-        """Return all lakes, after opening those that are not open yet."""
+        """All lakes. Lakes that are not open yet are opened."""
         with self.lock:
             for key in list(self.late):
                 self._open(key)

@@ -41,7 +41,7 @@ _ONE = Size(1, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where names are looked up: in the session for the user's text, or in a lake for the text of a view or macro."""
+    """The scope of names: the session for the user's text, or a lake for the text of a view or macro."""
 
     target: Target | None = None
     tx: Transaction | None = None

@@ -37,7 +37,7 @@ class Scan:
     past: bool = False
 
     def columns(self) -> str:
-        """The columns with their types, as for a table without rows."""
+        """Return the columns with their types, as for a table without rows."""
         from quacklake.engines.duckdb.sql import ROW_COLUMNS
 
         found = [f"{quote(column.name)} {column.duckdb_type()}" for column in self.table.schema.columns]

@@ -181,7 +181,7 @@ class SparkMerge:
 
     @property
     def _columns(self) -> StructType:
-        """Return the columns of the source that are meant for the table."""
+        """The columns of the source that are meant for the table."""
         return StructType([each for each in self._source.schema.fields if each.name not in self._beside])
 
     def _staged_source(self, staging: Staging) -> DataFrame:

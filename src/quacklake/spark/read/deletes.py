@@ -63,7 +63,7 @@ class Deletes:
 
     @property
     def numbers(self) -> pa.Array:
-        """Return a fact for each file that tells its rows apart: the first of its words, or its number."""
+        """A fact for each file that tells its rows apart: the first of its words, or its number."""
         return pa.array(self._words[:-1] if self._in_bits else range(self.files.num_rows), pa.int64())
 
     def without(self, read: FileRows, number: str, position: str) -> DataFrame:
@@ -87,7 +87,7 @@ class Deletes:
 
     @cached_property
     def _words(self) -> list[int]:
-        """Return the first word of each file, then the number of words."""
+        """The first word of each file, then the number of words."""
         found = [0]
         for count in self.files.column("record_count").to_pylist():
             found.append(found[-1] + (count >> _WORD) + 1)

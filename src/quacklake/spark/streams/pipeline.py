@@ -28,9 +28,7 @@ Query: TypeAlias = "str | Callable[[DataFrame], DataFrame]"
 
 
 class Pipeline:
-    """A source table, a query and a target table. ``run`` processes the current rows; ``start`` continues until
-    ``stop``.
-    """
+    """A source table, a query and a target table. ``run`` processes the current rows; ``start`` runs until ``stop``."""
 
     def __init__(
         self, source: StreamSource, query: Query, sink: SparkSink, *, starting: Bound, restart: bool = False

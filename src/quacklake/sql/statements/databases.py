@@ -44,7 +44,7 @@ _OWN = frozenset(
     {"snapshot_version", "snapshot_time", "read_only", "read_write", "metadata_catalog", "type", "readonly"}
 )
 _IGNORED = frozenset({"metadata_parameters", "metadata_path", "meta_journal_mode", "meta_busy_timeout"})
-#: How a hint names a parameter: in Python, and in ATTACH.
+#: The wording of hints in Python, and in ATTACH.
 _WORDS = (
     ("pass catalog=, or set QUACKLAKE_CATALOG", "say CATALOG '…'"),
     ("leave catalog out", "leave CATALOG out"),
