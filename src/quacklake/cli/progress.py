@@ -43,7 +43,6 @@ class _Late:
                 self._timer.start()
 
     def appear(self) -> None:
-        """Show the display now."""
         with self._lock:
             if not self._ended and self._bar is None and self._timer is not None:
                 self._bar = self._make()

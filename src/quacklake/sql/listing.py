@@ -306,7 +306,6 @@ def _macro(alias: str, macro: MacroInfo) -> str:
 
 
 def _comments(attached: Attached, tx: Transaction) -> Iterable[tuple[int, int | None, str]]:
-    """Yield the comments of tables, views and columns, by id."""
     found: dict[tuple[int, int | None], str | None] = {}
     for name, key in (("ducklake_tag", "object_id"), ("ducklake_column_tag", "table_id")):
         for row in metadata.rows(attached, name).to_pylist():

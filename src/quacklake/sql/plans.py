@@ -22,7 +22,7 @@ _MOST_PLANS = 64
 _MOST_ROWS = 10_000
 """The most files, deletes and inlined rows of a plan that is cached."""
 _SECONDS = 10.0
-"""Plans expire, because a lake may be repaired in place."""
+"""Seconds after which a plan expires, because a lake may be repaired in place."""
 _MOST_FOOTERS = 4_000
 
 

@@ -250,7 +250,7 @@ class Session(SessionConnection):
         """Run a query over lakes. ``stand_ins`` are temporary relations that replace tables."""
         bound = Binder(self, params, stand_ins or {}).bind(sql, looking=True)
         odd = any(column.travels_as_text for scan in bound.scans for column in scan.table.schema.columns)
-        # each catalog is scanned once per query, however many of its tables the query reads
+        # a query counts as one scan of each catalog, however many of its tables it reads
         engines = {scan.attached.context.catalog.tenant_row: scan.attached.context.engine for scan in bound.scans}
         try:
             with ExitStack() as gates:

@@ -46,7 +46,6 @@ class Unserializable(SqlError):
 
 
 def copied(tree: Node) -> Node:
-    """Return a copy of a tree."""
     found: Node = json.loads(json.dumps(tree))
     return found
 

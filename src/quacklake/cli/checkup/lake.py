@@ -56,7 +56,7 @@ def check_lake(context: Context) -> Iterator[CheckResult]:
 
 
 def _catalog(lake: Lake) -> Iterator[CheckResult]:
-    """Yield what the database reports."""
+    """Yield the state of the database."""
     import sqlalchemy as sa
 
     catalog = lake._context.catalog

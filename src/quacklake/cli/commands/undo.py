@@ -62,7 +62,6 @@ def _listed(value: object) -> object:
 
 
 def _lines(report: UndoReport) -> Iterator[str]:
-    """Yield the lines that people see."""
     if report.dry_run:
         yield f"To be as at snapshot {report.version}, this would be done:"
     elif report.snapshot is None:

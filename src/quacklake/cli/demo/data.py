@@ -41,11 +41,9 @@ def order(id: int, *, product: int, quantity: int) -> dict[str, Any]:
 
 
 def products(lake: Lake) -> pa.Table:
-    """Return the current products."""
     return lake.table("shop.products").to_arrow().sort_by("id")
 
 
 def stock(lake: Lake, product: int) -> int:
-    """Return the stock of a product."""
     found: int = lake.table("shop.products").to_pylist(["stock"], f"id = {product:d}")[0]["stock"]
     return found

@@ -31,6 +31,5 @@ class History(FileHistory):
         super().__init__(str(path))
 
     def store_string(self, string: str) -> None:
-        """Store a statement."""
         if redact(string) == string and not _SECRET.match(string):
             super().store_string(string)

@@ -233,7 +233,6 @@ class DriverService:
         return _Served(self._source(found, pin), found.starting), made
 
     def _start(self, options: Mapping[str, str], pin: int | None) -> dict[str, int]:
-        """Return the first position of a stream."""
         served, _ = self._served(options, pin)
         return dict(served.source.start(served.starting))
 

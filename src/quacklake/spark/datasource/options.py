@@ -19,7 +19,7 @@ READ = (*_TABLE, "version", "timestamp", "where", *_STARTS, "endingVersion", "en
 READ_STREAM = (*_TABLE, *_STARTS, "maxFilesPerTrigger", "maxBytesPerTrigger")
 UUID = "uuid"
 READ_CARRIED = (*READ_STREAM, "version", UUID)
-"""Options that ``SparkLake.read_stream`` passes on Spark Connect: the version of the columns, and the table's id."""
+"""Options that ``SparkLake.read_stream`` adds on Spark Connect: the version of the columns, and the table's UUID."""
 READ_ANY = tuple(dict.fromkeys((*READ, *READ_CARRIED)))
 """Options that are allowed before it is known whether a read is a stream."""
 WRITE = (*_TABLE, "replaceWhere", "partitionOverwriteMode")

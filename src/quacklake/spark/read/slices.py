@@ -40,7 +40,7 @@ class Slice:
     """Rows for one task.
 
     ``names`` are the columns as the plan names them. With ``shown``, rows are in the form that users see, and ``time``
-    says whether their session has that type; otherwise they are in transport form, under names that contain their ids.
+    says whether their session has the type TIME; otherwise they are in transport form, under names with their ids.
     With ``places`` a scan has ``ROW_COLUMNS``; with ``changes`` a feed has the kind of each change. ``where`` is for
     scans only.
     """

@@ -19,7 +19,6 @@ def spark_path(url: str) -> str:
 
 
 def spark_paths(urls: Iterable[str]) -> list[str]:
-    """Return ``spark_path`` of each URL."""
     return [spark_path(url) for url in urls]
 
 

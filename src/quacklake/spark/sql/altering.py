@@ -86,7 +86,6 @@ def _renamed(cursor: SparkCursor) -> str:
 
 
 def _column(cursor: SparkCursor) -> str:
-    """Translate the change of one column."""
     for words in (("SET", "NOT", "NULL"), ("DROP", "NOT", "NULL"), ("DROP", "DEFAULT")):
         if cursor.accept(*words):
             return " ".join(words)

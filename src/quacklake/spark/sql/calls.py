@@ -64,7 +64,6 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
 def _given(
     statement: Statement, name: str, items: Sequence[str], parameters: Sequence[str], others: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the values of arguments by name."""
     found = [(key, statement.constant(value)) for key, value in map(argument, items)]
     positional = [value for key, value in found if not key]
     return bind(name, positional, {fold(key): value for key, value in found if key}, parameters, others)

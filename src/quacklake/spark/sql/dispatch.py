@@ -66,5 +66,4 @@ def _query(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 
 def _native(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """Let Spark run the statement."""
     return statement.run(SqlText(cursor.text), cursor.text)

@@ -127,7 +127,7 @@ def _bare(condition: exp.Expr, alias: str, *, alone: bool) -> exp.Expr | None:
 
 
 def _from_outside(select: exp.Select, outside: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """Return the outside conditions as conditions on the sources of a query block."""
+    """Return the conditions of outer queries on the result of a query block."""
     computed = any(projection.find(exp.AggFunc, exp.Window, exp.UDTF) for projection in select.expressions)
     if computed or any(select.args.get(key) for key in _BARRIERS):
         return []

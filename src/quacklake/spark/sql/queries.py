@@ -315,7 +315,6 @@ def _too_deep(view: ViewInfo) -> InputError:
 
 
 def _cursor_at(query: str, place: int) -> SparkCursor:
-    """Return a cursor at a position of a text."""
     cursor = SparkCursor(query)
     while (word := cursor.peek()) is not None and word.start < place:
         cursor.take()

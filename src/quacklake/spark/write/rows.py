@@ -313,7 +313,6 @@ def _written_alike(found: Match, given: TableSchema) -> bool:
 
 
 def _value(found: Match, given: TableSchema, *, time: bool) -> str:
-    """Return the SQL of the value of a column of the table."""
     column = found.column
     if found.source is not None:
         value = stored(quote(found.source), given.find(found.source), column, column.name, time=time)
@@ -379,7 +378,6 @@ def _ids(footer: Footer, schema: TableSchema) -> dict[str, int]:
 
 
 def _has_ids(footer: Footer, schema: TableSchema) -> bool:
-    """Return True when every leaf has the field id of its column."""
     ids = _ids(footer, schema)
     return all(leaf.field_id in RESERVED_FIELDS or leaf.field_id == ids.get(leaf.path) for leaf in footer.columns)
 

@@ -238,7 +238,6 @@ def show(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _show_create(session: Session, cursor: Cursor, params: Any) -> Result:
-    """Run SHOW CREATE TABLE or VIEW."""
     from quacklake.sql.definitions import table_definition, view_definition
 
     cursor.expect("SHOW", "CREATE")

@@ -42,7 +42,6 @@ def commit(session: Session, _: Cursor, __: Any) -> Result:
 
 
 def rollback(session: Session, _: Cursor, __: Any) -> Result:
-    """Roll back the transaction."""
     if not session.work.explicit:
         raise SqlError("TransactionContext Error: cannot rollback - no transaction is active")
     session.work.rollback()
