@@ -72,8 +72,8 @@ def change(
 ) -> ChangeMetrics:
     """Update or delete rows of a table that a predicate does not rule out.
 
-    ``choose`` gets the rows with their positions. It returns the rows to change, each at most once, with the change and
-    with the reads that the change depends on. Raises ``UnsupportedFeatureError`` on Spark 3.5.
+    ``choose`` gets the rows with their positions. It returns the rows to change, each at most once, the change, and a
+    predicate for the rows that the change depends on. Raises ``UnsupportedFeatureError`` on Spark 3.5.
     """
     require(engine.writer.session, "to change rows")
     changes = Changes(engine, tx, table, tx.plan(table, predicate))

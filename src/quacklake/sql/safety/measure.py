@@ -30,7 +30,7 @@ _SIZED = {
     "range": (0, 1),
     "generate_series": (0, 1),
 }
-#: These functions may be nested, also through a common table.
+#: Functions whose sizes multiply, because they may be nested, even through a common table.
 _MULTIPLYING = ("repeat", "range", "generate_series")
 _FORMATS = ("format", "printf")
 _NUMBER = re.compile(r"[0-9]+")
