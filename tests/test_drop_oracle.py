@@ -166,7 +166,7 @@ def test_a_conversion_that_drops_a_view_of_somebody_else_is_caught(
 ) -> None:
     run(postgres_url, "CREATE SCHEMA lakehouse", "CREATE VIEW lakehouse.tables AS SELECT 1 AS mine")
     quacklake.connect(postgres_url, data_path=tmp_path / "plain").close()
-    monkeypatch.setattr(lakehouse._Found, "ours", lambda self: sorted(self.relations))
+    monkeypatch.setattr(lakehouse._LakeViews, "ours", lambda self: sorted(self.relations))
     with pytest.raises(AssertionError, match=r"lakehouse\.tables shows nothing of a lake"):
         quacklake.tenants(postgres_url, tmp_path / "data", convert="acme")
 

@@ -97,7 +97,7 @@ def test_a_failure_is_told_with_the_command_that_repeats_it(nodeid: str, argumen
     make = shlex.split(line.removeprefix("QUACKLAKE_TEST_LAYOUT=shared "))
     assert make[:3] == ["make", "test", f"SEED={seeds.SEED}"]
     dry = subprocess.run(
-        [*make, "-n", "-o", "setup"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        [*make, "--no-print-directory", "-n", "-o", "setup"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     ).stdout.splitlines()[-1]
     assert f"QUACKLAKE_TEST_SEED={seeds.SEED} " in dry
     assert shlex.split(dry)[-len(arguments) :] == arguments
@@ -105,7 +105,7 @@ def test_a_failure_is_told_with_the_command_that_repeats_it(nodeid: str, argumen
 
 def test_what_one_run_leaves_out_make_test_all_runs() -> None:
     def commands(target: str) -> list[str]:
-        words = ["make", "-n", "-o", "setup", target]
+        words = ["make", "--no-print-directory", "-n", "-o", "setup", target]
         lines = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
         return [line for line in lines if "-m pytest" in line]
 

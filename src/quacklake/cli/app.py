@@ -1,4 +1,4 @@
-"""From the words on the command line to an exit code."""
+"""Run the command line, from its arguments to an exit code."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ FAILED = 1
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 BROKEN_PIPE = 141
-"""The exit code when whoever reads the output stops early, as ``head`` does: what a shell reports for SIGPIPE."""
+"""The exit code when the reader of the output stops early, as ``head`` does: what a shell reports for SIGPIPE."""
 
 _OWN_SCREEN = ("demo",)
-"""Commands that show by themselves what they do."""
+"""Commands that show their own progress."""
 _GARBAGE = 100_000
-"""Objects made before garbage is looked for: what is imported is none."""
+"""Objects created before the garbage collector runs: imported modules are no garbage."""
 _HELP = "A lakehouse in the open DuckLake format: look into a lake, change it, keep it in shape."
 _EPILOG = "Settings also come from the environment and from quacklake.toml: `quacklake config show`."
 
 
 def run() -> NoReturn:
-    """The program. It ends without taking every module apart, which takes as long as a small command."""
+    """Run the program. It exits without tearing down every module, which takes as long as a small command."""
     gc.set_threshold(_GARBAGE)
-    if not any(word in argument for argument in sys.argv for word in ("demo", "spark")):  # which may need it
+    if not any(word in argument for argument in sys.argv for word in ("demo", "spark")):  # these may need pandas
         sys.meta_path.insert(0, _WithoutPandas())
     code = main()
     for stream in (sys.stdout, sys.stderr):
@@ -58,7 +58,7 @@ def run() -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command, and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     _print_anything()
     try:
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @cache
 def command_line() -> Any:
-    """The whole command line; its commands are loaded when they are used."""
+    """Return the whole command line. Its commands are loaded when they are used."""
 
     def root(**_: Any) -> None:
         """What stands before the command is read from the context."""
@@ -91,12 +91,12 @@ def _version(wanted: bool) -> None:
 
 
 def _run(function: Callable[..., int | None], ctx: typer.Context, values: Mapping[str, Any]) -> int:
-    """Run a command. What goes wrong is told; wrong usage is for the caller to tell."""
+    """Run a command, and report its errors. The caller reports wrong usage."""
     options = Options.of(ctx)
     with _CtrlC() as ctrl_c:
         try:
             context = Context(options)
-            if function.__name__ != "doctor":  # which tells what is wrong with them itself
+            if function.__name__ != "doctor":  # doctor reports them itself
                 warn_of_variables(json_wanted=options.output == "json")
                 telemetry.configure_logging(context.config.log_level, context.config.log_format)
             with nullcontext() if function.__name__ in _OWN_SCREEN else waiting(f"{ctx.info_name}: working"):
@@ -105,7 +105,7 @@ def _run(function: Callable[..., int | None], ctx: typer.Context, values: Mappin
         except (KeyboardInterrupt, typer.Abort):
             return _interrupted()
         except BrokenPipeError:
-            # what is still buffered has nowhere to go, and the interpreter would complain about it at its end
+            # buffered output has nowhere to go, and the interpreter would complain about it at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return BROKEN_PIPE
         except (typer.TyperException, typer.Exit):
@@ -119,7 +119,7 @@ def _run(function: Callable[..., int | None], ctx: typer.Context, values: Mappin
 
 
 def _wants_json(words: Sequence[str]) -> bool:
-    """Whether the answer was to be JSON, in words that could not be understood."""
+    """Return True when JSON output was requested by arguments that could not be parsed."""
     asked = any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))
     return asked or "--output=json" in words
 
@@ -130,7 +130,7 @@ def _interrupted() -> int:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Arrow and DuckDB load pandas only to see that a value is no frame of it: a quarter of what a command takes."""
+    """Hides pandas, which Arrow and DuckDB load only to rule out a pandas frame: a quarter of a command's time."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
         if fullname == "pandas":
@@ -138,7 +138,7 @@ class _WithoutPandas(MetaPathFinder):
 
 
 class _CtrlC:
-    """Notes Ctrl-C, because the ``KeyboardInterrupt`` comes back from DuckDB as an error that does not say so."""
+    """Notes Ctrl-C, because DuckDB turns the ``KeyboardInterrupt`` into an error that does not mention it."""
 
     pressed = False
 
@@ -158,7 +158,7 @@ class _CtrlC:
 
 
 def _print_anything() -> None:
-    """Data may hold characters that the terminal's encoding lacks: show them escaped rather than fail."""
+    """Escape characters that the terminal's encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

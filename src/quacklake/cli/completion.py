@@ -21,7 +21,7 @@ def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_version(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The tags of the lake."""
+    """Return the tags of the lake."""
 
     def tags(lake: Any) -> list[str]:
         return list(lake.history.tags().column("tag").to_pylist())

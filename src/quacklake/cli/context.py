@@ -1,4 +1,4 @@
-"""What a command is given to work with."""
+"""The context of a command: its options, settings and output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["NO_LAKE", "Context", "Options", "check_unused", "default_data_path", "version_of"]
 
 NO_LAKE = "pass --lake sqlite:///lake.db, set QUACKLAKE_URL, or run `quacklake init`"
-"""What to do without one."""
+"""The hint when no lake is named."""
 
 _LEVELS = (None, "info", "debug")
 
@@ -42,7 +42,7 @@ class Options:
 
     @classmethod
     def of(cls, ctx: typer.Context) -> Options:
-        """What stands before and behind the command; the nearer one counts."""
+        """Return the options before and after the command. Those after the command take precedence."""
         found: dict[str, Any] = {}
         level: Any = ctx
         while level is not None:
@@ -53,7 +53,7 @@ class Options:
 
 
 class Context:
-    """The options of every command, the settings they amount to, and where the answer goes."""
+    """The common options of a command, the resulting settings, and the output."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -73,9 +73,9 @@ class Context:
         return resolve(flags, config_file=options.config_file)
 
     def open(self, *, write: bool = False, create: bool = False, **settings: Any) -> Lake:
-        """The lake that the settings name: read-only unless ``write``, and only with ``create`` made when missing.
+        """Open the lake of the settings: read-only unless ``write``, and created when missing only with ``create``.
 
-        The files of a new lake go to the data path of the settings, or else where :func:`default_data_path` says.
+        The files of a new lake go to the data path of the settings, or else to :func:`default_data_path`.
         """
         if self.config.url is None:
             raise ConfigError("no lake was given", hint=NO_LAKE)
@@ -116,11 +116,11 @@ class Context:
             raise
 
     def view(self, lake: Lake, at: str | None) -> Lake | LakeAt:
-        """The lake, or what it was at a snapshot, tag or time."""
+        """Return the lake, or its state at a snapshot, tag or time."""
         return lake if at is None else self._at(lake, at)
 
     def snapshot(self, lake: Lake, at: str | None) -> int | None:
-        """The number of a snapshot, where one is said."""
+        """Return the number of a snapshot, or None when none is given."""
         return None if at is None else self._at(lake, at).snapshot_id
 
     def _at(self, lake: Lake, at: str) -> LakeAt:
@@ -132,7 +132,7 @@ class Context:
         return lake.at(timestamp=version)
 
     def confirm(self, question: str, *, yes: bool, must: str | None = None) -> None:
-        """Ask a person on a terminal. Where nobody can be asked, ``must`` names what then has to be confirmed."""
+        """Ask for confirmation on a terminal. Elsewhere, raise ``InputError`` if ``must`` names what to confirm."""
         if yes:
             return
         if not sys.stdin.isatty():
@@ -147,9 +147,9 @@ class Context:
 
 
 def default_data_path(url: str) -> Path | None:
-    """Return where the files of a new lake go when nothing is said: ``data`` beside a SQLite file.
+    """Return the default folder for the files of a new lake: ``data`` beside a SQLite file.
 
-    None where the library has a default of its own, and where a folder of this machine is no place for them.
+    None where the library has its own default, and where a folder of this machine is unsuitable.
     """
     from quacklake.catalog.databases.url import parse_url
 
@@ -160,7 +160,7 @@ def default_data_path(url: str) -> Path | None:
 
 
 def check_unused(folder: Path) -> None:
-    """Raise ``ConfigError`` when files of another lake are in a folder: either lake would take them for its own."""
+    """Raise ``ConfigError`` when a folder holds files of another lake: either lake would take them for its own."""
     if any(folder.rglob("ducklake-*.parquet")):
         raise ConfigError(
             f"{folder} has the files of another lake", hint="pass --data-path, a folder or s3:// URL for the new one's"
@@ -168,5 +168,5 @@ def check_unused(folder: Path) -> None:
 
 
 def version_of(text: str) -> int | str:
-    """A snapshot as it is typed: its number, or else its tag or a time."""
+    """Parse a snapshot: its number, or else its tag or a time."""
     return int(text) if text.isascii() and text.isdigit() else text

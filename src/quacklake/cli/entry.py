@@ -1,4 +1,4 @@
-"""What a command is before it is loaded."""
+"""The description of a command before it is loaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Entry"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command: its name, what it is for, the function that does it (``module:function``), or its own commands."""
+    """A command: its name, its purpose, and its function (``module:function``) or its own commands."""
 
     name: str
     help: str

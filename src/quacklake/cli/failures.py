@@ -1,4 +1,4 @@
-"""Errors as people and programs see them: on standard error, without a traceback and without a password."""
+"""Print errors for people and programs on standard error, without a traceback and without passwords."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _TYPED = (
     ("data_path=", "--data-path"),
     ('on="id"', "--on id"),
 )
-"""What a hint says to someone who writes Python, and to someone who types commands."""
+"""The wording of hints in Python, and on the command line."""
 
 
 def report(error: Exception, *, json_wanted: bool, debug: bool) -> None:
-    """Tell what went wrong and what to do about it; with ``debug`` also where."""
+    """Print what went wrong and what to do about it; with ``debug`` also the traceback."""
     if debug:
         sys.stderr.write(redact("".join(traceback.format_exception(error))))
     known = error if isinstance(error, QuacklakeError) else _unforeseen(error)
     hint = None if known.hint is None else as_typed(known.hint)
     if hint is not None and hint.startswith("did you mean") and "Did you mean" in known.message:
-        hint = None  # DuckDB has said so already
+        hint = None  # DuckDB's message says so already
     _tell(known.code, known.message, hint, json_wanted=json_wanted)
 
 
 def as_typed(hint: str) -> str:
-    """A hint in the words of the command line.
+    """Return a hint in the words of the command line.
 
     >>> as_typed("lake.snapshots() lists those that exist"), as_typed("pass replace=True to move it")
     ('`quacklake snapshots` lists those that exist', 'pass --replace to move it')
@@ -58,10 +58,10 @@ def as_typed(hint: str) -> str:
 
 
 def report_usage(error: typer.TyperException, *, json_wanted: bool) -> None:
-    """Tell what is wrong with the words of a command, and where its help is."""
+    """Print what is wrong with the arguments of a command, and where its help is."""
     message = error.format_message().rstrip(".")
     if not message:
-        return  # the help has been shown already
+        return  # the help has been printed already
     command = getattr(getattr(error, "ctx", None), "command_path", "quacklake")
     name = getattr(error, "option_name", None)
     meant = nearest(name, getattr(error, "possibilities", None) or ()) if name is not None else None
@@ -76,7 +76,7 @@ def report_usage(error: typer.TyperException, *, json_wanted: bool) -> None:
 
 
 def warn_of_variables(*, json_wanted: bool) -> None:
-    """Tell of variables that look like settings and are none: most likely they are misspelt."""
+    """Warn about variables that look like settings but are not, which are probably misspelt."""
     for name, meant in unknown_variables(os.environ).items():
         TOLD.add(name)
         message = f"the variable {name} is no setting, and has no effect"

@@ -1,4 +1,4 @@
-"""Commands that are loaded when they are used: a list of them costs their names only."""
+"""Command groups that load a command when it is used, so that listing them costs only their names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["common_parameters", "group_of", "taking"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Runner = Callable[[Callable[..., int | None], typer.Context, Mapping[str, Any]], int]
-"""Runs the function of a command with its arguments; returns the exit code."""
+"""Runs the function of a command with its arguments, and returns the exit code."""
 
 _HELP_NAMES: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 
@@ -26,7 +26,7 @@ _HELP_NAMES: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 def group_of(
     entry: Entry, run: Runner, *, root: Callable[..., None] | None = None, epilog: str | None = None
 ) -> TyperGroup:
-    """The commands of an entry. ``root`` is what takes the options before the command."""
+    """Return the commands of an entry. ``root`` takes the options before the command."""
     kind = type("Group", (_LazyGroup,), {"entry": entry, "run": staticmethod(run)})
     app = typer.Typer(
         name=entry.name,
@@ -50,7 +50,7 @@ def _nothing() -> None:
 
 
 class _LazyGroup(TyperGroup):
-    """Knows the names and the purposes of its commands, and loads the one that is asked for."""
+    """A group that knows the names and purposes of its commands, and loads a command on request."""
 
     entry: Entry
     run: Runner
@@ -82,7 +82,7 @@ def _load(entry: Entry, run: Runner) -> Any:
 
 
 def _with_common(function: Callable[..., int | None], run: Runner) -> Callable[..., int]:
-    """The function with the options of every command, which :class:`Options` reads from the context."""
+    """Return the function with the common options, which :class:`Options` reads from the context."""
 
     def call(ctx: typer.Context, **values: Any) -> int:
         return run(function, ctx, {name: value for name, value in values.items() if name not in COMMON})
@@ -93,7 +93,7 @@ def _with_common(function: Callable[..., int | None], run: Runner) -> Callable[.
 
 
 def common_parameters() -> list[inspect.Parameter]:
-    """The options of every command."""
+    """Return the options of every command."""
     return [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in COMMON.items()
@@ -101,7 +101,7 @@ def common_parameters() -> list[inspect.Parameter]:
 
 
 def taking(parameters: Sequence[inspect.Parameter], call: F) -> F:
-    """The function as one that has these parameters."""
+    """Return the function with the signature of these parameters."""
     keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     call.__annotations__ = {}
@@ -109,9 +109,9 @@ def taking(parameters: Sequence[inspect.Parameter], call: F) -> F:
 
 
 def _tidied(command: Any) -> Any:
-    """Let arguments be read here, for which typer would load what takes a tenth of a second each time.
+    """Parse arguments here, since typer would load modules that take a tenth of a second each time.
 
-    And leave out of the help what says nothing: that a flag is true or false, that words are text.
+    Also leave trivial facts out of the help: that a flag is true or false, that words are text.
     """
     asks_help = command.get_help_option(typer.Context(command, **_HELP_NAMES))
     for parameter in (*command.params, asks_help):
@@ -122,14 +122,14 @@ def _tidied(command: Any) -> Any:
 
 
 def _nothing_to_say(ctx: Any) -> None:
-    """What there is to say of the type of a parameter."""
+    """Return no help text for the type of a parameter."""
 
 
 class _Plain:
-    """Reads numbers, choices and lists of them."""
+    """Parses numbers, choices and lists of them."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value of an argument as its annotation has it."""
+        """Convert the value of an argument to the type of its annotation."""
         many = param.multiple or param.nargs == -1
         if value is None:
             return () if many else None

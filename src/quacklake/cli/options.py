@@ -1,4 +1,4 @@
-"""The options and arguments that several commands have, each said once."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -163,11 +163,11 @@ COMMON: dict[str, tuple[object, object]] = {
         False,
     ),
 }
-"""The options of every command, which may stand before or after it: name -> annotation and default."""
+"""The options of every command, which may come before or after it: name -> annotation and default."""
 
 
 def count_of(text: str, option: str = "--limit") -> int | None:
-    """A number of rows; None for all of them."""
+    """Parse a number of rows; None for all rows."""
     if text == "all":
         return None
     if not text.isascii() or not text.isdigit():
@@ -176,7 +176,7 @@ def count_of(text: str, option: str = "--limit") -> int | None:
 
 
 def duration_of(name: str, text: str) -> dt.timedelta:
-    """The time that an option says; its name is that of the parameter."""
+    """Parse the duration of an option. ``name`` is the name of its parameter."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -184,5 +184,5 @@ def duration_of(name: str, text: str) -> dt.timedelta:
 
 
 def names_of(text: str | None) -> list[str] | None:
-    """The names of a list with commas; one with a comma in it stands in double quotes."""
+    """Split a list of names at commas. A name that contains a comma is in double quotes."""
     return None if text is None else [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]

@@ -1,4 +1,4 @@
-"""Answers in the form that was asked for: a table for people; JSON, CSV or Arrow for programs."""
+"""Write results in the requested form: a table for people; JSON, CSV or Arrow for programs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 class Output:
-    """Writes to standard output, which may be closed early: then ``BrokenPipeError`` is raised."""
+    """Writes to standard output. Raises ``BrokenPipeError`` when the reader closes it early."""
 
     def __init__(self, format: str = "table") -> None:
         self.format = format
 
     @cached_property
     def console(self) -> Console:
-        """Standard output as a terminal; lines are as long as they need to be when none limits them."""
+        """Standard output as a terminal. Without a terminal, lines are as long as necessary."""
         from rich.console import Console
 
         class Screen(Console):
@@ -46,13 +46,13 @@ class Output:
 
     @property
     def for_people(self) -> bool:
-        """True for a table."""
+        """True when the output is a table for people."""
         return self.format == "table"
 
     def rows(self, rows: pa.Table | pa.RecordBatchReader, *, total: int | None = None, shorten: bool = False) -> None:
-        """Rows. A table has a line below that says how many (``total`` where more exist); ``shorten`` cuts long values.
+        """Print rows. A table ends with the row count (``total`` if more exist); ``shorten`` cuts long values.
 
-        JSON is an array with one object a line, CSV has a header, Arrow is an IPC stream. They are written batch by
+        JSON is an array with one object per line, CSV has a header, Arrow is an IPC stream. They are written batch by
         batch.
         """
         if self.format == "json":
@@ -69,7 +69,7 @@ class Output:
             print_table(table, total=total, console=self.console, max_cell=_CELL if shorten else _UNLIMITED)
 
     def first_rows(self, rows: pa.RecordBatchReader, limit: int | None) -> None:
-        """Rows; in a table only the first ones, and how many there are."""
+        """Print rows. A table has only the first ones, with the number of all rows."""
         import pyarrow as pa
 
         if not self.for_people or limit is None:
@@ -84,7 +84,7 @@ class Output:
         self.rows(pa.Table.from_batches(kept, rows.schema), total=total)
 
     def facts(self, facts: Mapping[str, object]) -> None:
-        """One thing and what is known about it."""
+        """Print facts about one thing."""
         hush()
         if self.format == "json":
             sys.stdout.write(json.dumps(plain(facts), ensure_ascii=False) + "\n")
@@ -107,21 +107,21 @@ class Output:
             self.console.print(line, soft_wrap=True)
 
     def result(self, sentence: str, facts: Mapping[str, object]) -> None:
-        """What a command did: a sentence for people, facts for programs."""
+        """Print the result of a command: a sentence for people, facts for programs."""
         if self.for_people:
             self.say(sentence)
         else:
             self.facts(facts)
 
     def say(self, sentence: str) -> None:
-        """A sentence for people; programs are not told."""
+        """Print a sentence for people; programs do not see it."""
         if self.for_people:
             hush()
             sys.stdout.write(f"{sentence}\n")
 
 
 def human_size(size: int) -> str:
-    """A number of bytes in the unit that suits it.
+    """Return a number of bytes in a suitable unit.
 
     >>> human_size(999), human_size(1_000), human_size(12_345_678)
     ('999 bytes', '1.0 kB', '12.3 MB')
@@ -133,7 +133,7 @@ def human_size(size: int) -> str:
 
 
 def plural(count: int, what: str) -> str:
-    """So many of something.
+    """Return a count with its noun in the singular or plural.
 
     >>> plural(1, "row"), plural(1200, "row")
     ('1 row', '1,200 rows')
@@ -148,7 +148,7 @@ def _shown(name: str, value: object) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value in what JSON has: times in ISO form, bytes as hex, decimals and what is not finite as text.
+    """Return a value that JSON can hold: times in ISO form, bytes as hex, decimals and non-finite numbers as text.
 
     >>> plain({"when": dt.date(2024, 1, 2), "raw": b"\\xff", "ratio": float("nan")})
     {'when': '2024-01-02', 'raw': 'ff', 'ratio': 'NaN'}

@@ -1,4 +1,4 @@
-"""What a person sees of work that takes more than a second: a bar, or at least that something goes on."""
+"""Show progress for work that takes more than a second: a bar, or at least a sign of activity."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["DELAY", "hush", "progress", "stages", "track", "waiting"]
 T = TypeVar("T")
 
 DELAY = 0.8
-"""Seconds of work before something appears."""
+"""Seconds of work before a display appears."""
 
 
 class _Late:
-    """A display that appears when work has taken a while. Safe to use from several threads."""
+    """A display that appears after a delay. Safe to use from several threads."""
 
     def __init__(self, make: Callable[[], Progress]) -> None:
         self._make = make
@@ -35,7 +35,7 @@ class _Late:
         self._ended = False
 
     def arm(self) -> None:
-        """Let it appear in a while."""
+        """Show the display after the delay."""
         with self._lock:
             if self._timer is None and not self._ended:
                 self._timer = threading.Timer(DELAY, self.appear)
@@ -43,14 +43,13 @@ class _Late:
                 self._timer.start()
 
     def appear(self) -> None:
-        """Let it appear now."""
         with self._lock:
             if not self._ended and self._bar is None and self._timer is not None:
                 self._bar = self._make()
                 self._bar.start()
 
     def vanish(self) -> None:
-        """Take it off the screen, where something else is to be written."""
+        """Hide the display, so that other output can be written."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -60,24 +59,24 @@ class _Late:
                 self._bar = None
 
     def end(self) -> None:
-        """Take it off the screen for good."""
+        """Hide the display for good."""
         with self._lock:
             self._ended = True
             self.vanish()
 
 
 def _for_a_person() -> bool:
-    """Return whether a person looks at standard error, and no log is written there, which tells more."""
+    """Return True when standard error is a terminal without a log, which would tell more."""
     return sys.stderr.isatty() and not logging.getLogger("quacklake").isEnabledFor(logging.INFO)
 
 
 _waiting: list[_Late] = []
-"""What shows that a command works; the last one counts."""
+"""The displays of running commands; the last one counts."""
 
 
 @contextmanager
 def waiting(label: str, *, console: Console | None = None) -> Iterator[None]:
-    """Show on standard error, when that is a terminal, that something goes on, unless a bar or an answer appears."""
+    """Show on standard error, if it is a terminal, that work goes on, unless a bar or a result appears."""
     if console is None and not _for_a_person():
         yield
         return
@@ -103,9 +102,9 @@ def waiting(label: str, *, console: Console | None = None) -> Iterator[None]:
 
 
 def hush(*, for_good: bool = False) -> None:
-    """Take what shows that a command works off the screen, before an answer or a question is written there.
+    """Hide the display of the running command before a result or a question is written.
 
-    It appears again when the work goes on for a while, unless that is ``for_good``.
+    It appears again when the work goes on for a while, unless ``for_good`` is true.
     """
     for shown in _waiting:
         if for_good:
@@ -119,7 +118,7 @@ def hush(*, for_good: bool = False) -> None:
 def progress(
     label: str, total: int | None = None, *, console: Console | None = None
 ) -> Iterator[Callable[[int], None]]:
-    """Gives a function to call with each further number of things done."""
+    """Yield a function to call with each further number of things done."""
     done = 0
 
     with stages(console=console) as tell:
@@ -134,9 +133,9 @@ def progress(
 
 @contextmanager
 def stages(*, console: Console | None = None) -> Iterator[Callable[[str, int, int | None], None]]:
-    """Gives a function to call with what is being worked on, how much is done and how much there is.
+    """Yield a function to call with the current stage, the amount done and the total.
 
-    The bar appears on standard error, when that is a terminal, once a second has passed; it goes when the block ends.
+    The bar appears on standard error, if it is a terminal, after a second; it disappears when the block ends.
     """
     if console is None and not _for_a_person():
         yield silent
@@ -165,7 +164,7 @@ def stages(*, console: Console | None = None) -> Iterator[Callable[[str, int, in
 
 
 def track(things: Iterable[T], label: str, total: int | None = None) -> Iterator[T]:
-    """The same things, with a bar that counts them."""
+    """Yield the same things, with a bar that counts them."""
     with progress(label, total) as advance:
         for thing in things:
             yield thing

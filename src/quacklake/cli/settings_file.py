@@ -1,4 +1,4 @@
-"""``quacklake.toml`` as a program writes it: one setting changes, everything else stays as it is."""
+"""Edit ``quacklake.toml``: change one setting and keep everything else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BARE = ("int", "float", "bool")
 
 
 def find_setting(name: str) -> Setting:
-    """Return a setting by its name. Raises ``NotFoundError``."""
+    """Return a setting by its name. Raises ``NotFoundError`` when there is no such setting."""
     known = {setting.name: setting for setting in SETTINGS}
     if name not in known:
         raise NotFoundError(f'there is no setting "{name}"', hint=nearest(name, known))
@@ -27,7 +27,7 @@ def find_setting(name: str) -> Setting:
 
 
 def set_value(path: Path, name: str, value: str) -> None:
-    """Write a setting into a file, which is made when it is missing. Raises ``ConfigError`` for a bad value."""
+    """Write a setting into a file, which is created when it is missing. Raises ``ConfigError`` for a bad value."""
     setting = find_setting(name)
     config = resolve({name: value}, env={}, config_file=path if path.exists() else None)
     document = _read(path)
@@ -37,7 +37,7 @@ def set_value(path: Path, name: str, value: str) -> None:
 
 
 def unset_value(path: Path, name: str) -> bool:
-    """Take a setting out of a file; return False when it was not in it."""
+    """Remove a setting from a file. Return False when it was not in it."""
     find_setting(name)
     document = _read(path)
     place = _place(document, name)
@@ -50,7 +50,7 @@ def unset_value(path: Path, name: str) -> bool:
 
 
 def _read(path: Path) -> TOMLDocument:
-    import tomlkit  # most commands write no settings
+    import tomlkit  # imported here, since most commands write no settings
 
     try:
         return tomlkit.parse(path.read_text(encoding="utf-8") if path.exists() else "")
@@ -59,7 +59,7 @@ def _read(path: Path) -> TOMLDocument:
 
 
 def _place(table: dict[str, Any], name: str) -> tuple[dict[str, Any], str] | None:
-    """Return the table that has a setting, and its key there: ``endpoint`` of ``[s3]`` is ``s3_endpoint``."""
+    """Return the table that holds a setting, and its key there: ``endpoint`` of ``[s3]`` is ``s3_endpoint``."""
     for key, value in table.items():
         if key == name:
             return table, key

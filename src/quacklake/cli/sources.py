@@ -1,4 +1,4 @@
-"""The rows that a command is given: files, folders, patterns, or standard input."""
+"""Input rows of a command: files, folders, patterns, or standard input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STANDARD_INPUT = "-"
 
 @contextmanager
 def opened(names: Sequence[str], format: str | None = None, csv: CsvOptions | None = None) -> Iterator[InputFiles]:
-    """Open the rows of files, or with ``-`` of standard input."""
+    """Open the rows of files, or of standard input for ``-``."""
     from quacklake.operations.input_files import open_files
 
     if STANDARD_INPUT not in names:
@@ -32,7 +32,7 @@ def opened(names: Sequence[str], format: str | None = None, csv: CsvOptions | No
         return
     if len(names) > 1:
         raise InputError("standard input cannot be read together with files", hint="append one after the other")
-    # both what guesses types and what reads the rows begin at the beginning
+    # type detection and reading both need the rows from the start
     with tempfile.NamedTemporaryFile(prefix="quacklake-") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
         file.flush()
@@ -42,7 +42,7 @@ def opened(names: Sequence[str], format: str | None = None, csv: CsvOptions | No
 
 
 def _guess(path: Path) -> str:
-    """What is in a file, by how it begins."""
+    """Guess the format of a file from its first bytes."""
     with path.open("rb") as file:
         begin = file.read(1000).lstrip()
     if begin.startswith(b"PAR1"):

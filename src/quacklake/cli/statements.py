@@ -1,4 +1,4 @@
-"""Running SQL so that Ctrl-C ends the statement: it works in a thread of its own while this one waits and tells."""
+"""Run SQL so that Ctrl-C ends the statement: it runs in a thread while the main thread waits and shows progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Statements"]
 T = TypeVar("T")
 
 _GLANCE = 0.1
-"""Seconds between two looks at whether the statement has ended."""
+"""Seconds between two checks whether the statement has ended."""
 
 
 class Statements:
@@ -32,16 +32,16 @@ class Statements:
     def __init__(self, session: Session, console: Console | None = None) -> None:
         self.session = session
         self._console = console
-        self.session.python_frames = False  # a statement does not see the variables of this program
+        self.session.python_frames = False  # statements do not see this program's variables
         self.interrupted = False
         """Whether Ctrl-C was pressed during the last piece of work."""
 
     def close(self) -> None:
-        """Roll back what is open."""
+        """Roll back the open transaction."""
         self.session.close()
 
     def execute(self, statement: str) -> Result:
-        """Run a statement; one that writes for more than a second shows how many rows it has written."""
+        """Run a statement. One that writes for more than a second shows the number of rows written."""
         before = _rows_taken()
         tell: Progress | None = None
         with ExitStack() as bar:
@@ -57,7 +57,7 @@ class Statements:
             return self.run(lambda session: session.statement(statement), glance)
 
     def run(self, work: Callable[[Session], T], glance: Callable[[], None] = lambda: None) -> T:
-        """Do something with the session. Ctrl-C ends it with ``CancelledError``, unless it is too late for that.
+        """Run a function with the session. Ctrl-C ends it with ``CancelledError``, unless it is too late for that.
 
         ``glance`` is called several times a second meanwhile.
         """
@@ -75,11 +75,11 @@ class Statements:
 
         cancelled = False
         threading.Thread(target=target, name="statement", daemon=True).start()
-        # not Thread.join, which takes a thread for ended when it is interrupted itself
+        # not Thread.join, which treats a thread as ended when it is interrupted itself
         while not ended.is_set():
             try:
                 if cancelled:
-                    self.session.interrupt()  # once more, as it may not have begun, or have begun something new
+                    self.session.interrupt()  # once more: the work may not have begun, or may have begun something new
                 ended.wait(_GLANCE)
                 glance()
             except KeyboardInterrupt:

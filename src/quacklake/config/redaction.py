@@ -47,7 +47,8 @@ def redact(text: str) -> str:
     # A text that begins as a URL may be nothing else, and then its password may contain anything, even spaces.
     text = _LINE.sub(_without_login, text)
     text = _WORD.sub(_without_login, text)
-    return _PAIR.sub(lambda match: f"{match[1] or match[2]}{MASK}", text)
+    # of "==" the second may be the first letter of a password
+    return _PAIR.sub(lambda match: f"{(match[1] or match[2]).replace('==', '=')}{MASK}", text)
 
 
 def carries_secret(sql: str) -> bool:

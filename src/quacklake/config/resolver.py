@@ -49,8 +49,8 @@ class ConfigRow(NamedTuple):
 class Config:
     """Every setting, checked and typed. Made by :func:`resolve`; what they mean stands in :data:`SETTINGS`."""
 
-    enabled: bool
     url: str | None
+    enabled: bool
     catalog: str | None
     catalog_type: str
     catalog_path: str | None

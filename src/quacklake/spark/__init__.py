@@ -1,25 +1,25 @@
-"""A lake in Spark. The driver alone speaks to the catalog, executors read and write files.
+"""A lake in Spark. Only the driver uses the catalog; executors read and write files.
 
-Imports point down in this table. Names are loaded when they are first used, so that executors load only what they run.
+Imports point down in this table. Names are loaded on first use, so that executors load only what they run.
 
 ====================  ==========================================================================
-module                what it holds
+module                contents
 ====================  ==========================================================================
 :mod:`.lake`          ``SparkLake``: tables as DataFrames, DataFrames into tables
-:mod:`.sql`           its SQL
-:mod:`.streaming`     its streams and pipelines
-:mod:`.maintenance`   its maintenance
-:mod:`.compaction`    the files of compactions
+:mod:`.sql`           Spark SQL over lakes
+:mod:`.streaming`     the stream and pipeline methods of ``SparkLake``
+:mod:`.maintenance`   maintenance with Spark
+:mod:`.compaction`    writing the files of compactions
 :mod:`.datasource`    ``format("quacklake")``
 :mod:`.streams`       streams into a table and out of one
 :mod:`.changes`       DELETE, UPDATE, MERGE and overwriting
-:mod:`.expressions`   expressions of the lake in the SQL of Spark
-:mod:`.write`         rows on their way into a table
+:mod:`.expressions`   expressions of the lake as Spark SQL
+:mod:`.write`         DataFrames as files of a table
 :mod:`.read`          scan plans as DataFrames
 :mod:`.runtime`       sessions, types, errors, jobs on executors
 ====================  ==========================================================================
 
-The package is also what ``quacklake.spark(lake)`` calls: a module and a function of one name cannot stand side by side.
+The package itself can be called, as ``quacklake.spark(lake)``: a module and a function cannot share one name.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The files of compactions, written by Spark. What is in the catalog goes through this process in any case."""
+"""Write the files of compactions with Spark. Rows and deletes in the catalog still go through this process."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ __all__ = ["SparkFiles", "SparkTableMaintenance"]
 
 @dataclass(frozen=True, slots=True)
 class SparkFiles:
-    """Writes the files of compactions with Spark; ``local`` those of rows and deletes that are in the catalog.
+    """Writes the files of compactions with Spark. ``local`` writes rows and deletes that are in the catalog.
 
-    Rewritten rows follow a z-order curve through ``curve``, if there is one, and else the table's order.
+    Rewritten rows follow the z-order curve ``curve`` if it is set, otherwise the table's sort order.
     """
 
     engine: SparkEngine
@@ -52,7 +52,7 @@ class SparkFiles:
         partition_id: int | None,
         partition_values: Mapping[int, str | None],
     ) -> list[NewDataFile]:
-        """The rows of a plan as one file that has the history of them all."""
+        """Write the rows of a plan as one file that keeps their history."""
         kept = {FIELD_ROW_ID: ROW_ID, FIELD_SNAPSHOT_ID: SNAPSHOT}
         table = replace(table, partition=None)
         rows = self._rows(self._frame(plan, kept), kept, table, 1, folder)
@@ -62,7 +62,7 @@ class SparkFiles:
         ]
 
     def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
-        """The live rows of a plan as files of the table, partitioned and sorted as it says."""
+        """Write the live rows of a plan as files of the table, with its partitioning and sort order."""
         kept = {FIELD_ROW_ID: ROW_ID}
         size = pc.sum(plan.files.column("file_size_bytes")).as_py() or 0
         target = self.engine.context.write_options(table).target_file_size
@@ -75,13 +75,13 @@ class SparkFiles:
     def flush(
         self, tx: Transaction, table: TableInfo, rows: pa.Table
     ) -> tuple[list[NewDataFile], list[PastDeleteFile]]:
-        """Inlined rows as files, with the deletes of those that are gone."""
+        """Write inlined rows as files, with delete files for the deleted ones."""
         return self.local.flush(tx, table, rows)
 
     def dated_deletes(
         self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
     ) -> PastDeleteFile:
-        """All that was deleted of a data file up to now, with the snapshots."""
+        """Write all deletes of a data file up to now, with their snapshots."""
         return self.local.dated_deletes(tx, table, file_id, file, dated)
 
     def _frame(self, plan: ScanPlan, kept: Mapping[int, str]) -> DataFrame:
@@ -96,7 +96,7 @@ class SparkFiles:
 
 
 class SparkTableMaintenance(TableMaintenance):
-    """A table whose files Spark puts in order."""
+    """The maintenance of a table whose files Spark writes."""
 
     def __init__(self, handle: Handle, ref: TableRef, engine: SparkEngine) -> None:
         super().__init__(handle, ref)

@@ -1,4 +1,4 @@
-"""What works on one lake in one Spark session."""
+"""Read and write the tables of one lake in one Spark session."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ class SparkEngine:
 
     @classmethod
     def of(cls, handle: LakeHandle, session: SparkSession | None) -> SparkEngine:
-        """Return that of a lake in a session: the given one, else the active one, else a new one."""
+        """Return the engine of a lake in the given session, else in the active one, else in a new one."""
         store = handle.context.store
         found = find_session(session, store)
         return cls(handle, SparkScan(found, store, Sealed(found, store)), SparkWriter(found, store))
 
     @property
     def context(self) -> LakeContext:
-        """The parts of the lake."""
+        """The context of the lake."""
         return self.handle.context
 
     @property
     def session(self) -> SparkSession:
-        """The session of Spark."""
+        """The Spark session."""
         return self.writer.session
 
     def scope(self, **tables: TableSchema) -> ExpressionScope:
-        """Return what names mean in expressions over tables, by what these are called."""
+        """Return the scope that resolves names in expressions over these tables, by their aliases."""
         return ExpressionScope.of(self.context.engine, self.session, **tables)
 
     def frame(self, view: Transaction, table: TableInfo, predicate: Predicate) -> DataFrame:
@@ -71,18 +71,18 @@ class SparkEngine:
         partial: bool = False,
         fetch: Fetch | None = None,
     ) -> None:
-        """Change the lake with the rows of a DataFrame, in one snapshot; their files are removed when that fails."""
+        """Change the lake with the rows of a DataFrame, in one snapshot. Remove their files if that fails."""
         rows = SparkRows(self.context, self.writer, frame, partial=partial, fetch=fetch or Fetch())
         try:
             self.handle.run(lambda tx: work(tx, rows))
         except CommitUnknown:
-            raise  # the files may be part of the lake
+            raise  # the files may belong to the lake
         except QuacklakeError:
             rows.discard()
             raise
 
     def staging(self, table: TableInfo) -> Staging:
-        """Return a place for rows that are computed once.
+        """Return a staging area for rows that are computed once.
 
         Raises ``UnsupportedFeatureError`` for TIME in an encrypted lake.
         """
@@ -97,7 +97,7 @@ class SparkEngine:
 
 
 def schema_of(columns: DataFrame | StructType) -> TableSchema:
-    """Return the columns of a table that is made for a schema or a DataFrame."""
+    """Return the table schema for the columns of a Spark schema or a DataFrame."""
     from pyspark.sql.types import StructType
 
     given = columns if isinstance(columns, StructType) else columns.schema

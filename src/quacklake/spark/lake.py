@@ -1,4 +1,4 @@
-"""A lake in Spark: tables as DataFrames, DataFrames into tables."""
+"""A lake in Spark: read tables as DataFrames, and write DataFrames into tables."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ __all__ = ["SparkLake", "spark", "spark_settings"]
 
 
 def spark(lake: HasHandle, session: SparkSession | None = None) -> SparkLake:
-    """A lake as Spark reads and writes it.
+    """Return a lake for reading and writing with Spark.
 
-    ``session`` is a Spark session, classic or Connect; without one it is the active one, or a new one. In it the lake
-    is also what ``format("quacklake")`` means. Raises ``MissingExtraError`` where ``pyspark`` or Java is not installed,
-    ``UnsupportedVersionError`` for a version of Spark that does not work.
+    ``session`` is a Spark session, classic or Connect; the default is the active session, or a new one. The lake also
+    becomes the one that ``format("quacklake")`` refers to in this session. Raises ``MissingExtraError`` when
+    ``pyspark`` or Java is not installed, ``UnsupportedVersionError`` for a version of Spark that does not work.
     """
     require_pyspark()
     return SparkLake(_whole(lake), session)
 
 
 def spark_settings(lake: HasHandle, version: str | None = None) -> dict[str, str]:
-    """The settings that a Spark for a lake should have, without secrets: for ``spark-defaults.conf``, or a builder.
+    """Return the Spark settings for a lake, without secrets, for ``spark-defaults.conf`` or a session builder.
 
-    ``version`` is that of Spark, such as ``"4.1"``: by default the one that is installed. No session is needed.
+    ``version`` is the version of Spark, such as ``"4.1"``; the default is the installed one. No session is needed.
     """
     return settings_for(lake.handle.context.store, None if version is None else parse_version(version))
 
@@ -63,7 +63,7 @@ def _whole(lake: HasHandle) -> LakeHandle:
 
 
 class SparkLake(SparkMaintaining, SparkStreaming):
-    """A lake in a Spark session. The driver alone speaks to the catalog, executors only read and write files."""
+    """A lake in a Spark session. Only the driver uses the catalog; executors only read and write files."""
 
     def __init__(self, handle: LakeHandle, session: SparkSession | None = None) -> None:
         from quacklake.spark.engine import SparkEngine
@@ -83,12 +83,12 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         return f"<SparkLake over {self._context.catalog.url}>"
 
     def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> DataFrame:
-        """Run one statement in the SQL of Spark, over tables of the lake and of Spark; returns its rows.
+        """Run one statement in Spark SQL, over tables of the lake and of Spark, and return its rows.
 
-        Tables of the lake are named ``table``, ``schema.table`` or ``lake.schema.table``, also at a past state
-        (``table VERSION AS OF 3``); other names are Spark's. Changes of the lake are made at once, in one snapshot,
-        and give their numbers as a row. ``params`` are values for ``?`` (a list) or ``:name`` (a dictionary).
-        Raises ``SqlError``, ``NotFoundError``, or what the operation itself raises.
+        Name tables of the lake ``table``, ``schema.table`` or ``lake.schema.table``, also at a past state (``table
+        VERSION AS OF 3``); other names are Spark's. A change of the lake is committed at once, as one snapshot, and
+        returns its counts as a row. ``params`` are values for ``?`` (a list) or ``:name`` (a dictionary). Raises
+        ``SqlError``, ``NotFoundError``, or the error of the operation itself.
         """
         from quacklake.spark.sql.dispatch import run
 
@@ -97,10 +97,10 @@ class SparkLake(SparkMaintaining, SparkStreaming):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def table(self, name: str, *, at: int | dt.datetime | str | None = None, where: str | None = None) -> DataFrame:
-        """A table as a DataFrame, as it is now, or ``at`` a snapshot or a time.
+        """Return a table as a DataFrame, in its current state or ``at`` a snapshot or a time.
 
-        ``where`` is a filter in the SQL of the lake: it rules out files, and is applied to the rows. The frame stays
-        what it is when the table changes.
+        ``where`` is a filter in the SQL of the lake. It skips files and is applied to the rows. The DataFrame does not
+        change when the table does.
         """
         ref = TableRef.parse(name)
         if at is None:
@@ -116,17 +116,17 @@ class SparkLake(SparkMaintaining, SparkStreaming):
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def append(self, frame: DataFrame, name: str) -> None:
-        """Add the rows of a DataFrame to a table, in one snapshot. Raises as ``Table.append`` does."""
+        """Add the rows of a DataFrame to a table, in one snapshot. Raises the errors of ``Table.append``."""
         ref = TableRef.parse(name)
         self._engine.write(frame, lambda tx, rows: rows.add_to(tx, tx.find_table(ref.schema, ref.name)))
 
     def overwrite(
         self, frame: DataFrame, name: str, *, where: str | None = None, partition_overwrite_mode: str = "static"
     ) -> None:
-        """Replace the rows that satisfy a filter (all without one) by those of a DataFrame, in one snapshot.
+        """Replace the rows that match a filter (all without one) by those of a DataFrame, in one snapshot.
 
-        With ``partition_overwrite_mode="dynamic"`` the rows of those partitions are replaced that the frame has rows
-        of. The frame may read the table itself.
+        With ``partition_overwrite_mode="dynamic"``, replace the partitions that the DataFrame has rows for. The
+        DataFrame may read the table itself.
         """
         ref = TableRef.parse(name)
         dynamic = choice("partition_overwrite_mode", partition_overwrite_mode, MODES) == DYNAMIC
@@ -151,10 +151,10 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         partition_by: str | Sequence[str] = (),
         sort_by: str | Sequence[str] = (),
     ) -> None:
-        """Add a table with the columns of a schema, or of a DataFrame whose rows fill it in the same snapshot.
+        """Create a table with the columns of a schema, or of a DataFrame whose rows fill it in the same snapshot.
 
-        Columns of a schema that are not nullable take no NULL; those of a DataFrame may all be NULL. ``partition_by``
-        and ``sort_by`` are keys as ``Lake.create_table`` takes them.
+        Columns of a schema that are not nullable reject NULL; all columns of a DataFrame may be NULL. ``partition_by``
+        and ``sort_by`` are keys as in ``Lake.create_table``.
         """
         from pyspark.sql.types import StructType
 
@@ -174,29 +174,28 @@ class SparkLake(SparkMaintaining, SparkStreaming):
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def delete(self, name: str, where: str | None = None) -> ChangeMetrics:
-        """Delete the rows that satisfy a filter in the SQL of the lake, or all, in one snapshot.
+        """Delete the rows that match a filter in the SQL of the lake, or all rows, in one snapshot.
 
-        Executors find the rows. Raises as ``Table.delete`` does.
+        Executors find the rows. Raises the errors of ``Table.delete``.
         """
         from quacklake.spark.changes.delete_update import delete
 
         return self.handle.run(lambda tx: delete(self._engine, tx, TableRef.parse(name), where))
 
     def update(self, name: str, set: Mapping[str, Any], where: str | None = None) -> ChangeMetrics:
-        """Set columns of the rows that satisfy a filter, or of all, in one snapshot. Row ids stay.
+        """Set columns of the rows that match a filter, or of all rows, in one snapshot. Row ids stay the same.
 
-        Values are as ``Table.update`` takes them: what is to be computed is ``quacklake.expr("n + 1")``, or a column of
-        Spark.
+        Values are those of ``Table.update``; pass a computed value as ``quacklake.expr("n + 1")`` or as a Spark column.
         """
         from quacklake.spark.changes.delete_update import update
 
         return self.handle.run(lambda tx: update(self._engine, tx, TableRef.parse(name), set, where))
 
     def merge(self, name: str, source: DataFrame, on: str | Sequence[str] | Expression | SparkColumn) -> SparkMerge:
-        """Merge the rows of a DataFrame into a table: add clauses to what this returns, then ``execute()`` it.
+        """Merge the rows of a DataFrame into a table: add clauses to the returned builder, then ``execute()`` it.
 
-        ``on`` is the name of a key column, or several; or a condition in the SQL of the lake (or a column of Spark)
-        that speaks of ``target`` and ``source``.
+        ``on`` is the name of one key column or several; or a condition in the SQL of the lake (or a Spark column) on
+        ``target`` and ``source``.
         """
         from quacklake.spark.changes.merge import SparkMerge
         from quacklake.spark.runtime.compat import require
@@ -207,9 +206,9 @@ class SparkLake(SparkMaintaining, SparkStreaming):
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, str]:
-        """The settings that a session for this lake should have, without secrets."""
+        """Return the settings that a session for this lake should have, without secrets."""
         return spark_settings(self, self.session.version)
 
     def spark_defaults(self) -> str:
-        """The same as lines for ``spark-defaults.conf``."""
+        """Return the settings as lines for ``spark-defaults.conf``."""
         return "".join(f"{key} {value}\n" for key, value in self.settings().items())

@@ -1,4 +1,4 @@
-"""Maintenance of a lake by Spark, for tables that one process would take too long for."""
+"""Maintain a lake with Spark, for tables that are too large for one process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["SparkCompactors", "SparkMaintaining", "spark_maintenance"]
 
 
 class SparkCompactors:
-    """Makes what maintains a lake with Spark; one session, found or made when the first lake needs it, for all."""
+    """Creates the maintenance of lakes with Spark. All share one session, found or created for the first lake."""
 
     def __init__(self, session: SparkSession | None = None) -> None:
         from quacklake.spark.datasource.registration import require_pyspark
@@ -37,9 +37,9 @@ class SparkCompactors:
         self._keys: dict[str, S3Options] = {}
 
     def __call__(self, handle: LakeHandle) -> LakeMaintenance:
-        """Return the maintenance of a lake; what the session means by ``format("quacklake")`` stays as it is.
+        """Return the maintenance of a lake. The lake that ``format("quacklake")`` refers to does not change.
 
-        Raises ``UnsupportedFeatureError`` where two catalogs have keys of their own in one bucket.
+        Raises ``UnsupportedFeatureError`` when two catalogs have different keys for one bucket.
         """
         from quacklake.spark.engine import SparkEngine
         from quacklake.spark.runtime.session import add_keys
@@ -73,9 +73,9 @@ def spark_maintenance(engine: SparkEngine) -> LakeMaintenance:
 
 
 class SparkMaintaining:
-    """The operations of ``Table`` and ``Lake`` that put files in order, with Spark as what reads and writes them.
+    """The maintenance operations of ``Table`` and ``Lake``, with Spark reading and writing the files.
 
-    Plans, commits, conflicts and reports are the same. A job of Spark handles one group of files.
+    Plans, commits, conflicts and reports are the same. One Spark job handles one group of files.
     """
 
     handle: LakeHandle
@@ -83,14 +83,14 @@ class SparkMaintaining:
 
     @property
     def maintenance(self) -> LakeMaintenance:
-        """The maintenance of the whole lake; Spark compacts."""
+        """The maintenance of the whole lake, with compactions by Spark."""
         return spark_maintenance(self._engine)
 
     def _compacted(self, name: str) -> TableMaintenance:
         return self.maintenance.table(name)
 
     def flush_inlined_data(self, name: str, *, progress: Progress = silent) -> CompactionReport:
-        """Move the rows and deletes of a table that are in the catalog into files, as ``Table.flush_inlined_data``."""
+        """Move the rows and deletes of a table from the catalog into files, like ``Table.flush_inlined_data``."""
         return self._compacted(name).flush_inlined_data(progress=progress)
 
     def merge_adjacent_files(
@@ -103,7 +103,7 @@ class SparkMaintaining:
         where: Filter | None = None,
         progress: Progress = silent,
     ) -> CompactionReport:
-        """Make few large files of many small ones, as ``Table.merge_adjacent_files``."""
+        """Merge many small files into a few large ones, like ``Table.merge_adjacent_files``."""
         table = self._compacted(name)
         sizes = (max_compacted_files, min_file_size, max_file_size)
         return table.merge_adjacent_files(*sizes, where=where, progress=progress)
@@ -117,7 +117,7 @@ class SparkMaintaining:
         where: Filter | None = None,
         progress: Progress = silent,
     ) -> CompactionReport:
-        """Write files with many deleted rows anew, as ``Table.rewrite_data_files``."""
+        """Rewrite files with many deleted rows, like ``Table.rewrite_data_files``."""
         table = self._compacted(name)
         return table.rewrite_data_files(
             delete_threshold, small_file_size=small_file_size, where=where, progress=progress
@@ -132,9 +132,9 @@ class SparkMaintaining:
         where: Filter | None = None,
         progress: Progress = silent,
     ) -> CompactionReport:
-        """Write all files of a table anew, in an order or along a z-order curve, as ``Table.optimize``."""
+        """Rewrite all files of a table, sorted or along a z-order curve, like ``Table.optimize``."""
         return self._compacted(name).optimize(order_by, zorder, where=where, progress=progress)
 
     def maintain(self, policy: Policy | None = None, *, progress: Progress = silent) -> MaintenanceReport:
-        """Do what is due by a policy, as ``Lake.maintain``; Spark compacts."""
+        """Run the maintenance that is due under a policy, like ``Lake.maintain``, with compactions by Spark."""
         return self.maintenance.maintain(policy, progress=progress)

@@ -1,4 +1,4 @@
-"""Streams of Spark into a lake and out of it."""
+"""Spark streams into a lake and out of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["SparkStreaming"]
 
 
 class SparkStreaming:
-    """What a lake in Spark does with streams."""
+    """The stream methods of ``SparkLake``."""
 
     session: SparkSession
     handle: LakeHandle
@@ -51,17 +51,17 @@ class SparkStreaming:
         restart: bool = False,
         **unknown: object,
     ) -> StreamHandle:
-        """Let the rows of a streaming DataFrame go into a table, each batch once, and return at once.
+        """Start a stream that writes the rows of a streaming DataFrame into a table, each batch once.
 
-        ``name`` is that of the stream in the lake: the number of its last batch is committed with the rows. A replay
-        adds nothing, a second query under the name ends the first. ``checkpoint`` is the folder where Spark keeps its
-        own count; another one under an old name is refused, unless ``restart``. ``mode`` is ``append``; ``upsert``,
-        which updates rows that have the keys ``on`` and adds others; or ``changes``, which also deletes, for rows as
-        ``read_stream(changes=True)`` gives them. Of rows with one key in a batch of ``upsert`` the last by the column
-        ``order_by`` counts; without it they are an error. ``output_mode`` is what Spark gives of an aggregate:
-        ``update`` and ``complete`` are for ``upsert``. ``trigger`` is a span such as ``"10 seconds"``, or
-        ``"availableNow"`` to end when all that is there now is in the table. With ``evolve`` the table gets columns
-        that the rows have more.
+        ``name`` is the name of the stream in the lake: the number of its last batch is committed with the rows. A
+        replayed batch adds nothing, and a second query under the same name ends the first. ``checkpoint`` is the folder
+        of Spark's own progress; another folder under an existing name is refused, unless ``restart`` is true. ``mode``
+        is ``append``; ``upsert``, which updates rows that have the keys ``on`` and inserts the others; or ``changes``,
+        which also deletes, for rows in the form of ``read_stream(changes=True)``. When a batch of ``upsert`` has
+        several rows with one key, the last by the column ``order_by`` counts; without ``order_by`` they are an error.
+        ``output_mode`` is Spark's output mode for an aggregate: ``update`` and ``complete`` need ``upsert``.
+        ``trigger`` is an interval such as ``"10 seconds"``, or ``"availableNow"`` to end when all current rows are in
+        the table. With ``evolve``, the table gets the additional columns of the rows.
         """
         known = ("name", "checkpoint", "mode", "on", "order_by", "output_mode", "trigger", "evolve", "restart")
         refuse_unknown(unknown, known)
@@ -90,16 +90,16 @@ class SparkStreaming:
         lake_url: str | None = None,
         **unknown: object,
     ) -> DataFrame:
-        """A streaming DataFrame of the rows that are inserted into a table: each once, in the order of snapshots.
+        """Return a streaming DataFrame of the rows inserted into a table, each once, in the order of snapshots.
 
-        What is updated, deleted or moved by maintenance does not come again. With ``changes`` it is everything that
-        happened to rows, with ``_change_type`` (``insert``, ``delete``, ``update_preimage``, ``update_postimage``),
-        ``_commit_version`` and ``_commit_timestamp``. ``starting`` is the first snapshot, by number, tag or time;
-        ``"earliest"``, all that there is and then what comes; or ``"latest"``, what comes from now on. A batch has at
-        most ``max_files`` files of ``max_bytes`` in all, but always a whole snapshot.
+        Rows that are updated, deleted or moved by maintenance do not appear again. With ``changes``, the stream has
+        every change of a row, with ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
+        ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``. ``starting`` is the first snapshot, by
+        number, tag or time; ``"earliest"`` for all existing rows and then new ones; or ``"latest"`` for new rows only.
+        A batch has at most ``max_files`` files of ``max_bytes`` in total, but always a whole snapshot.
 
-        On Spark Connect the server itself asks for new rows. ``lake_url`` is the URL by which it opens the lake, to
-        read, and is needed there; elsewhere it means nothing. Nothing else makes it known to the server.
+        On Spark Connect the server itself looks for new rows. There ``lake_url`` is required: the URL by which the
+        server opens the lake for reading. The server learns it in no other way. Elsewhere it has no effect.
         """
         refuse_unknown(unknown, ("starting", "changes", "max_files", "max_bytes", "lake_url"))
         require_sources()
@@ -136,12 +136,12 @@ class SparkStreaming:
         restart: bool = False,
         **unknown: object,
     ) -> Pipeline:
-        """What is new in a table, through a query, into another table: each row once, whatever fails in between.
+        """Return a pipeline that passes new rows of a table through a query into another table, each exactly once.
 
-        ``sql`` is a query over the new rows, which are called ``source`` in it, or a function from DataFrame to
-        DataFrame. How far the pipeline has come is committed with the rows that it writes, under its ``name``; it needs
-        no checkpoint. The other options are those of ``read_stream`` and ``write_stream``. ``run()`` brings through
-        what is there, ``start()`` goes on until ``stop()``.
+        ``sql`` is a query over the new rows, which it names ``source``, or a function from DataFrame to DataFrame. The
+        position of the pipeline is committed with the rows that it writes, under its ``name``, so it needs no
+        checkpoint. The other options are those of ``read_stream`` and ``write_stream``. ``run()`` processes the current
+        rows, ``start()`` continues until ``stop()``.
         """
         known = ("name", "mode", "on", "order_by", "starting", "changes", "max_files", "max_bytes", "evolve", "restart")
         refuse_unknown(unknown, known)
@@ -171,7 +171,7 @@ class SparkStreaming:
             self._context, found, changes, positive("max_files", max_files), positive("max_bytes", max_bytes)
         )
         source.check()
-        with suppress(SnapshotExpiredError):  # a checkpoint may be further
+        with suppress(SnapshotExpiredError):  # a checkpoint may be further ahead
             source.start(starting)
         return source
 
@@ -186,7 +186,7 @@ class SparkStreaming:
         evolve: bool,
         restart: bool,
     ) -> SparkSink:
-        """Where batches go, after a look at whether they can. Raises for a table that does not exist."""
+        """Return the sink of a stream after checking that it can be written. Raises if the table does not exist."""
         from quacklake.spark.streams.sink import SparkSink
 
         check_stream(name)

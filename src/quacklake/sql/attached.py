@@ -1,4 +1,4 @@
-"""The lakes of a session: the names they are attached by, and what a name in a statement means."""
+"""The lakes that are attached to a session, and the meaning of names in statements."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 __all__ = ["METADATA", "PREFIX", "SETTING_NAMES", "Attached", "Attachments", "Target", "attached_as", "parts_of"]
 
-#: Settings of the extension that are one of ``connect`` under another name.
+#: Settings of the DuckLake extension that ``connect`` has under another name.
 SETTING_NAMES = {
     "ducklake_default_data_inlining_row_limit": "data_inlining_row_limit",
     "ducklake_data_inlining_row_limit": "data_inlining_row_limit",
 }
 PREFIX = "qls_"
-"""What the names of our own temporary objects begin with."""
+"""Prefix of the names of Quacklake's temporary objects."""
 METADATA = "__ducklake_metadata_"
-"""What the name of a lake's metadata database begins with."""
+"""Prefix of the name of a lake's metadata database."""
 
 
 @dataclass(frozen=True)
 class Attached:
-    """A lake under a name. ``handle`` reads and writes; ``lake`` is the whole lake, where there is one to speak of."""
+    """A lake under a name. ``handle`` reads and writes it; ``lake`` is the whole lake, None for a single snapshot."""
 
     alias: str
     handle: Handle
@@ -44,17 +44,17 @@ class Attached:
 
     @property
     def context(self) -> LakeContext:
-        """The parts of the lake."""
+        """The context of the lake."""
         return self.handle.context
 
     @property
     def whole(self) -> LakeHandle | None:
-        """The lake, where the name stands for it as it is now."""
+        """The lake if the name stands for its current state, or None."""
         return cast("LakeHandle", self.handle) if self.handle.is_lake else None
 
     @property
     def metadata(self) -> str:
-        """The name of its metadata database."""
+        """The name of the lake's metadata database."""
         return self.metadata_name or f"{METADATA}{self.alias}"
 
 
@@ -66,7 +66,7 @@ def attached_as(alias: str, lake: Handle | HasHandle) -> Attached:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Something of a lake by its full name."""
+    """An object of a lake, by its full name."""
 
     attached: Attached
     schema: str
@@ -80,11 +80,11 @@ class Target:
 
 @dataclass
 class Attachments:
-    """What all connections of a session share: the lakes by name, and a database in memory for everything else.
+    """State that all connections of a session share: the lakes by name, and an in-memory database for everything else.
 
-    In that database each lake is an empty database of its name, so that ``USE`` and DuckDB's own rules for names work.
-    ``planner`` is a second one, in which statements are bound and listings made: tables of lakes are there by name,
-    without rows.
+    In that database each lake is an empty database of its name, so that ``USE`` and DuckDB's name resolution work.
+    ``planner`` is a second database, in which statements are bound and listings are built. It holds the tables of the
+    lakes by name, without rows.
     """
 
     root: duckdb.DuckDBPyConnection
@@ -92,27 +92,27 @@ class Attachments:
     attached: dict[str, Attached] = field(default_factory=dict)
     """The lakes that are open."""
     late: dict[str, Callable[[], Attached]] = field(default_factory=dict)
-    """Those that are opened when a statement first speaks of them."""
+    """Lakes that are opened when a statement first uses them."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     cursors: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
-    """What SET has set, for every lake."""
+    """Settings made with SET, which hold for every lake."""
     pinned: set[str] = field(default_factory=set)
-    """What SET SESSION has set."""
+    """Names of the settings made with SET SESSION."""
     opened: dict[tuple[str, str], Any] = field(default_factory=dict)
-    """What lakes were opened with, where SET has changed it."""
+    """The values that lakes were opened with, for settings that SET has changed."""
     committed: dict[str, int] = field(default_factory=dict)
-    """The last snapshot that one of the connections made in each lake."""
+    """The last snapshot that any of the connections committed to each lake."""
     secrets: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """How lakes are opened that ATTACH names by a secret."""
+    """Connection parameters of lakes that ATTACH names by a secret."""
     frames: dict[str, Any] = field(default_factory=dict)
-    """Rows that a user has given a name."""
+    """Rows that the user has registered under a name."""
     copies: dict[str, Any] = field(default_factory=dict)
-    """What the planner's copies of the lakes were made from."""
+    """The states from which the planner's copies of the lakes were made."""
 
     @property
     def lakes(self) -> dict[str, Attached]:
-        """All lakes; they are open from now on."""
+        """All lakes. Lakes that are not open yet are opened."""
         with self.lock:
             for key in list(self.late):
                 self._open(key)
@@ -135,13 +135,13 @@ class Attachments:
             connection.execute(f"ATTACH ':memory:' AS {quote(alias)}")
 
     def add_late(self, alias: str, opened: Callable[[], Attached]) -> None:
-        """Attach a lake that is opened when it is needed, in a session that has no other database yet."""
+        """Attach a lake that is opened when it is needed, to a session that has no other database yet."""
         with self.lock:
             self._name(alias)
             self.late[fold(alias)] = opened
 
     def add(self, attached: Attached, *, if_not_exists: bool = False) -> bool:
-        """Attach a lake; False when the name is taken and that is allowed. Raises ``AlreadyExistsError``."""
+        """Attach a lake. Return False when the name is taken and that is allowed, else raise ``AlreadyExistsError``."""
         with self.lock:
             taken = self.is_database(attached.alias)
             if taken and if_not_exists:
@@ -156,7 +156,7 @@ class Attachments:
             return True
 
     def apply(self, attached: Attached, name: str) -> None:
-        """Let a setting hold for a lake, or what the lake was opened with when it is reset."""
+        """Apply a setting to a lake. After RESET this is the value that the lake was opened with."""
         context = attached.context
         if not hasattr(context.config, name):
             context.overrides.pop(name, None)
@@ -168,7 +168,7 @@ class Attachments:
         context.config = replace(context.config, **changes)
 
     def setting(self, name: str) -> Any:
-        """What ``current_setting`` tells of a lake's setting. Raises ``ConfigError`` for an unknown one."""
+        """Return the value of a lake setting for ``current_setting``. Raises ``ConfigError`` for an unknown setting."""
         field = SETTING_NAMES.get(name, name)
         if field in BY_NAME:
             found = self.settings.get(field, BY_NAME[field].default)
@@ -180,9 +180,9 @@ class Attachments:
         return self.settings.get(field)
 
     def is_database(self, name: str) -> bool:
-        """True for the name of a DuckDB database."""
+        """Return True for the name of a DuckDB database."""
         with self.root.cursor() as cursor:
-            # without a parameter: for the first one DuckDB loads pandas
+            # without a parameter, because DuckDB loads pandas for the first one
             found = cursor.execute("SELECT database_name FROM duckdb_databases()").fetchall()
         return fold(name) in {fold(known) for (known,) in found}
 
@@ -200,7 +200,7 @@ class Attachments:
         return attached
 
     def get(self, alias: str | None) -> Attached | None:
-        """The lake of a name, or None."""
+        """Return the lake with this name, or None."""
         if alias is None:
             return None
         key = fold(alias)
@@ -209,7 +209,7 @@ class Attachments:
         return self.attached.get(key)
 
     def find(self, alias: str) -> Attached:
-        """The lake of a name. Raises ``NotFoundError``."""
+        """Return the lake with this name. Raises ``NotFoundError`` when there is none."""
         found = self.get(alias)
         if found is None:
             known = [attached.alias for attached in self.lakes.values()]
@@ -217,11 +217,11 @@ class Attachments:
         return found
 
     def metadata_of(self, name: str) -> Attached | None:
-        """The lake whose metadata database has this name."""
+        """Return the lake whose metadata database has this name, or None."""
         return next((found for found in self.lakes.values() if fold(found.metadata) == fold(name)), None)
 
     def close(self) -> None:
-        """Give back everything."""
+        """Close all lakes and databases."""
         for attached in list(self.attached.values()):
             if attached.owned and attached.lake is not None:
                 attached.lake.close()
@@ -232,7 +232,7 @@ class Attachments:
 
 
 def parts_of(names: Sequence[str]) -> tuple[str | None, str | None, str]:
-    """Catalog, schema and name of a dotted name. Raises ``SqlError`` for more parts."""
+    """Split a dotted name into catalog, schema and name. Raises ``SqlError`` for more parts."""
     if len(names) > 3:
         raise SqlError(f"{'.'.join(names)!r} has too many parts", hint="write catalog.schema.name")
     padded = [None] * (3 - len(names)) + list(names)

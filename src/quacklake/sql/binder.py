@@ -1,4 +1,4 @@
-"""A query over lakes as one that DuckDB runs: names become scans, at the snapshot that each of them asks for."""
+"""Rewrite a query over lakes into one that DuckDB runs: each table name becomes a scan at the requested snapshot."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ONE = Size(1, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where names are looked for: as the user's own, or as those of a view or macro of a lake."""
+    """The scope of names: the session for the user's text, or a lake for the text of a view or macro."""
 
     target: Target | None = None
     tx: Transaction | None = None
@@ -50,15 +50,15 @@ class _Scope:
 
 @dataclass
 class Binder(Values):
-    """Binds one statement. Objects are made on two connections: one plans over empty tables, one runs over files."""
+    """Binds one statement. Creates objects on two connections: one plans over empty tables, one runs over files."""
 
     stand_ins: StandIns = field(default_factory=dict)
-    """Temporary relations that have the rows of tables, by catalog, schema and name."""
+    """Temporary relations that replace tables, by catalog, schema and name."""
     scans: list[Scan] = field(default_factory=list)
     hidden: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Columns of relations that ``*`` does not mean."""
+    """Columns of relations that ``*`` does not include."""
     wanted: frozenset[str] = frozenset()
-    """The virtual columns that the query block around a call speaks of."""
+    """The virtual columns that the query block around a call uses."""
     _made: list[Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=list)
     _makers: dict[str, Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=dict)
     _mentions: list[Mention] = field(default_factory=list)
@@ -66,20 +66,20 @@ class Binder(Values):
     _sizes: dict[str, Size] = field(default_factory=dict)
     _steady: bool = True
     guarded: bool = False
-    """Whether anything says IS DISTINCT FROM, which DuckDB's readers do not filter by rightly."""
+    """True when the query contains IS DISTINCT FROM, by which DuckDB's readers do not filter correctly."""
 
-    # -- the whole -----------------------------------------------------------------------------------------------------
+    # -- binding -------------------------------------------------------------------------------------------------------
 
     def bind(
         self, sql: str, *, target: bool = False, looking: bool = False, change: Callable[[Node], None] | None = None
     ) -> Bound:
-        """The query, with scans planned. With ``target`` the first table of FROM also gives where its rows are.
+        """Return the query with its scans planned. With ``target``, the first table in FROM also returns row positions.
 
-        ``looking`` says that nothing is changed by what is found, so that metadata may answer for rows. ``change`` may
+        ``looking`` says that the result changes nothing, so that metadata may answer instead of rows. ``change`` may
         alter the tree before names are looked up. Raises ``SqlError`` or ``NotFoundError``.
         """
         parsed = tree.parse(self.session.connection, sql)
-        # of the rows of an INSERT, which may be many, every value is changed, and nobody asks for titles
+        # an INSERT may have many rows: ``change`` alters all of their values, and they need no titles
         given = tree.copied(parsed) if change is None else None
         if change is not None:
             change(parsed)
@@ -99,9 +99,9 @@ class Binder(Values):
         return bound
 
     def _kept(self, sql: str, before: Node | None, after: Node) -> str | None:
-        """The given text with other names; None when it must be DuckDB's own of the tree, for more has changed.
+        """Return the user's text with its names replaced, or None when the tree has changed in other ways too.
 
-        A safe session runs what it has checked, and nothing that is not in the tree.
+        Always None in a safe session, which runs only what it has checked in the tree.
         """
         if before is None or self.session.guard.safe:
             return None
@@ -112,7 +112,7 @@ class Binder(Values):
         return tree.render(self.session.connection, after) if kept is None else kept
 
     def _learn(self, parsed: Node, *, looking: bool) -> tuple[Scan, ...]:
-        """Put what is known of the tables into the query; returns the scans that metadata answers for."""
+        """Add statistics and constants to the query. Return the scans that metadata answers."""
         from quacklake.sql.metadata_answers import answer, tell_statistics
 
         tell_statistics(self.session, parsed, self.scans)
@@ -120,7 +120,7 @@ class Binder(Values):
         return self._leave_out(answer(self.session, parsed, self.scans)) if looking else ()
 
     def check(self, sql: str, target: Target, tx: Transaction, aliases: Sequence[str] = ()) -> str:
-        """The text of a query that is to be kept as ``target``. Raises ``SqlError`` when it cannot run."""
+        """Return the text of a query for storing it as ``target``. Raises ``SqlError`` when it cannot run."""
         connection = self.session.connection
         parsed = tree.parse(connection, sql)
         text = tree.stored(connection, sql, parsed)
@@ -134,7 +134,7 @@ class Binder(Values):
         return text
 
     def _rewrite(self, parsed: Node, scope: _Scope) -> Size | None:
-        """Put in what the names of a query mean; returns its size where the session measures it."""
+        """Resolve the names of a query. Return its size if the session measures it."""
         self.session.guard.check(parsed, lambda names, is_table: self._has_macro(names, scope, is_table))
         try:
             self._visit(parsed, frozenset(), frozenset(), scope)
@@ -145,10 +145,10 @@ class Binder(Values):
         self.session.running.check()
         return size
 
-    # -- the walk ------------------------------------------------------------------------------------------------------
+    # -- walking the tree ----------------------------------------------------------------------------------------------
 
     def _visit(self, node: Any, hidden: frozenset[str], wanted: frozenset[str], scope: _Scope) -> None:
-        """Rewrite what a tree names. ``hidden`` are common tables, ``wanted`` the virtual columns spoken of."""
+        """Rewrite the names in a tree. ``hidden`` are common tables, ``wanted`` the virtual columns in use."""
         if isinstance(node, list):
             for item in node:
                 self._visit(item, hidden, wanted, scope)
@@ -238,7 +238,7 @@ class Binder(Values):
             found = tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name)
             if found is not None:
                 return place.attached, tx, found
-        past = node.get("at_clause")  # which tables of DuckDB do not have
+        past = node.get("at_clause")  # tables of DuckDB have no past
         if places and (scope.target is not None or past or self.session.names.explicit(names)):
             tx = self._transaction(places[0].attached, past, scope)
             raise missing(places[0], tx, version=tx.base.id if past else None)
@@ -265,7 +265,7 @@ class Binder(Values):
         return self.session.view(attached)
 
     def _other(self, node: Node, names: Sequence[str]) -> None:
-        """A table that is of no lake: a lake's metadata, a listing, a Python variable, or DuckDB's own."""
+        """Resolve a table outside the lakes: a lake's metadata, a listing, a Python variable, or a table of DuckDB."""
         rows = self.session.foreign(names)
         if rows is not None:
             replaced = tree.base_table(self._register(rows), node["alias"] or names[-1], node)
@@ -344,7 +344,7 @@ class Binder(Values):
         node.update(replaced)
 
     def made(self, make: Callable[[duckdb.DuckDBPyConnection, bool], None]) -> None:
-        """Add something that must be made before the query runs; it is told whether without rows."""
+        """Add an object to create before the query runs. ``make`` is told whether to create it without rows."""
         self._made.append(make)
 
     def _function(self, node: Node, scope: _Scope) -> None:
@@ -357,7 +357,7 @@ class Binder(Values):
             node.update(function_name=macro, schema="", catalog="")
 
     def _setting(self, node: Node) -> None:
-        """``current_setting`` of one of a lake's settings."""
+        """Replace ``current_setting`` of a lake's setting by its value."""
         argument = node["children"][0]
         given = tree.constant_of(argument)
         if given is not None and given.type == "VARCHAR" and fold(given.value).startswith("ducklake_"):
@@ -413,7 +413,7 @@ class Binder(Values):
     # -- planning ------------------------------------------------------------------------------------------------------
 
     def _prune(self, bound: Bound, parsed: Node) -> None:
-        """Let DuckDB tell the filters of each scan."""
+        """Let DuckDB find the filters of each scan."""
         from quacklake.sql.pruning import filters_of, scan_filters
 
         if not any(scan.table.id >= 0 for scan in self.scans) or not has_filters(parsed):
@@ -426,12 +426,12 @@ class Binder(Values):
                     make(planner, True)
                 found = scan_filters(planner, bound.sql, bound.values)
             except duckdb.Error:
-                return  # it names what only the other connection knows
+                return  # the query names an object that only the other connection knows
         for scan in self.scans:
             scan.predicate = filters_of(found.get(scan.name), scan.table.schema)
 
     def _leave_out(self, names: set[str]) -> tuple[Scan, ...]:
-        """Forget scans that are not needed; returns them."""
+        """Remove scans that are not needed, and return them."""
         gone = tuple(scan for scan in self.scans if scan.name in names)
         self.scans = [scan for scan in self.scans if scan.name not in names]
         for name in names:

@@ -1,4 +1,4 @@
-"""The statement that makes a table or a view as it is."""
+"""Write the CREATE statement of an existing table or view."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["declared", "default_of", "table_definition", "view_definition"]
 
 
 def default_of(column: Column) -> str | None:
-    """The default of a column as SQL."""
+    """Return the default of a column as SQL."""
     if column.default is None or column.default_kind == "expression":
         return column.default
     return literal(column.default)
 
 
 def declared(column: Column) -> str:
-    """A column as CREATE TABLE takes it."""
+    """Return a column definition for CREATE TABLE."""
     text = f"{quote(column.name)} {column.duckdb_type()}"
     default = default_of(column)
     if default is not None:
@@ -30,7 +30,7 @@ def declared(column: Column) -> str:
 
 
 def table_definition(tx: Transaction, table: TableInfo) -> str:
-    """A table with its columns, its primary key and how its files are laid out."""
+    """Return the statement that creates a table, with its columns, primary key, partitioning and sort order."""
     parts = [declared(column) for column in table.schema.columns]
     key = key_columns(table.schema, tx.objects.tags(table).own.get(PRIMARY_KEY))
     if key:
@@ -46,7 +46,7 @@ def table_definition(tx: Transaction, table: TableInfo) -> str:
 
 
 def view_definition(view: ViewInfo) -> str:
-    """A view with its query."""
+    """Return the statement that creates a view."""
     columns = f" ({', '.join(quote(name) for name in view.aliases)})" if view.aliases else ""
     return f"CREATE VIEW {_place(view)}{columns} AS {view.sql.replace(LAKE, '')};"
 

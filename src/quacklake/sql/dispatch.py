@@ -1,4 +1,4 @@
-"""Which part of the package runs a statement, by its first words."""
+"""Choose the function that runs a statement by its first words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ends_transaction", "handler"]
 
-#: Modules of ``statements`` and functions in them, which are loaded when a statement needs them.
+#: Functions in the modules of ``statements``, which are imported when a statement needs them.
 _CREATED: Mapping[str, str] = {
     "SCHEMA": "objects.create_schema",
     "TABLE": "tables.create_table",
@@ -67,7 +67,7 @@ _CREATE_WORDS = frozenset({"OR", "REPLACE", "TEMP", "TEMPORARY", "PERSISTENT"})
 
 
 def handler(cursor: Cursor) -> Handler:
-    """What runs the statement of a cursor."""
+    """Return the function that runs the statement of a cursor."""
     module, _, function = _home(cursor).partition(".")
     found: Handler = getattr(import_module(f"quacklake.sql.statements.{module}"), function)
     return found
@@ -97,12 +97,12 @@ def _creator(cursor: Cursor) -> str:
 
 
 def _with(cursor: Cursor) -> str:
-    """The statement behind the common tables decides."""
+    """Choose by the statement after the common tables."""
     ahead = Cursor(cursor.text, cursor.words)
     try:
         ahead.common_tables()
     except SqlError:
-        return "queries.query"  # DuckDB tells what is wrong with it
+        return "queries.query"  # DuckDB reports what is wrong with it
     word = ahead.peek()
     if word is not None and word.upper in ("INSERT", "UPDATE", "DELETE", "MERGE"):
         return _HANDLERS[word.upper]
@@ -110,6 +110,6 @@ def _with(cursor: Cursor) -> str:
 
 
 def ends_transaction(cursor: Cursor) -> bool:
-    """True for a statement that ends a transaction, failed or not."""
+    """Return True for a statement that ends a transaction, whether it has failed or not."""
     first = cursor.peek()
     return first is not None and first.upper in ("ROLLBACK", "ABORT", "COMMIT", "END")

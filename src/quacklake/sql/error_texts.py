@@ -1,4 +1,4 @@
-"""Messages of DuckDB about a statement that was rewritten, told about the text that the user wrote."""
+"""Turn DuckDB's messages about a rewritten statement into messages about the text that the user wrote."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SOURCE = re.compile(r" when casting from source column (c\d+)\b")
 
 
 def in_own_words(message: str, statement: str) -> str:
-    """Return a message without names of our own, whose last lines show the place in ``statement``.
+    """Return a message without Quacklake's own names, whose last lines show the position in ``statement``.
 
-    The place is left out where the text at fault is not in the statement.
+    The position is left out when the faulty text is not in the statement.
 
     >>> print(in_own_words('no "zz"\\n\\nLINE 1: DESCRIBE SELECT zz FROM qls_1\\n' + " " * 24 + "^", "SELECT zz"))
     no "zz"
@@ -37,7 +37,7 @@ def in_own_words(message: str, statement: str) -> str:
 
 
 def _without_own(found: re.Match[str]) -> str:
-    """Leave our own names out of a list of names that could be meant, and the list when there are no others."""
+    """Remove Quacklake's own names from a list of candidates, and the list itself when no others are left."""
     names = found["names"]
     if not _NAMED.search(names):
         return found[0]
@@ -46,7 +46,7 @@ def _without_own(found: re.Match[str]) -> str:
 
 
 def _shown(text: str, place: re.Match[str], statement: str) -> str:
-    """Return the lines that show the place in the statement, or nothing."""
+    """Return the lines that show the position in the statement, or nothing."""
     excerpt = place["excerpt"]
     if excerpt.removeprefix("...").removesuffix("...") in statement:
         return text

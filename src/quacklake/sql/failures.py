@@ -1,4 +1,4 @@
-"""DuckDB's errors about statements, as ours."""
+"""Translate DuckDB's errors about statements into Quacklake's errors."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _STATEMENT = (
 
 @contextmanager
 def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[None]:
-    """Raise DuckDB's errors as ours; those about the statement keep their whole text, which shows the place.
+    """Raise DuckDB's errors as Quacklake's. Errors about the statement keep their whole text, which shows the position.
 
-    A file that cannot be read is damaged when it is below one of ``roots``, where lakes have theirs. In a ``safe``
-    session DuckDB's own limits are the session's.
+    A file below one of ``roots``, where lakes keep their files, counts as damaged when it cannot be read. In a ``safe``
+    session, an error about DuckDB's limits becomes one about the limits of the session.
     """
     try:
         yield
@@ -61,7 +61,7 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
         outage = outage_of(str(error), "run the statement")
         if outage is not None:
             raise outage from error
-        # what Arrow says when DuckDB has no Arrow type for a column
+        # Arrow's message when DuckDB has no Arrow type for a column
         raise SqlError(str(error)) from error
 
 

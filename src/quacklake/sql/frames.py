@@ -1,4 +1,4 @@
-"""Python's variables as relations."""
+"""Python variables as relations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["find_frame", "registrable"]
 
 
 def registrable(value: Any) -> Any:
-    """Rows under a name, which can be read again and again. Raises ``SchemaMismatchError`` for what has none."""
+    """Return rows that can be read repeatedly under a name. Raises ``SchemaMismatchError`` for a value without rows."""
     found = _rows(value)
     if found is not None and not isinstance(found, pa.RecordBatchReader):
         return found
@@ -29,7 +29,7 @@ def registrable(value: Any) -> Any:
 
 
 def find_frame(frame: FrameType | None, name: str) -> Any:
-    """The rows of the caller's variable of a name, a local one first; None when there is none."""
+    """Return the rows of the caller's variable with this name, local before global, or None."""
     for variables in () if frame is None else (frame.f_locals, frame.f_globals):
         rows = _rows(variables[name]) if name in variables else None
         if rows is not None:
@@ -38,7 +38,7 @@ def find_frame(frame: FrameType | None, name: str) -> Any:
 
 
 def _rows(value: Any) -> Any:
-    """What DuckDB can register: a table, or a pandas frame or a dataset as it is."""
+    """Return a value that DuckDB can register: a table, or a pandas frame or dataset unchanged."""
     module = type(value).__module__.split(".")[0]
     if isinstance(value, pa.Table):
         return _safe(value)
@@ -58,6 +58,6 @@ def _rows(value: Any) -> Any:
 
 
 def _safe(rows: pa.Table) -> pa.Table:
-    """Rows whose types and values do not end DuckDB. Raises ``SchemaMismatchError`` and ``ConstraintError``."""
+    """Return rows that cannot crash DuckDB. Raises ``SchemaMismatchError`` and ``ConstraintError``."""
     check_values(rows, exact=False)
     return readable(rows, readable_schema(rows.schema))

@@ -1,4 +1,4 @@
-"""What stands between a statement and its session: nothing here, two locks and limits in a safe one."""
+"""The guard that every statement of a session passes."""
 
 from __future__ import annotations
 
@@ -23,52 +23,52 @@ _BATCH_ROWS = 122_880
 
 
 class Guard:
-    """Lets everything pass, as is right for statements of one's own."""
+    """The default guard, which allows everything. The guard of a safe session enforces limits and an allow list."""
 
     safe = False
     seconds: float | None = None
     batch_rows = _BATCH_ROWS
 
     def attaching(self, attached: Attached) -> None:
-        """Before a lake is attached."""
+        """Check a lake before it is attached."""
 
     def text(self, text: str) -> None:
-        """Before a text is cut into statements."""
+        """Check a text before it is split into statements."""
 
     def admit(self, session: SessionConnection, cursor: Cursor) -> Cursor:
-        """Before a statement is run: as which one."""
+        """Check a statement before it runs. Return the statement to run in its place."""
         return cursor
 
     def native(self) -> None:
-        """Before DuckDB gets the text of a statement as it is."""
+        """Called before DuckDB gets the text of a statement unchanged."""
 
     def check(self, parsed: Node, known: Known) -> None:
-        """Before anything of a parsed query or expression is computed."""
+        """Check a parsed query or expression before any part of it is computed."""
 
     def measure(self, parsed: Node, made: Mapping[str, Size]) -> Size | None:
-        """Before a query whose names have been looked up is bound; ``made`` are the sizes of what it names."""
+        """Check a query after its names are resolved, before it is bound. ``made`` are the sizes of its relations."""
         return None
 
     def value(self, expression: Node) -> None:
-        """Before an expression is computed whose names nobody looks up."""
+        """Check an expression before it is computed without its names being resolved."""
 
     def foreign(self, session: SessionConnection, names: Sequence[str]) -> None:
-        """Before a table is read that is of no lake."""
+        """Check the name of a table outside the lakes before the table is read."""
 
     def scanned(self, query: str, scan: Scan) -> str:
-        """The query of a table, before DuckDB gets it."""
+        """Return the query of a scan as DuckDB may get it."""
         return query
 
     def plan(self, session: SessionConnection, text: str) -> str:
-        """A plan, before it is shown."""
+        """Return a query plan as it may be shown."""
         return text
 
     def failed(self, session: SessionConnection, error: QuacklakeError) -> None:
-        """Before an error is raised."""
+        """Change an error before it is raised."""
 
     def limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a result."""
+        """Yield the rows of a result, within the limits."""
         return batches
 
     def close(self) -> None:
-        """When the databases of the session are closed."""
+        """Called when the databases of the session are closed."""

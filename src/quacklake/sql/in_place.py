@@ -1,8 +1,8 @@
-"""The text that a user wrote, with the names of tables replaced in it.
+"""Replace table names in the text that a user wrote.
 
-DuckDB makes text of a tree too, but not quite the same: constants lose their types, and columns without a name get
-titles of what was put in. So a query keeps its own text wherever nothing but names of tables and of their columns has
-to be replaced. What comes out is parsed again, and counts only if its tree is the one that was meant.
+DuckDB can also render a tree as text, but not quite the same text: constants lose their types, and columns without a
+name get titles from the replaced names. So a query keeps its own text wherever only the names of tables and their
+columns have to be replaced. The new text is parsed again, and used only if its tree is the expected one.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _NAMES = ("catalog_name", "schema_name", "table_name")
 
 @dataclass(frozen=True, slots=True)
 class _Edit:
-    """A dotted name in a text, by where DuckDB says it is, and what stands there instead."""
+    """A dotted name at the position that DuckDB reports, and its replacement."""
 
     location: int
     names: tuple[str, ...]
     text: str
     past: bool = False
-    """True when AT (…) behind the name and its alias is taken out."""
+    """True when AT (…) after the name and its alias is removed."""
 
 
 def with_names(connection: duckdb.DuckDBPyConnection, sql: str, before: Node, after: Node) -> str | None:
-    """Return the text of ``before`` so that it is one of ``after``; None when more than names has changed."""
+    """Return the text of ``before`` changed to mean ``after``, or None when more than names has changed."""
     edits: list[_Edit] = []
     try:
         if not _compare(before, after, edits):
@@ -50,7 +50,7 @@ def with_names(connection: duckdb.DuckDBPyConnection, sql: str, before: Node, af
 
 
 def _compare(before: Any, after: Any, edits: list[_Edit]) -> bool:
-    """Find the names that differ; False when something else does."""
+    """Collect the names that differ. Return False when anything else differs."""
     if isinstance(before, list):
         return (
             isinstance(after, list)
@@ -89,7 +89,7 @@ def _compare_tables(before: Node, after: Node, edits: list[_Edit]) -> bool:
 def _edited(sql: str, edits: list[_Edit]) -> str | None:
     words = words_of(sql)
     if not words or words[-1].end != len(sql):
-        return None  # a comment at the end would swallow what is written behind the query
+        return None  # a comment at the end would swallow the text that is appended to the query
     starts = {len(sql[: word.start].encode()): number for number, word in enumerate(words)}
     parts: list[str] = []
     done = 0

@@ -1,4 +1,4 @@
-"""What the functions of a lake do: those that tell something, and small settings."""
+"""The functions of a lake that report on it or change a small setting."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _FILES = pa.schema(
         ("delete_file_encryption_key", pa.binary()),
     ]
 )
-#: The words of the listing for what a snapshot changed, in its order.
+#: The name that the listing has for each kind of change, in the order of the listing.
 _WORDS = {
     ChangeKind.CREATED_SCHEMA: "schemas_created",
     ChangeKind.DROPPED_SCHEMA: "schemas_dropped",
@@ -82,7 +82,7 @@ _WORDS = {
     ChangeKind.MERGE_ADJACENT: "merge_adjacent",
     ChangeKind.REWRITE_DELETE: "rewrite_delete",
 }
-#: What the lake says of itself beside its options.
+#: Facts about the lake that are listed beside its options.
 _FACTS = {
     "created_by": "what made the lake",
     "data_path": "where the files are",
@@ -94,14 +94,14 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class LakeCall:
-    """A call of a function of a lake, with its arguments by name."""
+    """A call of a lake function, with its arguments by name."""
 
     session: SessionConnection
     binder: Binder
     attached: Attached
     given: dict[str, Any]
     keeper: LakeMaintenance | None = None
-    """What maintains the lake, where that is not DuckDB."""
+    """The maintenance to use, if it is not DuckDB's."""
 
     @property
     def lake(self) -> LakeHandle:
@@ -118,13 +118,13 @@ class LakeCall:
         return self.keeper or LakeMaintenance(self.lake)
 
     def need(self, name: str) -> Any:
-        """An argument. Raises ``SqlError`` when it is missing."""
+        """Return an argument. Raises ``SqlError`` when it is missing."""
         if self.given.get(name) is None:
             raise SqlError(f'Binder Error: the argument "{name}" is missing')
         return self.given[name]
 
     def table(self, tx: Transaction, name: str = "table_name", schema: str = "schema") -> TableInfo:
-        """The table that the arguments name. Raises ``NotFoundError``."""
+        """Return the table that the arguments name. Raises ``NotFoundError`` when it does not exist."""
         text, owner = str(self.need(name)), self.given.get(schema)
         ref = TableRef(str(owner), text) if owner is not None else TableRef(DEFAULT_SCHEMA, text)
         found = tx.get_table(ref.schema, ref.name)
@@ -136,18 +136,18 @@ class LakeCall:
         return found
 
 
-# -- what there is -----------------------------------------------------------------------------------------------------
+# -- listings ----------------------------------------------------------------------------------------------------------
 
 
 def snapshots(call: LakeCall) -> pa.Table:
-    """Every snapshot."""
+    """Return all snapshots."""
     base = call.session.view(call.attached).base.id
     with call.attached.context.catalog.read() as reader:
         return snapshot_rows([info for info in reader.snapshots.all() if info.id <= base])
 
 
 def snapshot_rows(found: Sequence[SnapshotInfo]) -> pa.Table:
-    """Snapshots as rows."""
+    """Return snapshots as rows."""
     rows = [
         (info.id, info.time, info.schema_version, _changes(info.changes), info.author, info.message, info.extra)
         for info in found
@@ -170,12 +170,12 @@ def _change(change: Change) -> str:
     parts = [part for part in (change.schema, change.name) if part is not None]
     shown = [part if _PLAIN.fullmatch(part) else quote(part) for part in parts]
     if change.kind in (ChangeKind.CREATED_SCALAR_MACRO, ChangeKind.CREATED_TABLE_MACRO) and parts:
-        shown[-1] = quote(parts[-1])  # as stock lists them
+        shown[-1] = quote(parts[-1])  # quoted as in stock DuckLake's listing
     return ".".join(shown)
 
 
 def table_info(call: LakeCall) -> pa.Table:
-    """The tables, with the number and size of their files."""
+    """Return the tables, with the number and size of their files."""
     tx = call.session.view(call.attached)
     snapshot = tx.base.id
     tables = pa.Table.from_pylist(
@@ -201,7 +201,7 @@ def table_info(call: LakeCall) -> pa.Table:
 
 
 def list_files(call: LakeCall) -> pa.Table:
-    """The data files of a table with their delete files, at a snapshot or time."""
+    """Return the data files of a table with their delete files, at a snapshot or time."""
     tx = call.session.view(call.attached)
     if None not in (call.given.get("snapshot_version"), call.given.get("snapshot_time")):
         raise SqlError("give snapshot_version or snapshot_time, not both")
@@ -237,17 +237,17 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def current_snapshot(call: LakeCall) -> pa.Table:
-    """The snapshot that this connection sees."""
+    """Return the snapshot that this connection reads."""
     return pa.table({"id": pa.array([call.session.view(call.attached).base.id], pa.uint64())})
 
 
 def last_committed_snapshot(call: LakeCall) -> pa.Table:
-    """The last snapshot that a connection of the session made; NULL when none has made one."""
+    """Return the last snapshot that a connection of the session committed, or NULL when there is none."""
     return pa.table({"id": pa.array([call.session.work.committed.get(fold(call.attached.alias))], pa.uint64())})
 
 
 def settings(call: LakeCall) -> pa.Table:
-    """What the lake is kept in."""
+    """Return where the catalog and the files of the lake are kept."""
     context = call.attached.context
     found = {
         "catalog_type": context.catalog.database,
@@ -261,17 +261,17 @@ def settings(call: LakeCall) -> pa.Table:
 
 
 def table_changes(call: LakeCall) -> str:
-    """What snapshots did to the rows of a table."""
+    """Return the changes that snapshots made to the rows of a table."""
     return _feed(call, inserts=True, deletes=True)
 
 
 def table_insertions(call: LakeCall) -> str:
-    """The rows that came."""
+    """Return the rows that were inserted."""
     return _feed(call, inserts=True, deletes=False)
 
 
 def table_deletions(call: LakeCall) -> str:
-    """The rows that went."""
+    """Return the rows that were deleted."""
     return _feed(call, inserts=False, deletes=True)
 
 
@@ -288,7 +288,7 @@ def _feed(call: LakeCall, *, inserts: bool, deletes: bool) -> str:
     frame = ChangeScan(handle, ref, bounds[0], bounds[1], _inserts=inserts, _deletes=deletes)
     plan = frame.plan()
     name = call.session.fresh_name()
-    # one kind of change looks like the table: what else is known of a row is there when it is named
+    # one kind of change has the columns of the table; further columns are there for queries that name them
     own = {"change_type", *({"rowid", "snapshot_id"} - call.binder.wanted)} if not (inserts and deletes) else set()
     hidden = f"* EXCLUDE ({', '.join(sorted(own))})" if own else "*"
     columns = [column for column in plan.schema.columns if column.name not in own]
@@ -319,7 +319,7 @@ def _bound(value: Any) -> Any:
 
 
 def options(call: LakeCall) -> pa.Table:
-    """The options that are set, with what they hold for."""
+    """Return the options that are set, with the scope of each."""
     tx = call.session.view(call.attached)
     with call.attached.context.catalog.read() as reader:
         rows = reader.options()
@@ -355,7 +355,7 @@ def set_option(call: LakeCall) -> pa.Table:
 
 
 def _check_inlining(call: LakeCall, only: str | None) -> None:
-    """Raise ``SqlError`` when a table has columns beside which no rows can live in the catalog."""
+    """Raise ``SqlError`` when a table has columns that prevent its rows from living in the catalog."""
     with call.attached.context.catalog.read() as reader:
         rows = reader.options()
     settled = {row.scope_id for row in rows if row.key == "data_inlining_row_limit" and row.scope == "table"}
@@ -374,19 +374,19 @@ def _check_inlining(call: LakeCall, only: str | None) -> None:
 
 
 def nothing() -> pa.Table:
-    """The answer of a function that only does something."""
+    """Return the empty result of a function that only has an effect."""
     return pa.table({"Success": pa.array([], pa.bool_())})
 
 
 def set_commit_message(call: LakeCall) -> pa.Table:
-    """Say who makes the next snapshot and why."""
+    """Set the author and message of the next snapshot."""
     given = call.given
     call.session.work.sign(given.get("author"), given.get("message"), given.get("extra_info"))
     return nothing()
 
 
 def add_data_files(call: LakeCall) -> pa.Table:
-    """Make Parquet files part of a table where they are."""
+    """Add Parquet files to a table without moving them."""
     patterns = to_patterns(call.need("path"))
     hive = call.given.get("hive_partitioning")
     flags = [bool(call.given.get(name) or False) for name in ("allow_missing", "ignore_extra_columns")]

@@ -28,9 +28,9 @@ _PREFIX = "ducklake_"
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function: what it does, its parameters in order, and those that are given by name only.
+    """A lake function: its implementation, its parameters in order, and its parameters that are given by name only.
 
-    ``first`` is what comes before them when the lake is named as an argument.
+    ``first`` are the parameters before them when the lake is named as an argument.
     """
 
     run: Callable[[LakeCall], Any]
@@ -79,7 +79,7 @@ FUNCTIONS: Mapping[str, Function] = {
 
 
 def relation(session: SessionConnection, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
-    """What a call in FROM gives: rows, the name of a relation, or None when it is no function of a lake."""
+    """Return the result of a call in FROM: rows or the name of a relation. None for any other function."""
     name = fold(names[-1])
     if len(names) == 1:
         function = FUNCTIONS.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
@@ -140,7 +140,7 @@ def _values(binder: Binder, arguments: list[Node]) -> tuple[list[Any], dict[str,
 def bind(
     name: str, positional: Sequence[Any], named: dict[str, Any], parameters: Sequence[str], others: Sequence[str]
 ) -> dict[str, Any]:
-    """The arguments of a call by name. Raises ``SqlError`` for those that the function does not have."""
+    """Return the arguments of a call by name. Raises ``SqlError`` for arguments that the function does not have."""
     if len(positional) > len(parameters):
         raise SqlError(f"Binder Error: {name} takes at most {len(parameters)} arguments, {len(positional)} were given")
     found = dict(zip(parameters, positional, strict=False))

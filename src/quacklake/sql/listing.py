@@ -1,6 +1,6 @@
-"""What there is: DuckDB's own listings, with the lakes in them.
+"""DuckDB's listings, such as ``duckdb_tables()``, with the lakes included.
 
-They are asked of a database in which every lake is a database of its name, with tables that have no rows.
+They run on a database in which every lake is a database of its name, with tables that have no rows.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _LISTINGS = frozenset(
         "pragma_table_info",
     }
 )
-#: The column that tells the database, in one listing or another.
+#: The column that holds the database, which differs between listings.
 _DATABASE = ("database_name", "table_catalog", "catalog_name", "constraint_catalog", "database")
 
 
 def relation(session: SessionConnection, names: Sequence[str]) -> pa.Table | None:
-    """The rows of a listing that is named like a table, or None."""
+    """Return the rows of a listing that is named like a table, or None."""
     last = fold(names[-1])
     if any(fold(name) in SYSTEM for name in names[:-1]):
         schema = next(fold(name) for name in names[:-1] if fold(name) in SYSTEM)
@@ -70,7 +70,7 @@ def relation(session: SessionConnection, names: Sequence[str]) -> pa.Table | Non
 
 
 def function(session: SessionConnection, names: Sequence[str], arguments: list[Node]) -> pa.Table | None:
-    """The rows of a listing that is called like a function, or None."""
+    """Return the rows of a listing that is called like a function, or None."""
     last = fold(names[-1])
     if len(names) != 1 or last not in _LISTINGS or not session.attachments.lakes:
         return None
@@ -88,7 +88,7 @@ def _query(session: SessionConnection, expression: Node) -> Node:
 
 
 def _rows(session: SessionConnection, sql: str) -> pa.Table:
-    """The rows of a listing: of the lakes from their copies, of all others from where they are."""
+    """Return the rows of a listing, for lakes from their copies and for other databases directly."""
     lakes = [attached.alias for attached in session.attachments.lakes.values()]
     with listing(session) as planner:
         mine = arrow_table(planner, sql)
@@ -115,7 +115,7 @@ def _rows(session: SessionConnection, sql: str) -> pa.Table:
 
 
 def _with_sizes(session: SessionConnection, rows: pa.Table) -> pa.Table:
-    """What is said of tables, with how many rows those of the lakes have."""
+    """Replace the row counts of the lakes' tables."""
     sizes: dict[tuple[str, str, str], int] = {}
     for attached in session.attachments.lakes.values():
         stats = metadata.rows(attached, "ducklake_table_stats").select(["table_id", "record_count"]).to_pylist()
@@ -130,7 +130,7 @@ def _with_sizes(session: SessionConnection, rows: pa.Table) -> pa.Table:
 
 
 def _with_file_sizes(session: SessionConnection, rows: pa.Table) -> pa.Table:
-    """What is said of the sizes of databases, with those of the lakes' files."""
+    """Replace the database sizes of the lakes by the sizes of their files."""
     found = rows.to_pylist()
     for row in found:
         attached = session.attachments.get(row["database_name"])
@@ -147,7 +147,7 @@ def _where(rows: pa.Table, column: str, keeps: Callable[[str], bool]) -> pa.Tabl
 
 
 def _with_paths(session: SessionConnection, rows: pa.Table) -> pa.Table:
-    """What is said of databases, with what the lakes really are."""
+    """Replace the path, type and tags of the lakes."""
     found = rows.to_pylist()
     for row in found:
         attached = session.attachments.get(row["database_name"])
@@ -161,7 +161,7 @@ def _with_paths(session: SessionConnection, rows: pa.Table) -> pa.Table:
 
 
 def shown(session: SessionConnection, sql: str) -> Result:
-    """SHOW TABLES and its like."""
+    """Run SHOW TABLES and similar statements."""
     words = [word.upper for word in Cursor(sql).words]
     if words[1:2] == ["DATABASES"]:
         return session.native(sql)
@@ -178,7 +178,7 @@ def shown(session: SessionConnection, sql: str) -> Result:
 
 
 def described(table: TableInfo) -> Result:
-    """The columns of a table as DESCRIBE tells them."""
+    """Return the columns of a table in the form of DESCRIBE."""
     names = ("column_name", "column_type", "null", "key", "default", "extra")
     rows = [
         (column.name, _shown_type(column), "YES" if column.nullable else "NO", None, default_of(column), None)
@@ -189,7 +189,7 @@ def described(table: TableInfo) -> Result:
 
 
 def _shown_type(column: Column) -> str:
-    """The type as DuckDB prints it: names are quoted only where they must be."""
+    """Return the type as DuckDB prints it: names are quoted only where necessary."""
     if not column.nested:
         return column.duckdb_type()
     with connect(":memory:") as connection:
@@ -197,12 +197,12 @@ def _shown_type(column: Column) -> str:
     return column.duckdb_type() if row is None else str(row[0])
 
 
-# -- copies ------------------------------------------------------------------------------------------------------------
+# -- copies of lakes ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Copy:
-    """What a lake has, as far as listings tell of it."""
+    """The objects of a lake that listings show."""
 
     schemas: tuple[str, ...]
     tables: tuple[TableInfo, ...]
@@ -213,7 +213,7 @@ class Copy:
 
 @contextmanager
 def listing(session: SessionConnection) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to a database with empty copies of what the lakes have now."""
+    """Yield a connection to a database with empty copies of the current objects of the lakes."""
     with session.attachments.lock, session.attachments.planner.cursor() as cursor:
         for attached in session.attachments.lakes.values():
             _copy(cursor, session.attachments.copies, attached, session.view(attached))
@@ -248,9 +248,9 @@ def _copy(cursor: duckdb.DuckDBPyConnection, copies: dict[str, Any], attached: A
         _try(cursor, partial(_macro, alias, macro))
     relations = {*(fold(table.name) for table in wanted.tables), *(fold(view.name) for view in wanted.views)}
     waiting = [view for view in wanted.views if _speaks_of(view, relations, wanted.macros)]
-    for _ in range(2):  # views may stand on views that come later
+    for _ in range(2):  # views may use views that come later
         waiting = [view for view in waiting if not _made(cursor, alias, view)]
-    for view in wanted.views:  # one may stand on something that is not there any more, but it is there
+    for view in wanted.views:  # a view is listed even if a table that it uses is gone
         target = f"{alias}.{quote(view.schema_name)}.{quote(view.name)}"
         _try(cursor, partial(str, f"CREATE VIEW IF NOT EXISTS {target} AS SELECT NULL AS {PREFIX}gone"))
     cursor.execute("USE memory")
@@ -273,7 +273,7 @@ def _try(cursor: duckdb.DuckDBPyConnection, sql: Callable[[], str]) -> bool:
 
 
 def _speaks_of(view: ViewInfo, relations: Collection[str], macros: Sequence[MacroInfo]) -> bool:
-    """Tell whether a stored query names nothing but what the lake has: to bind it must not open any file."""
+    """Return True when a stored query names only objects of the lake, so that binding it opens no file."""
     functions = {fold(macro.name) for macro in macros}
     try:
         with parser() as connection:
@@ -285,7 +285,7 @@ def _speaks_of(view: ViewInfo, relations: Collection[str], macros: Sequence[Macr
 
 
 def _parsed_default(column: Column) -> Column:
-    """Return a column whose default can stand in a statement: one that is not an expression is left out."""
+    """Return a column whose default fits into a statement. A default that is not an expression is left out."""
     if column.default is None or column.default_kind != "expression":
         return column
     try:
@@ -306,7 +306,6 @@ def _macro(alias: str, macro: MacroInfo) -> str:
 
 
 def _comments(attached: Attached, tx: Transaction) -> Iterable[tuple[int, int | None, str]]:
-    """The comments of tables, views and columns, by id."""
     found: dict[tuple[int, int | None], str | None] = {}
     for name, key in (("ducklake_tag", "object_id"), ("ducklake_column_tag", "table_id")):
         for row in metadata.rows(attached, name).to_pylist():

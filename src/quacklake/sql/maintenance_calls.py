@@ -1,7 +1,7 @@
-"""The functions that keep a lake in shape: the lake's own methods, with the columns that DuckDB's functions have.
+"""The maintenance functions: methods of the lake, with the result columns of DuckDB's functions.
 
-They make snapshots of their own, so that in a transaction which has changed the lake they wait for its COMMIT. Only a
-flush is part of it, where that can be.
+They commit snapshots of their own. In a transaction that has changed the lake they therefore run after COMMIT. Only a
+flush is part of the transaction, where possible.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "rewrite_data_files",
 ]
 
-#: The steps of CHECKPOINT, in their order.
+#: The steps of CHECKPOINT, in order.
 _STEPS = (
     "flush_inlined_data",
     "expire_snapshots",
@@ -43,7 +43,7 @@ _ORDERS = ("order_by", "zorder")
 
 
 def _run(call: LakeCall, name: str, owner: Any = None, **arguments: Any) -> Any:
-    """Call a method of the lake, or of ``owner``, with those arguments that are given."""
+    """Call a method of the lake, or of ``owner``, with the arguments that are given."""
     _check_given(call, name)
     method = getattr(owner or call.maintenance, name, None)
     if method is None:
@@ -65,13 +65,13 @@ def _check_given(call: LakeCall, name: str) -> None:
 
 
 def _changed(call: LakeCall) -> bool:
-    """True in a transaction that has changed the lake."""
+    """Return True in a transaction that has changed the lake."""
     work = call.session.work
     return work.explicit and work.wrote is call.attached
 
 
 def _scope(call: LakeCall, schema: str) -> dict[str, str | None]:
-    """The schema and the table that are meant; a table may be given as ``schema.table``."""
+    """Return the schema and the table to work on. A table may be given as ``schema.table``."""
     owner, name = call.given.get(schema), call.given.get("table_name")
     tx = call.session.view(call.attached)
     if name is None:
@@ -81,13 +81,13 @@ def _scope(call: LakeCall, schema: str) -> dict[str, str | None]:
 
 
 def _reports(found: Any) -> list[Any]:
-    """The reports of what was done; none where it waits."""
+    """Return the reports of the work; none when the work waits for COMMIT."""
     reports: Iterable[Any] = found if isinstance(found, list | tuple) else [] if found is None else [found]
     return [report for report in reports if report.snapshot is not None]
 
 
 def _named(names: tuple[str, ...], rows: Iterable[tuple[Any, tuple[int, ...]]]) -> pa.Table:
-    """The numbers of reports, with the tables they are about."""
+    """Return the numbers of reports, with the tables that they are about."""
     columns: dict[str, list[Any]] = {name: [] for name in ("schema_name", "table_name", *names)}
     for report, numbers in rows:
         ref = TableRef.parse(report.table)
@@ -100,7 +100,7 @@ def _named(names: tuple[str, ...], rows: Iterable[tuple[Any, tuple[int, ...]]]) 
 
 
 def groups(found: Any) -> pa.Table:
-    """A row for each group of files that became others."""
+    """Return one row for each group of files that was rewritten."""
     rows = [(report, group) for report in _reports(found) for group in report.groups]
     return _named(("files_processed", "files_created"), rows)
 
@@ -114,7 +114,7 @@ def flush_inlined_data(call: LakeCall) -> pa.Table:
 
 
 def _flush_within(call: LakeCall) -> list[Any]:
-    """Flush in the open transaction; what cannot be part of it comes after its commit."""
+    """Flush in the open transaction. Flush the rest after its commit."""
     maintenance, work = call.maintenance, call.session.work
     tx = call.session.view(call.attached)
     if call.given.get("table_name") is not None:
@@ -134,20 +134,20 @@ def _flush_within(call: LakeCall) -> list[Any]:
 
 
 def merge_adjacent_files(call: LakeCall) -> pa.Table:
-    """Make few large files of many small ones."""
+    """Merge many small files into a few large ones."""
     limits = {name: call.given.get(name) for name in ("max_compacted_files", "min_file_size", "max_file_size")}
     found = _run(call, "merge_adjacent_files", **_scope(call, "schema"), **limits, where=_filter(call))
     return groups(found)
 
 
 def _filter(call: LakeCall) -> str | None:
-    """The filter that chooses files; ``filter`` is ``where`` without quotes, which that word needs in SQL."""
+    """Return the filter that chooses files. ``filter`` is an alias of ``where``, which SQL requires to be quoted."""
     found = call.given.get("where", call.given.get("filter"))
     return None if found is None else str(found)
 
 
 def rewrite_data_files(call: LakeCall) -> pa.Table:
-    """Write files anew that have many deleted rows."""
+    """Rewrite files that have many deleted rows."""
     threshold = call.given.get("delete_threshold")
     scope = _scope(call, "schema")
     found = _run(call, "rewrite_data_files", **scope, delete_threshold=threshold, where=_filter(call))
@@ -155,7 +155,7 @@ def rewrite_data_files(call: LakeCall) -> pa.Table:
 
 
 def optimize(call: LakeCall) -> pa.Table:
-    """Write all files of a table anew, in an order or along a z-order curve."""
+    """Rewrite all files of a table, sorted or along a z-order curve."""
     info = call.table(call.session.view(call.attached))
     table = call.maintenance.table(f"{quote(info.schema_name)}.{quote(info.name)}")
     orders = {key: call.given.get(key) for key in _ORDERS}
@@ -163,18 +163,18 @@ def optimize(call: LakeCall) -> pa.Table:
 
 
 def _age(value: Any) -> Any:
-    """An age or a time; an INTERVAL is a span of time."""
+    """Return an age or a time. An INTERVAL counts as an age."""
     if isinstance(value, pa.MonthDayNano):
         return dt.timedelta(days=value.months * 30 + value.days, microseconds=value.nanoseconds // 1000)
     return value
 
 
 def expire_snapshots(call: LakeCall) -> pa.Table:
-    """Forget old snapshots; returns them."""
+    """Expire old snapshots, and return them."""
     with call.attached.context.catalog.read() as reader:
         before = reader.snapshots.all()
     given = {name: _age(call.given.get(name)) for name in ("older_than", "versions", "dry_run")}
-    if given["versions"] is not None:  # those that are gone already are no error
+    if given["versions"] is not None:  # snapshots that are gone already are no error
         there = {info.id for info in before}
         given["versions"] = [version for version in given["versions"] if version in there]
     report = _run(call, "expire_snapshots", **given)
@@ -183,12 +183,12 @@ def expire_snapshots(call: LakeCall) -> pa.Table:
 
 
 def cleanup_old_files(call: LakeCall) -> pa.Table:
-    """Remove files that no snapshot has any more; returns their paths."""
+    """Remove files that no snapshot uses any more, and return their paths."""
     return _removed(call, "cleanup_old_files")
 
 
 def delete_orphaned_files(call: LakeCall) -> pa.Table:
-    """Remove files that the catalog never knew; returns their paths."""
+    """Remove files that the catalog never knew, and return their paths."""
     return _removed(call, "delete_orphaned_files")
 
 
@@ -200,6 +200,6 @@ def _removed(call: LakeCall, name: str) -> pa.Table:
 
 
 def checkpoint(call: LakeCall) -> None:
-    """All of it, as far as the lake's options ask for it."""
+    """Run all maintenance that the lake's options ask for."""
     for name in _STEPS:
         _run(call, name)

@@ -1,6 +1,6 @@
 """The metadata tables of a lake as relations: ``__ducklake_metadata_<alias>.ducklake_…``.
 
-They are read like any table. INSERT, UPDATE and DELETE go to the database that holds them, for repairs by hand.
+Queries read them like any table. INSERT, UPDATE and DELETE run in the database that holds them, for manual repairs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["change", "relation", "rows"]
 
 
 def relation(session: SessionConnection, names: Sequence[str]) -> pa.Table | None:
-    """The rows of a metadata table, or None when the name is not one."""
+    """Return the rows of a metadata table, or None for any other name."""
     attached = session.attachments.metadata_of(names[0]) if len(names) > 1 else None
     if attached is None and len(names) == 1:
         attached = session.attachments.metadata_of(session.names.catalog)
@@ -32,7 +32,7 @@ def relation(session: SessionConnection, names: Sequence[str]) -> pa.Table | Non
 
 
 def rows(attached: Attached, name: str) -> pa.Table:
-    """A metadata table of a lake. Raises ``NotFoundError``."""
+    """Return a metadata table of a lake. Raises ``NotFoundError`` when there is no such table."""
     with attached.context.catalog.read() as reader:
         found = metadata_table(reader, name)
     if found is None:
@@ -41,7 +41,7 @@ def rows(attached: Attached, name: str) -> pa.Table:
 
 
 def change(session: SessionConnection, cursor: Cursor, params: Any) -> Result | None:
-    """Run an INSERT, UPDATE or DELETE of a metadata table in its own database; None when it names another table."""
+    """Run an INSERT, UPDATE or DELETE of a metadata table in its own database. Return None for any other table."""
     cursor.until("INTO", "UPDATE", "FROM")
     cursor.accept("INTO") or cursor.accept("UPDATE") or cursor.accept("FROM")
     word = cursor.peek()
@@ -64,7 +64,7 @@ def change(session: SessionConnection, cursor: Cursor, params: Any) -> Result | 
 
 
 def _own_text(text: str, attached: Attached, prefix: str) -> str:
-    """The statement with the names that its tables have in their own database."""
+    """Return the statement with the names that its tables have in their own database."""
     cursor = Cursor(text)
     parts: list[str] = []
     done = 0

@@ -1,4 +1,4 @@
-"""What metadata alone can tell: how many rows a table has, their least and greatest values, and statistics."""
+"""Answer from metadata alone: row counts, minimum and maximum values, and column statistics."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["answer", "tell_statistics"]
 
 _EXACT = (StatsKind.INTEGER, StatsKind.DATE)
-"""Types whose statistics are values of the column, to the last digit."""
+"""Types whose statistics are exact values of the column."""
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _NOT_THERE = ("where_clause", "having", "qualify", "sample", "group_expressions", "group_sets")
 
 
 def answer(session: SessionConnection, parsed: Node, scans: Sequence[Scan]) -> set[str]:
-    """Replace blocks that only count a whole table, or ask for its least and greatest values, by the values.
+    """Replace query blocks that only ask for the row count, minimum or maximum of a whole table by the values.
 
-    Returns the names of the scans that are not needed any more.
+    Returns the names of the scans that are no longer needed.
     """
     by_name = {scan.name: scan for scan in scans}
     answered = set()
@@ -56,7 +56,7 @@ def answer(session: SessionConnection, parsed: Node, scans: Sequence[Scan]) -> s
 
 
 def _is_plain(node: Node) -> bool:
-    """True for a block over one table that keeps all its rows together."""
+    """Return True for a block over one table, without filters or groups."""
     if node.get("type") != "SELECT_NODE" or any(node.get(key) for key in _NOT_THERE):
         return False
     source = node["from_table"]
@@ -65,13 +65,13 @@ def _is_plain(node: Node) -> bool:
 
 
 def _is_settled(scan: Scan) -> bool:
-    """True when the table is as its newest snapshot has it."""
+    """Return True when the table is unchanged since its newest snapshot."""
     changed = any(pending.table.id == scan.table.id for pending in scan.tx.pendings())
     return scan.table.id >= 0 and not (changed or scan.past or scan.rows or scan.virtual)
 
 
 def _aggregate(call: Node, scan: Scan) -> tuple[str, Column | None] | None:
-    """The aggregate and its column; None for anything else."""
+    """Return the aggregate and its column, or None for any other expression."""
     if call.get("class") != "FUNCTION" or call["distinct"] or call["filter"] or call["order_bys"]["orders"]:
         return None
     name, children = fold(call["function_name"]), call["children"]
@@ -92,7 +92,7 @@ def _title(call: Node) -> str:
 
 
 def _values(scan: Scan, asked: Sequence[tuple[str, Column | None]]) -> list[str] | None:
-    """The values as SQL; None when rows have to be looked at."""
+    """Return the values as SQL, or None when rows have to be read."""
     plan = scan.tx.plan(scan.table)
     columns = {column.id: column for _, column in asked if column is not None}
     bounds = _bounds(scan, plan, columns) if columns else {}
@@ -112,7 +112,7 @@ def _values(scan: Scan, asked: Sequence[tuple[str, Column | None]]) -> list[str]
 
 
 def _is_whole(plan: ScanPlan) -> bool:
-    """True when every row of every file is one of this snapshot, but for those that the plan itself takes away."""
+    """Return True when every row of every file belongs to this snapshot, except for the deletes of the plan."""
     later = pc.fill_null(pc.greater(plan.files.column("partial_max"), plan.snapshot_id), False)
     return not (pc.any(pc.is_valid(plan.files.column("delete_path"))).as_py() or pc.any(later).as_py())
 
@@ -127,7 +127,7 @@ def _count(plan: ScanPlan) -> int | None:
 def _bounds(
     scan: Scan, plan: ScanPlan, columns: Mapping[int, Column]
 ) -> dict[int, tuple[str | None, str | None]] | None:
-    """The texts of the least and greatest values of columns, where no row is deleted and every file tells its own."""
+    """Return the minimum and maximum of columns as text, if no row is deleted and every file has statistics."""
     files = plan.files
     if plan.deletes.num_rows or not _is_whole(plan):
         return None
@@ -158,7 +158,7 @@ def _bounds(
 
 
 def tell_statistics(session: SessionConnection, parsed: Node, scans: Sequence[Scan]) -> None:
-    """Let ``stats(column)`` tell what the lake knows of a column; DuckDB knows nothing of it."""
+    """Replace ``stats(column)`` by the statistics of the lake. DuckDB has none for the column."""
     for node in tree.nodes(parsed):
         if node.get("class") == "FUNCTION" and fold(node["function_name"]) == "stats" and len(node["children"]) == 1:
             found = next((f for scan in scans if (f := _column_of(node["children"][0], scan)) is not None), None)
@@ -171,7 +171,7 @@ def tell_statistics(session: SessionConnection, parsed: Node, scans: Sequence[Sc
 
 
 def _column_of(node: Node, scan: Scan) -> tuple[Scan, Column] | None:
-    """The column, or the part of one, that an expression names."""
+    """Return the column, or the field of a column, that an expression names."""
     if node.get("type") == "ARRAY_EXTRACT" and node["children"]:
         found = _column_of(node["children"][0], scan)
         parts = () if found is None else found[1].children

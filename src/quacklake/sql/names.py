@@ -1,4 +1,4 @@
-"""What names in statements mean: things of a lake, of its metadata, or of DuckDB itself."""
+"""Resolve names in statements to objects of a lake, of its metadata, or of DuckDB itself."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 __all__ = ["SYSTEM", "Names", "missing"]
 
-#: The schemas that every database has.
+#: Schemas that exist in every database.
 SYSTEM = frozenset({"information_schema", "pg_catalog"})
 
 
 @dataclass
 class Names:
-    """The names of one connection: its attached lakes, and where it looks for names without a catalog or schema."""
+    """The names of one connection: its attached lakes, and the catalog and schema of unqualified names."""
 
     attachments: Attachments
     view: Callable[[Attached], Transaction]
     catalog: str = "memory"
     schema: str = DEFAULT_SCHEMA
     temporary: set[str] = field(default_factory=set)
-    """Names of temporary objects that the user has made; they hide others."""
+    """Names of temporary objects that the user has created, which hide others."""
 
     @property
     def default(self) -> Attached | None:
-        """The lake that is used, if one is."""
+        """The current lake, or None."""
         return self.attachments.get(self.catalog)
 
     def places(self, names: Sequence[str]) -> Iterable[Target]:
-        """Where in a lake a name may mean something, the first choice first."""
+        """Yield the places in lakes where an object of this name may be, the first choice first."""
         catalog, schema, name = parts_of(names)
         used = self.default
         if catalog is not None:
@@ -59,11 +59,11 @@ class Names:
             yield Target(attached, own, name)
 
     def has_schema(self, attached: Attached, schema: str) -> bool:
-        """True when a lake has a schema."""
+        """Return True when a lake has this schema."""
         return any(fold(info.name) == fold(schema) for info in self.view(attached).schemas())
 
     def target(self, names: Sequence[str]) -> Target | None:
-        """Where something of this name is made or changed; None when that is not in a lake."""
+        """Return the place where an object of this name is created or changed, or None when that is not in a lake."""
         catalog, schema, name = parts_of(names)
         found = next(iter(self.places(names)), None)
         used = self.default
@@ -74,15 +74,15 @@ class Names:
         return found
 
     def explicit(self, names: Sequence[str]) -> bool:
-        """True when a name says itself that it is of a lake."""
+        """Return True when the name itself is qualified with a lake."""
         catalog, schema, _ = parts_of(names)
         return self.attachments.get(catalog if catalog is not None else schema) is not None
 
 
 def missing(target: Target, tx: Transaction, what: str = "Table", *, version: int | None = None) -> NotFoundError:
-    """Return the error of a name that a lake does not have, with the nearest that it has.
+    """Return the error for a name that a lake does not have, with the most similar names that it has.
 
-    ``version`` is the snapshot that the statement asks for by itself.
+    ``version`` is the snapshot that the statement itself asks for.
     """
     if what == "Table" and tx.objects.get_view(target.schema, target.name) is not None:
         return NotFoundError(f'"{target.name}" is a View, not a table')

@@ -1,4 +1,4 @@
-"""Opening sessions."""
+"""Open sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["late_session", "session", "session_of"]
 
-#: What DuckDB's optimizer would do because tables are empty, or because they are its own.
+#: Optimizer rules that would take tables for empty, or for DuckDB's own.
 _NOT_PLANNED = (
     "statistics_propagation",
     "empty_result_pullup",
@@ -29,7 +29,7 @@ _NOT_PLANNED = (
 
 
 def session_of(handle: Handle) -> Session:
-    """A session in which a lake is the default catalog, under the name ``lake``. Raises ``ClosedError``."""
+    """Return a session whose default catalog is this lake, named ``lake``. Raises ``ClosedError`` when it is closed."""
     if handle.context.catalog.closed:
         raise ClosedError
     made = _configured(handle.context.config)
@@ -39,7 +39,7 @@ def session_of(handle: Handle) -> Session:
 
 
 def late_session(opened: Callable[[], HasHandle] | None, config: Config) -> Session:
-    """The same with a lake, if any, that is opened when a statement first speaks of it, and closed by the caller."""
+    """Return a session whose lake, if any, is opened when a statement first uses it. The caller closes the lake."""
     made = _configured(config)
     if opened is None:
         return made
@@ -61,10 +61,10 @@ def session(
     threads: int | None = None,
     safety: Safety | None = None,
 ) -> Session:
-    """A SQL session without lakes yet: ``ATTACH 'ducklake:…' AS lake``, or ``session.attach(lake)``.
+    """Return a SQL session without lakes: ``ATTACH 'ducklake:…' AS lake`` or ``session.attach(lake)`` adds one.
 
-    With ``python_frames=False`` statements cannot name Python's variables. With ``safety`` the session is for what
-    others have written: it sees the lakes that ``session.attach(lake)`` has attached, and nothing else.
+    With ``python_frames=False``, statements cannot name Python variables. With ``safety``, the session is for
+    statements from untrusted users: it sees the lakes that ``session.attach(lake)`` has attached, and nothing else.
     """
     config: dict[str, Any] = {
         "autoinstall_known_extensions": False,
@@ -85,7 +85,7 @@ def session(
 
 
 def _guard(safety: Safety, config: dict[str, Any]) -> Guard:
-    """What a safe session is guarded by; puts its limits into what the databases are opened with."""
+    """Return the guard of a safe session, and add its limits to ``config``, with which the databases are opened."""
     from quacklake.sql.safety import SafeGuard, Seal, configure
 
     configure(safety, config)

@@ -1,7 +1,7 @@
-"""The parameters of a statement, numbered in the order in which they stand in its text.
+"""Number the parameters of a statement in the order of its text.
 
-DuckDB counts ``?`` in the order of the text that it gets. A statement is cut up and put together anew before that, so
-the numbers are written into the text first.
+DuckDB counts ``?`` in the order of the text that it gets. Statements are split and reassembled before that, so the
+numbers are written into the text first.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["numbered", "refuse_parameters", "supplied"]
 
 
 def numbered(text: str) -> str:
-    """Return the text with ``$n`` in place of every ``?``. Raises ``SqlError`` when names stand beside numbers.
+    """Return the text with ``$n`` in place of every ``?``. Raises ``SqlError`` for a mix of names and numbers.
 
-    The text of a PREPARE keeps its own: it is numbered when it is executed.
+    The text of a PREPARE stays unchanged: it is numbered when it is executed.
 
     >>> numbered("UPDATE t SET a = ?, b = ? WHERE id = ?")
     'UPDATE t SET a = $1, b = $2 WHERE id = $3'
@@ -51,7 +51,7 @@ def numbered(text: str) -> str:
 def supplied(cursor: Cursor, params: Any) -> dict[str, Any] | None:
     """Return the values of the parameters of a numbered statement, by name or number; None when it has none.
 
-    Raises ``SqlError`` when there are too many or too few.
+    Raises ``SqlError`` when there are too many or too few values.
     """
     if cursor.words and cursor.words[0].upper == "PREPARE":
         return None
@@ -77,7 +77,7 @@ def _listed(names: set[str]) -> str:
 
 
 def refuse_parameters(words: list[Word]) -> None:
-    """Raise ``SqlError`` for a parameter where DuckDB takes none: in RETURNING."""
+    """Raise ``SqlError`` for a parameter in RETURNING, where DuckDB takes none."""
     if any(word.kind == "parameter" for word in words):
         raise SqlError(
             "Binder Error: Unexpected prepared parameter. This type of statement can't be prepared!",

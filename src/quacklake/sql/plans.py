@@ -1,4 +1,4 @@
-"""What a session remembers of the scans it has planned, for statements that come again."""
+"""Cache the scan plans of a session for statements that are repeated."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Footers", "Plans"]
 
 _MOST_PLANS = 64
 _MOST_ROWS = 10_000
-"""Files, deletes and inlined rows of a plan that is remembered."""
+"""The most files, deletes and inlined rows of a plan that is cached."""
 _SECONDS = 10.0
-"""A lake may be repaired in place: what is remembered is not believed for long."""
+"""Seconds after which a plan expires, because a lake may be repaired in place."""
 _MOST_FOOTERS = 4_000
 
 
@@ -36,15 +36,15 @@ class _Known:
 
 @dataclass
 class Plans:
-    """Plans by snapshot, table and predicate: what is committed does not change.
+    """Scan plans by snapshot, table and predicate. A committed snapshot does not change.
 
-    Not those of older snapshots: a compaction gives them other files, and the former ones may be removed.
+    Plans of older snapshots are not cached: a compaction gives them other files, and their former files may be removed.
     """
 
     _known: OrderedDict[Hashable, _Known] = field(default_factory=OrderedDict)
 
     def plan(self, scan: Scan, *, clean: bool) -> ScanPlan:
-        """The plan of a scan; ``clean`` when its transaction has changed nothing."""
+        """Return the plan of a scan. ``clean`` says that its transaction has changed nothing."""
         context = scan.attached.context
         most = context.config.plan_max_files
         old = scan.past or scan.attached.whole is None
@@ -70,16 +70,16 @@ class Plans:
 
 @dataclass
 class Footers:
-    """Lets DuckDB keep the footers of files, of so many and no more: they take more memory than it counts."""
+    """Lets DuckDB cache the footers of a limited number of files. They take more memory than DuckDB counts."""
 
     _kept: set[str] = field(default_factory=set)
     _on: bool = False
 
     def prepare(self, connection: duckdb.DuckDBPyConnection, scans: list[Scan]) -> None:
-        """Before a statement reads the files of its scans."""
+        """Switch the cache on or off before a statement reads the files of its scans."""
         plans = [scan.plan for scan in scans if scan.plan is not None]
         paths = [path for plan in plans for path in plan.files.column("path").to_pylist()]
-        # DuckDB cannot open an encrypted file by a footer that it has kept, and its database is lost when it tries
+        # DuckDB cannot open an encrypted file by a cached footer, and its database becomes invalid when it tries
         encrypted = any(plan.files.column("encryption_key").null_count < plan.files.num_rows for plan in plans)
         few = len(self._kept) + len(paths) <= _MOST_FOOTERS or self._kept.issuperset(paths)
         wanted = bool(paths) and few and not encrypted

@@ -1,7 +1,7 @@
-"""What a statement asks of each table, so that files which cannot hold it are left out.
+"""Find the filters of a statement on each table, to skip files that cannot match.
 
-DuckDB plans the statement over tables without rows, and tells which filters it would push into their scans: through
-joins, subqueries, common tables and views. What cannot be read back from its answer means "anything".
+DuckDB plans the statement over tables without rows, and reports the filters that it would push into their scans:
+through joins, subqueries, common tables and views. A filter that cannot be parsed back matches anything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def scan_filters(connection: duckdb.DuckDBPyConnection, sql: str, values: Any) -> dict[str, list[list[str]]]:
-    """The filters of each scan, by the name of its table; a table may be scanned several times."""
+    """Return the filters of each scan, by the name of its table. A table may be scanned several times."""
     row = first_row(connection, f"EXPLAIN (FORMAT JSON) {sql}", values)
     found: dict[str, list[list[str]]] = {}
     if row is None:
@@ -50,9 +50,9 @@ def _nodes(plan: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def filters_of(scans: list[list[str]] | None, schema: TableSchema) -> Predicate:
-    """What all scans of a table together ask of it."""
+    """Return one predicate that covers all scans of a table."""
     if not scans or not all(_PLAIN.fullmatch(column.name) for column in schema.columns):
-        return ANYTHING  # DuckDB does not quote the names it tells
+        return ANYTHING  # DuckDB does not quote names in its report
     return some(every(_predicate(text, schema) for text in scan) for scan in scans)
 
 

@@ -1,4 +1,4 @@
-"""What a statement gave: rows that are read once, or as often as one likes after they were kept."""
+"""The result of a statement: rows that are read once, or any number of times once they are kept in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BATCH_ROWS = 122_880
 
 @dataclass
 class _Begun:
-    """A batch of which some rows were given one by one."""
+    """A batch whose rows have been fetched in part."""
 
     batch: pa.RecordBatch
     rows: Iterator[tuple[Any, ...]]
@@ -28,10 +28,10 @@ class _Begun:
 class Result(Rows):
     """The rows of one statement.
 
-    ``fetchone``, ``fetchmany``, ``fetchall``, ``to_batches`` and iteration go through the rows once, one batch in
-    memory at a time. ``df``, ``pl``, ``arrow``, every other ``to_…`` and ``show`` give all rows that are left, as often
-    as they are called: they keep them. A result that is not read to its end is kept, too, as soon as its session runs
-    the next statement.
+    ``fetchone``, ``fetchmany``, ``fetchall``, ``to_batches`` and iteration read the rows once, with one batch in memory
+    at a time. ``df``, ``pl``, ``arrow``, every other ``to_…`` and ``show`` keep the remaining rows in memory, so you
+    can call them any number of times. When a session runs its next statement, the unread rows of the previous result
+    are kept in memory too.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Result(Rows):
 
     @property
     def description(self) -> list[tuple[str, str, None, None, None, None, None]]:
-        """Name and type of each column, as Python's database interface has it."""
+        """Name and type of each column, as Python's database interface (PEP 249) defines it."""
         return [(name, type_, *[None] * 5) for name, type_ in zip(self.columns, self.types, strict=True)]  # type: ignore[misc]
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Result(Rows):
             self._begun = self._begin(next(self._batches()))
 
     def _begin(self, batch: pa.RecordBatch) -> _Begun:
-        """The rows of a batch as Python's values."""
+        """Convert the rows of a batch to Python values."""
         from quacklake.operations.display import python_values
 
         columns = [python_values(column) for column in batch.columns]
@@ -99,21 +99,21 @@ class Result(Rows):
         return _Begun(batch, zip(*columns, strict=True))
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The next row, or None."""
+        """Return the next row, or None."""
         return next(self, None)
 
     def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
-        """The next rows, at most so many."""
+        """Return the next rows, at most ``size``."""
         return list(itertools.islice(self, size))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """The rows that are left."""
+        """Return the remaining rows."""
         return list(self)
 
     # -- frames ------------------------------------------------------------------------------------------------------
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows that are left as Arrow batches, one at a time."""
+        """Yield the remaining rows as Arrow batches, one at a time."""
         begun, self._begun = self._begun, None
         if begun is not None and begun.used < begun.batch.num_rows:
             yield begun.batch.slice(begun.used)
@@ -121,7 +121,7 @@ class Result(Rows):
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         while True:
-            source = self._reader  # another one when the rows are kept in between
+            source = self._reader  # changes when the rows are kept in the meantime
             try:
                 batch = source.read_next_batch()
             except StopIteration:
@@ -130,11 +130,11 @@ class Result(Rows):
             yield batch
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream of Arrow batches."""
+        """Return the rows as a stream of Arrow batches."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def to_arrow(self) -> pa.Table:
-        """The rows that are left as an Arrow table, which is kept."""
+        """Return the remaining rows as an Arrow table, and keep it."""
         schema = self.schema
         self._kept = pa.Table.from_batches(list(self.to_batches()), schema)
         self._reader = self._kept.to_reader(_BATCH_ROWS)
@@ -146,7 +146,7 @@ class Result(Rows):
     # -- showing -----------------------------------------------------------------------------------------------------
 
     def show(self, rows: int = 10) -> None:
-        """Print the first rows as a table; they stay readable."""
+        """Print the first rows as a table. They stay readable."""
         from quacklake.operations.display import print_table
 
         table = self.to_arrow()
@@ -168,10 +168,10 @@ class Result(Rows):
         table = self.to_arrow()
         return html_table(table.slice(0, 10), total=table.num_rows)
 
-    # -- life --------------------------------------------------------------------------------------------------------
+    # -- lifetime ----------------------------------------------------------------------------------------------------
 
     def keep(self) -> pa.Table:
-        """Read what is left into memory, from where it can still be read; returns it."""
+        """Read the remaining rows into memory and return them. They can still be read from there."""
         if self._finish is not None or self._kept is None:
             schema = self.schema
             self._kept = pa.Table.from_batches(list(self._reader), schema)
@@ -180,7 +180,7 @@ class Result(Rows):
         return self._kept
 
     def fail(self, error: Exception) -> None:
-        """Raise an error where the rows that are left are asked for."""
+        """Raise this error when the remaining rows are read."""
         self._reader = pa.RecordBatchReader.from_batches(self.schema, (_raise(each) for each in [error]))
         self._end()
 

@@ -1,4 +1,4 @@
-"""The statement that a session runs now, and how another thread or a clock stops it."""
+"""Track the running statement of a session, and stop it from another thread or after a timeout."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from quacklake.errors import CancelledError, StatementTimeoutError
 __all__ = ["Running", "TimeBudget"]
 
 _AGAIN = 0.05
-"""Seconds after which DuckDB is told again: it forgets an interrupt between two of a statement's queries."""
+"""Seconds between repeated interrupts. DuckDB forgets an interrupt between two queries of a statement."""
 _IDLE = 10.0
 
 
 @dataclass
 class TimeBudget:
-    """The seconds that a statement and the reading of its rows may still take; None for any number."""
+    """The seconds left for a statement and the reading of its rows; None for no limit."""
 
     left: float | None
 
     @property
     def spent(self) -> bool:
-        """True when nothing is left."""
+        """True when no time is left."""
         return self.left is not None and self.left <= 0
 
 
 @dataclass(eq=False)
 class _Scope:
-    """One stretch of work."""
+    """One stretch of work that can be stopped."""
 
     budget: TimeBudget
     stop: Callable[[int], None]
@@ -47,7 +47,7 @@ class _Scope:
 
 
 class Running:
-    """What a session does now. ``stop`` interrupts it, and is told the thread that does it."""
+    """The current work of a session. ``stop`` interrupts a thread that works for it."""
 
     def __init__(self, stop: Callable[[int], None]) -> None:
         self._stop = stop
@@ -56,12 +56,12 @@ class Running:
 
     @property
     def busy(self) -> bool:
-        """True while work is done."""
+        """True while the session works."""
         return self._scope is not None
 
     @contextmanager
     def working(self, budget: TimeBudget) -> Iterator[None]:
-        """Work that can be stopped. Raises ``CancelledError`` or ``StatementTimeoutError`` when it was."""
+        """Run a block that can be stopped. Raises ``CancelledError`` or ``StatementTimeoutError`` when it was."""
         if self._scope is not None:
             yield
             return
@@ -87,13 +87,13 @@ class Running:
                 budget.left -= time.monotonic() - start
 
     def check(self) -> None:
-        """Raise what ``working`` would, between two steps of work that nothing interrupts."""
+        """Raise the error of ``working`` between two steps that cannot be interrupted."""
         scope = self._scope
         if scope is not None and (scope.late or scope.cancelled) and scope.thread == threading.get_ident():
             raise _late() if scope.late else CancelledError("the statement was cancelled")
 
     def interrupt(self) -> bool:
-        """Cancel what runs now, from any thread; False when nothing does."""
+        """Cancel the current work, from any thread. Return False when there is none."""
         with self._lock:
             scope = self._scope
             if scope is None:
@@ -102,7 +102,7 @@ class Running:
         return self.nudge(scope)
 
     def nudge(self, scope: _Scope) -> bool:
-        """Stop a stretch of work, and see to it that it is told again; False when it has ended."""
+        """Stop a stretch of work, and repeat the interrupt until it ends. Return False when it has ended."""
         with self._lock:
             if not scope.active:
                 return False
@@ -117,7 +117,7 @@ def _late() -> StatementTimeoutError:
 
 
 def _meant(scope: _Scope, error: BaseException) -> BaseException | None:
-    """What an error of DuckDB means: it is the same one whoever has stopped the work. None for any other error."""
+    """Return the reason for an interrupt, for which DuckDB always raises the same error. None for any other error."""
     if interrupted(error):
         return KeyboardInterrupt()
     stopped = isinstance(error, CancelledError | duckdb.InterruptException) or "INTERRUPT Error" in str(error)
@@ -127,7 +127,7 @@ def _meant(scope: _Scope, error: BaseException) -> BaseException | None:
 
 
 class _Clock:
-    """One thread that nudges what takes too long; it ends when there is nothing to watch."""
+    """One thread that stops work which takes too long. It ends when there is nothing to watch."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -138,13 +138,13 @@ class _Clock:
         forks.watch(self, _Clock._renew)
 
     def _renew(self) -> None:
-        """In a forked child, where its thread does not exist."""
+        """Start anew in a forked process, where the thread does not exist."""
         self._changed = threading.Condition()
         self._waiting.clear()
         self._thread = None
 
     def wake(self, when: float, running: Running, scope: _Scope) -> None:
-        """Nudge a stretch of work at a time."""
+        """Stop a stretch of work at a given time."""
         with self._changed:
             if not scope.active:
                 return
@@ -157,7 +157,7 @@ class _Clock:
                 self._changed.notify()
 
     def forget(self, scope: _Scope) -> None:
-        """The work is done."""
+        """Stop watching a stretch of work that has ended."""
         with self._changed:
             self._waiting.pop(scope, None)
 
@@ -170,7 +170,7 @@ class _Clock:
                 running.nudge(scope)
 
     def _due(self) -> list[tuple[_Scope, Running]] | None:
-        """What is to be nudged, waited for; None after a while without any work."""
+        """Wait for work that is due to be stopped, and return it. Return None after a while without any work."""
         with self._changed:
             idle = time.monotonic()
             while True:

@@ -1,4 +1,4 @@
-"""Mentions of tables in a query, and what the query asks of them."""
+"""The tables that a query reads, and the columns and rows that it needs of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Bound", "Scan", "first_table", "has_filters", "hide_virtual", "virtu
 
 @dataclass
 class Scan:
-    """One mention of a table of a lake."""
+    """One reference to a table of a lake in a query."""
 
     name: str
     attached: Attached
@@ -37,7 +37,7 @@ class Scan:
     past: bool = False
 
     def columns(self) -> str:
-        """The columns with their types, as for a table without rows."""
+        """Return the columns with their types, as for a table without rows."""
         from quacklake.engines.duckdb.sql import ROW_COLUMNS
 
         found = [f"{quote(column.name)} {column.duckdb_type()}" for column in self.table.schema.columns]
@@ -48,24 +48,24 @@ class Scan:
 
 @dataclass
 class Bound:
-    """A query that DuckDB runs after ``install`` has made what it names."""
+    """A query that DuckDB runs after ``install`` has created the relations that it names."""
 
     sql: str
     values: Any
     scans: list[Scan]
     target: Scan | None = None
     answered: tuple[Scan, ...] = ()
-    """Mentions of tables for which their metadata answers."""
+    """References to tables that metadata answers."""
     titles: Mapping[int, Title] = field(default_factory=dict)
-    """The names of columns, by place, that the text itself would name otherwise."""
+    """Column titles by position, where the text itself would give other names."""
 
 
 _LOCAL_IDS = 10**18
-"""What the row ids of uncommitted rows begin with, as in stock DuckLake."""
+"""The first row id of uncommitted rows, as in stock DuckLake."""
 
 
 def with_local_ids(query: str, scan: Scan) -> str:
-    """A scan whose uncommitted rows have the row id that they keep, or one that shows that they are new."""
+    """Return a scan in which uncommitted rows have the row id that they keep, or one that marks them as new."""
     pending = next((found for found in scan.tx.pendings() if found.table.id == scan.table.id), None)
     known = {} if pending is None else pending.known_row_ids()
     if not known:
@@ -83,13 +83,13 @@ def first_table(node: Node) -> Node:
 
 
 def virtual_names(node: Node) -> frozenset[str]:
-    """The virtual columns that a query block speaks of."""
+    """Return the virtual columns that a query block names."""
     named = (found["column_names"][-1] for found in tree.nodes(node) if found.get("class") == "COLUMN_REF")
     return frozenset(fold(name) for name in named) & virtual_columns.VIRTUAL.keys()
 
 
 def hide_virtual(node: Node, scans: Mapping[str, tuple[str, ...]]) -> None:
-    """Let ``*`` not mean the virtual columns that the scans of a query block give."""
+    """Exclude from ``*`` the virtual columns that the scans of a query block return."""
     given: dict[str, tuple[str, ...]] = {}
     pending = [node["from_table"]]
     while pending:
@@ -114,7 +114,7 @@ def hide_virtual(node: Node, scans: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def has_filters(parsed: Node) -> bool:
-    """True when a query has a condition that might rule out files."""
+    """Return True when a query has a condition that might rule out files."""
     return any(
         node.get("where_clause") or node.get("condition") or node.get("qualify") or node.get("having")
         for node in tree.nodes(parsed)

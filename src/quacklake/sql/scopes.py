@@ -21,7 +21,7 @@ __all__ = ["Mention", "settle_names"]
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A table of a lake that stands in FROM without an alias: its node, and the names that it goes by."""
+    """A table of a lake in FROM without an alias: its node, and the names that refer to it."""
 
     node: Node
     catalog: str
@@ -30,7 +30,7 @@ class Mention:
 
     @property
     def paths(self) -> tuple[tuple[str, ...], ...]:
-        """The qualified names that mean it, the longest first."""
+        """The qualified names that refer to the table, the longest first."""
         return (self.catalog, self.schema, self.name), (self.schema, self.name), (self.catalog, self.name)
 
 
@@ -42,7 +42,7 @@ class _Relation:
     renamed: bool = False
 
     def matched(self, names: Sequence[str]) -> int:
-        """Return how many of the first names mean this relation; 0 when they mean another, or a column."""
+        """Return how many of the leading names refer to this relation; 0 when they refer to another, or to a column."""
         for path in self.mention.paths if self.mention is not None else ():
             if tuple(names[: len(path)]) == path:
                 return len(path)
@@ -53,7 +53,7 @@ _Scopes = tuple[list[_Relation], ...]
 
 
 def settle_names(parsed: Node, mentions: Iterable[Mention]) -> None:
-    """Rewrite what speaks of tables by schema or catalog."""
+    """Rewrite names that qualify a table by schema or catalog."""
     found = _Names({id(mention.node): mention for mention in mentions})
     found.visit(parsed, ())
     found.rewrite()
@@ -67,7 +67,7 @@ class _Names:
         self._stars: list[tuple[Node, _Relation]] = []
 
     def visit(self, node: Any, scopes: _Scopes) -> None:
-        """Note what each name means."""
+        """Note which relation each name refers to."""
         if isinstance(node, list):
             for item in node:
                 self.visit(item, scopes)
@@ -102,7 +102,7 @@ class _Names:
             self._columns.append((node, relation, relation.matched(names)))
 
     def rewrite(self) -> None:
-        """Give relations that share an alias others, where that may matter, and let all names mean what they did."""
+        """Give relations that share an alias new ones where names would be ambiguous, and update all names."""
         aliases = Counter(relation.alias for relation in self._relations)
         qualified = {relation.alias for _, relation, length in self._columns if length > 1} | self._doubled()
         number = 0
@@ -120,13 +120,13 @@ class _Names:
                 node["relation_name"] = relation.node["alias"]
 
     def _doubled(self) -> set[str]:
-        """The aliases that several relations have that were tables without one."""
+        """Return the aliases that several tables share which the user wrote without an alias."""
         found = Counter(relation.alias for relation in self._relations if relation.mention is not None)
         return {alias for alias, count in found.items() if count > 1}
 
 
 def _find(scopes: _Scopes, names: Sequence[str]) -> _Relation | None:
-    """The one relation of the innermost block that has any."""
+    """Return the only match in the innermost query block that has a match."""
     for relations in scopes:
         lengths = [(relation.matched(names), relation) for relation in relations]
         longest = max((length for length, _ in lengths), default=0)
@@ -141,7 +141,7 @@ def _find(scopes: _Scopes, names: Sequence[str]) -> _Relation | None:
 
 
 def _leaves(source: Node | None) -> Iterator[Node]:
-    """The relations of a FROM clause."""
+    """Yield the relations of a FROM clause."""
     if source is None:
         return
     if source.get("type") == "JOIN":

@@ -1,4 +1,4 @@
-"""A SQL session: lakes by name, one transaction at a time, and one place that every statement passes."""
+"""Run SQL over named lakes, one transaction at a time. ``Session.statement`` runs every statement."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _UNKNOWN = re.compile(r"Catalog Error: Table with name (\S+) does not exist")
 
 
 class Session(SessionConnection):
-    """A connection that speaks SQL to any number of lakes, and to DuckDB's own tables, files and Python frames.
+    """A connection that runs SQL over any number of lakes, and over DuckDB's own tables, files and Python frames.
 
-    Not safe to share between threads; ``cursor()`` gives another connection to the same lakes.
+    Not safe to share between threads; ``cursor()`` opens another connection to the same lakes.
     """
 
     def cursor(self) -> Session:
-        """Another connection to the same lakes, with a transaction of its own."""
+        """Return another connection to the same lakes, with its own transaction."""
         with self.attachments.lock:
             self.attachments.cursors += 1
         other = Session(self.attachments, python_frames=self.python_frames, guard=self.guard)
@@ -55,7 +55,7 @@ class Session(SessionConnection):
         return other
 
     def close(self) -> None:
-        """Roll back what is open; the last connection also closes the lakes that ATTACH has opened."""
+        """Roll back the open transaction. The last connection also closes the lakes that ATTACH has opened."""
         if self._closed:
             return
         self._closed = True
@@ -78,13 +78,14 @@ class Session(SessionConnection):
         self.close()
 
     def attach(self, lake: Handle | HasHandle, alias: str = "lake") -> None:
-        """Attach an open lake, a past snapshot or an open transaction under a name; the caller keeps it open."""
+        """Attach an open lake, a past snapshot or an open transaction under a name. The caller closes it."""
         self.add(attached_as(alias, lake))
 
     def register(self, name: str, rows: Any) -> None:
-        """Let statements speak of rows by a name: a frame, Arrow data, or anything else that ``Table.append`` takes.
+        """Give a name to rows: a frame, Arrow data, or anything else that ``Table.append`` takes.
 
-        All connections to the same lakes see them. Raises ``AlreadyExistsError`` when a table has the name.
+        Statements of all connections to the same lakes can use the name. Raises ``AlreadyExistsError`` when a table has
+        it.
         """
         check_name(name, "table")
         found = registrable(rows)
@@ -93,16 +94,16 @@ class Session(SessionConnection):
                 if self.view(place.attached).get_table(place.schema, place.name) is not None:
                     raise AlreadyExistsError(f"{place.shown} is a table of a lake", hint="choose another name")
         finally:
-            self.work.forget_views()  # the next statement sees the lake as it is then
+            self.work.forget_views()  # the next statement reads the current state of the lake
         self.attachments.frames[fold(name)] = found
 
     def unregister(self, name: str) -> None:
-        """Forget rows that ``register`` has given a name. Raises ``NotFoundError``."""
+        """Remove a name that ``register`` has added. Raises ``NotFoundError`` when there is no such name."""
         if self.attachments.frames.pop(fold(name), None) is None:
             raise NotFoundError(f'nothing is registered as "{name}"', hint=nearest(name, self.attachments.frames))
 
     def attach_late(self, opened: Callable[[], HasHandle], alias: str = "lake") -> None:
-        """Attach a lake that is opened when a statement first speaks of it; the caller closes it."""
+        """Attach a lake that ``opened`` opens when a statement first uses it. The caller closes it."""
 
         def open_now() -> Attached:
             attached = attached_as(alias, opened())
@@ -113,7 +114,7 @@ class Session(SessionConnection):
         self.attachments.add_late(alias, open_now)
 
     def add(self, attached: Attached, *, if_not_exists: bool = False) -> bool:
-        """Attach a lake."""
+        """Attach a lake. Return False when the name is taken and ``if_not_exists`` is true."""
         self.guard.attaching(attached)
         added = self.attachments.add(attached, if_not_exists=if_not_exists)
         if added:
@@ -121,18 +122,18 @@ class Session(SessionConnection):
         return added
 
     def _prepare(self, attached: Attached) -> None:
-        """Let DuckDB read the files of a lake."""
+        """Load what DuckDB needs to read the files of a lake."""
         from quacklake.engines.duckdb.remote import connect_store, load_httpfs
 
         connect_store(self.attachments.root, attached.context.store)
         if attached.context.catalog.encrypted:
-            load_httpfs(self.attachments.root)  # what writes encrypted files
+            load_httpfs(self.attachments.root)  # DuckDB needs httpfs to write encrypted files
 
     def sql(self, text: str, params: Parameters = None) -> Result:
-        """Run one or several statements; returns what the last one gave.
+        """Run one or several statements and return the result of the last one.
 
-        ``params`` are values for ``?`` and ``$1`` (a list) or ``$name`` (a dictionary).
-        Raises ``SqlError`` with the place in the text, or what the operation itself raises.
+        ``params`` are values for ``?`` and ``$1`` (a list) or ``$name`` (a dictionary). Raises ``SqlError`` with the
+        position in the text, or the error of the operation itself.
         """
         self._frame = sys._getframe(1) if self.python_frames else None
         try:
@@ -141,7 +142,7 @@ class Session(SessionConnection):
             self._frame = None
 
     def execute(self, text: str, params: Parameters = None) -> Result:
-        """The same as ``sql``."""
+        """Run one or several statements, like ``sql``."""
         self._frame = sys._getframe(1) if self.python_frames else None
         try:
             return self._run(text, params)
@@ -149,7 +150,7 @@ class Session(SessionConnection):
             self._frame = None
 
     def _from(self, text: str, params: Parameters = None) -> Result:
-        """The same for a caller's caller."""
+        """Run statements for a method that the user calls: Python variables are those of the user's frame."""
         self._frame = sys._getframe(2) if self.python_frames else None
         try:
             return self._run(text, params)
@@ -157,10 +158,10 @@ class Session(SessionConnection):
             self._frame = None
 
     def interrupt(self) -> bool:
-        """Cancel the statement that runs now, or the reading of its rows, from another thread.
+        """Cancel the running statement, or the reading of its rows, from another thread.
 
-        There it raises ``CancelledError``, and the session can go on. A commit that has begun is not cut off. Returns
-        False when nothing runs.
+        The other thread raises ``CancelledError``, and its session stays usable. A commit that has begun is not
+        interrupted. Returns False when nothing runs.
         """
         return self.running.interrupt()
 
@@ -179,7 +180,7 @@ class Session(SessionConnection):
         return result
 
     def statement(self, sql: str, params: Parameters = None) -> Result:
-        """Run one statement: the place that all of them pass."""
+        """Run one statement. Every statement of a session passes through here."""
         if self._closed:
             raise SqlError("the session is closed")
         if self._process != os.getpid():
@@ -208,7 +209,7 @@ class Session(SessionConnection):
         return result
 
     def _near_names(self, text: str) -> str | None:
-        """The names of the lake that is used which are like the one that DuckDB does not know."""
+        """Return the names in the current lake that are similar to the one that DuckDB does not know."""
         unknown = _UNKNOWN.match(text)
         used = self.names.default
         if unknown is None or used is None or self.work.aborted:
@@ -218,7 +219,7 @@ class Session(SessionConnection):
         return nearest(unknown[1], known)
 
     def foreign(self, names: Sequence[str]) -> Any:
-        """The rows of a relation that is of no lake but not DuckDB's either, or None."""
+        """Return the rows of a relation that belongs neither to a lake nor to DuckDB, or None."""
         from quacklake.sql import listing, metadata
 
         self.guard.foreign(self, names)
@@ -239,17 +240,17 @@ class Session(SessionConnection):
         return first_row(self.connection, question, [name]) is not None
 
     def call(self, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
-        """What a function of a lake gives in FROM: rows, the name of a relation, or None when it is not one."""
+        """Return the result of a lake function in FROM: rows or the name of a relation. None for any other function."""
         from quacklake.sql import lake_functions, listing
 
         found = lake_functions.relation(self, binder, names, arguments)
         return listing.function(self, names, arguments) if found is None else found
 
     def query(self, sql: str, params: Parameters = None, stand_ins: StandIns | None = None) -> Result:
-        """Run a query over lakes; ``stand_ins`` are temporary relations in place of tables."""
+        """Run a query over lakes. ``stand_ins`` are temporary relations that replace tables."""
         bound = Binder(self, params, stand_ins or {}).bind(sql, looking=True)
         odd = any(column.travels_as_text for scan in bound.scans for column in scan.table.schema.columns)
-        # a query is one scan of each catalog, however many of its tables it reads
+        # a query counts as one scan of each catalog, however many of its tables it reads
         engines = {scan.attached.context.catalog.tenant_row: scan.attached.context.engine for scan in bound.scans}
         try:
             with ExitStack() as gates:
@@ -260,7 +261,7 @@ class Session(SessionConnection):
             raise self._in_own_words(sql, params, error) from error
 
     def _in_own_words(self, sql: str, params: Parameters, error: duckdb.Error) -> duckdb.Error:
-        """The same error about the text that was given, where tables without rows and with their own names show it."""
+        """Return the error that the user's own text causes over empty tables, if it is of the same type."""
         from quacklake.sql import listing
 
         if self.guard.safe:
@@ -274,7 +275,7 @@ class Session(SessionConnection):
 
 
 class _Shown:
-    """A statement as a log shows it; most are never logged."""
+    """A statement for the log. It is redacted only when it is logged, which is rare."""
 
     def __init__(self, sql: str) -> None:
         self._sql = sql

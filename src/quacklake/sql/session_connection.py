@@ -1,4 +1,4 @@
-"""The connection of a session: where names are looked for, what its transaction sees, and bound SQL that runs."""
+"""The connection of a session: resolve names, read lakes in its transaction, and run bound SQL."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ T = TypeVar("T")
 Parameters = Sequence[Any] | dict[str, Any] | None
 
 _TEXT_TYPES = ("VARIANT", "UHUGEINT", "BIGNUM", "VARINT")
-"""Types that DuckDB does not give to Arrow whole."""
+"""Types that Arrow cannot carry without loss."""
 _LEFT_BEHIND = 50
 _TEMPORARY = """
     SELECT 'VIEW', view_name FROM duckdb_views() WHERE temporary AND starts_with(view_name, $1)
     UNION ALL SELECT 'TABLE', table_name FROM duckdb_tables() WHERE temporary AND starts_with(table_name, $1)
 """
-#: The same of macros: to list functions takes long.
+#: Macros have a query of their own, because listing functions is slow.
 _MACROS = """
     SELECT DISTINCT CASE function_type WHEN 'table_macro' THEN 'MACRO TABLE' ELSE 'MACRO' END, function_name
     FROM duckdb_functions() WHERE database_name = 'temp' AND starts_with(function_name, $1)
@@ -56,7 +56,7 @@ _MACROS = """
 
 
 class SessionConnection(ABC):
-    """What the parts of a session work with. ``Session`` runs whole statements on it."""
+    """The connection that the parts of a session share. ``Session`` runs whole statements on it."""
 
     def __init__(self, attachments: Attachments, *, python_frames: bool = True, guard: Guard | None = None) -> None:
         self.attachments = attachments
@@ -85,34 +85,34 @@ class SessionConnection(ABC):
 
     @abstractmethod
     def foreign(self, names: Sequence[str]) -> Any:
-        """Return the rows of a relation that is of no lake but not DuckDB's either, or None."""
+        """Return the rows of a relation that belongs neither to a lake nor to DuckDB, or None."""
 
     @abstractmethod
     def call(self, binder: Any, names: Sequence[str], arguments: list[Node]) -> Any:
-        """Return what a function of a lake gives in FROM: rows, the name of a relation, or None when it is not one."""
+        """Return the result of a lake function in FROM: rows or the name of a relation. None for any other function."""
 
     def _stop(self, thread: int) -> None:
-        """Interrupt what a thread does for this session, wherever DuckDB does it."""
+        """Interrupt the work of a thread for this session, on whichever connection DuckDB does it."""
         for connection in (self.connection, self._planner):
             if connection is not None:
-                with suppress(duckdb.Error):  # closed in between
+                with suppress(duckdb.Error):  # closed in the meantime
                     connection.interrupt()
         for attached in list(self.attachments.attached.values()):
             attached.context.engine.interrupt(thread)
 
     def fresh_name(self, *, macro: bool = False) -> str:
-        """A name for a temporary object, which goes with the statement."""
+        """Return a name for a temporary object that lives as long as the statement."""
         name = f"{PREFIX}{next(self._count)}"
         self._has_macros = self._has_macros or macro
         self._made.append(name)
         return name
 
     def has_made(self, name: str) -> bool:
-        """True for the name of a temporary object that is still there."""
+        """Return True for the name of a temporary object that still exists."""
         return name in self._made
 
     def use(self, catalog: str, schema: str | None = None) -> None:
-        """Look for names in a lake or database first."""
+        """Look up names in this lake or database first."""
         self._settle()
         attached = self.attachments.get(catalog)
         if attached is not None:
@@ -128,17 +128,17 @@ class SessionConnection(ABC):
         self.look_around()
 
     def look_around(self) -> None:
-        """Learn where DuckDB looks for names now."""
+        """Update the current catalog and schema from DuckDB."""
         row = first_row(self.connection, "SELECT current_database(), current_schema()")
         assert row is not None
         self.names.catalog, self.names.schema = row
 
     def view(self, attached: Attached) -> Transaction:
-        """A lake as this statement sees it."""
+        """Return the lake at the snapshot that this statement reads."""
         return self.work.view(attached)
 
     def at(self, attached: Attached, unit: str, value: Any) -> Transaction:
-        """A lake at a snapshot or time."""
+        """Return the lake at a snapshot or time."""
         if attached.lake is None:
             raise SqlError(f'"{attached.alias}" stands at one snapshot: AT cannot name another')
         if value is None:
@@ -156,20 +156,20 @@ class SessionConnection(ABC):
         return self.work.at(attached, ("time", value), lambda lake: lake.at(timestamp=value).view())
 
     def plan(self, scan: Scan) -> ScanPlan:
-        """The files of a scan."""
+        """Return the scan plan of a scan."""
         return self._plans.plan(scan, clean=not self.work.explicit)
 
     def keep_footers(self, scans: list[Scan]) -> None:
-        """Read the footers of these files once for all statements."""
-        if not self.guard.safe:  # whose settings are locked
+        """Cache the footers of these files for all statements."""
+        if not self.guard.safe:  # a safe session has locked settings
             self._footers.prepare(self.connection, scans)
 
     def write(self, attached: Attached, work: Callable[[Transaction], T]) -> T:
-        """Change a lake: in the open transaction, or as one snapshot, tried again after a lost race."""
+        """Change a lake, either in the open transaction or as one snapshot that is retried after a conflict."""
         return self.work.write(attached, work)
 
     def native(self, sql: str, params: Parameters = None) -> Result:
-        """Let DuckDB run a statement as it is."""
+        """Run a statement in DuckDB unchanged."""
         self.guard.native()
         types, reader = run(self.connection, sql, params, batch_rows=self.guard.batch_rows)
         return Result() if reader is None else self._result(types, reader)
@@ -183,10 +183,10 @@ class SessionConnection(ABC):
         gates: ExitStack | None = None,
         titles: Mapping[int, Title] | None = None,
     ) -> Result:
-        """Run a bound query; ``odd`` when it may give values that Arrow does not carry.
+        """Run a bound query. ``odd`` says that it may return values that Arrow does not carry.
 
-        Columns are called as ``titles`` says, by place. What ``gates`` holds is left when the rows have been read, or
-        nobody can read them any more.
+        ``titles`` names columns by position. ``gates`` is closed when the rows have been read, or when nobody can read
+        them any more.
         """
         if odd or "variant" in sql.lower() or "hugeint" in sql.lower():
             sql = self._exportable(sql, values)
@@ -227,7 +227,7 @@ class SessionConnection(ABC):
     def _batches(
         self, reader: pa.RecordBatchReader, budget: TimeBudget, held: ExitStack, sql: str
     ) -> Iterator[pa.RecordBatch]:
-        """What DuckDB gives, batch after batch; it works on each only when it is asked for."""
+        """Yield the batches of a result. DuckDB computes each one only when it is requested."""
         with held:
             while True:
                 try:
@@ -241,12 +241,12 @@ class SessionConnection(ABC):
                 yield batch
 
     def rows(self, sql: str, values: Any = None) -> pa.Table:
-        """The rows of a bound query as a table."""
+        """Return the rows of a bound query as a table."""
         return arrow_table(self.connection, sql, values)
 
     @contextmanager
     def planning(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection to a database without rows, on which statements are bound but never run."""
+        """Yield a connection to a database without rows, on which statements are bound but never run."""
         if self._planner is None:
             self._planner = self.attachments.planner.cursor()
             for statement in self._said:
@@ -254,10 +254,10 @@ class SessionConnection(ABC):
         yield self._planner
 
     def said(self, statement: str) -> None:
-        """Let a setting of DuckDB hold where statements are bound, too: it may change what they mean."""
+        """Apply a DuckDB setting to the planner too, because it may change the meaning of statements."""
         self._said.append(statement)
         if "preserve_insertion_order" in statement.lower():
-            for attached in self.attachments.lakes.values():  # their files are written by engines of their own
+            for attached in self.attachments.lakes.values():  # each lake writes its files with an engine of its own
                 with attached.context.engine.connection() as connection:
                     self._tell_planner(connection, statement)
         if self._planner is not None:
@@ -265,11 +265,11 @@ class SessionConnection(ABC):
 
     @staticmethod
     def _tell_planner(planner: duckdb.DuckDBPyConnection, statement: str) -> None:
-        with suppress(duckdb.Error):  # one that only the other connection understands
+        with suppress(duckdb.Error):  # a setting that only the other connection knows
             planner.execute(statement)
 
     def _tell(self, error: BaseException, sql: str) -> None:
-        """Let an error speak of the text that the user wrote; one of a statement within has been told already."""
+        """Make an error quote the user's text. The error of a nested statement has been changed already."""
         if isinstance(error, QuacklakeError) and (self._told is None or self._told() is not error):
             error.message = in_own_words(error.message, sql)
             error.args = (error.message,)
@@ -278,7 +278,7 @@ class SessionConnection(ABC):
                 error.message = redact_message(error.message, sql)
                 error.args = (error.message,)
                 error.hint = None if error.hint is None else redact_message(error.hint, sql)
-                error.__cause__ = error.__context__ = None  # DuckDB's own error shows the statement
+                error.__cause__ = error.__context__ = None  # DuckDB's own error quotes the statement
             self.guard.failed(self, error)
 
     def _translated(self) -> AbstractContextManager[None]:
@@ -286,22 +286,22 @@ class SessionConnection(ABC):
         return translated(roots, safe=self.guard.safe)
 
     def _settle(self) -> None:
-        """Keep the rows of the last result, and drop what it needed."""
+        """Keep the rows of the last result, and drop the temporary objects behind it."""
         last = self._last() if self._last is not None else None
         self._last = None
         if last is not None:
             try:
                 last.keep()
-            except Exception as error:  # whoever reads the rest of it is told
+            except Exception as error:  # raised again when the remaining rows are read
                 last.fail(error)
         reader = self._reader() if self._reader is not None else None
         self._reader = None
         if reader is not None:
-            reader.close()  # DuckDB 2.x starts nothing beside an answer that is not read to its end
+            reader.close()  # DuckDB 2.x starts no statement while another result is half read
         self._tidy()
 
     def _tidy(self) -> None:
-        """Drop what statements have left behind, now and then."""
+        """Drop the temporary objects of earlier statements once there are many."""
         if len(self._made) < _LEFT_BEHIND:
             return
         try:
@@ -309,7 +309,7 @@ class SessionConnection(ABC):
                 for kind, name in self.connection.execute(question, [PREFIX]).fetchall():
                     self.connection.execute(f"DROP {kind} IF EXISTS temp.main.{quote(name)}")
         except duckdb.Error:
-            return  # in a transaction that has failed; a later statement tries again
+            return  # the transaction has failed; a later statement tries again
         if self._planner is not None:
             self._planner.close()
             self._planner = None
@@ -318,9 +318,9 @@ class SessionConnection(ABC):
 
 
 def _started(schema: pa.Schema, batches: Iterator[pa.RecordBatch], full: int) -> pa.RecordBatchReader:
-    """A reader of batches after the first, so that what goes wrong at once is raised at once.
+    """Return a reader that has read the first batch already, so that early errors are raised now.
 
-    A batch that is not full is the last as a rule: then DuckDB is asked for the end, and is free for other work.
+    A batch that is not full is usually the last one. Then the end is read as well, which frees DuckDB for other work.
     """
     first = list(itertools.islice(batches, 1))
     if first and first[0].num_rows < full:

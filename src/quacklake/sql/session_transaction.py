@@ -1,4 +1,4 @@
-"""Units of work: what one statement or one transaction sees of each lake, and how it ends."""
+"""The transaction of a session: which snapshot of each lake it reads, and how it commits or rolls back."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _ABORTED = "Current transaction is aborted (please ROLLBACK)"
 
 @dataclass
 class SessionTransaction:
-    """The transaction of a connection: explicit after BEGIN, else one for each statement.
+    """The transaction of a connection: explicit after BEGIN, otherwise one for each statement.
 
-    After BEGIN a lake is read at the snapshot that was its newest when it was first touched. Only one lake can be
-    written: nothing commits two of them together.
+    After BEGIN, a lake is read at the snapshot that was the newest when the transaction first used it. A transaction
+    can write to only one lake, because two lakes cannot be committed together.
     """
 
     explicit: bool = False
@@ -48,14 +48,14 @@ class SessionTransaction:
     _views: dict[str, Transaction] = field(default_factory=dict)
     _past: dict[tuple[Any, ...], Transaction] = field(default_factory=dict)
     afterwards: list[Callable[[], object]] = field(default_factory=list)
-    """What is to be done once the transaction is committed."""
+    """Functions to call after the transaction has been committed."""
     committed: dict[str, int] = field(default_factory=dict)
-    """The last snapshot that the connections of the session made in each lake."""
+    """The last snapshot that connections of this session committed to each lake."""
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def view(self, attached: Attached) -> Transaction:
-        """A lake as the statement sees it."""
+        """Return the lake at the snapshot that the statement reads."""
         key = fold(attached.alias)
         lake = attached.whole
         if self.explicit and lake is not None:
@@ -70,7 +70,7 @@ class SessionTransaction:
         return view
 
     def at(self, attached: Attached, key: tuple[Any, ...], find: Callable[[LakeHandle], Transaction]) -> Transaction:
-        """A lake as it was; asked once for each statement."""
+        """Return a past state of a lake. ``find`` is called once per statement and key."""
         assert attached.lake is not None
         whole = (fold(attached.alias), *key)
         if whole not in self._past:
@@ -78,7 +78,7 @@ class SessionTransaction:
         return self._past[whole]
 
     def forget_views(self) -> None:
-        """End what a statement saw."""
+        """Forget the snapshots that the statement has read."""
         self._views.clear()
         self._past.clear()
 
@@ -115,7 +115,7 @@ class SessionTransaction:
         return result
 
     def _unflush(self, attached: Attached) -> None:
-        """Rows may be changed that the transaction has flushed: the flush comes after the commit then."""
+        """Undo flushes of this transaction, whose rows may change now, and flush again after the commit."""
         lake = attached.whole
         undone = [table.id for table in self.view(attached).unflush()]
         if undone and lake is not None:
@@ -137,7 +137,7 @@ class SessionTransaction:
         self.wrote = attached
 
     def claim_others(self) -> None:
-        """Note that the statement changes a table of DuckDB's own."""
+        """Note that the statement changes a table of DuckDB's own. Raises ``SqlError`` after a write to a lake."""
         if not self.explicit:
             return
         if self.wrote is not None:
@@ -156,7 +156,7 @@ class SessionTransaction:
         self.explicit = True
 
     def commit(self) -> None:
-        """Commit what was changed; the transaction has ended in any case."""
+        """Commit the changes. The transaction ends even if the commit fails."""
         if not self.explicit:
             raise SqlError("TransactionContext Error: cannot commit - no transaction is active")
         try:
@@ -177,7 +177,7 @@ class SessionTransaction:
             work()
 
     def rollback(self) -> None:
-        """Give up what was changed."""
+        """Discard the changes."""
         for tx in self._open.values():
             tx.rollback()
         self._end()
@@ -192,7 +192,7 @@ class SessionTransaction:
         self.signature = NO_SIGNATURE
 
     def sign(self, author: str | None, message: str | None, extra: str | None) -> None:
-        """Say who makes the next snapshot and why."""
+        """Set the author, message and extra information of the next snapshot."""
         self.signature = replace(NO_SIGNATURE, author=author, message=message, extra=extra)
 
     def check(self, *, ends: bool) -> None:
@@ -201,6 +201,6 @@ class SessionTransaction:
             raise SqlError(f"TransactionContext Error: {_ABORTED}")
 
     def failed(self, error: BaseException) -> None:
-        """Note that a statement failed: as in DuckDB, one that was understood and then failed ends the transaction."""
+        """Note that a statement failed. As in DuckDB, a statement that fails after binding ends the transaction."""
         if self.explicit and not isinstance(error, _HARMLESS) and type(error) is not InputError:
             self.aborted = True

@@ -17,7 +17,7 @@ __all__ = ["LakeSessions"]
 class LakeSessions:
     """The sessions in which a lake, a past snapshot or an open transaction is the default catalog.
 
-    Those of several threads share one DuckDB. A process that was forked opens sessions of its own.
+    The sessions of several threads share one DuckDB. A forked process opens its own sessions.
     """
 
     def __init__(self, handle: Handle) -> None:
@@ -31,7 +31,7 @@ class LakeSessions:
         self._first: Session | None = None
 
     def _leave_parent(self) -> None:
-        """Begin anew in a forked process, where the threads of the parent do not exist."""
+        """Start without sessions in a forked process, where the threads of the parent do not exist."""
         forks.abandon((self._first, self._local))
         self._begin()
 

@@ -9,7 +9,7 @@ __all__ = ["Size"]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of a query: parts of expressions, mentions of tables, columns, and for a macro uses of parameters."""
+    """The size of a query: expression parts, table references, columns, and for a macro its uses of parameters."""
 
     nodes: int
     tables: int

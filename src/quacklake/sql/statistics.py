@@ -1,4 +1,4 @@
-"""The statistics of a column as DuckDB prints them."""
+"""Print the statistics of a column in DuckDB's format."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from quacklake.format.types import StatsKind, scalar
 __all__ = ["shown"]
 
 _SHORT = 8
-"""So many bytes of a text are in its statistics."""
+"""The number of bytes of a text that its statistics hold."""
 _FLAGS = "Has Empty Geom: true, Has No Empty Geom: true, Has Empty Part: true, Has No Empty Part: true"
 
 Stored = Mapping[int, Mapping[str, Any]]
 
 
 def shown(column: Column, stored: Stored) -> str:
-    """What is known of a column, its fields included; nothing known of it rules nothing out."""
+    """Return the statistics of a column and its fields. Without statistics, every value is possible."""
     if column.type == "struct":
         return f"{_fields(column, stored)}[Has Null: true, Has No Null: true]"
     if column.type == "list":
@@ -64,7 +64,7 @@ def _extent(text: str | None) -> str:
 
 
 def _place(type_: str) -> tuple[int, int]:
-    """The types of geometries by their dimensions first, then as they are numbered."""
+    """Return the sort key of a geometry type: its dimensions, then its number."""
     kind, _, suffix = type_.partition("_")
     known = kind in GEOMETRY_KINDS
     return len(suffix) + (suffix == "m"), GEOMETRY_KINDS.index(kind) if known else -1

@@ -1,4 +1,4 @@
-"""The spellings of time travel, all turned into DuckDB's own: ``table [alias] AT (VERSION => n)``."""
+"""Translate every spelling of time travel into DuckDB's own: ``table [alias] AT (VERSION => n)``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNITS = {
     ("SYSTEM_VERSION", "AS", "OF"): "VERSION",
 }
 _HINTS = frozenset({"SNAPSHOT", "VERSION", "TIMESTAMP", "SYSTEM_TIME", "SYSTEM_VERSION"})
-#: Words that cannot be a table's alias where one may stand.
+#: Keywords that cannot be an alias where one is allowed.
 NO_ALIAS = frozenset(
     """
     WHERE GROUP ORDER HAVING QUALIFY WINDOW LIMIT OFFSET UNION INTERSECT EXCEPT ON USING JOIN INNER LEFT RIGHT FULL
@@ -31,7 +31,7 @@ NO_ALIAS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TimeTravel:
-    """A clause of time travel: its place in the text, whether it means a version or a time, and the text of which."""
+    """A time travel clause: its position in the text, its kind (version or time), and the text of its value."""
 
     start: int
     end: int
@@ -40,7 +40,7 @@ class TimeTravel:
 
 
 def time_travel(cursor: Cursor) -> list[TimeTravel]:
-    """The clauses of time travel in a statement, in every spelling, DuckDB's own ``AT (VERSION => n)`` included."""
+    """Return the time travel clauses of a statement in every spelling, including DuckDB's ``AT (VERSION => n)``."""
     found: list[TimeTravel] = []
     previous: Word | None = None
     while not cursor.done:
@@ -52,7 +52,7 @@ def time_travel(cursor: Cursor) -> list[TimeTravel]:
 
 
 def with_at(sql: str) -> str:
-    """The statement with every spelling of time travel as ``AT (…)`` behind the alias."""
+    """Return the statement with every time travel clause written as ``AT (…)`` after the alias."""
     cursor = Cursor(sql)
     if not any(word.upper in _HINTS for word in cursor.words):
         return sql
@@ -72,7 +72,7 @@ def with_at(sql: str) -> str:
 
 
 def _spelled(cursor: Cursor, previous: Word | None) -> TimeTravel | None:
-    """The clause that begins here, in another spelling than DuckDB's own. None when none does."""
+    """Return the clause that begins here, in another spelling than DuckDB's. None when there is none."""
     if previous is None or not (previous.kind in ("word", "name") and previous.upper not in ("SELECT", "AS", "BY")):
         return None
     start, began = cursor.at, cursor.peek()
@@ -89,7 +89,7 @@ def _spelled(cursor: Cursor, previous: Word | None) -> TimeTravel | None:
 
 
 def _own(cursor: Cursor, previous: Word | None) -> TimeTravel | None:
-    """The clause that begins here, as DuckDB spells it."""
+    """Return the clause that begins here, in DuckDB's spelling."""
     start, began = cursor.at, cursor.peek()
     if previous is None or began is None or not cursor.accept("AT", "("):
         return None
@@ -103,7 +103,7 @@ def _own(cursor: Cursor, previous: Word | None) -> TimeTravel | None:
 
 
 def _value(cursor: Cursor) -> str | None:
-    """One value: a literal, a parameter, a call or something in parentheses, less or plus an interval."""
+    """Parse one value: a literal, a parameter, a call or parentheses, plus or minus an interval."""
     first = cursor.at
     if not _primary(cursor):
         cursor.at = first
@@ -129,7 +129,7 @@ def _primary(cursor: Cursor) -> bool:
         return False
     cursor.take()
     following = cursor.peek()
-    if following is not None and following.text == "(":  # a call, or a type
+    if following is not None and following.text == "(":  # a function call, or a type
         cursor.skip_group()
         return True
     if word.upper == "INTERVAL":
@@ -150,7 +150,7 @@ def _unit(cursor: Cursor) -> bool:
 
 
 def _alias(cursor: Cursor) -> str:
-    """The alias that stands behind the clause, if there is one."""
+    """Return the alias after the clause, or an empty text."""
     first = cursor.at
     if cursor.accept("AS"):
         cursor.name()

@@ -1,6 +1,6 @@
-"""Name the columns of a query that have no name, as the text says that the user wrote.
+"""Give unnamed columns of a query the title that the user's text implies.
 
-DuckDB calls such a column by its expression, and our own names would show in it.
+DuckDB names such a column after its expression, which would show Quacklake's own names.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _SPACED_SCALE = re.compile(r"\bDECIMAL\(\d+, \d+\)")
 
 @dataclass(frozen=True, slots=True)
 class Title:
-    """The text of an expression as it was written, and as it runs."""
+    """The text of an expression as the user wrote it, and as it runs."""
 
     written: str
     run: str
 
     def of(self, given: str) -> str:
-        """Return the title, where ``given`` is that of the text that runs.
+        """Return the title, where ``given`` is the title in the text that runs.
 
-        DuckDB writes a type as it was parsed, in quotes or not, and ``DECIMAL(9, 2)`` with a space; a tree does not
-        tell.
+        DuckDB writes a type as it was parsed, with or without quotes, and ``DECIMAL(9, 2)`` with a space. The tree does
+        not show the difference.
         """
         words, others = words_of(self.run), words_of(given)
         if len(words) != len(others):
@@ -46,10 +46,10 @@ class Title:
 
 
 def titles(connection: duckdb.DuckDBPyConnection, before: Node, after: Node, *, rendered: bool) -> Mapping[int, Title]:
-    """Return the titles of columns, by place, that another text would give other ones.
+    """Return the titles of columns, by position, that the text that runs would name differently.
 
-    ``before`` is the tree of the text that was written, ``after`` the one that runs; ``rendered`` when its text is
-    DuckDB's own, in which constants look different too.
+    ``before`` is the tree of the user's text, ``after`` the tree that runs. ``rendered`` says that DuckDB rendered the
+    text, in which constants look different too.
     """
     old, new = _first_select(before["node"]), _first_select(after["node"])
     if old is None or new is None or len(old["select_list"]) != len(new["select_list"]):
@@ -57,7 +57,7 @@ def titles(connection: duckdb.DuckDBPyConnection, before: Node, after: Node, *, 
     found: dict[int, Title] = {}
     for place, (item, other) in enumerate(zip(old["select_list"], new["select_list"], strict=True)):
         if any(node.get("class") == "STAR" for node in tree.nodes(item)):
-            break  # nobody knows how many columns it is
+            break  # the number of columns is unknown
         if item["alias"] or other["alias"] or not (rendered or item != other):
             continue
         plain = item.get("class") == "COLUMN_REF"
@@ -67,7 +67,7 @@ def titles(connection: duckdb.DuckDBPyConnection, before: Node, after: Node, *, 
 
 
 def _first_select(node: Node) -> Node | None:
-    """The query block that names the columns."""
+    """Return the query block that names the columns."""
     while node.get("type") == "SET_OPERATION_NODE":
         children = node.get("children")
         node = children[0] if children else node["left"]
@@ -85,7 +85,7 @@ _INFINITE = "_ql_infinite"
 
 
 def _finite(node: Any) -> Any:
-    """A tree without numbers like 1e400, which DuckDB does not read from a tree: a name stands for them."""
+    """Return a tree with a name in place of numbers like 1e400, which DuckDB does not read from a tree."""
     if isinstance(node, list):
         return [_finite(item) for item in node]
     if not isinstance(node, dict):

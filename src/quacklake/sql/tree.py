@@ -1,4 +1,4 @@
-"""Queries as trees: DuckDB's own, in the form in which it serializes them."""
+"""Query trees in the form in which DuckDB serializes them."""
 
 from __future__ import annotations
 
@@ -42,17 +42,16 @@ __all__ = [
 
 
 class Unserializable(SqlError):
-    """DuckDB understands the statement but does not give a tree of it."""
+    """Raised for a statement that DuckDB understands but does not serialize as a tree."""
 
 
 def copied(tree: Node) -> Node:
-    """Return a copy of a tree."""
     found: Node = json.loads(json.dumps(tree))
     return found
 
 
 def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
-    """The tree of one query. Raises ``SqlError`` with the place, or ``Unserializable``."""
+    """Return the tree of one query. Raises ``SqlError`` with the position, or ``Unserializable``."""
     if "\0" in sql:
         raise SqlError("Parser Error: a statement has no NUL character")
     try:
@@ -72,12 +71,12 @@ def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
 
 
 def _character(sql: str, offset: int) -> int:
-    """DuckDB counts bytes."""
+    """Convert a position that DuckDB counts in bytes to characters."""
     return len(sql.encode()[:offset].decode(errors="ignore"))
 
 
 def expression_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
-    """The tree of one expression."""
+    """Return the tree of one expression."""
     found: Node = parse(connection, f"SELECT {sql}")["node"]["select_list"][0]
     return found
 
@@ -87,7 +86,7 @@ _MOST_TYPES = 1000
 
 
 def type_node(connection: duckdb.DuckDBPyConnection, type_: str) -> Node:
-    """What a cast has to say of its type; remembered, for every INSERT asks for those of a table again."""
+    """Return the type node of a cast. It is cached, because every INSERT needs the types of its table again."""
     found = _TYPES.get(type_)
     if found is None:
         typed = expression_of(connection, f"CAST(NULL AS {type_})")
@@ -99,7 +98,7 @@ def type_node(connection: duckdb.DuckDBPyConnection, type_: str) -> Node:
 
 
 def cast(child: Node, type_: Node) -> Node:
-    """A value as one of another type."""
+    """Return the tree that casts a value to a type."""
     return {
         "class": "CAST",
         "type": "OPERATOR_CAST",
@@ -112,11 +111,11 @@ def cast(child: Node, type_: Node) -> Node:
 
 
 NOWHERE = (1 << 64) - 1
-"""The place of what is not in the text."""
+"""The position of nodes that are not in the text."""
 
 
 def base_table(name: str, alias: str, like: Node) -> Node:
-    """A reference to one of our own relations, in place of another reference."""
+    """Return a reference to one of Quacklake's own relations, to replace the reference ``like``."""
     return {
         "type": "BASE_TABLE",
         "alias": alias,

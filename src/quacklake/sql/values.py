@@ -1,4 +1,4 @@
-"""The values of parameters and of expressions without columns."""
+"""Values of parameters, and of expressions without columns."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["Values"]
 
 @dataclass
 class Values:
-    """The parameters of one statement, and what expressions with them come to."""
+    """The parameters of one statement, and an evaluator for expressions that use them."""
 
     session: SessionConnection
     parameters: Any = None
 
     def used(self, node: Node) -> dict[str, Any] | None:
-        """The values of the parameters in a tree, by name or number: DuckDB wants those of its text and no others."""
+        """Return the parameters that a tree uses, by name or number. DuckDB refuses any others."""
         given = self.parameters
         if given is None:
             return None
@@ -32,7 +32,7 @@ class Values:
         return {name: given[fold(name)] for name in names} or None
 
     def evaluate(self, expression: Node) -> Any:
-        """The value of an expression without columns."""
+        """Return the value of an expression without columns."""
         self.session.guard.value(expression)
         query: Node = tree.parse(self.session.connection, "SELECT 1")
         query["node"]["select_list"] = [{**expression, "alias": ""}]
@@ -42,7 +42,7 @@ class Values:
         return found.column(0)[0].as_py()
 
     def constant(self, node: Node) -> Node:
-        """A call without columns as the constant that it is in this query."""
+        """Return the constant that a call without columns evaluates to in this query."""
         connection = self.session.connection
         query: Node = tree.parse(connection, "SELECT 1 AS v")
         query["node"]["select_list"] = [{**node, "alias": "v"}]
@@ -53,5 +53,5 @@ class Values:
         return {**tree.expression_of(connection, f"CAST({value} AS {row[0]})"), "alias": node["alias"]}
 
     def evaluate_text(self, sql: str) -> Any:
-        """The value of the text of an expression without columns."""
+        """Return the value of an expression without columns, given as text."""
         return self.evaluate(tree.expression_of(self.session.connection, sql))

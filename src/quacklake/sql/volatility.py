@@ -1,7 +1,7 @@
-"""Functions whose answer depends on when and where they are asked.
+"""Functions whose result depends on when and where they are called.
 
-A query is planned on one connection and run on another. What says ``now()`` in a condition is therefore computed once,
-before both; a query with anything else of that kind is not used to leave files out.
+A query is planned on one connection and run on another. So ``now()`` in a condition is computed once, before both. A
+query with any other function of this kind is not used to skip files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quacklake.sql.tree import Node
 
 __all__ = ["is_steady", "settle"]
 
-#: The same throughout a query, but not from one connection or query to another.
+#: Functions with one result throughout a query, but not across connections or queries.
 _ONCE = frozenset(
     {
         "current_database",
@@ -53,7 +53,7 @@ _NEVER = frozenset(
         "write_log",
     }
 )
-#: Names without parentheses that are functions where no column has them.
+#: Names without parentheses that are functions unless a column has the name.
 _WORDS = [
     [word]
     for word in (
@@ -74,7 +74,7 @@ _CONDITIONS = ("where_clause", "condition", "having", "qualify")
 
 
 def settle(parsed: Node, compute: Callable[[Node], Node]) -> None:
-    """Replace calls in conditions that are the same throughout the query by what ``compute`` makes of them."""
+    """Replace calls in conditions that are constant throughout the query by the result of ``compute``."""
     for node in tree.nodes(parsed):
         for key in _CONDITIONS:
             if isinstance(node.get(key), dict):
@@ -89,7 +89,7 @@ def _settled(node: Any, compute: Callable[[Node], Node]) -> Any:
     if node.get("type") == "FUNCTION" and fold(node["function_name"]) in _ONCE and not _columns(node["children"]):
         return compute(node)
     if node.get("type") in ("SELECT_NODE", "SUBQUERY"):
-        return node  # its own conditions come by themselves
+        return node  # its conditions are visited on their own
     return {key: _settled(value, compute) for key, value in node.items()}
 
 
@@ -102,7 +102,7 @@ def _classes(children: Any) -> Iterator[Node]:
 
 
 def is_steady(parsed: Node) -> bool:
-    """True when a query gives the same filters on every connection and at every time."""
+    """Return True when a query has the same filters on every connection and at any time."""
     for node in tree.nodes(parsed):
         if node.get("type") == "FUNCTION" and fold(node["function_name"]) in _ONCE | _NEVER:
             return False

@@ -1,9 +1,9 @@
-"""The words of a statement, each with its place in the text.
+"""The words of a statement, each with its position in the text.
 
-Only as much is understood as is needed to tell statements apart and to cut them into their clauses. What stands inside
-a clause, a query or an expression, is given to DuckDB's own parser. The rules are those of DuckDB's lexer, with which
-the tests compare them. sqlglot's tokenizer cannot take their place: it joins words (``GROUP BY``), reads what follows
-``EXECUTE`` or ``CALL`` as one text, takes ``{#`` for a comment, and is slow to load.
+The lexer understands only what is needed to tell statements apart and to split them into clauses. The contents of a
+clause, a query or an expression, go to DuckDB's own parser. The rules are those of DuckDB's lexer, with which the tests
+compare them. sqlglot's tokenizer cannot replace it: it joins words (``GROUP BY``), reads what follows ``EXECUTE`` or
+``CALL`` as one text, takes ``{#`` for a comment, and is slow to load.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DOLLAR = re.compile(r"\$([^$]*)\$(.*)\$\1\$", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word: its kind (word, name, string, number, parameter, symbol), its text and its place."""
+    """A word: its kind (word, name, string, number, parameter, symbol), its text and its position."""
 
     kind: str
     text: str
@@ -49,12 +49,12 @@ class Word:
 
     @property
     def upper(self) -> str:
-        """A keyword in capitals; quoted names and strings are never keywords."""
+        """The keyword in capitals. Quoted names and strings are never keywords."""
         return self.text.upper() if self.kind in ("word", "symbol") else ""
 
     @property
     def value(self) -> str:
-        """A name or string without its quotes."""
+        """The name or string without its quotes."""
         if self.kind == "name":
             mark = self.text[0]
             return self.text[1:-1].replace(mark * 2, mark)
@@ -67,7 +67,7 @@ class Word:
 
 
 def words_of(text: str, lexer: re.Pattern[str] = _LEXER) -> list[Word]:
-    """Return the words of a text. Raises ``SqlError`` for a text, a name or a comment without an end."""
+    """Return the words of a text. Raises ``SqlError`` for a string, a name or a comment without an end."""
     words = []
     at = 0
     while (match := lexer.match(text, at)) is not None:
@@ -81,7 +81,7 @@ def words_of(text: str, lexer: re.Pattern[str] = _LEXER) -> list[Word]:
 
 
 def _comment_end(text: str, start: int) -> int:
-    """Return where the comment ends that begins at a place; comments may stand in comments."""
+    """Return the end of the comment that begins at ``start``. Comments may be nested."""
     depth = 0
     for match in _COMMENT.finditer(text, start):
         depth += 1 if match[0] == "/*" else -1
@@ -91,7 +91,7 @@ def _comment_end(text: str, start: int) -> int:
 
 
 def split(text: str, words: Sequence[Word] | None = None) -> list[str]:
-    """The statements of a text, without the semicolons and empty ones."""
+    """Return the statements of a text, without semicolons and empty statements."""
     parts: list[str] = []
     first: int | None = None
     last = 0
@@ -110,7 +110,7 @@ def split(text: str, words: Sequence[Word] | None = None) -> list[str]:
 
 
 def caret(text: str, position: int) -> str:
-    """The line of a place in a text, and under it a mark."""
+    """Return the line of a position in a text, with a mark under the position."""
     begin = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     line = text[begin : end if end >= 0 else len(text)]
@@ -127,41 +127,41 @@ class Cursor:
         self.at = 0
 
     def lexed(self, text: str) -> list[Word]:
-        """The words of a text, by the rules of this cursor's language."""
+        """Return the words of a text, by the rules of this cursor's language."""
         return words_of(text)
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- looking ahead -----------------------------------------------------------------------------------------------
 
     @property
     def done(self) -> bool:
-        """True behind the last word."""
+        """True after the last word."""
         return self.at >= len(self.words)
 
     def peek(self, ahead: int = 0) -> Word | None:
-        """The word here or later."""
+        """Return the current word or one after it, or None."""
         place = self.at + ahead
         return self.words[place] if place < len(self.words) else None
 
     def sees(self, *keywords: str) -> bool:
-        """True when these keywords come next."""
+        """Return True when these keywords come next."""
         found = [self.peek(ahead) for ahead in range(len(keywords))]
         return all(word is not None and word.upper == key for word, key in zip(found, keywords, strict=True))
 
     def fail(self, message: str) -> SqlError:
-        """An error at this place."""
+        """Return an error at the current position."""
         word = self.peek()
         place = word.start if word is not None else len(self.text)
         return SqlError(f"{message}\n\n{caret(self.text, place)}")
 
     def unexpected(self) -> SqlError:
-        """The error of a word that cannot stand here."""
+        """Return the error for a word that is not allowed here."""
         word = self.peek()
         return self.fail(f'syntax error at or near "{word.text}"' if word else "syntax error at end of input")
 
-    # -- taking ------------------------------------------------------------------------------------------------------
+    # -- consuming words ---------------------------------------------------------------------------------------------
 
     def take(self) -> Word:
-        """The next word."""
+        """Consume and return the next word."""
         word = self.peek()
         if word is None:
             raise self.unexpected()
@@ -169,24 +169,24 @@ class Cursor:
         return word
 
     def accept(self, *keywords: str) -> bool:
-        """Take these keywords when they come next."""
+        """Consume these keywords if they come next. Return False otherwise."""
         if not self.sees(*keywords):
             return False
         self.at += len(keywords)
         return True
 
     def expect(self, *keywords: str) -> None:
-        """Take these keywords. Raises ``SqlError``."""
+        """Consume these keywords. Raises ``SqlError`` when they do not come next."""
         if not self.accept(*keywords):
             raise self.unexpected()
 
     def end(self) -> None:
-        """Raise ``SqlError`` when anything is left."""
+        """Raise ``SqlError`` when any words are left."""
         if not self.done:
             raise self.unexpected()
 
     def name(self) -> str:
-        """One identifier."""
+        """Consume one identifier."""
         word = self.peek()
         if word is None or word.kind not in ("word", "name"):
             raise self.unexpected()
@@ -194,14 +194,14 @@ class Cursor:
         return word.value
 
     def names(self) -> list[str]:
-        """A dotted name."""
+        """Consume a dotted name."""
         found = [self.name()]
         while self.accept("."):
             found.append(self.name())
         return found
 
     def string(self) -> str:
-        """A string literal."""
+        """Consume a string literal."""
         word = self.peek()
         if word is None or word.kind != "string":
             raise self.unexpected()
@@ -209,7 +209,7 @@ class Cursor:
         return word.value
 
     def parens(self) -> str:
-        """What stands between the parentheses that come next."""
+        """Consume a group in parentheses, and return the text inside."""
         if not self.sees("("):
             raise self.unexpected()
         first = self.at
@@ -217,14 +217,14 @@ class Cursor:
         return self.slice(first + 1, self.at - 1)
 
     def common_tables(self) -> str:
-        """The WITH clause that comes next, whatever its tables are called; empty when none does."""
+        """Consume a WITH clause, whatever its tables are called. Return an empty text when there is none."""
         first = self.at
         if not self.accept("WITH"):
             return ""
         self.accept("RECURSIVE")
         while True:
             self.name()
-            if self.sees("("):  # its columns; in Spark perhaps the query
+            if self.sees("("):  # its columns, or in Spark perhaps the query
                 self.skip_group()
             if self.accept("USING", "KEY"):
                 self.parens()
@@ -236,7 +236,7 @@ class Cursor:
                 return self.slice(first, self.at)
 
     def skip_group(self) -> None:
-        """Go behind the bracket that closes the one here."""
+        """Skip to the position after the bracket that closes the current one."""
         depth = 0
         while not self.done:
             word = self.take()
@@ -247,7 +247,7 @@ class Cursor:
         raise self.unexpected()
 
     def until(self, *stops: str) -> str:
-        """The text up to one of these keywords outside all brackets, or to the end."""
+        """Consume and return the text up to one of these keywords outside all brackets, or to the end."""
         first = self.at
         while not self.done:
             word = self.words[self.at]
@@ -264,7 +264,7 @@ class Cursor:
         return self.slice(first, self.at)
 
     def _skip_case(self) -> None:
-        """Go behind the END of the CASE here."""
+        """Skip to the position after the END of the current CASE."""
         depth = 0
         while not self.done:
             word = self.take()
@@ -273,18 +273,18 @@ class Cursor:
                 return
 
     def rest(self) -> str:
-        """The text from here to the end."""
+        """Consume and return the remaining text."""
         first, self.at = self.at, len(self.words)
         return self.slice(first, self.at)
 
     def slice(self, first: int, last: int) -> str:
-        """The text of a range of words."""
+        """Return the text of a range of words."""
         if first >= last:
             return ""
         return self.text[self.words[first].start : self.words[last - 1].end]
 
     def items(self) -> list[str]:
-        """The texts between the parentheses that come next, parted by commas outside all brackets."""
+        """Consume a group in parentheses, and return the texts between commas outside inner brackets."""
         inner = type(self)(self.parens())
         found = []
         while not inner.done:

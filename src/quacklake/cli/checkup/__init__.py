@@ -15,8 +15,8 @@ __all__ = ["CheckResult", "checkup"]
 
 
 def checkup(context: Context) -> list[CheckResult]:
-    """Return everything that was looked at. No check takes longer than a few seconds."""
-    misspelt = list(check_variables())  # first, so that nothing else tells of them
+    """Return the results of all checks. No check takes longer than a few seconds."""
+    misspelt = list(check_variables())  # first, so that no other check reports them
     found = [*check_installation(), *check_extras(needed_extras(context))]
     found += bounded("Spark", "Java", lambda: list(check_spark()))
     found += misspelt

@@ -1,4 +1,4 @@
-"""Findings of a checkup, and checks that end in time."""
+"""Results of checks, and checks with a time limit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["SECONDS", "CheckResult", "State", "bounded", "failed"]
 State = Literal["ok", "absent", "warning", "failed"]
 
 SECONDS = 15.0
-"""Seconds that one check may take."""
+"""The most seconds that one check may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One thing that was looked at: what it is, how it is, and what to do about it."""
+    """The result of one check: its subject, its state, and advice."""
 
     area: str
     what: str
@@ -30,12 +30,12 @@ class CheckResult:
     fix: str | None = None
 
     def row(self) -> dict[str, str | None]:
-        """Return the finding without secrets."""
+        """Return the result without secrets."""
         return {name: value if value is None else redact(value) for name, value in asdict(self).items()}
 
 
 def failed(area: str, what: str, error: QuacklakeError, fix: str) -> CheckResult:
-    """Return an error as a finding; ``fix`` is what to do when the error does not say."""
+    """Return an error as a result. ``fix`` is the advice when the error has none."""
     return CheckResult(area, what, "failed", error.message, fix if error.hint is None else as_typed(error.hint))
 
 
@@ -47,7 +47,7 @@ def bounded(
     fix: str = "try again",
     seconds: float | None = None,
 ) -> list[CheckResult]:
-    """Return what a check finds; that it found nothing in time is a finding, too."""
+    """Return the results of a check. A check that takes too long is a result too."""
     found: list[list[CheckResult]] = []
     failures: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Python, the packages that Quacklake needs, and those that it can use."""
+"""Check Python, required packages and optional packages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXTRA = re.compile(r"extra\s*==\s*[\"']([\w-]+)[\"']")
 
 
 def check_installation() -> Iterator[CheckResult]:
-    """Yield how Python and the packages that are always needed are."""
+    """Yield the state of Python and of the required packages."""
     right = sys.version_info >= _PYTHON
     fix = None if right else "use Python 3.11 or newer"
     yield CheckResult("installation", "Python", "ok" if right else "failed", platform.python_version(), fix)
@@ -45,7 +45,7 @@ def check_installation() -> Iterator[CheckResult]:
 
 
 def check_extras(needed: set[str]) -> Iterator[CheckResult]:
-    """Yield which optional packages are there; what is ``needed`` and missing has failed."""
+    """Yield the state of the optional packages. A package that is ``needed`` and missing has failed."""
     for package, (extra, purpose) in _EXTRAS.items():
         have, bounds = installed(package), _requirements(extra).get(package.lower(), "")
         fix = f"pip install 'quacklake[{extra}]'"
@@ -60,7 +60,7 @@ def check_extras(needed: set[str]) -> Iterator[CheckResult]:
 
 
 def needed_extras(context: Context) -> set[str]:
-    """Return what the lake that is configured cannot do without."""
+    """Return the extras that the configured lake needs."""
     from quacklake.catalog.databases.url import parse_url
 
     try:
@@ -70,7 +70,7 @@ def needed_extras(context: Context) -> set[str]:
 
 
 def installed(package: str) -> str | None:
-    """Return the version of a package, None when it is not there."""
+    """Return the version of a package, or None when it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -78,7 +78,7 @@ def installed(package: str) -> str | None:
 
 
 def _requirements(extra: str | None = None) -> dict[str, str]:
-    """The packages that Quacklake asks for, or an extra of it, with their bounds as in ``>=2.0,<3``."""
+    """Return the packages that Quacklake or one of its extras requires, with bounds such as ``>=2.0,<3``."""
     try:
         lines = importlib.metadata.requires("quacklake") or []
     except importlib.metadata.PackageNotFoundError:
@@ -93,7 +93,7 @@ def _requirements(extra: str | None = None) -> dict[str, str]:
 
 
 def fits(version: str, bounds: str) -> bool:
-    """Return whether a version is within bounds.
+    """Return True when a version is within bounds.
 
     >>> fits("4.1.0", ">=4.0,<4.4"), fits("4.4.1", "<4.4,>=4.0"), fits("1.4", ">=1.5"), fits("3", "")
     (True, False, False, True)

@@ -1,4 +1,4 @@
-"""Checks that the catalog answers, and that files can be read and written where they belong."""
+"""Check that the catalog answers, and that files can be read and written in the data path."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REACH_SECONDS = 3.0
 
 
 def check_lake(context: Context) -> Iterator[CheckResult]:
-    """Yield how the lake is that the settings name."""
+    """Yield the state of the lake that the settings name."""
     if context.config.url is None:
         yield CheckResult(
             "lake", "catalog", "absent", "no lake was given", "pass --lake, or make one: `quacklake init`"
@@ -56,7 +56,7 @@ def check_lake(context: Context) -> Iterator[CheckResult]:
 
 
 def _catalog(lake: Lake) -> Iterator[CheckResult]:
-    """What can be asked of the database."""
+    """Yield the state of the database."""
     import sqlalchemy as sa
 
     catalog = lake._context.catalog
@@ -80,7 +80,7 @@ def _catalog(lake: Lake) -> Iterator[CheckResult]:
 
 
 def _count_files(lake: Lake) -> int:
-    """Return the number of data files of the lake, as far as it can be told."""
+    """Return the number of data files of the lake, as far as it is known."""
     try:
         with lake._context.catalog.read() as reader:
             health = table_health(reader, reader.snapshots.latest(), small=0, small_of={}, worn=1.0)
@@ -98,7 +98,7 @@ def _files(store: Store, config: Config, files: int) -> CheckResult:
         reached = _endpoint(config)
         if reached is not None:
             return reached
-        store.exists_root()  # a wrong key shows here, and is told by who called
+        store.exists_root()  # a wrong key fails here, and the caller reports it
         problem = store.attempts.place()
         if problem is not None:
             return CheckResult("lake", "files", "failed", problem.message, problem.hint)
@@ -130,7 +130,7 @@ def _missing_folder(folder: Path, files: int) -> CheckResult:
 
 
 def _endpoint(config: Config) -> CheckResult | None:
-    """Return what is wrong with the S3 endpoint; Arrow tries for a long time before it says so."""
+    """Return what is wrong with the S3 endpoint, or None. Arrow retries for a long time before it fails."""
     if config.s3_endpoint is None:
         return None
     text = config.s3_endpoint if "://" in config.s3_endpoint else f"http://{config.s3_endpoint}"

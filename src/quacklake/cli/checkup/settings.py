@@ -1,4 +1,4 @@
-"""Settings that do not go together, files that others can read, variables that are misspelt."""
+"""Check for conflicting settings, files that others can read, and misspelt variables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["check_settings", "check_variables"]
 
 
 def check_variables() -> Iterator[CheckResult]:
-    """Yield the variables that look like settings and are none."""
+    """Yield the variables that look like settings but are not."""
     for name, meant in unknown_variables(os.environ).items():
         TOLD.add(name)
         fix = meant or "unset it, or see `quacklake config show` for what there is"
@@ -26,7 +26,7 @@ def check_variables() -> Iterator[CheckResult]:
 
 
 def check_settings(config: Config) -> Iterator[CheckResult]:
-    """Yield which settings are set, and what is wrong with them."""
+    """Yield the settings that are set, and what is wrong with them."""
     chosen = sorted(name for name, source in config.sources.items() if source != "default")
     yield CheckResult("settings", "settings", "ok", f"set: {', '.join(chosen) or 'none'}")
     if (config.s3_access_key is None) != (config.s3_secret_key is None):
@@ -45,7 +45,7 @@ def check_settings(config: Config) -> Iterator[CheckResult]:
 
 
 def _secrets_in(config: Config) -> list[str]:
-    """The secrets that come from a file."""
+    """Return the secrets that come from a file."""
     secrets = ["s3_access_key", "s3_secret_key", "s3_session_token", "stores", "postgres_password"]
     if config.url is not None and redact(config.url) != config.url:
         secrets.append("url")

@@ -1,4 +1,4 @@
-"""Checks that Spark and Java are installed and go together."""
+"""Check that Spark and Java are installed and fit together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _JAVA_SECONDS = 10
 
 
 def check_spark() -> Iterator[CheckResult]:
-    """Yield how Spark is, and the Java it runs on; nothing where there is no Spark."""
+    """Yield the state of Spark, and of the Java it runs on; nothing without Spark."""
     from quacklake.spark.runtime.settings import STEADY, parse_version
 
     version = installed("pyspark")
@@ -34,7 +34,7 @@ def check_spark() -> Iterator[CheckResult]:
 
 
 def java() -> CheckResult:
-    """Return whether there is a Java that Spark can use."""
+    """Check for a Java that Spark can use."""
     from quacklake.spark.runtime.settings import find_java
 
     program = find_java()

@@ -1,7 +1,7 @@
-"""The list of the commands. Each has a module, or shares one, which is loaded when it is used.
+"""The list of commands. Each has its own module, or shares one, which is loaded when the command is used.
 
 The first argument of a command's function is the :class:`~quacklake.cli.context.Context`; the others are its arguments
-and options. Such a module loads nothing heavy by itself: what it works with is imported where it is used.
+and options. Such a module loads nothing heavy: each function imports what it needs.
 """
 
 from quacklake.cli.entry import Entry

@@ -1,4 +1,4 @@
-"""``quacklake add-files``: existing Parquet files become files of a table."""
+"""``quacklake add-files``: add existing Parquet files to a table."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def add_files(
 
 
 def _create(tx: LakeTransaction, name: str, files: InputFiles) -> None:
-    """Make the table with the columns of the files, and those that the names of folders hold."""
+    """Create the table with the columns of the files, and those in the names of folders."""
     from quacklake.operations.reference import TableRef
 
     tx.create_schema(TableRef.parse(name).schema, if_not_exists=True)

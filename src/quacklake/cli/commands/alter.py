@@ -1,4 +1,4 @@
-"""``quacklake alter``: the columns, the layout and the options of a table."""
+"""``quacklake alter``: change the columns, the layout and the options of a table."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def add_column(
 
 
 def _value(text: str, type: str) -> Any:
-    """A value as a type has it, read by DuckDB, which knows them all."""
+    """Let DuckDB convert a text to a value of a type."""
     import duckdb
 
     from quacklake.duckdb_versions import connect, first_row
@@ -82,7 +82,7 @@ def _value(text: str, type: str) -> Any:
 
 
 class _DryRun(Exception):
-    """Ends a transaction that was only to show that it could be committed."""
+    """Ends a transaction of a dry run."""
 
 
 def drop_column(
@@ -230,7 +230,7 @@ def option(
 
 
 def _alter(context: Context, signature: Signature, table: str, words: str, change: Callable[[Table], Any]) -> None:
-    """Change a table, and tell it in these words."""
+    """Change a table, and report the change in these words."""
     _change(context, signature, table, words, lambda tx: change(tx.table(table)))
 
 

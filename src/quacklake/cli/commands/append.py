@@ -1,4 +1,4 @@
-"""``quacklake append`` and ``merge``: the rows of files become rows of a table."""
+"""``quacklake append`` and ``merge``: write the rows of files into a table."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def append(
 
 
 def csv_options(delimiter: str | None, quote: str, escape: str | None, header: bool | None, skip: int) -> CsvOptions:
-    """Return what options say of CSV files."""
+    """Return the options for CSV files."""
     from quacklake.operations.input_csv import CsvOptions
 
     return CsvOptions("\t" if delimiter == "\\t" else delimiter, quote, escape, header, skip)
@@ -155,7 +155,7 @@ def merge(
 
 
 def exists_or_create(lake: Lake, name: str, *, create: bool) -> bool:
-    """Return whether a table exists. Raise ``NotFoundError`` when it does not and is not to be made."""
+    """Return True when a table exists. Raise ``NotFoundError`` when it does not exist and is not to be created."""
     try:
         _ = lake.table(name).info
     except NotFoundError as error:
@@ -167,7 +167,7 @@ def exists_or_create(lake: Lake, name: str, *, create: bool) -> bool:
 
 
 def _add(tx: LakeTransaction, name: str, source: InputFiles, *, exists: bool, evolve: bool) -> int:
-    """Stream the rows into the table; returns how many there were."""
+    """Stream the rows into the table, and return their number."""
     from quacklake.operations.reference import TableRef
 
     def create(rows: pa.RecordBatchReader) -> None:
@@ -184,7 +184,7 @@ def _add(tx: LakeTransaction, name: str, source: InputFiles, *, exists: bool, ev
 def _counted(
     reader: pa.RecordBatchReader, label: str, total: int | None, use: Callable[[pa.RecordBatchReader], Any]
 ) -> tuple[int, Any]:
-    """Give the rows to something, counted; returns how many there were and what came of them."""
+    """Pass the rows to a function, and return their number and the result of the function."""
     import pyarrow as pa
 
     from quacklake.cli.progress import progress

@@ -1,4 +1,4 @@
-"""``quacklake changes``: what a range of snapshots did to the rows of a table."""
+"""``quacklake changes``: the changes of a table's rows in a range of snapshots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["changes"]
 
 _ORDER = ("snapshot_id", "rowid", "change_type")
-"""The last one downwards: an updated row as it was before comes first."""
+"""The last column sorts in descending order, so that the old version of an updated row comes first."""
 
 
 def changes(
@@ -51,7 +51,7 @@ def changes(
 
 
 def _print_in_order(context: Context, frame: ChangeScan, names: list[str] | None, limit: int | None) -> None:
-    """The first changes as they happened: a feed comes in the order in which its files are read."""
+    """Print the first changes in the order of snapshots. A feed has the order in which its files are read."""
     if names is not None:
         frame = frame.select(*dict.fromkeys([*names, *_ORDER]))
     from quacklake.duckdb_versions import connect

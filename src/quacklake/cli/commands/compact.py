@@ -1,4 +1,4 @@
-"""``quacklake compact``: few large files instead of many small ones."""
+"""``quacklake compact``: merge many small files into a few large ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def compact(
 ) -> None:
     """It runs beside writers. Older snapshots keep the files they have; `quacklake cleanup` removes them later."""
     if delete_threshold is not None and not 0 <= delete_threshold <= 1:
-        raise InputError(f"--delete-threshold is between 0 and 1, not {delete_threshold}")  # before anything is done
+        raise InputError(f"--delete-threshold is between 0 and 1, not {delete_threshold}")  # before anything is changed
     with context.open(write=True) as lake, stages() as progress:
         if order_by or zorder:
             reports = [_optimize(lake, table, names_of(order_by), names_of(zorder), where, progress)]
@@ -85,7 +85,7 @@ def _optimize(
 def _compact(
     lake: Lake, name: str | None, share: float | None, where: str | None, progress: Progress
 ) -> list[CompactionReport]:
-    """Return what was done, without the operations that found nothing to do."""
+    """Return the reports of the operations that found something to do."""
     if where is not None and name is None:
         raise InputError("--where needs a table")
     if name is not None:

@@ -1,4 +1,4 @@
-"""``quacklake config``: settings, where they come from, and the file that holds them."""
+"""``quacklake config``: settings, their sources, and the file that holds them."""
 
 from __future__ import annotations
 

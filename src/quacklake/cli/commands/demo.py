@@ -1,4 +1,4 @@
-"""``quacklake demo``: a lake from its first table to a visit by stock DuckDB."""
+"""``quacklake demo``: a lake from its first table to its use by stock DuckDB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``quacklake describe``: the columns of a table, and what is known about it."""
+"""``quacklake describe``: the columns of a table, and facts about it."""
 
 from __future__ import annotations
 

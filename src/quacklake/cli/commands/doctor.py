@@ -1,4 +1,4 @@
-"""``quacklake doctor``: whether everything that is needed is there, and what to do where it is not."""
+"""``quacklake doctor``: check that everything needed is there, and advise on what is missing."""
 
 from __future__ import annotations
 

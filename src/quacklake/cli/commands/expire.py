@@ -1,4 +1,4 @@
-"""``quacklake expire`` and ``cleanup``: how much of the past is kept, and the files that go with the rest."""
+"""``quacklake expire`` and ``cleanup``: expire old snapshots, and remove the files that only they used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["cleanup", "expire"]
 
 _SHOWN = 20
-"""How many paths a person is shown."""
+"""The most paths that are printed for people."""
 
 
 def expire(

@@ -1,4 +1,4 @@
-"""``quacklake export``: rows of a table as a file of their own."""
+"""``quacklake export``: write rows of a table into a file."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _format(path: Path) -> str:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """Another name for a file until it is whole."""
+    """Yield a temporary name for a file until it is complete."""
     part = path.with_name(f".{path.name}.part")
     try:
         yield part

@@ -24,7 +24,7 @@ def files(context: Context, table: TableName, at: At = None) -> None:
 
 
 def _files(plan: ScanPlan) -> pa.Table:
-    """The files with the rows deleted from each, whether a delete file or the catalog says so."""
+    """Return the files with their deleted rows, both from delete files and from the catalog."""
     import pyarrow as pa
 
     ids, counts = (plan.files.column(name).to_pylist() for name in ("data_file_id", "delete_count"))

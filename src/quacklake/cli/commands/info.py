@@ -1,4 +1,4 @@
-"""``quacklake info``: where a lake is and how big."""
+"""``quacklake info``: the location and size of a lake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``quacklake init``: a new lake, and a settings file that names it."""
+"""``quacklake init``: create a lake, and a settings file that names it."""
 
 from __future__ import annotations
 

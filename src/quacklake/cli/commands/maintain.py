@@ -1,4 +1,4 @@
-"""``quacklake maintain``: give a lake the care it wants, once or for good."""
+"""``quacklake maintain``: run the maintenance of a lake, once or continuously."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def policy_of(
     ages: tuple[str | None, str | None, str | None],
     orphans_every: str | None,
 ) -> Policy:
-    """The policy that options say; the ages are those to flush, to expire and to delete at."""
+    """Return the policy of these options. The ages are those for flushing, expiring and deleting."""
     from quacklake.maintenance.policy import Policy
 
     names = ("flush_age", "expire_older_than", "delete_older_than")
@@ -130,13 +130,13 @@ def policy_of(
 
 
 def check_watch(watch: bool, dry_run: bool) -> None:
-    """Raises ``InputError`` for what makes no sense."""
+    """Raise ``InputError`` for options that contradict each other."""
     if watch and dry_run:
         raise InputError("--watch and --dry-run exclude each other")
 
 
 def until_interrupted(run: Callable[[threading.Event], None]) -> None:
-    """Work until Ctrl-C or SIGTERM; what runs then is finished first."""
+    """Run until Ctrl-C or SIGTERM. Work in progress is finished first."""
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -147,7 +147,7 @@ def until_interrupted(run: Callable[[threading.Event], None]) -> None:
 
 
 def json_line(facts: dict[str, Any]) -> None:
-    """What a pass did, for programs that read while others follow."""
+    """Print the result of a pass as one line of JSON, for programs that read along."""
     sys.stdout.write(json.dumps(plain(facts), ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
@@ -165,7 +165,7 @@ def _job_facts(job: Job) -> dict[str, Any]:
 
 
 def report_facts(done: JobReport) -> dict[str, Any]:
-    """What became of a job, for programs."""
+    """Return the result of a job, for programs."""
     error = None if done.error is None else done.error.message
     report = asdict(done.report) if is_dataclass(done.report) and not isinstance(done.report, type) else None
     return {**_job_facts(done.job), "seconds": round(done.seconds, 3), "error": error, "report": report}
@@ -182,7 +182,7 @@ def _tell(context: Context, jobs: list[dict[str, Any]]) -> None:
 
 
 def sentence(job: dict[str, Any]) -> str:
-    """The same for people."""
+    """Return the result of a job as a sentence, for people."""
     what = f"{job['job']} {job['table'] or ''}".rstrip()
     outcome = f"failed: {job['error']}" if job.get("error") else f"{job['seconds']} s" if "seconds" in job else "due"
     return f"{what}: {job['reason']}, {outcome}"

@@ -1,4 +1,4 @@
-"""``quacklake migrate``: a lake gets another format version."""
+"""``quacklake migrate``: change the format version of a lake."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def scan(
 
 
 def print_frame(context: Context, frame: Frame, limit: int | None) -> None:
-    """Print as many rows of a frame, and tell how many there are."""
+    """Print the first rows of a frame, and the number of all rows."""
     total = frame.count() if context.output.for_people else None
     if limit is not None:
         frame = frame.limit(limit)

@@ -1,4 +1,4 @@
-"""``quacklake snapshots`` and ``history``: what happened to a lake, and to a table."""
+"""``quacklake snapshots`` and ``history``: the snapshots of a lake, and those that changed a table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def history(context: Context, table: TableName, limit: Newest = "20") -> None:
 
 
 def _print(context: Context, snapshots: pa.Table, limit: int | None) -> None:
-    """The first snapshots. In a table, words come before codes, and what none has (an author) takes no room."""
+    """Print the first snapshots. In a table, words come before codes, and empty columns (an author) are left out."""
     shown = snapshots if limit is None else snapshots.slice(0, limit)
     if context.output.for_people:
         first = ["snapshot_id", "snapshot_time", "operation", "description"]

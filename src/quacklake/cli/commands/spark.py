@@ -1,4 +1,4 @@
-"""``quacklake spark-settings``: what Spark is to be told about a lake."""
+"""``quacklake spark-settings``: the Spark settings for a lake."""
 
 from __future__ import annotations
 

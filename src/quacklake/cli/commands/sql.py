@@ -1,4 +1,4 @@
-"""``quacklake sql``: one statement, many of them, or a shell."""
+"""``quacklake sql``: run one statement, several, or a shell."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def sql(
 
 @contextmanager
 def _told_of_no_lake(context: Context) -> Iterator[None]:
-    """Statements may do without a lake, or attach one; what is not found then was perhaps meant to be in one."""
+    """Add a hint to errors without a lake: statements may do without one, but a missing name may be in one."""
     import duckdb
 
     try:
@@ -77,7 +77,7 @@ def _told_of_no_lake(context: Context) -> Iterator[None]:
 
 
 def _text(statement: str | None, file: str | None) -> str | None:
-    """What is to be run; None for a shell."""
+    """Return the text to run, or None for a shell."""
     if statement is not None and file is not None:
         raise InputError("pass a statement or --file, not both")
     if statement is not None:
@@ -93,7 +93,7 @@ def _text(statement: str | None, file: str | None) -> str | None:
 
 
 def run_text(context: Context, statements: Statements, text: str, limit: int | None) -> None:
-    """Run statements one after the other; a person sees what each gives, a program what the last one gives."""
+    """Run statements one after the other. People see every result, programs only the last one."""
     from quacklake.sql.words import split
 
     parts = split(text)

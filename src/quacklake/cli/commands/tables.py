@@ -19,7 +19,7 @@ __all__ = ["TableSize", "measure", "size_of", "tables"]
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """A table and how much is in it; None where this version cannot tell. ``bytes`` are those of the data files."""
+    """A table and its size, with None for values that this version cannot tell. ``bytes`` counts the data files."""
 
     table: str
     columns: int
@@ -30,13 +30,13 @@ class TableSize:
 
 
 def measure(view: Lake | LakeAt) -> list[TableSize]:
-    """The sizes of all tables, at one snapshot. Rows are counted from the metadata where that can tell."""
+    """Return the sizes of all tables at one snapshot. Rows are counted from metadata where possible."""
     names = view.tables()
     return [size_of(view, name) for name in track(names, "measuring tables", len(names))]
 
 
 def size_of(view: Lake | LakeAt, name: str) -> TableSize:
-    """The size of a table."""
+    """Return the size of a table."""
     import pyarrow.compute as pc
 
     table = view.table(name)

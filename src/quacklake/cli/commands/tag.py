@@ -1,4 +1,4 @@
-"""``quacklake tag``: names for snapshots, which then do not expire."""
+"""``quacklake tag``: name snapshots, which then do not expire."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ Count = Annotated[str, typer.Option("--limit", "-n", metavar="CATALOGS", help="H
 
 
 def tenants_of(context: Context, *, make: bool = False, convert: str | None = None) -> Tenants:
-    """The shared lake that is meant, made of a plain one if ``convert`` is the name of its first catalog."""
+    """Open the shared lake of the settings. ``convert`` names the first catalog when a plain lake is converted."""
     from quacklake.lake.tenants import tenants
 
     if context.config.url is None:

@@ -1,4 +1,4 @@
-"""``quacklake tenant grant`` and its kin: who may use which catalog of a shared lake on PostgreSQL."""
+"""``quacklake tenant grant`` and related commands: access to the catalogs of a shared lake on PostgreSQL."""
 
 from __future__ import annotations
 

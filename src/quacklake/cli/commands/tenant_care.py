@@ -1,4 +1,4 @@
-"""``quacklake tenant limit`` and ``maintain``: that the catalogs of a shared lake do not get in each other's way."""
+"""``quacklake tenant limit`` and ``maintain``: limits and maintenance for the catalogs of a shared lake."""
 
 from __future__ import annotations
 

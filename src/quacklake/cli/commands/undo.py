@@ -1,4 +1,4 @@
-"""``quacklake rollback``, ``restore`` and ``undrop``: going back to an older state."""
+"""``quacklake rollback``, ``restore`` and ``undrop``: return to an older state."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ def _listed(value: object) -> object:
 
 
 def _lines(report: UndoReport) -> Iterator[str]:
-    """What a person is told."""
     if report.dry_run:
         yield f"To be as at snapshot {report.version}, this would be done:"
     elif report.snapshot is None:

@@ -1,4 +1,4 @@
-"""``quacklake verify``: whether a lake is whole, and mending what can be mended."""
+"""``quacklake verify``: check that a lake is intact, and repair what can be repaired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shop of the demo sells, and to whom."""
+"""The products and orders of the demo's shop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDERS_PER_MONTH = 20_000
 
 
 def month(number: int) -> pa.Table:
-    """The orders of one month, always the same."""
+    """Return the orders of one month, which are always the same."""
     ids = range((number - 1) * ORDERS_PER_MONTH, number * ORDERS_PER_MONTH)
     first = dt.date(2025, number, 1)
     columns = (
@@ -36,16 +36,14 @@ def month(number: int) -> pa.Table:
 
 
 def order(id: int, *, product: int, quantity: int) -> dict[str, Any]:
-    """One order of a day in July."""
+    """Return one order of a day in July."""
     return {"id": id, "day": dt.date(2025, 7, 1), "product": product, "quantity": quantity}
 
 
 def products(lake: Lake) -> pa.Table:
-    """The products as they are now."""
     return lake.table("shop.products").to_arrow().sort_by("id")
 
 
 def stock(lake: Lake, product: int) -> int:
-    """How much of a product is left."""
     found: int = lake.table("shop.products").to_pylist(["stock"], f"id = {product:d}")[0]["stock"]
     return found

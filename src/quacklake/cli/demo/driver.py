@@ -24,7 +24,7 @@ _MASTER = "local[2]"
 
 
 def main(directory: Path, count: int) -> None:
-    """Bring the files of the inbox into the lake, and what they come to by the minute; end when all is there."""
+    """Stream the files of the inbox into the lake, and their totals by minute. End when all are there."""
     session = _session(directory)
     with open_lake(directory) as lake:
         lake_on_spark = spark(lake, session)
@@ -44,7 +44,7 @@ def main(directory: Path, count: int) -> None:
         )
         while events.files_done(lake, count) < events.BATCHES:
             if not arriving.isActive:
-                arriving.awaitTermination()  # raises what stopped it
+                arriving.awaitTermination()  # raises the error that stopped the stream
             minutes.run()
             time.sleep(0.05)
         arriving.stop()
@@ -53,7 +53,7 @@ def main(directory: Path, count: int) -> None:
 
 
 def _by_minute(lake_on_spark: SparkLake, fresh: DataFrame) -> DataFrame:
-    """How many events and how much money each shop has in each minute: what there was, and what fresh events add."""
+    """Return the number of events and the amount of each shop and minute: the old totals plus those of fresh events."""
     from pyspark.sql import functions as f
 
     grouped = fresh.groupBy(f.window("time", "1 minute").start.alias("minute"), "shop")

@@ -1,4 +1,4 @@
-"""The part of the story with others in it: a second writer, and stock DuckDB."""
+"""The part of the demo with other clients: a second writer, and stock DuckDB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PRODUCTS = "shop.products"
 
 
 def share(stage: Stage, lake: Lake, connect: Callable[[], Lake]) -> None:
-    """Two writers change the same row."""
+    """Let two writers change the same row."""
     stage.step("Share it")
     with connect() as other:
         _collide(stage, lake, other)
@@ -55,7 +55,7 @@ def _compete(stage: Stage, lake: Lake, other: Lake) -> None:
                 start.wait()
                 mine.table(_PRODUCTS).update({"stock": Expression("stock - 1")}, "id = 1")
         except BaseException:
-            start.abort()  # or the other would wait for ever
+            start.abort()  # otherwise the other thread would wait forever
             raise
 
     with ThreadPoolExecutor(2) as pool:
@@ -73,12 +73,12 @@ def _replans() -> int:
 
 
 def meet_duckdb(stage: Stage, directory: Path, connect: Callable[[], Lake]) -> None:
-    """Stock DuckDB reads and writes the lake, which is closed here meanwhile."""
+    """Let stock DuckDB read and write the lake, which is closed here meanwhile."""
     stage.step("Let stock DuckDB read and write the same lake")
     with tempfile.TemporaryDirectory(prefix="quacklake-extensions-") as extensions:
         try:
             connection = _open_duckdb(Path(extensions))
-        except (ImportError, AttributeError, duckdb.Error) as error:  # the wheels do not know every DuckDB
+        except (ImportError, AttributeError, duckdb.Error) as error:  # the packages do not support every DuckDB
             stage.say(f"Left out: DuckDB's ducklake extension is not here ({str(error).splitlines()[0]}).")
             return
         with connection:
@@ -122,7 +122,7 @@ def _read_streams(stage: Stage, connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _open_duckdb(extensions: Path) -> duckdb.DuckDBPyConnection:
-    """DuckDB with the extensions that come as Python packages: nothing is downloaded."""
+    """Open DuckDB with the extensions that are installed as Python packages. Nothing is downloaded."""
     wheels = importlib.import_module("duckdb_extensions")
     config: dict[str, str | bool | int | float | list[str]] = {
         "extension_directory": str(extensions),

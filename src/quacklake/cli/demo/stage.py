@@ -1,4 +1,4 @@
-"""How the demo speaks: headings, sentences, the calls it makes and the tables they give."""
+"""The output of the demo: headings, sentences, calls and their results."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ class Stage:
         self.console.print(heading, width=self._width)
 
     def say(self, text: str) -> None:
-        """A sentence or two."""
+        """Print a sentence or two."""
         self.console.print(Text(text), width=self._width)
 
     def call(self, code: str) -> None:
-        """The call that the demo makes now."""
+        """Print the call that the demo makes now."""
         self.console.print(Text(f"  >>> {code}", style="green"), soft_wrap=True)
 
     def sql(self, statement: str) -> None:
-        """The statement that DuckDB is given now."""
+        """Print the statement that DuckDB runs now."""
         self.console.print(Text(f"  D {statement};", style="yellow"), soft_wrap=True)
 
     def table(self, rows: pa.Table, *, total: int | None = None) -> None:
-        """Rows."""
+        """Print rows as a table."""
         print_table(rows, total=total, console=self.console)
 
 
 def open_lake(directory: Path) -> Lake:
-    """The lake of the story: without a settings file, and with the inlining limit that stock DuckLake has."""
+    """Open the lake of the demo, without a settings file, and with the inlining limit of stock DuckLake."""
     return connect(
         f"ducklake:sqlite:{directory / 'lake.db'}",
         directory / "data",
@@ -64,7 +64,7 @@ def open_lake(directory: Path) -> Lake:
 
 @contextmanager
 def own_settings() -> Iterator[None]:
-    """Hide the settings of the environment: the story is the same on every machine."""
+    """Hide the settings of the environment, so that the demo is the same on every machine."""
     variables = {name for setting in SETTINGS for name in setting.env}
     hidden = {name: os.environ.pop(name) for name in variables & set(os.environ)}
     try:

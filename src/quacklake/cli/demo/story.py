@@ -1,4 +1,4 @@
-"""The story: what a lake is for, told in steps that each do what they say."""
+"""The demo's story: what a lake is for, in steps that each do what they say."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["tell"]
 
 
 def tell(console: Console, directory: Path, *, kept: bool = False, count: int = 0) -> None:
-    """Tell the story with a lake in an empty directory; ``count`` events stream through Spark, if any."""
+    """Tell the story with a lake in an empty directory. ``count`` events stream through Spark, if it is not 0."""
     stage = Stage(console)
     begun = time.perf_counter()
     with own_settings():
@@ -109,7 +109,7 @@ def _inlined(rows: pa.Table | None) -> int:
 
 
 def _change(stage: Stage, lake: Lake) -> dict[str, int]:
-    """Returns the snapshot after each change."""
+    """Change rows, and return the snapshot after each change."""
     stage.step("Update, merge, delete")
     products, orders = lake.table("shop.products"), lake.table("shop.orders")
     versions = {"before": lake.current_snapshot()}

@@ -1,4 +1,4 @@
-"""The part of the story with Spark in it: events stream in, totals stream out, and the driver is killed on the way."""
+"""The part of the demo with Spark: events stream in, totals stream out, and the driver is killed in between."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PATIENCE = 600.0
 
 
 def stream(stage: Stage, directory: Path, count: int) -> None:
-    """Let events stream through Spark, and kill its driver in the middle."""
+    """Stream events through Spark, and kill its driver in the middle."""
     stage.step("Stream through Spark, and kill it")
     lacking = _lacking()
     if lacking is not None:
@@ -73,19 +73,19 @@ def _judge(stage: Stage, lake: Lake, count: int, amount: int) -> None:
 
 
 def _run(directory: Path, lake: Lake, count: int, tell: Progress, until: int | None = None) -> None:
-    """Run a driver to its end, or kill it when so many files are in the lake."""
+    """Run a driver to its end, or kill it when ``until`` files are in the lake."""
     with (directory / "driver.log").open("w+b") as log:
         driver = subprocess.Popen(
             [sys.executable, "-m", "quacklake.cli.demo.driver", str(directory), str(count)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Java is in its group, to be killed with it
+            start_new_session=True,  # so that Java, which is in its process group, is killed with it
         )
         try:
             ended = _watch(driver, lambda: events.files_done(lake, count), tell, until)
         finally:
-            with suppress(ProcessLookupError):  # it has ended, and Java with it
+            with suppress(ProcessLookupError):  # the driver has ended, and Java with it
                 os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
         if not ended:
@@ -97,7 +97,7 @@ def _run(directory: Path, lake: Lake, count: int, tell: Progress, until: int | N
 
 
 def _watch(driver: subprocess.Popen[bytes], done: Callable[[], int], tell: Progress, until: int | None) -> bool:
-    """Tell how far it is. True when it has ended, False when it has come as far as it should."""
+    """Report the progress. Return True when the driver has ended, False when ``until`` is reached."""
     deadline = time.monotonic() + _PATIENCE
     while driver.poll() is None:
         far = done()

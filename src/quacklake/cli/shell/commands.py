@@ -1,4 +1,4 @@
-"""What the shell itself understands: words with a dot before them, and a few without."""
+"""The shell's own commands: words with a leading dot, and a few without."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _HELP = {
 NAMES = tuple(words.split()[0] for words in _HELP)
 """The commands, as they are typed."""
 _BARE = {"exit": ".quit", "quit": ".quit", "help": ".help"}
-"""What people type who know other shells."""
+"""Commands without a dot, as in other shells."""
 _MODES = ("table", "json", "csv")
 
 
 def as_command(text: str) -> str | None:
-    """Return the command that was typed, with a dot or without one; None for a statement.
+    """Return the command in the input, typed with or without a dot; None for a statement.
 
     >>> as_command(" quit; "), as_command(".tables"), as_command("SELECT 1")
     ('.quit', '.tables', None)
@@ -39,7 +39,7 @@ def as_command(text: str) -> str | None:
 
 
 def run_command(shell: Shell, line: str) -> bool:
-    """Run a command; False when the shell is to end. Raises ``InputError`` for an unknown one."""
+    """Run a command. Return False when the shell should end. Raises ``InputError`` for an unknown command."""
     name, *arguments = line.rstrip(";").split()
     match name, arguments:
         case ".quit" | ".exit", []:

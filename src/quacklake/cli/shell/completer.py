@@ -1,4 +1,4 @@
-"""What TAB offers in the shell: keywords, functions, and the names of the lake."""
+"""Completions of TAB in the shell: keywords, functions, and the names of the lake."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PATH = re.compile(r'((?:"[^"]*"|[\w$]+)\.)?((?:"[^"]*"?|[\w$])*)$')
 _BEFORE = re.compile(r"(\w+)\s+$")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*")
 _OF_TABLES = {"from", "join", "into", "update", "table", "describe", "truncate", "view"}
-"""Behind these comes a table."""
+"""Keywords that a table follows."""
 
 
 @dataclass(slots=True)
 class CompletionNames:
-    """What is known of a lake: schemas, tables with their columns, and DuckDB's own words."""
+    """Names to complete: schemas, tables with their columns, and DuckDB's own words."""
 
     schemas: list[str] = field(default_factory=list)
     tables: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -32,13 +32,13 @@ class CompletionNames:
 
 
 class SqlCompleter(Completer):
-    """Completes the word before the cursor. The names are asked for when they are first needed."""
+    """Completes the word before the cursor. The names are loaded when they are first needed."""
 
     def __init__(self, names: Callable[[], CompletionNames]) -> None:
         self._names = names
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What could stand at the cursor."""
+        """Yield the completions at the cursor."""
         before = document.text_before_cursor
         if before.startswith("."):
             yield from _matching(before, ((name, "command") for name in NAMES))
@@ -60,7 +60,7 @@ class SqlCompleter(Completer):
 
 
 def _below(names: CompletionNames, parent: str) -> Iterator[tuple[str, str]]:
-    """The tables of a schema, and the columns of a table."""
+    """Yield the tables of a schema, or the columns of a table."""
     for (schema, table), columns in names.tables.items():
         if schema.lower() == parent.lower():
             yield _spelled(table), "table"
@@ -75,7 +75,7 @@ def _relations(names: CompletionNames) -> Iterator[tuple[str, str]]:
 
 
 def _anything(names: CompletionNames, text: str) -> Iterator[tuple[str, str]]:
-    """Columns of tables that the statement names come first."""
+    """Yield all names, with the columns of tables in the statement first."""
     said = set(re.findall(r"\w+", text.lower()))
     near: list[str] = []
     far: list[str] = []

@@ -1,4 +1,4 @@
-"""Where the shell remembers what was typed."""
+"""The history file of the shell."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from quacklake.config import redact
 
 __all__ = ["History", "history_file"]
 
-#: Statements that are about secrets, however these are written.
+#: Statements about secrets, in any spelling.
 _SECRET = re.compile(r"\s*(?:CREATE\b.{0,60}\bSECRET\b|PRAGMA\s+add_parquet_key\b)", re.IGNORECASE | re.DOTALL)
 
 
 def history_file() -> Path:
-    """The file, in the folder for such things."""
+    """Return the path of the history file, in the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "quacklake" / "history"
 
 
 class History(FileHistory):
-    """Statements of earlier days. What looks as if it held a password is not written down."""
+    """The statements of earlier sessions. A statement that seems to contain a password is not stored."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,6 +31,5 @@ class History(FileHistory):
         super().__init__(str(path))
 
     def store_string(self, string: str) -> None:
-        """Write a statement down."""
         if redact(string) == string and not _SECRET.match(string):
             super().store_string(string)

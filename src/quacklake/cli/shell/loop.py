@@ -1,4 +1,4 @@
-"""The shell: read a statement, run it, show what it gives."""
+"""The shell: read a statement, run it, print the result."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["Shell", "is_whole", "run_shell"]
 
 _ROWS = 100
-"""How many rows of an answer a person is shown."""
+"""The most rows of a result that are printed."""
 
 
 def run_shell(context: Context, view: Lake | LakeAt, statements: Statements) -> None:
-    """Statements until Ctrl-D, ``exit``, ``quit`` or ``.quit``."""
+    """Run statements until Ctrl-D, ``exit``, ``quit`` or ``.quit``."""
     Shell(context, view, statements).run()
 
 
 class Shell:
-    """One person at a terminal."""
+    """A shell on a terminal."""
 
     def __init__(self, context: Context, view: Lake | LakeAt, statements: Statements) -> None:
         self.context = context
@@ -47,7 +47,7 @@ class Shell:
         self._names: CompletionNames | None = None
 
     def run(self) -> None:
-        """Read and run until the end."""
+        """Read and run statements until the end."""
         from pygments.lexers.sql import SqlLexer
 
         hush(for_good=True)
@@ -65,14 +65,14 @@ class Shell:
             try:
                 text = prompt.prompt(self._prompt())
             except KeyboardInterrupt:
-                continue  # the line is given up, not the shell
+                continue  # only the line is abandoned, not the shell
             except EOFError:
                 return
             if text.strip() and not self.take(text):
                 return
 
     def take(self, text: str) -> bool:
-        """Run what was typed; what goes wrong is told. False when the shell is to end."""
+        """Run the input, and report errors. Return False when the shell should end."""
         begun = time.perf_counter()
         try:
             command = as_command(text)
@@ -92,7 +92,7 @@ class Shell:
         return True
 
     def say(self, text: str) -> None:
-        """A line for the person, whatever the form of answers is."""
+        """Print a line for people, whatever the output format is."""
         sys.stdout.write(f"{text}\n")
 
     def _prompt(self) -> str:
@@ -102,15 +102,15 @@ class Shell:
         try:
             return History(history_file())
         except OSError:
-            return InMemoryHistory()  # there is no home, or it cannot be written
+            return InMemoryHistory()  # there is no home folder, or it is not writable
 
     def _known(self) -> CompletionNames:
-        """The names of the lake, asked for again after each statement."""
+        """Return the names of the lake, which are loaded again after each statement."""
         if self._names is None:
             try:
                 self._names = self._ask()
             except Exception:
-                self._names = CompletionNames()  # a line is being typed: no place for an error
+                self._names = CompletionNames()  # no error may disturb the line being typed
         return self._names
 
     def _ask(self) -> CompletionNames:
@@ -130,7 +130,7 @@ class Shell:
 
 
 def is_whole(text: str) -> bool:
-    """True when nothing more has to be typed: a statement with its semicolon, a command, or nothing.
+    """Return True when the input is complete: a statement with its semicolon, a command, or nothing.
 
     >>> is_whole("SELECT 1;"), is_whole("SELECT ';"), is_whole(".tables"), is_whole("exit"), is_whole("SELECT 1")
     (True, False, True, True, False)
@@ -140,7 +140,7 @@ def is_whole(text: str) -> bool:
     try:
         words = words_of(text)
     except SqlError:
-        return False  # a text or a name in quotes goes on
+        return False  # an unfinished string or quoted name
     return bool(words) and words[-1].kind == "symbol" and words[-1].text == ";"
 
 

@@ -1,13 +1,14 @@
-"""Changes of rows on Spark.
+"""Change rows with Spark.
 
 ===========================  ====================================================================
-module                       what it holds
+module                       contents
 ===========================  ====================================================================
 :mod:`.merge`                MERGE, with a builder for its clauses
-:mod:`.statements`           DELETE and UPDATE
-:mod:`.clauses`              which rows a statement changes, and what they become
-:mod:`.changes`              what becomes of the files of changed rows
-:mod:`.places`               where changed rows are, as the driver gets to know it
-:mod:`.partition_overwrite`  rows that take the place of their partitions
+:mod:`.delete_update`        DELETE and UPDATE
+:mod:`.clauses`              the rows that a statement changes, and their new values
+:mod:`.keys`                 keys of rows in the form of the table
+:mod:`.staged_changes`       applying staged changes to a transaction
+:mod:`.row_places`           the positions of changed rows
+:mod:`.partition_overwrite`  replacing whole partitions
 ===========================  ====================================================================
 """

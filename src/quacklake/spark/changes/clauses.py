@@ -1,7 +1,7 @@
-"""Statements that change rows on Spark: which rows, and what they become.
+"""The clauses of statements that change rows on Spark: which rows they change, and how.
 
-The rows of the table, joined with those of a source where there is one, get the number of the first clause whose
-condition they satisfy. What the clauses make of them is staged, so that it is computed once.
+The rows of the table, joined with those of a source if there is one, get the number of the first clause whose condition
+they satisfy. Their new values are staged, so that they are computed only once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from quacklake.spark.write.staging import Staging
 
 __all__ = ["SOURCE_ID", "ChangeClause", "Value", "computed", "marked_deletes", "stage"]
 
-#: What a column is set to: a value, SQL of the lake, or a column of Spark.
+#: A value for a column: a Python value, SQL of the lake, or a Spark column.
 Value = Any
 SOURCE_ID = "_ql_source_id"
 _CLAUSE = "_ql_clause"
@@ -43,14 +43,14 @@ _CLAUSE = "_ql_clause"
 
 @dataclass(frozen=True, slots=True)
 class ChangeClause:
-    """What becomes of rows for which ``when`` holds: they are deleted, or columns are set (``values`` by column id)."""
+    """A change of the rows for which ``when`` holds: delete them, or set columns (``values`` by column id)."""
 
     when: SparkColumn
     values: Mapping[int, SparkColumn] | None = None
 
 
 def computed(value: Value, scope: ExpressionScope) -> SparkColumn:
-    """A value, SQL or column of Spark as a column of Spark. Raises ``InputError`` for what Spark has no literal of."""
+    """Return a value, SQL or Spark column as a Spark column. Raises ``InputError`` if Spark has no literal for it."""
     if isinstance(value, SparkColumn):
         return value
     if isinstance(value, Expression):
@@ -71,10 +71,10 @@ def stage(
     *,
     source: bool = False,
 ) -> DataFrame:
-    """The changes that clauses make of rows, computed once: ``staged_schema`` says what they look like.
+    """Compute the changes of rows once, and return them in the form of ``staged_schema``.
 
-    The rows, in one frame or more, have the table's columns under the alias ``target`` and where they are. With
-    ``source`` they also have ``SOURCE_ID``, and rows with one are staged even where no clause changes anything.
+    The rows, in one DataFrame or more, have the table's columns under the alias ``target``, and their positions. With
+    ``source`` they also have ``SOURCE_ID``, and rows that have one are staged even if no clause changes them.
 
     Raises ``SchemaMismatchError`` for a value of another type than its column, ``UnsupportedFeatureError`` for a column
     that this Spark cannot write.
@@ -105,29 +105,29 @@ def stage(
 
 
 def marked_deletes(rows: DataFrame, clause: ChangeClause) -> DataFrame:
-    """The rows that a clause deletes, marked as :func:`stage` does, computed whenever they are looked at."""
+    """Return the rows that a clause deletes, marked as by :func:`stage`, but computed again at each use."""
     with computing():
         return rows.filter(clause.when).select(f.lit(DELETED).alias(KIND), FILE_ID, VERSION, POSITION)
 
 
 def _numbered(joined: DataFrame, clauses: Sequence[ChangeClause], *, source: bool) -> DataFrame:
-    """The rows that matter, with the number of the first clause that holds for each."""
+    """Return the rows to change, each with the number of the first clause that applies."""
     number, some = f.lit(None).cast("int"), f.lit(False)
     for index, clause in reversed(list(enumerate(clauses))):
         number = f.when(clause.when, f.lit(index)).otherwise(number)
         some = clause.when | some
-    # said as it is, so that Spark can use it while it reads
+    # stated as a filter, so that Spark can use it while it reads
     rows = joined.filter(some | f.col(SOURCE_ID).isNotNull() if source else some)
     return rows.withColumn(_CLAUSE, number)
 
 
 def _columns(table: TableInfo, clauses: Sequence[ChangeClause]) -> list[SparkColumn]:
-    """What the values of columns are made of: ``t<i>`` is what they were, ``v<clause>_<i>`` what a clause sets."""
+    """Return the inputs of new values: ``t<i>`` are the old values, ``v<clause>_<i>`` those that a clause sets."""
     columns = list(enumerate(table.schema.columns))
     found = [f.expr(f"target.{quote(column.name)}").alias(f"t{i}") for i, column in columns]
     for index, clause in enumerate(clauses):
         assigned = clause.values or {}
-        # only where it counts: it may fail for other rows
+        # only where the clause applies: the expression may fail for other rows
         found += [
             f.when(f.col(_CLAUSE) == index, assigned[column.id]).alias(f"v{index}_{i}")
             for i, column in columns
@@ -137,7 +137,7 @@ def _columns(table: TableInfo, clauses: Sequence[ChangeClause]) -> list[SparkCol
 
 
 def _given(table: TableInfo, schema: StructType, *, time: bool) -> dict[str, Column]:
-    """The values that clauses give, as columns of the types they have. Raises ``SchemaMismatchError``."""
+    """Return the values of clauses as columns with their own types. Raises ``SchemaMismatchError``."""
     fields = [field for field in schema.fields if field.name.startswith("v")]
     only = StructType([StructField(field.name, field.dataType) for field in fields])
     found = with_variants(given_schema(arrow_schema(only, required=False), table.qualified_name), only)
@@ -155,7 +155,7 @@ def _given(table: TableInfo, schema: StructType, *, time: bool) -> dict[str, Col
 def _assigned(
     column: Column, i: int, clauses: Sequence[ChangeClause], given: Mapping[str, Column], *, time: bool
 ) -> str:
-    """The SQL of what a column becomes, in the type as which Spark stores it."""
+    """Return the SQL of the new value of a column, in the type in which Spark stores it."""
     cases = []
     for index, clause in enumerate(clauses):
         if clause.values is None:
@@ -171,7 +171,7 @@ def _assigned(
 
 
 def named_values(schema: TableSchema, values: Mapping[str, Value], scope: ExpressionScope) -> dict[int, SparkColumn]:
-    """Assignments by the ids of their columns. Raises ``InputError``, and ``NotFoundError`` for an unknown column."""
+    """Return assignments by column id. Raises ``InputError``, and ``NotFoundError`` for an unknown column."""
     if not values:
         raise InputError("nothing is set", hint='pass {"column": value}')
     found = {schema.find(name).id: computed(value, scope) for name, value in values.items()}
@@ -181,5 +181,5 @@ def named_values(schema: TableSchema, values: Mapping[str, Value], scope: Expres
 
 
 def column_of(names: Sequence[str], name: str) -> str | None:
-    """A name as it is spelled among others, whatever its case."""
+    """Return the spelling of a name among others, ignoring case, or None."""
     return next((each for each in names if fold(each) == fold(name)), None)

@@ -1,4 +1,4 @@
-"""DELETE and UPDATE on Spark, inside a transaction."""
+"""DELETE and UPDATE on Spark, within a transaction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["change", "delete", "update"]
 
 
 def delete(engine: SparkEngine, tx: Transaction, ref: TableRef, where: str | None) -> ChangeMetrics:
-    """Delete the rows that satisfy a filter; all of them without reading any."""
+    """Delete the rows that match a filter. Without a filter, delete all rows without reading any."""
     tx.asks(Operation.DELETE)
     table = tx.find_table(ref.schema, ref.name)
     if where is not None:
@@ -42,7 +42,7 @@ def delete(engine: SparkEngine, tx: Transaction, ref: TableRef, where: str | Non
 def update(
     engine: SparkEngine, tx: Transaction, ref: TableRef, values: Mapping[str, Value], where: str | None
 ) -> ChangeMetrics:
-    """Set columns of the rows that satisfy a filter, or of all."""
+    """Set columns of the rows that match a filter, or of all rows."""
     tx.asks(Operation.UPDATE)
     table = tx.find_table(ref.schema, ref.name)
     scope = engine.scope(target=table.schema)
@@ -70,10 +70,10 @@ def change(
     *,
     deletes: bool,
 ) -> ChangeMetrics:
-    """Change rows of a table that a predicate does not rule out, or delete them.
+    """Update or delete rows of a table that a predicate does not rule out.
 
-    ``choose`` gets them with where they are, and gives those that are to be changed at most once each, with what they
-    become, and with what the change depends on. Raises ``UnsupportedFeatureError`` on Spark 3.5.
+    ``choose`` gets the rows with their positions. It returns the rows to change, each at most once, the change, and a
+    predicate for the rows that the change depends on. Raises ``UnsupportedFeatureError`` on Spark 3.5.
     """
     require(engine.writer.session, "to change rows")
     changes = Changes(engine, tx, table, tx.plan(table, predicate))

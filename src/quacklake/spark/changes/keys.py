@@ -1,7 +1,7 @@
-"""Keys of rows in the form in which Spark shows those of the table.
+"""Convert keys of rows to the form in which Spark shows the keys of the table.
 
 A key has one value and many spellings: a UUID in capitals, a time without seconds, a number with more digits than the
-column keeps. All of them are compared as what the table would store.
+column keeps. All of them are compared as the value that the table would store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quacklake.spark.write.rows import given_columns
 __all__ = ["conform_keys"]
 
 _SPELLED = ("interval", "timetz", "time_ns")
-"""Types whose values are texts in Spark, which has no way to bring them into one form."""
+"""Types whose values are texts in Spark, which cannot normalise them."""
 
 
 def conform_keys(
@@ -36,11 +36,11 @@ def conform_keys(
     evolve: bool = False,
     beside: Sequence[str] = (),
 ) -> DataFrame:
-    """Return rows whose key columns have the values that the table would store, as Spark shows them.
+    """Return rows whose key columns have the values that the table would store, in the form that Spark shows.
 
-    With ``evolve`` the types are those that the table gets to hold the rows. ``beside`` are columns that are not for
-    the table. Keys that rows or table lack are left to the caller. Raises ``SchemaMismatchError`` for keys that do not
-    fit the table, ``UnsupportedFeatureError`` for keys of a type that Spark cannot compare.
+    With ``evolve``, the types are those that the table gets in order to hold the rows. ``beside`` are columns that are
+    not for the table. The caller handles keys that the rows or the table lack. Raises ``SchemaMismatchError`` for keys
+    that do not fit the table, ``UnsupportedFeatureError`` for keys of a type that Spark cannot compare.
     """
     fields = StructType([each for each in rows.schema.fields if each.name not in beside])
     given = given_columns(fields, table, time=time)
@@ -66,5 +66,5 @@ def conform_keys(
 
 
 def _evolved(table: TableInfo, given: TableSchema) -> TableSchema:
-    """The columns of a table once it has been made wide enough for rows; ids of new ones mean nothing here."""
+    """Return the columns of a table after it has been widened for rows. The ids of new columns have no meaning here."""
     return evolve_to(table.schema, given, max(column.id for each in table.schema.columns for column in each.walk()) + 1)

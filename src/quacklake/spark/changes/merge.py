@@ -1,4 +1,4 @@
-"""MERGE on Spark: a builder with the clauses that users of other lakes know, and what it does."""
+"""MERGE on Spark: a builder with the usual clauses, and their execution."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ from quacklake.transaction import Transaction
 
 __all__ = ["SparkMerge"]
 
-#: A condition: SQL of the lake, or a column of Spark.
+#: A condition: SQL of the lake, or a Spark column.
 Condition = str | Expression | SparkColumn
 
 _WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _MOST_JOINS = 4
-"""Up to how many parts of a table are joined with the source one by one."""
+"""The most parts of a table that are joined with the source one by one."""
 _RANGED = (*((one, two) for one in _WHOLE for two in _WHOLE), ("date", "date"), ("varchar", "varchar"))
-"""Types of a key in table and source that have one order, which Spark and the format mean alike."""
+"""Pairs of key types in table and source for which Spark and the format sort values alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Clause:
-    """A clause as it was said. ``values`` is None for a delete, and ``{}`` for all columns of the source."""
+    """A clause of the builder. ``values`` is None for a delete, and ``{}`` for all columns of the source."""
 
     condition: Condition | None
     values: Mapping[str, Value] | None = None
@@ -82,68 +82,68 @@ def _checked(values: Mapping[str, Value]) -> Mapping[str, Value]:
 
 @dataclass
 class SparkMerge:
-    """Rows of a DataFrame merged into a table: add clauses, then ``execute``.
+    """A merge of a DataFrame into a table: add clauses, then ``execute``.
 
-    In conditions and expressions the rows of the table are ``target``, those of the DataFrame ``source``. Of the
-    clauses of one kind the first whose condition holds counts; a row for which none does stays as it is.
+    In conditions and expressions, ``target`` refers to the rows of the table and ``source`` to those of the DataFrame.
+    Of the clauses of one kind, the first whose condition holds applies. A row without such a clause stays unchanged.
     """
 
     _engine: SparkEngine
     _ref: TableRef
     _source: DataFrame
     _on: Condition | Sequence[str]
-    #: Runs the change in a transaction; by default that of the lake.
+    #: Runs the change in a transaction, by default one of the lake.
     _run: Callable[[Callable[[Transaction], ChangeMetrics]], ChangeMetrics] | None = None
     _matched: list[_Clause] = field(default_factory=list)
     _inserts: list[_Clause] = field(default_factory=list)
     _lonely: list[_Clause] = field(default_factory=list)
     _evolve: bool = False
-    #: Columns of the source that say what is to be done, and are no columns of the table.
+    #: Columns of the source that control the merge, and are not columns of the table.
     _beside: Sequence[str] = ()
-    #: Looks at the source once it is staged, and raises what is wrong with it.
+    #: Checks the source once it is staged, and raises an error when it is invalid.
     _check: Callable[[DataFrame], None] | None = None
 
     # -- clauses -------------------------------------------------------------------------------------------------------
 
     def when_matched_update(self, set: Mapping[str, Value], condition: Condition | None = None) -> SparkMerge:
-        """Set columns of rows that the source has."""
+        """Set columns of rows that have a match in the source."""
         self._matched.append(_Clause(condition, _checked(set)))
         return self
 
     def when_matched_update_all(self, condition: Condition | None = None) -> SparkMerge:
-        """Set every column that the source has, of rows that it has."""
+        """Set every column that the source has, in rows that have a match in the source."""
         self._matched.append(_Clause(condition, {}))
         return self
 
     def when_matched_delete(self, condition: Condition | None = None) -> SparkMerge:
-        """Delete rows that the source has."""
+        """Delete rows that have a match in the source."""
         self._matched.append(_Clause(condition))
         return self
 
     def when_not_matched_insert(self, values: Mapping[str, Value], condition: Condition | None = None) -> SparkMerge:
-        """Insert what only the source has. Columns that are not given get their default."""
+        """Insert the source rows without a match. Columns that are not given get their default."""
         self._inserts.append(_Clause(condition, _checked(values)))
         return self
 
     def when_not_matched_insert_all(self, condition: Condition | None = None) -> SparkMerge:
-        """Insert what only the source has, with every column of the source."""
+        """Insert the source rows without a match, with every column of the source."""
         self._inserts.append(_Clause(condition, {}))
         return self
 
     def when_not_matched_by_source_update(
         self, set: Mapping[str, Value], condition: Condition | None = None
     ) -> SparkMerge:
-        """Set columns of rows that the source has not."""
+        """Set columns of rows that have no match in the source."""
         self._lonely.append(_Clause(condition, _checked(set)))
         return self
 
     def when_not_matched_by_source_delete(self, condition: Condition | None = None) -> SparkMerge:
-        """Delete rows that the source has not."""
+        """Delete rows that have no match in the source."""
         self._lonely.append(_Clause(condition))
         return self
 
     def with_schema_evolution(self) -> SparkMerge:
-        """Let the table get the columns that the source has more, and types wide enough for it."""
+        """Add columns that only the source has to the table, and widen types where necessary."""
         self._evolve = True
         return self
 
@@ -156,12 +156,12 @@ class SparkMerge:
     whenNotMatchedBySourceDelete = when_not_matched_by_source_delete
     withSchemaEvolution = with_schema_evolution
 
-    # -- doing it ------------------------------------------------------------------------------------------------------
+    # -- execution -----------------------------------------------------------------------------------------------------
 
     def execute(self) -> ChangeMetrics:
-        """Do it, in one snapshot.
+        """Run the merge, in one snapshot.
 
-        Raises ``ConstraintError`` that shows a few keys when several rows of the source would change one row.
+        Raises ``ConstraintError``, with a few keys, when several rows of the source would change one row.
         """
         if not (self._matched or self._inserts or self._lonely):
             raise InputError("a merge needs at least one clause", hint="add when_matched_update_all()")
@@ -185,7 +185,7 @@ class SparkMerge:
         return StructType([each for each in self._source.schema.fields if each.name not in self._beside])
 
     def _staged_source(self, staging: Staging) -> DataFrame:
-        """The source, computed once, each row with a number of its own."""
+        """Stage the source, with a number for each row."""
         given = self._source.schema.fields
         fields = [(f"c{i}", field) for i, field in enumerate(given) if not isinstance(field.dataType, NullType)]
         schema = StructType([StructField(name, field.dataType) for name, field in fields]).add(SOURCE_ID, LongType())
@@ -238,13 +238,13 @@ class SparkMerge:
             staging.discard()
 
     def _known(self, table: TableInfo) -> TableSchema:
-        """The columns of the source as they are, for expressions."""
+        """Return the columns of the source with their own types, for expressions."""
         schema = self._source.schema
         found = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)
         return TableSchema(tuple(column for column in found.columns if column.type != "unknown"))
 
     def _key_names(self, table: TableInfo) -> list[str] | None:
-        """The names of the key columns; None when the condition is an expression."""
+        """Return the names of the key columns, or None when the condition is an expression."""
         on = self._on
         if isinstance(on, SparkColumn | Expression) or (isinstance(on, str) and table.schema.get(on) is None):
             return None
@@ -253,7 +253,7 @@ class SparkMerge:
     def _condition(
         self, table: TableInfo, given: TableSchema, scope: ExpressionScope
     ) -> tuple[list[Column], SparkColumn]:
-        """The key columns, if the condition is by keys, and the condition."""
+        """Return the condition, with the key columns if it compares keys."""
         names = self._key_names(table)
         if names is None:
             assert isinstance(self._on, str | SparkColumn | Expression)
@@ -272,7 +272,7 @@ class SparkMerge:
         return keys, condition
 
     def _key_range(self, source: DataFrame, keys: Sequence[Column], given: TableSchema) -> tuple[Predicate, int]:
-        """What the keys of the source allow, from the least to the greatest, and how many rows it has at least."""
+        """Return a predicate for the range of the source's keys, and a lower bound of its number of rows."""
         fit = [key for key in keys if (key.type, given.find(key.name).type) in _RANGED]
         if not fit:
             return ANYTHING, 0
@@ -285,7 +285,7 @@ class SparkMerge:
                 array = bounds.column(f"{side}{i}")
                 try:
                     found = of_array(array.cast(key.arrow_type()), key)[0]
-                except pa.ArrowInvalid:  # it does not fit the column, so that no row has it
+                except pa.ArrowInvalid:  # the value does not fit the column, so no row has it
                     continue
                 bound = found.min if side == "min" else found.max
                 if bound is not None:
@@ -310,7 +310,7 @@ class SparkMerge:
         return {table.schema.find(name).id: f.expr(f"source.{quote(name)}") for name in given.names}
 
     def _insert(self, tx: Transaction, table: TableInfo, fresh: DataFrame, scope: ExpressionScope, least: int) -> int:
-        """Add the rows that nothing matches, by the first clause that takes them. ``least``: as many are there."""
+        """Insert the rows without a match, by the first clause that applies. There are at least ``least`` rows."""
         rows, count = fresh, 0
         rest = f.lit(True)
         for clause in self._inserts:

@@ -1,4 +1,4 @@
-"""Rows that take the place of the partitions they belong to: what users of Spark call dynamic overwriting."""
+"""Replace whole partitions by new rows: the dynamic overwrite of Spark."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ __all__ = ["DYNAMIC", "MODES", "overwrite_partitions"]
 
 DYNAMIC = "dynamic"
 MODES = ("static", DYNAMIC)
-"""What becomes of partitions for which there are no new rows: with the first they go, too."""
+"""With ``static``, partitions without new rows are removed too."""
 
 T = TypeVar("T")
 _Texts: TypeAlias = tuple[str | None, ...]
 _Values: TypeAlias = tuple[Comparable | None, ...]
 _MOST_COMPARED = 100
-"""Up to how many partitions are told apart when it is asked whether others have changed them meanwhile."""
+"""The most partitions that are compared one by one with concurrent changes."""
 
 
 def overwrite_partitions(context: LakeContext, tx: Transaction, table: TableInfo, add: Callable[[], T]) -> T:
-    """Let ``add`` make rows part of a transaction, and remove what was in their partitions before.
+    """Call ``add`` to insert rows in a transaction, and remove the previous rows of their partitions.
 
-    That goes by the values of rows, so that those which were written before the table was partitioned so go, too. In a
-    table without partitions all rows go.
+    Rows are chosen by their values, so that rows written before the table had this partitioning are removed too. In a
+    table without partitions all rows are removed.
     """
     tx.asks(Operation.OVERWRITE)
     keys = partition_keys(table)
@@ -61,7 +61,7 @@ def overwrite_partitions(context: LakeContext, tx: Transaction, table: TableInfo
 
 
 def _keys_of(context: LakeContext, keys: Keys, plan: ScanPlan) -> set[_Texts]:
-    """The partitions of the rows of a plan."""
+    """Return the partitions of the rows of a plan."""
     with context.engine.connection() as connection, writing():
         query = keys.query(context.engine.bind(connection, plan))
         names = ", ".join(f"CAST({name} AS VARCHAR)" for name in keys.names)
@@ -71,7 +71,7 @@ def _keys_of(context: LakeContext, keys: Keys, plan: ScanPlan) -> set[_Texts]:
 def _remove(
     context: LakeContext, tx: Transaction, table: TableInfo, keys: Keys, plan: ScanPlan, gone: Collection[_Texts]
 ) -> None:
-    """Delete the rows of partitions: whole files where these are of one partition, rows of others."""
+    """Delete the rows of partitions: whole files that belong to one partition, single rows of other files."""
     pending = tx.pending(table)
     pending.add_read(_predicate(keys, gone))
     whole = _whole_files(context, table, keys, plan)
@@ -92,9 +92,9 @@ def _remove(
 
 
 def _whole_files(context: LakeContext, table: TableInfo, keys: Keys, plan: ScanPlan) -> dict[int, _Values]:
-    """The partition of each file that was written under these keys and can be told by them."""
+    """Return the partition of each file that was written under these keys and is identified by them."""
     if any(table.schema.by_id(key.column_id).type.startswith("float") for key in keys.spec.keys):
-        return {}  # an older file may spell it in fewer digits
+        return {}  # an older file may have the value with fewer digits
     mine = pc.equal(plan.files.column("partition_id"), keys.spec.id)
     ids = plan.files.filter(mine).column("data_file_id").to_pylist()
     if not ids:
@@ -113,7 +113,7 @@ def _decoded(keys: Keys, texts: _Texts) -> _Values:
 
 
 def _predicate(keys: Keys, gone: Collection[_Texts]) -> Predicate:
-    """What these partitions hold, as far as columns tell it by themselves."""
+    """Return a predicate for these partitions, as far as single columns determine it."""
     if len(gone) > _MOST_COMPARED or any(key.parsed != IDENTITY for key in keys.spec.keys):
         return ANYTHING
     columns = [keys.schema.by_id(key.column_id) for key in keys.spec.keys]

@@ -1,8 +1,8 @@
-"""Where changed rows are, as the driver gets to know it.
+"""Collect the positions of changed rows on the driver.
 
-In tables of ordinary size Spark tells each changed row: by its place, or where these would be too many by one bit, so
-that 64 rows that follow one another in a file are one number. One job finds all of them, and the driver has what delete
-files are made of. Of larger tables the driver gets only how many rows of each file are changed, and the executors write
+In tables of ordinary size, Spark reports each changed row: by its position, or, if there are too many positions, by one
+bit, so that 64 consecutive rows of a file are one number. One job finds all of them, and the driver can write the
+delete files. For larger tables the driver gets only the number of changed rows of each file, and the executors write
 the delete files.
 """
 
@@ -43,9 +43,9 @@ SEEN, UPDATED, DELETED = 0, 1, 2
 CHANGED = f"{KIND} <> {SEEN}"
 
 _MOST_ROWS = 64_000_000
-"""Up to how many rows of a plan the driver gets their bits: 40 MB if each 64 of them have one that is changed."""
+"""The most rows of a plan for which the driver collects bits: 40 MB if one of each 64 rows is changed."""
 _MOST_PLACES = 2_000_000
-"""Up to how many places of changed rows the driver gets."""
+"""The most positions of changed rows that the driver collects."""
 _PLACE = (FILE_ID, VERSION, POSITION)
 _WIDTH = 64
 _GONE = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())])
@@ -53,7 +53,7 @@ _GONE = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())])
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many rows of a file, or of the inlined rows of a version, are changed."""
+    """The number of changed rows of a file, or of the inlined rows of a version."""
 
     updated: int
     deleted: int
@@ -65,10 +65,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """Changed rows: how many there are in each file, and of inlined rows by version; each is counted once.
+    """Changed rows: their number in each file, and by version for inlined rows. Each row counts once.
 
-    ``rows`` is how many were looked at, as far as that is known. ``positions`` are the places in files, None when they
-    are too many for the driver; ``gone`` are the inlined rows. ``unclear`` tells that a row is changed in several ways.
+    ``rows`` is the number of rows that were read, if it is known. ``positions`` are positions in files, or None when
+    they are too many for the driver; ``gone`` are the inlined rows. ``unclear`` says that a row is changed in several
+    ways.
     """
 
     files: Mapping[int, Counts]
@@ -87,21 +88,21 @@ class FoundRows:
         return sum(each.deleted for each in (*self.files.values(), *self.inlined.values()))
 
     def within(self, ids: set[int]) -> pa.Table | None:
-        """The places in some files, if they are known."""
+        """Return the positions in some files, if they are known."""
         if self.positions is None:
             return None
         return self.positions.filter(pc.is_in(self.positions.column("file_id"), value_set=pa.array(ids, pa.int64())))
 
 
 def few_rows(plan: ScanPlan) -> bool:
-    """True when a plan has so few rows that the driver can know each of them that is changed."""
+    """Return True when a plan has so few rows that the driver can collect every changed one."""
     counts = plan.files.column("record_count")
     inlined = 0 if plan.inlined is None else plan.inlined.num_rows
     return not counts.null_count and (pc.sum(counts).as_py() or 0) + inlined <= _MOST_ROWS
 
 
 def found_rows(rows: DataFrame) -> FoundRows:
-    """The changed rows of a plan with :func:`few_rows`, mostly by one look at them. Raises as a write of Spark does."""
+    """Find the changed rows of a plan with :func:`few_rows`, mostly in one job. Raises the errors of a Spark write."""
     with writing():
         each = to_arrow(rows.select(*_PLACE, KIND).limit(_MOST_PLACES + 1))
         words = _words(rows) if each.num_rows > _MOST_PLACES else None
@@ -119,17 +120,17 @@ def found_rows(rows: DataFrame) -> FoundRows:
 
 
 def _distinct(rows: pa.Table) -> tuple[pa.Table, bool]:
-    """The changed rows among some, each once, and whether one of them is changed in several ways."""
+    """Return each changed row once, and True if one of them is changed in several ways."""
     rows = rows.filter(pc.not_equal(rows.column(KIND), SEEN))
     found = rows.group_by(list(_PLACE)).aggregate([(KIND, "min"), (KIND, "count")])
-    # a row that is deleted twice is just gone
+    # a row that is deleted twice is simply deleted
     several = pc.and_(pc.equal(found.column(f"{KIND}_min"), UPDATED), pc.greater(found.column(f"{KIND}_count"), 1))
     changed = found.select([*_PLACE, f"{KIND}_min"]).rename_columns([*_PLACE, KIND])
     return changed, bool(pc.any(several).as_py())
 
 
 def _words(rows: DataFrame) -> pa.Table:
-    """What is changed of 64 rows each that follow one another in a file."""
+    """Return the bits of changed rows, 64 consecutive rows of a file in each number."""
     word = f.expr(f"shiftright({POSITION}, {_WIDTH.bit_length() - 1}) AS word")
     bit = f"shiftleft(1L, CAST({POSITION} & {_WIDTH - 1} AS INT))"
     found = rows.groupBy(FILE_ID, VERSION, word).agg(
@@ -142,7 +143,7 @@ def _words(rows: DataFrame) -> pa.Table:
 
 
 def _of_words(words: pa.Table) -> tuple[pa.Table, bool]:
-    """The same as :func:`_distinct` of the bits of rows."""
+    """Do the work of :func:`_distinct` on bits."""
     updated, deleted = (_bits(words, name) for name in ("updated", "deleted"))
     both = pc.bit_wise_and(words.column("updated"), words.column("deleted"))
     unclear = updated.num_rows < pc.sum(words.column("updates")).as_py() or pc.any(pc.not_equal(both, 0)).as_py()
@@ -150,7 +151,7 @@ def _of_words(words: pa.Table) -> tuple[pa.Table, bool]:
 
 
 def counted_rows(staged: DataFrame, *, once: bool) -> FoundRows:
-    """The same of staged rows of any plan, without where they are. ``once`` tells that no row can be there twice."""
+    """Count staged changes of any plan, without their positions. ``once`` says that no row can occur twice."""
     rows, times = staged.filter(CHANGED), "1"
     if not once:
         each = rows.groupBy(FILE_ID, VERSION, POSITION)
@@ -175,7 +176,7 @@ def counted_rows(staged: DataFrame, *, once: bool) -> FoundRows:
 
 
 def _bits(words: pa.Table, name: str) -> pa.Table:
-    """The places whose bits are set."""
+    """Return the positions whose bits are set."""
     bits = words.column(name).combine_chunks().view(pa.uint64())
     words = words.append_column("bits", bits).filter(pc.not_equal(bits, pa.scalar(0, pa.uint64())))
     parts = []

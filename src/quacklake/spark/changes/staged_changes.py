@@ -1,6 +1,6 @@
-"""Changed rows on their way from Spark into a transaction: what becomes of the files they were in, and of themselves.
+"""Apply staged changes of rows from Spark to a transaction: delete old rows, and write new ones.
 
-Executors write the new data files, and where there are many the delete files.
+Executors write the new data files, and the delete files if there are many.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ __all__ = [
 _MARKS = (KIND, FILE_ID, VERSION, POSITION, ROW_ID)
 _SHOWN = 5
 _FILES_HERE = 32
-"""Up to how many delete files the driver writes itself: Spark takes longer to begin."""
+"""The most delete files that the driver writes itself; for so few, starting a Spark job takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeMetrics:
-    """What a statement on Spark did. Copied rows are those that others were written anew with, in rewritten files."""
+    """The counts of a statement on Spark. Copied rows are unchanged rows that were written again in rewritten files."""
 
     rows_inserted: int = 0
     rows_updated: int = 0
@@ -71,7 +71,7 @@ class ChangeMetrics:
 
 
 def staged_schema(table: TableInfo, *, values: bool, time: bool) -> str:
-    """How staged changes are read: their marks, then with ``values`` the columns as files have them."""
+    """Return the schema of staged changes: their marks, then with ``values`` the columns as files have them."""
     fields = [f"{name} {'INT' if name == KIND else 'BIGINT'}" for name in _MARKS]
     if values:
         columns = table.schema.columns
@@ -81,7 +81,7 @@ def staged_schema(table: TableInfo, *, values: bool, time: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Makes staged changes of a table part of a transaction that has planned it."""
+    """Adds staged changes of a table to a transaction that has planned it."""
 
     engine: SparkEngine
     tx: Transaction
@@ -94,24 +94,24 @@ class Changes:
 
     @property
     def at_once(self) -> bool:
-        """True when all that is deleted is found by one look at the rows, so that they need not be staged."""
+        """True when one pass over the rows finds all deletes, so that they need not be staged."""
         return few_rows(self.plan)
 
     def rows(self) -> DataFrame:
-        """The rows of the plan, with where they are."""
+        """Return the rows of the plan, with their positions."""
         return self.engine.scan.frame(self.plan, rows=True)
 
     def delete(self, rows: DataFrame) -> ChangeMetrics:
-        """Delete some of the rows, which are found :attr:`at_once`."""
+        """Delete some of the rows, in a plan where :attr:`at_once` holds."""
         return self._apply(rows, found_rows(rows))
 
     def apply(
         self, rows: DataFrame, keys: Sequence[str] = (), *, once: bool = False
     ) -> tuple[ChangeMetrics, FoundRows]:
-        """Delete the changed rows where they are and write the updated ones anew, under their row ids.
+        """Delete the changed rows, and write the updated ones again under their row ids.
 
-        The rows are staged. ``once`` tells that no row can be there twice. Raises ``ConstraintError`` that shows
-        ``keys`` when a row is changed in more than one way.
+        The rows are staged. ``once`` says that no row can occur twice. Raises ``ConstraintError``, with ``keys``, when
+        a row is changed in more than one way.
         """
         found = found_rows(rows) if self.at_once else counted_rows(rows, once=once)
         if found.unclear:
@@ -143,10 +143,10 @@ class Changes:
             delete_files_added=delete_files,
         )
 
-    # -- what is changed -----------------------------------------------------------------------------------------------
+    # -- changed rows --------------------------------------------------------------------------------------------------
 
     def _ambiguous(self, staged: DataFrame, keys: Sequence[str]) -> ConstraintError:
-        """The error that shows a few of the rows that several rows of the source would change."""
+        """Return an error that shows a few of the rows that several rows of the source would change."""
         several = staged.filter(CHANGED).groupBy(ROW_ID).agg(f.expr("count(*) AS n"), f.expr(f"min({KIND}) AS kind"))
         wrong = several.filter(f"n > 1 AND kind = {UPDATED}").orderBy(ROW_ID).limit(_SHOWN + 1)
         names = list(keys) or [ROW_ID]
@@ -164,25 +164,25 @@ class Changes:
         )
 
     def _rewritten(self, partly: Mapping[int, Counts], touched: Mapping[int, TouchedFile]) -> set[int]:
-        """The files that are written anew without the changed rows, by the option ``update_mode``."""
+        """Return the files to rewrite without the changed rows, by the option ``update_mode``."""
         mode = self.context.option("update_mode", self.table)
         if mode == "copy_on_write":
             return set(partly)
         if mode == "merge_on_read" or sum(map(_all, partly.values())) <= self.context.delete_limit(self.table):
             return set()
-        # most of it is written anew in any case
+        # most of the file is rewritten in any case
         return {id_ for id_, count in partly.items() if count.updated * 2 > (touched[id_].live or 1 << 62)}
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def _places(self, rows: DataFrame, found: FoundRows) -> DataFrame:
-        """The changed rows in files, each once or more."""
+        """Return the changed rows in files, each at least once."""
         if found.positions is None:
             return rows.filter(f"{CHANGED} AND {FILE_ID} IS NOT NULL").select(FILE_ID, POSITION)
         return to_frame(self.engine.writer.session, found.positions).toDF(FILE_ID, POSITION)
 
     def _positions(self, rows: DataFrame, found: FoundRows, ids: set[int]) -> pa.Table:
-        """The changed rows of some files: only ever few."""
+        """Return the changed rows of some files, which are always few."""
         known = found.within(ids)
         if known is not None or not ids:
             return POSITIONS.empty_table() if known is None else known
@@ -192,7 +192,7 @@ class Changes:
     def _write_deletes(
         self, places: DataFrame, ids: set[int], touched: Mapping[int, TouchedFile]
     ) -> list[NewDeleteFile]:
-        """The delete files of some data files, written by the executors."""
+        """Let the executors write the delete files of some data files."""
         before = {id_: touched[id_].delete_file_id for id_ in ids if touched[id_].delete_file_id is not None}
         begins: dict[int, int | None] = {}
         if before:
@@ -213,7 +213,7 @@ class Changes:
         return files
 
     def _write_kept(self, rows: DataFrame, found: FoundRows, rewritten: set[int]) -> int:
-        """Write updated rows and those of rewritten files that stay, under their row ids; how many they are."""
+        """Write updated rows and the remaining rows of rewritten files under their row ids. Return their number."""
         frames = [self._updated(rows)] if found.updated else []
         if rewritten:
             frames.append(self._copied(self._places(rows, found), rewritten))
@@ -233,7 +233,7 @@ class Changes:
         return staged.filter(f"{KIND} = {UPDATED}").selectExpr(*select, ROW_ID)
 
     def _copied(self, gone: DataFrame, ids: set[int]) -> DataFrame:
-        """The rows of files that are not changed."""
+        """Return the unchanged rows of files."""
         chosen = pa.array(sorted(ids), pa.int64())
         files, deletes = self.plan.files, self.plan.deletes
         part = replace(
@@ -247,7 +247,7 @@ class Changes:
 
 
 def add_rows(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
-    """Make rows part of a transaction, which removes their files if it fails; how many they are."""
+    """Add rows to a transaction, which removes their files if it fails. Return their number."""
     pending = tx.pending(table)
     files = len(pending.files)
     count = counted(tx, table, rows)
@@ -257,7 +257,7 @@ def add_rows(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
 
 
 def counted(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
-    """Make rows part of a transaction, for whoever removes their files if it fails; how many they are."""
+    """Add rows to a transaction, and return their number. The caller removes their files if the transaction fails."""
     pending = tx.pending(table)
     files, inserts = len(pending.files), len(pending.inserts)
     rows.add_to(tx, table)
@@ -282,7 +282,7 @@ class _DeleteTask:
     encrypted: bool = False
 
     def only(self, id_: int) -> _DeleteTask:
-        """What one file needs: the key of its delete file, and of no other."""
+        """Return the task for one file, with the key of its delete file and of no other."""
         return replace(self, touched={id_: self.touched[id_]})
 
     def __call__(self, rows: pa.Table) -> NewDeleteFile:

@@ -1,4 +1,4 @@
-"""What Spark's own processes ask about lakes, answered by the Python that speaks to the catalog.
+"""Answer questions of Spark's own processes about lakes, in the Python process that uses the catalog.
 
 Questions are options and plain values; answers are schemas, positions and packed work for tasks.
 """
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 __all__ = ["DriverService", "own_desk"]
 
 _Place = tuple[str, str | None]
-"""Where a lake is, and the name of its catalog there, as names are compared."""
+"""The location of a lake and the name of its catalog, in the form for comparing names."""
 
 _PUSHING = "spark.sql.python.filterPushdown.enabled"
 
 
 @dataclass(frozen=True)
 class _Served:
-    """A stream that ``SparkLake.read_stream`` has made."""
+    """A stream that ``SparkLake.read_stream`` has created."""
 
     source: StreamSource
     starting: Bound
@@ -67,12 +67,12 @@ def _place(url: str, catalog: str | None) -> _Place:
 
 @cache
 def own_desk() -> DriverService:
-    """The one of a process that opens lakes itself, to read: it may be asked for as long as a stream runs."""
+    """Return the service of a process that opens lakes itself, for reading. A stream may use it as long as it runs."""
     return DriverService()
 
 
 class DriverService:
-    """Knows the lakes of a session. Safe to share between threads."""
+    """Answers questions about the lakes of a session. Safe to share between threads."""
 
     def __init__(self, session: SparkSession | None = None) -> None:
         self._session = session
@@ -99,7 +99,7 @@ class DriverService:
         }
 
     def answer(self, ask: str, question: Mapping[str, Any]) -> tuple[str | None, Any]:
-        """What went wrong, if anything did, and the answer to a question."""
+        """Return an error message, or None, and the answer to a question."""
         try:
             return None, self._answers[ask](**question)
         except QuacklakeError as error:
@@ -110,13 +110,13 @@ class DriverService:
     # -- lakes -------------------------------------------------------------------------------------------------------
 
     def add(self, lake: LakeHandle, name: str | None = None) -> None:
-        """Let a lake be the one that is meant where none is said, and be called ``name``."""
+        """Make a lake the default lake of the session, and give it a name."""
         self._default = self._known[_place(str(lake.context.catalog.url), lake.context.catalog.tenant)] = lake
         if name is not None:
             self._named[name] = lake
 
     def serve(self, source: StreamSource, starting: Bound) -> str:
-        """Let a stream be asked for by a name that is returned."""
+        """Register a stream, and return the name under which Spark's processes ask for it."""
         id_ = secrets.token_hex(8)
         self._streams[id_] = _Served(source, starting)
         return id_
@@ -147,7 +147,7 @@ class DriverService:
         return known
 
     def _at(self, options: FormatOptions, pin: int | None) -> SnapshotHandle:
-        """The lake as a read sees it: at the snapshot that is asked for, or ``pin``, that of when it was made."""
+        """Return the lake for a read: at the requested snapshot, or at ``pin``, the snapshot of the read's creation."""
         lake, asked = self._lake(options), options.bound("version", "timestamp")
         if pin is None and asked is not None:
             return lake.at(timestamp=asked) if options.get("version") is None else lake.at(version=asked)  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ class DriverService:
     # -- tables ------------------------------------------------------------------------------------------------------
 
     def _schema(self, options: Mapping[str, str]) -> tuple[str, int]:
-        """The columns of a table in the SQL of Spark, and the snapshot at which it has them."""
+        """Return the columns of a table in Spark SQL, and the snapshot at which it has them."""
         found = FormatOptions.parse(options, READ_ANY)
         at = self._at(found, None)
         if found.get(UUID) is not None:
@@ -169,13 +169,13 @@ class DriverService:
         return ", ".join(fields), at.tx.base.id
 
     def _pushes(self) -> bool:
-        """Whether the session pushes filters; Spark refuses sources that take them where it does not."""
+        """Return True when the session pushes filters. Otherwise Spark refuses sources that accept filters."""
         return self._session is not None and self._session.conf.get(_PUSHING, "false") == "true"
 
     def _parts(
         self, options: Mapping[str, str], pin: int | None, schema: str, filters: Sequence[tuple[Any, ...]]
     ) -> list[bytes]:
-        """What tasks read of a table."""
+        """Return the parts of a table, one for each task."""
         found = FormatOptions.parse(options, READ)
         found.check_changes()
         if found.flag("readChangeFeed"):
@@ -207,7 +207,7 @@ class DriverService:
     # -- streams -----------------------------------------------------------------------------------------------------
 
     def _source(self, options: FormatOptions, pin: int | None) -> StreamSource:
-        """A table as a stream, with the columns that it had when the stream was made."""
+        """Return a table as a stream, with the columns that it had when the stream was created."""
         lake, changes = self._lake(options), options.flag("readChangeFeed")
         limits = options.number("maxFilesPerTrigger"), options.number("maxBytesPerTrigger")
         key = (lake, options.table, pin, changes, *limits)
@@ -225,7 +225,7 @@ class DriverService:
         return found
 
     def _served(self, options: Mapping[str, str], pin: int | None) -> tuple[_Served, bool]:
-        """The stream that is meant, and whether it is one that ``read_stream`` has made."""
+        """Return the requested stream, and True if ``read_stream`` has created it."""
         if "stream" in options:
             return self._streams[options["stream"]], True
         made = UUID in options
@@ -233,19 +233,18 @@ class DriverService:
         return _Served(self._source(found, pin), found.starting), made
 
     def _start(self, options: Mapping[str, str], pin: int | None) -> dict[str, int]:
-        """Where a stream begins."""
         served, _ = self._served(options, pin)
         return dict(served.source.start(served.starting))
 
     def _latest(self, options: Mapping[str, str], pin: int | None, start: Position) -> dict[str, int]:
-        """How far a batch can go."""
+        """Return the end of the next batch."""
         served, _ = self._served(options, pin)
         return dict(served.source.latest(start))
 
     def _between(
         self, options: Mapping[str, str], pin: int | None, start: Position, end: Position, schema: str
     ) -> list[bytes]:
-        """What tasks read of a batch."""
+        """Return the parts of a batch, one for each task."""
         served, raw = self._served(options, pin)
         if raw:
             return [pickle.dumps(part) for part in slices_of(served.source, served.source.plan(start, end))]
@@ -275,9 +274,9 @@ def _shown(column: Column, *, time: bool) -> str:
 
 
 def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Column, ...], bool]:
-    """The columns that Spark wants, and whether it shows times as such.
+    """Return the columns that Spark requests, and True if it shows times as such.
 
-    Raises ``SchemaMismatchError`` for a schema that was given with other types than the table has.
+    Raises ``SchemaMismatchError`` for a schema with other types than the table has.
     """
     wanted = StructType.fromJson(json.loads(schema))
     time = _has_times(wanted)

@@ -1,6 +1,6 @@
-"""Filters that Spark pushes to a source, in the SQL of the lake: they rule out files, and rows where they are read.
+"""Translate filters that Spark pushes to a source into the SQL of the lake, to skip files and rows.
 
-Spark applies every filter itself once more. So what both might understand differently is just left out.
+Spark applies every filter again itself. So a filter that both sides might understand differently is left out.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class PushedFilter(NamedTuple):
 
 
 def pushed_sql(filters: Iterable[PushedFilter], schema: TableSchema) -> str | None:
-    """The SQL of what can be said of the rows that are wanted; None when that is nothing."""
+    """Return the SQL that the requested rows satisfy, or None when no filter can be translated."""
     found = (_sql(each, schema) for each in filters)
     return all_of(text for text in found if text is not None)
 
 
 def all_of(conditions: Iterable[str | None]) -> str | None:
-    """Conditions as one."""
+    """Combine conditions with AND."""
     return " AND ".join(f"({text})" for text in conditions if text is not None) or None
 
 
@@ -69,7 +69,7 @@ def _sql(given: PushedFilter, schema: TableSchema) -> str | None:
 
 
 def _literal(value: Any, column: Column) -> str | None:
-    """A value in SQL, or None where Spark and the lake might not mean the same by it."""
+    """Return a value as SQL, or None when Spark and the lake might interpret it differently."""
     base = parse_type(column.type).base
     if base in _WHOLE:
         whole = isinstance(value, int | Decimal) and not isinstance(value, bool) and value == int(value)

@@ -1,9 +1,9 @@
-"""``format("quacklake")``: tables through Spark's interface for sources and sinks in Python.
+"""``format("quacklake")``: tables through Spark's interface for Python data sources.
 
-Spark asks processes of its own, beside the driver, what a table looks like, what tasks are to read, and to commit what
-they wrote. Those pass each question on to the driver's own Python, which alone speaks to the catalog: so no password
-leaves it, and the databases that let only one process in can be used too. They find it by a socket in a folder that
-only this user may enter. Executors get no option of a read or a write.
+Spark runs processes of its own, beside the driver, to learn the schema of a table, to plan the work of tasks, and to
+commit what they wrote. These processes pass each question to the driver's own Python, which alone uses the catalog. So
+no password leaves it, and databases that allow only one process can be used too. They reach it through a socket in a
+folder that only this user may enter. Executors get no option of a read or a write.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "SparkFormat", "source_class"]
 
 _LONGEST = 90
-"""How long the path of a socket may be, less a few characters."""
+"""The longest path of a socket, less a few characters."""
 
 _formats: dict[SparkSession, SparkFormat] = {}
 
 
 class SparkFormat:
-    """The format in one session: answers what Spark asks about it, in threads of the driver's Python."""
+    """The format in one session: answers Spark's questions in threads of the driver's Python."""
 
     def __init__(self, session: SparkSession) -> None:
         self._desk = DriverService(session)
@@ -52,17 +52,17 @@ class SparkFormat:
 
     @classmethod
     def of(cls, session: SparkSession) -> SparkFormat:
-        """The format of a session, which knows it afterwards."""
+        """Return the format of a session, after registering it there."""
         if session not in _formats:
             _formats[session] = cls(session)
         return _formats[session]
 
     def add(self, lake: LakeHandle, name: str | None = None) -> None:
-        """Let a lake be the one that is meant where none is said, and be called ``name``."""
+        """Make a lake the default lake of the session, and give it a name."""
         self._desk.add(lake, name)
 
     def stream(self, session: SparkSession, source: StreamSource, starting: Bound, schema: str) -> DataFrame:
-        """A streaming DataFrame of a source, whose rows are as they travel."""
+        """Return a streaming DataFrame of a source, with rows in transport form."""
         id_ = self._desk.serve(source, starting)
         return session.readStream.format(FORMAT).schema(schema).option("stream", id_).load()
 
@@ -72,7 +72,7 @@ class SparkFormat:
                 connection = self._listener.accept()
             except OSError:
                 return
-            except Exception:  # somebody who knows nothing of it
+            except Exception:  # an unknown caller
                 continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
@@ -83,7 +83,7 @@ class SparkFormat:
 
 
 def _folder() -> str:
-    """A folder for a socket, which only this user may enter."""
+    """Create a folder for a socket, which only this user may enter."""
     found = tempfile.mkdtemp(prefix="quacklake-")
     if len(found) > _LONGEST:
         Path(found).rmdir()
@@ -97,10 +97,10 @@ def _close(listener: Listener, folder: str) -> None:
 
 
 def source_class(address: str | None, *, url: str | None = None, called: str = FORMAT) -> type[DataSource]:
-    """The class that Spark copies to the processes that ask, which do so at an address.
+    """Return the class that Spark copies to its processes, which ask the driver at ``address``.
 
-    Without one these open the lake themselves, which is for reading where the session is on another machine. ``url``
-    is then the lake's, unless an option tells it, and ``called`` the name of the format that means it.
+    Without an address they open the lake themselves, which is for reading when the session is on another machine.
+    ``url`` is then the URL of the lake unless an option gives it, and ``called`` the name of the format for it.
     """
     register_pickle_by_value(source_classes)  # type: ignore[no-untyped-call]
     made = {"ask": source_classes.DriverClient(address, url), "called": called, "__module__": __name__}

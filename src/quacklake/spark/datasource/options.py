@@ -1,4 +1,4 @@
-"""The options of ``format("quacklake")``, as texts that Spark passes on, its own spelling and all."""
+"""The options of ``format("quacklake")``: texts that Spark passes on, including their spelling."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ READ = (*_TABLE, "version", "timestamp", "where", *_STARTS, "endingVersion", "en
 READ_STREAM = (*_TABLE, *_STARTS, "maxFilesPerTrigger", "maxBytesPerTrigger")
 UUID = "uuid"
 READ_CARRIED = (*READ_STREAM, "version", UUID)
-"""What ``SparkLake.read_stream`` says on Spark Connect: the columns are those of a version, the table is this one."""
+"""Options that ``SparkLake.read_stream`` adds on Spark Connect: the version of the columns, and the table's UUID."""
 READ_ANY = tuple(dict.fromkeys((*READ, *READ_CARRIED)))
-"""What may be said before it is known whether a read is a stream."""
+"""Options that are allowed before it is known whether a read is a stream."""
 WRITE = (*_TABLE, "replaceWhere", "partitionOverwriteMode")
 WRITE_STREAM = (*_TABLE, "streamName", "restart")
 
 _ALIAS = "path"
-"""What ``load("sales")`` and ``save("sales")`` pass a name as."""
+"""The option in which ``load("sales")`` and ``save("sales")`` pass a name."""
 _SPARKS = ("checkpointLocation", "queryName")
 _ONLY_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
 _NOT_CHANGES = ("version", "timestamp", "where")
@@ -34,13 +34,13 @@ _NOT_CHANGES = ("version", "timestamp", "where")
 
 @dataclass(frozen=True)
 class FormatOptions:
-    """Options that exist, by their names in small letters."""
+    """Valid options, by name in lower case."""
 
     values: Mapping[str, str]
 
     @classmethod
     def parse(cls, given: Mapping[str, str], known: Sequence[str]) -> FormatOptions:
-        """Raises ``InputError`` for an option that does not exist, with the one that was probably meant."""
+        """Parse options. Raises ``InputError`` for an option that does not exist, with the most similar one."""
         values = {name.lower(): value for name, value in given.items()}
         own = {name.lower() for name in (*known, _ALIAS, *(_SPARKS if known is WRITE_STREAM else ()))}
         refuse_unknown([name for name in values if name not in own], known)
@@ -50,29 +50,29 @@ class FormatOptions:
         return cls(values)
 
     def get(self, name: str) -> str | None:
-        """The text of an option, if it is given."""
+        """Return the text of an option, or None."""
         return self.values.get(name.lower())
 
     def flag(self, name: str) -> bool:
-        """Whether an option is set."""
+        """Return True when an option is set."""
         text = self.get(name)
         return text is not None and choice(name, text.lower(), ("true", "false")) == "true"
 
     def number(self, name: str) -> int | None:
-        """A number from 1."""
+        """Return a number from 1, or None."""
         text = self.get(name)
         return None if text is None else positive(name, int(text) if text.isdecimal() else text)
 
     @property
     def table(self) -> TableRef:
-        """Raises ``InputError`` when none is named."""
+        """The table. Raises ``InputError`` when none is named."""
         name = self.get("table")
         if not name:
             raise InputError("no table is named", hint='say .option("table", "sales"), or load("sales")')
         return TableRef.parse(name)
 
     def bound(self, version: str, timestamp: str) -> Bound | None:
-        """An end of a range, of which a version or a time may be given."""
+        """Return an end of a range, which may be given as a version or as a time."""
         number, time = self.get(version), self.get(timestamp)
         if number is not None and time is not None:
             raise InputError(f"{version} and {timestamp} are both given", hint="leave one of them out")
@@ -80,12 +80,12 @@ class FormatOptions:
 
     @property
     def starting(self) -> Bound:
-        """Where changes begin."""
+        """The start of the changes."""
         found = self.bound("startingVersion", "startingTimestamp")
         return EARLIEST if found is None else found
 
     def check_changes(self) -> None:
-        """Refuse what says nothing, of a batch: a range without changes, a snapshot or a filter with them."""
+        """Refuse meaningless options of a batch: a range without changes, or a snapshot or a filter with them."""
         changes = self.flag("readChangeFeed")
         for name in _NOT_CHANGES if changes else _ONLY_CHANGES:
             if self.get(name) is not None:

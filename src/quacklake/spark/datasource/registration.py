@@ -1,4 +1,4 @@
-"""Making ``format("quacklake")`` known to Spark sessions."""
+"""Register ``format("quacklake")`` with Spark sessions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["has_sources", "register_spark", "require_pyspark", "require_sources"
 def register_spark(
     session: SparkSession | None = None, lake: HasHandle | None = None, *, name: str | None = None
 ) -> None:
-    """Let plain Spark code and SQL use ``format("quacklake")`` in a session; without one, in the active one.
+    """Register ``format("quacklake")`` with a session, by default the active one, for plain Spark code and SQL.
 
-    ``lake`` is the one that is meant where no option ``lake`` is given, and the one that ``name`` means there; a URL
-    always will do. ``quacklake.spark(lake)`` does the same. On Spark Connect tables can only be read, by the URL of
-    their lake, which the server must be able to open.
+    ``lake`` is the default lake when the option ``lake`` is missing, and the lake that ``name`` refers to in that
+    option; a URL always works. ``quacklake.spark(lake)`` does the same. On Spark Connect, tables can only be read, by
+    the URL of their lake, which the server must be able to open.
 
-    Raises ``UnsupportedFeatureError`` for a Spark before 4, which has no sources in Python.
+    Raises ``UnsupportedFeatureError`` for a Spark before 4, which has no Python data sources.
     """
     require_pyspark()
     require_sources()
@@ -53,7 +53,7 @@ def register_spark(
 
 
 def require_pyspark() -> None:
-    """Raise ``MissingExtraError`` where ``pyspark`` is not installed."""
+    """Raise ``MissingExtraError`` when ``pyspark`` is not installed."""
     if installed_version() is None:
         raise MissingExtraError(
             "Spark needs the package pyspark", hint="install it with: pip install 'quacklake[spark]'"
@@ -61,14 +61,14 @@ def require_pyspark() -> None:
 
 
 def has_sources() -> bool:
-    """Whether this Spark has sources in Python."""
+    """Return True when this Spark has Python data sources."""
     import pyspark
 
     return parse_version(pyspark.__version__) >= STEADY
 
 
 def require_sources() -> None:
-    """Raise ``UnsupportedFeatureError`` for a Spark without sources in Python."""
+    """Raise ``UnsupportedFeatureError`` for a Spark without Python data sources."""
     import pyspark
 
     if not has_sources():

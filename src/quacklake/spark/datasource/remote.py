@@ -1,8 +1,8 @@
-"""Streams out of a table on Spark Connect, where the server opens the lake itself, by a URL that it is given for that.
+"""Streams out of a table on Spark Connect, where the server opens the lake itself by a URL.
 
-Options are in what the server shows and logs of a plan. So the URL is inside of a source that is registered for it
-alone, under a name that tells nothing. It comes to the processes beside the server that plan a stream, and no further:
-neither to executors nor into a checkpoint.
+The server shows and logs the options of a plan. So the URL is inside a data source that is registered only for it,
+under a random name. It reaches the processes beside the server that plan a stream, but neither executors nor a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -27,20 +27,23 @@ if TYPE_CHECKING:
 __all__ = ["RemoteLake"]
 
 _registered: dict[tuple[SparkSession, str], str] = {}
-"""The names of formats by their sessions and the URLs that they mean."""
+"""The names of formats, by session and URL."""
 _INSTEAD = "pipeline(…) asks for new rows in this process, and needs no more than the session"
 
 
 @dataclass(frozen=True, repr=False)
 class RemoteLake:
-    """A lake as a server of Spark Connect can open it."""
+    """A lake that a Spark Connect server can open."""
 
     url: str
     catalog: str | None
 
     @classmethod
     def of(cls, catalog: str | None, url: str | None) -> RemoteLake:
-        """Raises ``UnsupportedFeatureError`` without a URL, and for a database that lets only one process in."""
+        """Return the lake.
+
+        Raises ``UnsupportedFeatureError`` without a URL, or for a database that allows only one process.
+        """
         if url is None:
             raise UnsupportedFeatureError(
                 "the server of Spark Connect would have to ask the catalog for new rows, and is not told where it is",
@@ -52,7 +55,7 @@ class RemoteLake:
         return cls(url, None if parsed.catalog is not None else catalog)
 
     def stream(self, session: SparkSession, source: StreamSource, starting: Bound, version: int) -> DataFrame:
-        """A streaming DataFrame of a source, as it is at a version; its rows are as they travel."""
+        """Return a streaming DataFrame of a source at a version, with rows in transport form."""
         table = source.table
         given = {
             "catalog": self.catalog,
@@ -68,7 +71,7 @@ class RemoteLake:
         return session.readStream.format(self._registered(session)).options(**options).load()
 
     def _registered(self, session: SparkSession) -> str:
-        """The name of the format that means this lake in a session."""
+        """Return the name of the format for this lake in a session, after registering it."""
         key = session, self.url
         if key not in _registered:
             name = f"{FORMAT}_{secrets.token_hex(8)}"
@@ -78,7 +81,7 @@ class RemoteLake:
 
 
 def _starting(given: Bound) -> dict[str, str]:
-    """A start as an option. One that is text may be a tag, a time or a word, and stays text whatever is in it."""
+    """Return a start as an option. A text may be a tag, a time or a word, and stays text whatever it contains."""
     if isinstance(given, str | dt.datetime):
         return {"startingTimestamp": given if isinstance(given, str) else given.isoformat()}
     return {"startingVersion": str(index(given))}

@@ -1,7 +1,7 @@
-"""The classes of ``format("quacklake")`` that Spark copies to the processes that ask, and to those that read and write.
+"""The classes of ``format("quacklake")`` that Spark copies to its planning processes and to the executors.
 
-They go there by value, so that a process which only asks does not load Quacklake: what a method needs of it, it imports
-itself. Executors get no option of a read or a write.
+They are copied by value, so that a process which only asks questions does not load Quacklake: each method imports what
+it needs. Executors get no option of a read or a write.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _Batched = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWr
 
 
 class DriverClient:
-    """Passes questions on to the driver's Python. Without an address it opens the lake itself, to read.
+    """Passes questions to the driver's Python. Without an address it opens the lake itself, for reading.
 
-    ``url`` is then that of the lake, where no option tells it: Spark Connect keeps options in its logs.
+    ``url`` is then the URL of the lake if no option gives it: Spark Connect keeps options in its logs.
     """
 
     def __init__(self, address: str | None, url: str | None = None) -> None:
@@ -69,7 +69,7 @@ class DriverClient:
         return own_desk().answer(what, question)
 
     def require_driver(self) -> None:
-        """Refuse to write where the driver's Python cannot be asked."""
+        """Raise an error for a write when the driver's Python cannot be reached."""
         if self.address is None:
             raise RuntimeError(
                 f"[unsupported_feature] {_CALLED} writes only from a session of the driver's own process:"
@@ -81,14 +81,14 @@ class DriverClient:
 
 
 class Part(InputPartition):
-    """What one task reads. It may hold keys, so that it tells nothing."""
+    """The part that one task reads. It may hold keys, so its text form shows nothing."""
 
     def __repr__(self) -> str:
         return "<a part of a table>"
 
 
 def read_part(partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, on an executor."""
+    """Yield the rows of a part, on an executor."""
     if partition is None or partition.value is None:
         return iter(())
     from quacklake.spark.read.slices import read_slice
@@ -97,7 +97,7 @@ def read_part(partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
 
 
 class TableReader(DataSourceReader):
-    """Asks for the parts of a table, and reads them on executors."""
+    """Plans the parts of a table, and reads them on executors."""
 
     def __init__(self, ask: DriverClient, options: dict[str, str], pin: int | None, schema: str) -> None:
         self._ask = ask
@@ -115,7 +115,7 @@ class TableReader(DataSourceReader):
 
 
 class FilteredReader(TableReader):
-    """The same where Spark pushes filters; it keeps them all, for what the lake makes of them is only less."""
+    """A reader that accepts filters. It leaves all of them to Spark too, since the lake may apply fewer."""
 
     def pushFilters(self, filters: list[Any]) -> list[Any]:
         plain = [each for each in filters if hasattr(each, "attribute")]
@@ -124,10 +124,10 @@ class FilteredReader(TableReader):
 
 
 class TableStream(DataSourceStreamReader):
-    """Asks how far a stream can go, and reads what came.
+    """Plans the batches of a stream, and reads them on executors.
 
-    Spark keeps where each batch ends, but not where the first one began, and asks for that again when it replays it.
-    So every offset tells that too: "latest" is later by then, and older snapshots may have expired.
+    Spark stores the end of each batch, but not the start of the first one, and asks for that again when it replays the
+    batch. So every offset holds the start too: by then "latest" is later, and older snapshots may have expired.
     """
 
     def __init__(self, ask: DriverClient, options: dict[str, str], pin: int | None, schema: str) -> None:
@@ -141,7 +141,7 @@ class TableStream(DataSourceStreamReader):
         return {}
 
     def initialOffset(self) -> dict[str, int]:
-        # asked for after the first latestOffset, and must be what that went from
+        # Spark asks for it after the first latestOffset, and it must be the start of that call
         if self._first is None:
             self._first = self._ask("start", **self._asked)
         return self._marked(self._first)
@@ -159,11 +159,11 @@ class TableStream(DataSourceStreamReader):
         if start == end:
             return []
         found = self._ask("between", **self._asked, start=start, end=end, schema=self._schema)
-        # a sink must be told of a batch without rows, too, which takes a task
+        # a sink must see a batch without rows too, which takes one task
         return [Part(part) for part in found or [None]]
 
     def _marked(self, position: dict[str, int]) -> dict[str, int]:
-        """A position with where the stream began, where that is known: offsets of older versions do not tell it."""
+        """Return a position with the start of the stream, if it is known: offsets of older versions do not hold it."""
         first = self._first
         if first is None:
             return position
@@ -178,7 +178,7 @@ class TableStream(DataSourceStreamReader):
 
 
 class Message(WriterCommitMessage):
-    """What a task has written, packed, and of a stream which query it was, and which run of it."""
+    """The packed result of a task; for a stream also its query and the run of the query."""
 
     def __init__(self, rows: bytes, run: tuple[str, str] | None = None) -> None:
         self.rows = rows
@@ -189,12 +189,12 @@ class Message(WriterCommitMessage):
 
 
 def packed_rows(messages: Sequence[Any]) -> list[bytes]:
-    """What the tasks have written that came to their end."""
+    """Return the results of the tasks that finished."""
     return [message.rows for message in messages if message is not None]
 
 
 class TableWriter(DataSourceArrowWriter):
-    """Lets tasks write files, and asks for the commit. Its options stay where it was asked for."""
+    """Lets tasks write files, and asks the driver to commit. Its options are not sent to executors."""
 
     def __init__(self, ask: DriverClient, options: dict[str, str], schema: str, overwrite: bool) -> None:
         self._ask = ask
@@ -211,7 +211,7 @@ class TableWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(_Batched):  # type: ignore[misc, valid-type]
-    """The same for the batches of a stream, each with its number; tasks know which query they are of."""
+    """A writer for the batches of a stream, each with its number. Tasks know the query that they belong to."""
 
     def __init__(self, ask: DriverClient, options: dict[str, str], schema: str, overwrite: bool) -> None:
         self._ask = ask
@@ -244,7 +244,7 @@ class StreamWriter(_Batched):  # type: ignore[misc, valid-type]
 
 
 class PlannedSource(DataSource):
-    """What executors get of a source: neither its options, nor whom to ask."""
+    """The part of a source that executors get: neither its options nor the driver's address."""
 
     @classmethod
     def name(cls) -> str:
@@ -252,7 +252,7 @@ class PlannedSource(DataSource):
 
 
 class TableSource(DataSource):
-    """A table of a lake. A subclass says whom to ask, and under which name."""
+    """A table of a lake. A subclass sets the driver client and the name."""
 
     ask: DriverClient
     called = FORMAT

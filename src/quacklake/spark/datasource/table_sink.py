@@ -1,6 +1,6 @@
-"""Rows that came through Spark's interface for sinks in Python, on their way into a table.
+"""Commit rows that came through Spark's interface for Python data sinks.
 
-Tasks have written files, or handed over a few rows. Here they become one snapshot, those of a stream with its mark.
+Tasks have written files, or returned a few rows. Here they become one snapshot, with a mark for those of a stream.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OVERWRITING = ("replaceWhere", "partitionOverwriteMode")
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One write that has begun, or one batch of a stream: what is asked of it, and where the files are."""
+    """A write that has begun, or one batch of a stream: its options, and the place of its files."""
 
     lake: LakeHandle
     options: FormatOptions
@@ -50,7 +50,7 @@ class _Write:
 
 @dataclass(frozen=True, slots=True)
 class BatchEnd:
-    """What Spark tells of a batch of a stream when it ends: what tasks have written, and which run of which query."""
+    """Spark's report at the end of a batch of a stream: the results of tasks, the query and the run."""
 
     options: Mapping[str, str]
     overwrite: bool
@@ -61,7 +61,7 @@ class BatchEnd:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch of a stream: the query that counts them, one life of it, and the number."""
+    """A batch of a stream: the query that counts batches, its run, and the number."""
 
     query: str
     run: str
@@ -69,7 +69,7 @@ class _Batch:
 
 
 class TableSink:
-    """Where writes with ``format("quacklake")`` end. Safe to share between threads."""
+    """Commits writes with ``format("quacklake")``. Safe to share between threads."""
 
     def __init__(self, find_lake: Callable[[FormatOptions], LakeHandle], usually_dynamic: Callable[[], bool]) -> None:
         self._find_lake = find_lake
@@ -82,7 +82,7 @@ class TableSink:
     # -- writes ------------------------------------------------------------------------------------------------------
 
     def begin(self, options: Mapping[str, str], schema: str, overwrite: bool) -> tuple[str, bytes]:
-        """A name for a write, and what its tasks do with rows of a schema. Raises what ``append`` would."""
+        """Return a name for a write, and the packed task for rows of a schema. Raises the errors of ``append``."""
         found = FormatOptions.parse(options, WRITE)
         wrong = next((name for name in _OVERWRITING if found.get(name) is not None and not overwrite), None)
         if wrong is not None:
@@ -93,20 +93,20 @@ class TableSink:
         return id_, task
 
     def commit(self, write: str, written: Sequence[bytes]) -> None:
-        """Make what tasks have written part of the lake, in one snapshot.
+        """Commit the results of tasks, in one snapshot.
 
         Raises ``SchemaMismatchError`` for a table that was altered since the write began.
         """
         self._end(self._writes.pop(write), written)
 
     def abort(self, write: str, written: Sequence[bytes]) -> None:
-        """Remove what tasks have written of a write that was given up before its commit was tried."""
+        """Remove the files of a write that was abandoned before its commit was tried."""
         known = self._writes.pop(write, None)
         if known is not None:
             _remove(known, _unpacked(written))
 
     def _is_dynamic(self, options: FormatOptions) -> bool:
-        """Whether only partitions with new rows are replaced: as the option says, else the session."""
+        """Return True when only partitions with new rows are replaced, by the option or else by the session."""
         said = options.get("partitionOverwriteMode")
         if said is None:
             return options.get("replaceWhere") is None and self._usually_dynamic()
@@ -120,16 +120,16 @@ class TableSink:
     # -- streams -----------------------------------------------------------------------------------------------------
 
     def begin_stream(self, options: Mapping[str, str], schema: str) -> bytes:
-        """What the tasks of a stream do with rows."""
+        """Return the packed task of a stream."""
         found = FormatOptions.parse(options, WRITE_STREAM)
         _stream_name(found)
         return _task(_Write(self._find_lake(found), found), schema)
 
     def commit_batch(self, end: BatchEnd) -> None:
-        """Commit a batch together with its mark; one that is in the lake already adds nothing."""
+        """Commit a batch together with its mark. A batch that is in the lake already adds nothing."""
         found = FormatOptions.parse(end.options, WRITE_STREAM)
         name = _stream_name(found)
-        run = end.run or self._runs.get(name)  # a batch without tasks does not know
+        run = end.run or self._runs.get(name)  # a batch without tasks does not know its run
         if run is None:
             return
         self._runs[name] = run
@@ -139,7 +139,7 @@ class TableSink:
         self._tried.discard(batch)
 
     def abort_batch(self, end: BatchEnd) -> None:
-        """Remove what tasks have written of a batch that was given up before its commit was tried."""
+        """Remove the files of a batch that was abandoned before its commit was tried."""
         batch = None if end.run is None else _Batch(*end.run, end.epoch)
         if batch in self._tried:
             self._tried.discard(batch)
@@ -147,14 +147,14 @@ class TableSink:
         found = FormatOptions.parse(end.options, WRITE_STREAM)
         _remove(_Write(self._find_lake(found), found, end.overwrite), _unpacked(end.written))
 
-    # -- the commit --------------------------------------------------------------------------------------------------
+    # -- commit ------------------------------------------------------------------------------------------------------
 
     def _end(self, write: _Write, written: Sequence[bytes], batch: _Batch | None = None) -> None:
         rows = _unpacked(written)
         try:
             self._commit(write, rows, batch)
         except CommitUnknown:
-            raise  # the files may be part of the lake
+            raise  # the files may belong to the lake
         except StreamBatchDoneError:
             _remove(write, rows)
         except BaseException:

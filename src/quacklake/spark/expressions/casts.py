@@ -1,6 +1,6 @@
-"""Casts of DuckDB in the SQL of Spark. What Spark would make something else of is refused.
+"""Translate DuckDB's casts into Spark SQL, and refuse those that give other values in Spark.
 
-A cast that fails in DuckDB fails in Spark too, given that the session has ``spark.sql.ansi.enabled``.
+A cast that fails in DuckDB fails in Spark too, provided that the session has ``spark.sql.ansi.enabled``.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ FLOATS = ("float32", "float64")
 TEXTS = ("varchar", "json")
 STAMPS = ("timestamp", "timestamp_s", "timestamp_ms")
 _EXACT = 1 << 53
-"""Up to here every whole number is a double."""
+"""Up to this value, a double represents every whole number exactly."""
 
 
 def is_number(type_: str) -> bool:
-    """Whether a type is a number that Spark has with all its digits."""
+    """Return True for a number type that Spark has with all its digits."""
     return type_ in INTEGERS or type_ in FLOATS or parse_type(type_).base == "decimal"
 
 
 def type_name(type_: str) -> str:
-    """The type of Spark that values of a type have in expressions."""
+    """Return the Spark type that values of a type have in expressions."""
     return shown_type(Column(0, "v", type_), time=True)
 
 
 def precision(type_: str) -> tuple[int, int]:
-    """The most digits of a whole number or decimal, and those behind the point."""
+    """Return the most digits of a whole number or decimal, and the number of digits after the point."""
     found = parse_type(type_)
     if found.base == "decimal":
         return found.precision or 0, found.scale or 0
@@ -54,12 +54,12 @@ def precision(type_: str) -> tuple[int, int]:
 
 
 def failing(message: str) -> str:
-    """SQL that ends the statement with a message."""
+    """Return SQL that ends the statement with an error message."""
     return f"raise_error({literal(f'{RAISED}{message}{chr(10)}')})"
 
 
 def checked(value: str, type_: str) -> str:
-    """A whole number that must fit an unsigned type, which Spark has not."""
+    """Return the SQL of a whole number that must fit an unsigned type, which Spark lacks."""
     bits = UNSIGNED.get(type_)
     if bits is None:
         return value
@@ -69,7 +69,7 @@ def checked(value: str, type_: str) -> str:
 
 
 def converted(value: str, source: str, target: str) -> str:
-    """A value of a type as another type. Raises ``UnsupportedFeatureError`` where Spark would give another value."""
+    """Return a value as another type. Raises ``UnsupportedFeatureError`` when Spark would give another value."""
     if source == target:
         return value
     have, want = parse_type(source), parse_type(target)
@@ -117,7 +117,7 @@ def _whole(value: str, target: str) -> str:
 
 
 def _float_of(value: str, plain: str, precision: int, scale: int) -> str:
-    """A decimal as a double: DuckDB divides a whole number by a power of ten, which is rounded once while both fit."""
+    """Return a decimal as a double, like DuckDB: a whole number divided by a power of ten, rounded once if both fit."""
     if precision <= 15:
         return plain
     wrong = failing("a decimal has more digits than a double")

@@ -1,4 +1,4 @@
-"""A call of a function of DuckDB, for who says it in the SQL of Spark."""
+"""A call of a DuckDB function that is translated into Spark SQL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXT = Column(0, "v", "varchar")
 
 
 class TranslatedCall:
-    """A function at work: what it was given, and the type that it has in DuckDB."""
+    """A function call: its arguments, and its type in DuckDB."""
 
     def __init__(self, translator: Translator, node: Node, arguments: Sequence[Typed]) -> None:
         self.translator = translator
@@ -45,17 +45,17 @@ class TranslatedCall:
         return self.translator.cast(self.arguments[number], type_).sql
 
     def all(self, type_: Column) -> list[str]:
-        """All arguments as one type."""
+        """Return all arguments as one type."""
         return [self.cast(number, type_) for number in range(self.count)]
 
     def constant(self, number: int) -> str | None:
-        """The value of an argument that is constant, as text; None too where it is none."""
+        """Return the value of a constant argument as text, or None for any other argument."""
         if number >= self.count or not self.arguments[number].constant:
             return None
         return self.translator.binder.constant(self.arguments[number].node)[0]
 
     def number(self, number: int) -> int | None:
-        """The value of an argument that is a constant whole number."""
+        """Return the value of an argument that is a constant whole number, or None."""
         text = self.constant(number)
         return int(text) if text is not None and self.types[number] in INTEGERS else None
 
@@ -64,4 +64,4 @@ class TranslatedCall:
 
 
 Maker = Callable[[TranslatedCall], "str | None"]
-"""Makes the SQL of a call; None where Spark has nothing that gives the same."""
+"""Returns the SQL of a call, or None when Spark has no equivalent."""

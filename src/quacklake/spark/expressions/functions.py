@@ -1,4 +1,4 @@
-"""Functions and operators of DuckDB in the SQL of Spark: those that give the same there, by DuckDB's names."""
+"""DuckDB functions and operators that have an equivalent in Spark SQL, by DuckDB's names."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["called"]
 
 _MOST_DIGITS = 38
 _ABSOLUTE = 34
-"""Up to how many digits Spark does not round what ``abs`` and ``%`` give."""
+"""The most digits for which Spark does not round the results of ``abs`` and ``%``."""
 
 
 def called(translator: Translator, node: Node, arguments: Sequence[Typed]) -> Typed:
-    """A call of a function. Raises ``UnsupportedFeatureError`` for one that is not the same in Spark."""
+    """Translate a function call. Raises ``UnsupportedFeatureError`` for a function that differs in Spark."""
     call = TranslatedCall(translator, node, arguments)
     name = node["function_name"].lower()
     maker = _MAKERS.get(name)
@@ -38,7 +38,7 @@ def called(translator: Translator, node: Node, arguments: Sequence[Typed]) -> Ty
 
 
 def _sum(call: TranslatedCall) -> str | None:
-    """``+`` and ``-``, of numbers, dates and times."""
+    """Translate ``+`` and ``-`` of numbers, dates and times."""
     kinds, result = call.types, call.type.type
     if call.count == 1:
         call.translator.strict = True
@@ -51,11 +51,11 @@ def _sum(call: TranslatedCall) -> str | None:
 
 
 def _arithmetic(call: TranslatedCall) -> str | None:
-    """Two numbers, as the type of the result; one that is too large is an error in DuckDB and in Spark."""
+    """Translate an operation on two numbers in the type of the result. Overflow is an error in DuckDB and in Spark."""
     result = call.type.type
     call.translator.strict = True
     if result in INTEGERS and not all(type_ in INTEGERS for type_ in call.types):
-        return None  # with a NULL that has no type
+        return None  # one argument is a NULL without a type
     if result in INTEGERS or result in FLOATS:
         one, two = call.all(call.type)
         made = f"({one} {call.name} {two})"
@@ -65,7 +65,7 @@ def _arithmetic(call: TranslatedCall) -> str | None:
     sizes = [precision(type_) for type_ in call.types]
     (left, behind), (right, after) = sizes
     needed = left + right + 1 if call.name == "*" else max(behind, after) + max(left - behind, right - after) + 1
-    if needed > _MOST_DIGITS:  # Spark would leave digits out
+    if needed > _MOST_DIGITS:  # Spark would drop digits
         return None
     sides = [
         f"CAST({each.sql} AS DECIMAL({digits},{scale}))"
@@ -79,7 +79,7 @@ def _product(call: TranslatedCall) -> str | None:
 
 
 def _divided(call: TranslatedCall) -> str | None:
-    """``/``: by zero it is infinite, or NaN."""
+    """Translate ``/``, which gives infinity or NaN for a division by zero."""
     result = call.type.type
     if not all(map(is_number, call.types)) or result not in FLOATS:
         return None
@@ -97,7 +97,7 @@ def _divided(call: TranslatedCall) -> str | None:
 
 
 def _whole_division(call: TranslatedCall) -> str | None:
-    """``//``: by zero it is NULL, of floats too, which it divides as they are."""
+    """Translate ``//``, which gives NULL for a division by zero, also for floats, which it divides unchanged."""
     if call.type.type in FLOATS:
         made = _divided(call)
         return None if made is None else f"CASE WHEN {call.all(call.type)[1]} <> 0 THEN {made} END"
@@ -110,7 +110,7 @@ def _whole_division(call: TranslatedCall) -> str | None:
 
 
 def _remainder(call: TranslatedCall) -> str | None:
-    """``%``: of whole numbers and decimals NULL when divided by zero, of floats NaN."""
+    """Translate ``%``. Division by zero gives NULL for whole numbers and decimals, NaN for floats."""
     result = call.type.type
     if not all(map(is_number, call.types)):
         return None
@@ -143,11 +143,11 @@ def _sign(call: TranslatedCall) -> str | None:
 
 
 def _to_whole(call: TranslatedCall) -> str | None:
-    """``ceil`` and ``floor``, which are of their argument's type in DuckDB, or doubles of whole numbers."""
+    """Translate ``ceil`` and ``floor``. In DuckDB they keep the argument's type, but whole numbers give doubles."""
     kind, value, word = call.types[0], call.sql(0), call.name.removesuffix("ing")
     if kind in INTEGERS:
         return call.cast(0, call.type)
-    if kind == "float64":  # what is larger is whole; Spark gives a bigint, which has no -0
+    if kind == "float64":  # larger numbers are whole; Spark returns a bigint, which has no -0
         return (
             f"CASE WHEN abs({value}) >= 4503599627370496D THEN {value} WHEN {word}({value}) = 0 THEN {value} * 0D"
             f" ELSE CAST({word}({value}) AS DOUBLE) END"
@@ -161,7 +161,7 @@ def _round(call: TranslatedCall) -> str | None:
     if digits is None or not 0 <= digits <= 15:
         return None
     if kind == "float64":
-        # so does DuckDB; Spark would round what the digits of the number say
+        # as in DuckDB; Spark would round by the decimal digits of the number
         return f"round({value})" if digits == 0 else f"round({value} * 1e{digits}D) / 1e{digits}D"
     if parse_type(kind).base == "decimal":
         return f"CAST(round({value}, {digits}) AS {type_name(call.type.type)})"
@@ -169,7 +169,7 @@ def _round(call: TranslatedCall) -> str | None:
 
 
 def _extreme(call: TranslatedCall) -> str | None:
-    """``greatest`` and ``least``, which leave NULL out in both."""
+    """Translate ``greatest`` and ``least``, which ignore NULL on both sides."""
     known = is_number(call.type.type) or call.type.type in ("varchar", "date", "timestamp")
     return f"{call.name}({', '.join(call.all(call.type))})" if known and call.count > 1 else None
 
@@ -198,14 +198,14 @@ def _struct(call: TranslatedCall) -> str | None:
 
 
 def _holds(call: TranslatedCall) -> str | None:
-    """Whether a list has an element: NULLs in it do not count in DuckDB."""
+    """Translate the test whether a list has an element. DuckDB ignores NULLs in the list."""
     if call.types[0] != "list" or (call.arguments[1].loose and call.constant(1) is None):
         return None
     element = call.arguments[0].column.children[0]
     if element.nested or not (is_number(element.type) or element.type in ("varchar", "date", "boolean")):
         return None
     whole = element.type in INTEGERS and call.number(1) is not None
-    if not (whole or call.arguments[1].loose or call.types[1] == element.type):  # DuckDB casts the list
+    if not (whole or call.arguments[1].loose or call.types[1] == element.type):  # otherwise DuckDB casts the list
         return None
     wanted = call.cast(1, element)
     found = f"coalesce(array_contains({call.sql(0)}, {wanted}), false)"

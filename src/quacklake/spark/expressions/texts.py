@@ -1,4 +1,4 @@
-"""Functions of texts in the SQL of Spark, by the names that DuckDB has for them."""
+"""DuckDB's text functions in Spark SQL, by DuckDB's names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["OF_TEXTS"]
 def _joined(call: TranslatedCall) -> str | None:
     if any(each.column.nested or each.type == "blob" for each in call.arguments):
         return None
-    call.type = TEXT  # DuckDB has none for what is always NULL
+    call.type = TEXT  # DuckDB has no type for a value that is always NULL
     return f"{call.cast(0, TEXT)} || {call.cast(1, TEXT)}"
 
 
 def _concat(call: TranslatedCall) -> str | None:
-    """``concat`` leaves NULL out in DuckDB."""
+    """Translate ``concat``, which ignores NULL in DuckDB."""
     return f"concat_ws('', {', '.join(call.all(TEXT))})" if call.type.type == "varchar" else None
 
 
@@ -27,7 +27,7 @@ def _concat_with(call: TranslatedCall) -> str | None:
     return f"concat_ws({', '.join(call.all(TEXT))})"
 
 
-#: Letters that one of both makes several of, or something else at the end of a word, or does not know yet.
+#: Letters that Spark or DuckDB turns into several, treats differently at the end of a word, or does not know yet.
 _LOWER = r"\x{130}\x{3a3}\x{1c89}\x{a7cb}\x{a7cc}\x{a7da}\x{a7dc}\x{10d50}-\x{10d65}"
 _UPPER = (
     r"\x{df}\x{149}\x{19b}\x{1f0}\x{264}\x{390}\x{3b0}\x{587}\x{1c8a}\x{1e96}-\x{1e9a}\x{1f50}-\x{1f56}\x{1f80}-\x{1ffc}"
@@ -53,7 +53,7 @@ def _length(call: TranslatedCall) -> str | None:
 
 
 def _part(call: TranslatedCall) -> str | None:
-    """``substring`` from the first character on: what is before it counts in DuckDB."""
+    """Translate ``substring`` with a start from 1. DuckDB counts positions before the first character."""
     start, length = call.number(1), call.number(2)
     if call.types[0] not in TEXTS or start is None or start < 1 or (call.count == 3 and (length is None or length < 0)):
         return None
@@ -70,7 +70,7 @@ def _end(call: TranslatedCall) -> str | None:
 
 
 def _trimmed(call: TranslatedCall) -> str | None:
-    """``trim`` takes every kind of space off in DuckDB, or the characters it is given."""
+    """Translate ``trim``, which removes every kind of space in DuckDB, or the given characters."""
     value = call.sql(0)
     if not call.are_texts():
         return None
@@ -82,7 +82,7 @@ def _trimmed(call: TranslatedCall) -> str | None:
 
 
 def _texts(name: str) -> Maker:
-    """A function of texts that is the same in Spark, under a name there."""
+    """Return a translation for a text function that Spark has under the given name."""
     return lambda call: f"{name}({', '.join(call.all(TEXT))})" if call.are_texts() else None
 
 
@@ -96,7 +96,7 @@ def _padded(call: TranslatedCall) -> str | None:
 
 
 def _like(call: TranslatedCall) -> str | None:
-    """LIKE in all its forms. DuckDB has no way to escape unless one is said."""
+    """Translate all forms of LIKE. DuckDB has no escape character unless one is given."""
     negated = call.name.startswith(("!", "not_"))
     folded = call.name.endswith("*") or "ilike" in call.name
     pattern = call.constant(1)
@@ -114,7 +114,7 @@ def _like(call: TranslatedCall) -> str | None:
 
 
 def _pattern(pattern: str, escape: str) -> list[tuple[str, bool]] | None:
-    """The characters of a pattern, and whether each stands for others; None for one that is wrong."""
+    """Return the characters of a pattern, each with True for a wildcard; None for an invalid pattern."""
     found: list[tuple[str, bool]] = []
     characters = iter(pattern)
     for char in characters:

@@ -1,4 +1,4 @@
-"""Functions of dates and times in the SQL of Spark, by the names that DuckDB has for them."""
+"""DuckDB's date and time functions in Spark SQL, by DuckDB's names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["OF_TIMES", "days", "shifted"]
 
 
 def days(call: TranslatedCall) -> str | None:
-    """A date and a number of days, or the days between two dates."""
+    """Translate a date plus or minus days, or the days between two dates."""
     if call.types == ["date", "date"] and call.name == "-":
         return f"CAST(datediff({call.sql(0)}, {call.sql(1)}) AS BIGINT)"
     order = (0, 1) if call.types[0] == "date" else (1, 0)
@@ -22,17 +22,17 @@ def days(call: TranslatedCall) -> str | None:
 
 
 def shifted(call: TranslatedCall) -> str | None:
-    """A time and a constant interval: first the months, then the rest."""
+    """Translate a time plus or minus a constant interval: first the months, then the rest."""
     order = (0, 1) if call.types[1] == "interval" else (1, 0)
     time, span = (call.arguments[number] for number in order)
     zoned = time.type == "timestamptz"
     if span.type != "interval" or not span.constant or time.type not in ("date", "timestamptz", *STAMPS):
         return None
     found = call.translator.binder.interval(span.node)
-    if found is None or (zoned and (found[0] or found[1])):  # how long a day is depends on the zone
+    if found is None or (zoned and (found[0] or found[1])):  # the length of a day depends on the zone
         return None
     months, days, micros = (-part if call.name == "-" else part for part in found)
-    if zoned:  # of an interval Spark takes 24 hours for a day of its zone
+    if zoned:  # Spark takes 24 hours of an interval for a day in its zone
         return f"timestamp_micros(unix_micros({time.sql}) + {micros}L)"
     value = f"CAST({time.sql} AS TIMESTAMP_NTZ)"
     value = f"({value} + make_ym_interval(0, {months}))" if months else value
@@ -60,7 +60,7 @@ _TIME_PARTS: Mapping[str, str] = {"hour": "hour({0})", "minute": "minute({0})"}
 
 
 def _date_part(call: TranslatedCall) -> str | None:
-    """``year(x)``, ``date_part('year', x)``, ``extract(year FROM x)``."""
+    """Translate ``year(x)``, ``date_part('year', x)`` and ``extract(year FROM x)``."""
     name = call.name if call.count == 1 else (call.constant(0) or "").lower()
     kind = call.types[-1]
     form = _DATE_PARTS.get(name) or (_TIME_PARTS.get(name) if kind in STAMPS else None)

@@ -1,7 +1,7 @@
-"""Expressions of the lake in the SQL of Spark, with the same values.
+"""Translate expressions of the lake into Spark SQL with the same values.
 
-DuckDB itself tells the tree, the types of its parts and the values of constants. Of the rest only what is listed here
-and in ``functions`` is translated, in a form that gives in Spark what it gives in DuckDB; all else is refused.
+DuckDB itself supplies the tree, the types of its parts and the values of constants. Only what is listed here and in
+``functions`` is translated, into a form with the same result in Spark; everything else is refused.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _COMPARED = {
     "COMPARE_NOT_DISTINCT_FROM": "<=>",
 }
 _ALIKE = ("boolean", "uuid", "blob", "date", "timestamptz", "time", "timestamp_ns")
-"""Types of which Spark compares values as DuckDB does, with others of the same type."""
+"""Types whose values Spark compares like DuckDB, with values of the same type."""
 _BOOLEAN = Column(0, "v", "boolean")
 _CONSTANTS = (*TEXTS, *_ALIKE, *STAMPS)
-"""Types whose constants Spark reads from DuckDB's text, beside numbers."""
+"""Types other than numbers whose constants Spark reads from DuckDB's text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A part of an expression in the SQL of Spark, with what it is to DuckDB."""
+    """A part of an expression in Spark SQL, with its node and type in DuckDB."""
 
     sql: str
     column: Column
@@ -59,17 +59,17 @@ class Typed:
 
     @property
     def loose(self) -> bool:
-        """Whether it is a text or NULL as it was written, which takes the type of what it stands beside."""
+        """True for a literal text or NULL, which takes the type of the value beside it."""
         found = constant_of(self.node)
         return found is not None and found.type in ("VARCHAR", "NULL")
 
 
 @dataclass(frozen=True, slots=True)
 class ExpressionScope:
-    """What names mean: the columns of tables by what those are called. Of several, Spark must know them so too.
+    """The columns of tables by their aliases. With several tables, Spark must know them by these aliases too.
 
-    ``ansi`` tells whether Spark raises an error for a number that is too large, as DuckDB does; ``time`` whether it
-    has the type TIME.
+    ``ansi`` says whether Spark raises an error for a number that is too large, as DuckDB does; ``time`` whether it has
+    the type TIME.
     """
 
     engine: DuckDBEngine
@@ -79,15 +79,15 @@ class ExpressionScope:
 
     @classmethod
     def of(cls, engine: DuckDBEngine, session: SparkSession, **tables: TableSchema) -> ExpressionScope:
-        """The scope of expressions that a session is to compute."""
+        """Return the scope of expressions that a session will compute."""
         return cls(engine, tables, session.conf.get("spark.sql.ansi.enabled") == "true", has_time(session))
 
     def condition(self, text: str | Expression) -> str:
-        """A condition in the SQL of Spark. Raises ``PredicateError``, or ``UnsupportedFeatureError``."""
+        """Return a condition in Spark SQL. Raises ``PredicateError`` or ``UnsupportedFeatureError``."""
         return self._translated(text, lambda translator, found: translator.cast(found, _BOOLEAN).sql)
 
     def value(self, text: str | Expression) -> str:
-        """An expression of any type in the SQL of Spark. Raises as :meth:`condition` does."""
+        """Return an expression of any type in Spark SQL. Raises the errors of :meth:`condition`."""
         return self._translated(text, lambda _, found: found.sql)
 
     def _translated(self, given: str | Expression, use: Callable[[Translator, Typed], str]) -> str:
@@ -112,7 +112,7 @@ _HINT = "say it to Spark itself: with spark.sql(…), or a column of pyspark.sql
 
 
 class Translator:
-    """Walks through one expression. ``strict`` tells afterwards whether it counts on errors of ANSI mode."""
+    """Translates one expression. Afterwards ``strict`` says whether it relies on the errors of ANSI mode."""
 
     def __init__(self, binder: ExpressionBinder, *, time: bool) -> None:
         self.binder = binder
@@ -120,7 +120,7 @@ class Translator:
         self.strict = False
 
     def visit(self, node: Node) -> Typed:
-        """A part of the expression, with all that is in it."""
+        """Translate a part of the expression, with everything in it."""
         if self.binder.is_constant(node) and (found := self._constant(node)) is not None:
             return found
         match node["class"]:
@@ -145,11 +145,11 @@ class Translator:
         raise self.refusal(node)
 
     def refusal(self, node: Node) -> UnsupportedFeatureError:
-        """The error of what is not the same in Spark."""
+        """Return the error for a part that differs in Spark."""
         return UnsupportedFeatureError(f"{self.binder.text(node)} cannot be said in Spark with the same meaning")
 
     def typed(self, node: Node, sql: str, type_: Column | None = None) -> Typed:
-        """A part whose SQL has been made; its type is the one it has in DuckDB."""
+        """Return a part with its SQL and its type in DuckDB."""
         return Typed(f"({sql})", type_ or self.binder.type_of(node), node)
 
     def _true(self, node: Node, sql: str) -> Typed:
@@ -169,7 +169,7 @@ class Translator:
         return Typed(".".join(map(quote, names)), path[-1], node)
 
     def _constant(self, node: Node, type_: Column | None = None) -> Typed | None:
-        """A constant, as a type where one is given; None for what has parts that can be said one by one."""
+        """Return a constant, in a type if one is given; None for a value whose parts can be translated one by one."""
         known = constant_of(node) if type_ is None else None
         if known is not None and known.type in ("INTEGER", "VARCHAR"):
             whole = known.type == "INTEGER"
@@ -183,7 +183,7 @@ class Translator:
         if kind.type == "interval":
             return Typed(self._interval(node), kind, node, constant=True)
         text, _ = self.binder.constant(node, kind)
-        if text == "-nan" and kind.type in FLOATS:  # Spark knows one NaN
+        if text == "-nan" and kind.type in FLOATS:  # Spark has only one NaN
             text = "nan"
         if text is not None and not (kind.type in _CONSTANTS or is_number(kind.type)):
             raise self.refusal(node)
@@ -194,7 +194,7 @@ class Translator:
         return Typed(initial_value(default, time=self.time), kind, node, constant=True)
 
     def _interval(self, node: Node) -> str:
-        """An interval as text, in the form in which Spark shows those of a lake."""
+        """Return an interval as text, in the form in which Spark shows those of a lake."""
         found = self.binder.interval(node)
         if found is None:
             return "CAST(NULL AS STRING)"
@@ -204,7 +204,7 @@ class Translator:
     # -- types -------------------------------------------------------------------------------------------------------
 
     def cast(self, value: Typed, type_: Column, node: Node | None = None) -> Typed:
-        """A part as another type; a constant is what DuckDB makes of it."""
+        """Cast a part to another type. DuckDB casts constants."""
         if type_.nested or value.column.nested:
             raise self.refusal(node or value.node)
         if value.type == type_.type:
@@ -216,7 +216,7 @@ class Translator:
         return Typed(converted(value.sql, value.type, type_.type), type_, node or value.node)
 
     def shaped(self, value: Typed, type_: Column) -> str:
-        """A part as another type, which may be nested: then it must be of that type, NULL or an empty list."""
+        """Cast a part to another type. A part of a nested type must have that type, or be NULL or an empty list."""
         if not type_.nested:
             return self.cast(value, type_).sql
         if value.loose:
@@ -228,11 +228,11 @@ class Translator:
         return value.sql
 
     def empty(self, type_: Column) -> str:
-        """An empty list of a type."""
+        """Return an empty list of a type."""
         return f"CAST(array() AS {shown_type(type_, time=self.time)})"
 
     def paired(self, one: Typed, two: Typed) -> tuple[Typed, Typed]:
-        """Two parts as the type as which DuckDB compares them."""
+        """Cast two parts to the type in which DuckDB compares them."""
         if one.loose and not two.loose:
             return self.cast(one, two.column), two
         if two.loose and not one.loose:
@@ -254,13 +254,13 @@ class Translator:
         raise UnsupportedFeatureError(f"{one.type} and {two.type} are not compared in the same way in Spark")
 
     def _as_key(self, value: Typed, other: Typed) -> Typed:
-        """A text as the type of what it is compared with."""
+        """Cast a text to the type of the value that it is compared with."""
         if value.type != "varchar":
             return value
         return Typed(text_as_key(value.sql, other.column, time=self.time), other.column, value.node)
 
     def compared(self, one: Typed, operator: str, two: Typed) -> str:
-        """A comparison of two parts."""
+        """Return the comparison of two parts."""
         left, right = self.paired(one, two)
         return f"({left.sql} {operator} {right.sql})"
 

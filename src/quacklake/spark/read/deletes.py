@@ -1,11 +1,11 @@
-"""Rows without those that are deleted.
+"""Read rows without the deleted ones.
 
-A condition of the user's must not be computed for deleted rows: it may fail for them, as a cast does, and rows are
-often deleted for that very reason. Spark moves conditions below joins, but keeps the order of those that it combines
-with AND. So the deleted rows of a branch are bits in one array, which the driver makes, and a row must pass the test of
-its bit before any other condition is computed. Conditions that reach the Parquet reader are comparisons, which cannot
-fail. Where there are too many bits, the rows go through an anti-join on one number, that of the file and the position
-in it; above it is a condition that Spark takes for a volatile one, below which it moves nothing.
+A condition of the user must not be computed for deleted rows: it may fail for them, as a cast does, and rows are often
+deleted for that very reason. Spark moves conditions below joins, but keeps the order of those that it combines with
+AND. So the driver builds one array of bits for the deleted rows of a branch, and a row must pass the test of its bit
+before any other condition is computed. Conditions that reach the Parquet reader are comparisons, which cannot fail. If
+there are too many bits, the rows go through an anti-join on one number, made of the file and the position in it. Above
+the join is a condition that Spark takes for volatile, below which it moves nothing.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from quacklake.storage.vectors import deleted_positions
 __all__ = ["BARRIER", "Deletes"]
 
 BARRIER = "spark_partition_id() >= 0"
-"""A condition that always holds, but is volatile to Spark, which therefore moves no other condition below it."""
+"""A condition that always holds, but that Spark takes for volatile, so it moves no other condition below it."""
 
 _SHIFT = 40
 _WORD = 6
-"""A word of bits is for ``1 << _WORD`` rows."""
+"""A word of bits covers ``1 << _WORD`` rows."""
 _BROADCAST = 2_000_000
-"""Up to how many deleted rows every executor gets all of them."""
+"""The most deleted rows that are broadcast to every executor."""
 _MOST_ROWS = 64_000_000
-"""Up to how many rows of files with deletes the driver makes bits of: 8 MB."""
+"""The most rows of files with deletes for which the driver builds bits: 8 MB."""
 _MOST_FILES = 256
-"""Up to how many delete files the driver reads."""
+"""The most delete files that the driver reads."""
 _READERS = 16
 
 
 def _key_sql(number: str, position: str) -> str:
-    """The number of a row, from the SQL of the number of its file in a branch and of its position."""
+    """Return the SQL of the number of a row, from the number of its file in a branch and its position."""
     return f"shiftleft({number}, {_SHIFT}) + {position}"
 
 
 @dataclass(frozen=True)
 class Deletes:
-    """The deleted rows of some files of a plan, which are one branch."""
+    """The deleted rows of some files of a plan, which form one branch."""
 
     session: SparkSession
     store: Store
@@ -63,13 +63,13 @@ class Deletes:
 
     @property
     def numbers(self) -> pa.Array:
-        """A fact of each file that tells its rows apart: the first of its words, or its number."""
+        """A fact for each file that tells its rows apart: the first of its words, or its number."""
         return pa.array(self._words[:-1] if self._in_bits else range(self.files.num_rows), pa.int64())
 
     def without(self, read: FileRows, number: str, position: str) -> DataFrame:
-        """The rows of the files less the deleted ones. They have the fact ``number``, and their ``position``."""
+        """Return the rows of the files without the deleted ones. They have the fact ``number`` and a ``position``."""
         rows = self._live(read.rows, number, position) if self._in_bits else self._left(read.rows, number, position)
-        # Spark moves conditions below the join with facts, too
+        # Spark moves conditions below the join with facts too
         return rows if self._in_bits and not read.joined else rows.filter(BARRIER)
 
     @cached_property
@@ -87,7 +87,7 @@ class Deletes:
 
     @cached_property
     def _words(self) -> list[int]:
-        """The first word of each file, and how many there are."""
+        """The first word of each file, then the number of words."""
         found = [0]
         for count in self.files.column("record_count").to_pylist():
             found.append(found[-1] + (count >> _WORD) + 1)
@@ -101,7 +101,7 @@ class Deletes:
         return rows.filter(f.call_function("bit_get", f.get(words, word), bit) == 0)
 
     def _bits(self) -> pa.Array:
-        """The words, as numbers that Spark has."""
+        """Return the words as integers that Spark can hold."""
         counts = self.files.column("record_count")
         places = [
             pc.add(positions.filter(pc.less(positions, counts[index])), self._words[index] << _WORD)
@@ -109,13 +109,13 @@ class Deletes:
         ]
         rows = pc.unique(pa.chunked_array(places, pa.int64()))
         bits = pc.shift_left(pa.scalar(1, pa.uint64()), pc.bit_wise_and(rows, (1 << _WORD) - 1).cast(pa.uint64()))
-        # the bits of different rows: their sum has all of them
+        # each row has a bit of its own, so their sum has all bits
         some = pa.table({"word": pc.shift_right(rows, _WORD), "bit": bits}).group_by("word").aggregate([("bit", "sum")])
         at = pc.index_in(pa.array(range(self._words[-1]), pa.int64()), value_set=some.column("word").combine_chunks())
         return pc.fill_null(some.column("bit_sum").combine_chunks().take(at), 0).view(pa.int64())
 
     def _positions(self) -> list[tuple[int, pa.Array]]:
-        """The deleted positions of files, by the numbers of these; of one file perhaps several times."""
+        """Return the deleted positions with the number of their file. A file may occur several times."""
         paths = self.files.column("delete_path").to_pylist()
         indexes = [index for index, path in enumerate(paths) if path is not None]
         with ThreadPoolExecutor(_READERS) as pool:
@@ -139,13 +139,13 @@ class Deletes:
             raise CorruptFileError(f"the delete file {self.store.url(path)} cannot be read: {error}") from error
 
     def _in_catalog(self) -> tuple[pa.Array, pa.Array]:
-        """The numbers of files and the positions in them that are deleted in the catalog."""
+        """Return the file numbers and positions of rows that are deleted in the catalog."""
         ids, deletes = self.files.column("data_file_id").combine_chunks(), self.plan.deletes
         index = pc.index_in(deletes.column("file_id"), value_set=ids)
         known = pc.is_valid(index)
         return index.filter(known).combine_chunks(), deletes.column("row_id").filter(known).combine_chunks()
 
-    # -- a join --------------------------------------------------------------------------------------------------------
+    # -- anti-join -----------------------------------------------------------------------------------------------------
 
     def _left(self, rows: DataFrame, number: str, position: str) -> DataFrame:
         name = free_name("_ql_key", rows.columns)
@@ -160,7 +160,7 @@ class Deletes:
         return int((pc.sum(most).as_py() or 0) + self.plan.deletes.num_rows)
 
     def _stored(self) -> DataFrame | None:
-        """The numbers that are in Parquet files."""
+        """Return the row numbers in Parquet delete files."""
         paths, formats = (self.files.column(name).to_pylist() for name in ("delete_path", "delete_format"))
         indexes = [i for i, path in enumerate(paths) if path is not None and formats[i] != "puffin"]
         if not indexes:
@@ -174,7 +174,7 @@ class Deletes:
         return found.selectExpr(f"{_key_sql('_ql_number', quote(NAME_POS))} AS key")
 
     def _listed(self) -> DataFrame | None:
-        """The numbers that are in the catalog, or in deletion vectors."""
+        """Return the row numbers in the catalog and in deletion vectors."""
         paths, formats, counts = (
             self.files.column(name).to_pylist() for name in ("delete_path", "delete_format", "record_count")
         )

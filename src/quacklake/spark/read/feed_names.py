@@ -1,4 +1,4 @@
-"""What the rows of a change feed are called in Spark, beside the columns of their table."""
+"""Names of the columns that a change feed has in Spark beside those of its table."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ __all__ = ["CHANGE_TYPE", "COMMIT_TIMESTAMP", "COMMIT_VERSION", "FEED_NAMES"]
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 FEED_NAMES = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-"""What a stream of changes has beside the columns of its table."""
+"""The columns that a stream of changes has beside those of its table."""

@@ -1,12 +1,12 @@
-"""Parquet files as a DataFrame, without Spark looking at each of them first.
+"""Parquet files as a DataFrame, without Spark inspecting each of them first.
 
-Given paths, Spark's reader asks the store whether each is there and what is in it: several requests for each file on an
-object store, and twenty seconds of the driver for 100,000 files on a disk. The catalog knows the files, so that on a
-classic session Spark gets an index of them that is made in one call (``QuacklakeFiles.java``). If that does not work,
+Given paths, Spark's reader asks the store whether each file exists and what is in it: several requests for each file on
+an object store, and twenty seconds of the driver for 100,000 files on a disk. The catalog knows the files, so on a
+classic session Spark gets an index of them that is built in one call (``QuacklakeFiles.java``). If that does not work,
 or the setting ``spark.quacklake.fileIndex`` is false, Spark's reader is given the paths.
 
-What is known of a file each of its rows can have in columns: facts, numbers or texts. In the index they are values of a
-partition that the file is alone in, elsewhere a join by its path.
+Known facts about a file, numbers or texts, can be columns of its rows. In the index they are the values of a partition
+that holds only this file; elsewhere they come from a join on its path.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["READ_OPTIONS", "FileRows", "free_name", "read_deletes", "read_files", "read_paths"]
 
-#: No setting of a session may let a file be passed over, or its times be moved.
+#: No setting of a session may skip a file or shift its times.
 READ_OPTIONS = {
     "recursiveFileLookup": "true",
     "ignoreMissingFiles": "false",
@@ -51,22 +51,22 @@ READ_OPTIONS = {
 }
 
 _HIDDEN = re.compile(r"/(\.[^/]*|_[^/=]*|[^/]*\._COPYING_)$")
-"""A file whose rows Spark's reader leaves out, without a word."""
+"""Names of files that Spark's reader skips silently."""
 
 _NAME = "QuacklakeFiles"
 _SEQUENCE = "scala.collection.immutable.Seq"
-"""What the index says for a sequence; another class in each Scala."""
+"""The index's type for a sequence, which is another class in each version of Scala."""
 SETTING = "spark.quacklake.fileIndex"
-"""The setting of a session that switches the index off."""
+"""The session setting that switches the index off."""
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 
-#: What makes an index in each JVM; None where it cannot be.
+#: The index builder of each JVM, or None where it does not work.
 _makers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 class FileRows(NamedTuple):
-    """The rows of files; ``joined`` tells that facts are there by a join, below which Spark moves conditions."""
+    """The rows of files. ``joined`` says that facts come from a join, below which Spark moves conditions."""
 
     rows: DataFrame
     joined: bool
@@ -81,10 +81,10 @@ def read_files(
     facts: Mapping[str, pa.Array] | None = None,
     position: str | None = None,
 ) -> FileRows:
-    """The rows of data files of a plan, with the columns of ``schema`` as they are named in the files, and the facts.
+    """Return the rows of data files of a plan, with the columns of ``schema`` as the files name them, and the facts.
 
-    ``urls`` are those of the files, the facts have a value for each. ``position`` is a name for which row of its file
-    one is, if that is wanted.
+    ``urls`` are the URLs of the files; the facts have a value for each file. ``position`` is a name for the position of
+    a row in its file, if it is needed.
     """
     sizes = None if store.is_local else _sizes(files)
     return _read(session, store, urls, sizes, schema, facts or {}, position)
@@ -93,7 +93,7 @@ def read_files(
 def read_deletes(
     session: SparkSession, store: Store, urls: Sequence[str], schema: str, facts: Mapping[str, pa.Array]
 ) -> DataFrame:
-    """The same of delete files."""
+    """Return the rows of delete files, like ``read_files``."""
     return _read(session, store, urls, None if store.is_local else "", schema, facts).rows
 
 
@@ -118,7 +118,7 @@ def _read(
 
 
 def _distinct(urls: Sequence[str]) -> list[list[int]]:
-    """The numbers of files in groups in which no path is there twice: a file may be part of a table more than once."""
+    """Group file numbers so that no path occurs twice in a group: a table may contain a file more than once."""
     groups: list[list[int]] = []
     times: Counter[str] = Counter()
     for index, url in enumerate(urls):
@@ -134,7 +134,7 @@ def _numbered(rows: DataFrame, position: str | None) -> DataFrame:
 
 
 def _joined(session: SparkSession, rows: DataFrame, urls: Sequence[str], facts: Mapping[str, pa.Array]) -> DataFrame:
-    """Rows with the facts of their files, found by the paths that Spark says they come from."""
+    """Return rows with the facts of their files, joined on the path that Spark reports."""
     if not facts:
         return rows
     if len(urls) == 1:
@@ -151,7 +151,7 @@ def _joined(session: SparkSession, rows: DataFrame, urls: Sequence[str], facts: 
 
 
 def free_name(name: str, taken: Sequence[str]) -> str:
-    """A name that none of these is."""
+    """Return a name that is not among these."""
     used = {fold(each) for each in taken}
     while name in used:
         name += "_"
@@ -159,9 +159,9 @@ def free_name(name: str, taken: Sequence[str]) -> str:
 
 
 def read_paths(session: SparkSession, store: Store, urls: Sequence[str], schema: str) -> DataFrame:
-    """The same of any Parquet files, which Spark looks at now.
+    """Return the rows of any Parquet files, which Spark inspects now.
 
-    Raises ``UnsupportedFeatureError`` for a file that Spark would pass over.
+    Raises ``UnsupportedFeatureError`` for a file that Spark would skip.
     """
     hidden = next((url for url in urls if _HIDDEN.search(url)), None)
     if hidden is not None:
@@ -181,7 +181,7 @@ def _indexed(
     schema: str,
     facts: Mapping[str, pa.Array],
 ) -> DataFrame | None:
-    """The same with an index of the files; None when it cannot be made."""
+    """Return the rows by an index of the files, or None when it cannot be built."""
     maker = _maker(session)
     names = "\n".join(map(spark_uri, urls))
     if maker is None or sizes == "" or names.count("\n") != len(urls) - 1:
@@ -193,17 +193,17 @@ def _indexed(
         kinds = ", ".join(f"{name} {_fact_type(values)}" for name, values in facts.items())
         index = maker.of(names, sizes, types.StructType.fromDDL(kinds) if kinds else types.StructType(), _lines(facts))
         return None if index is None else _frame(session, index, schema)
-    except PySparkException:  # what Spark's reader will say too
+    except PySparkException:  # Spark's reader will raise it too
         return None
-    except Exception:  # this Spark is another one than we know
+    except Exception:  # an unknown version of Spark
         _makers[session._jvm] = None
         return None
 
 
 def _sizes(files: pa.Table) -> str:
-    """The sizes of files, one in a line; nothing if one of them may be wrong, which would hide rows.
+    """Return the sizes of files, one per line; an empty text if one may be wrong, which would hide rows.
 
-    Whoever knows the size of a footer has seen the end of the file. DuckDB trusts these sizes too.
+    A catalog that knows the size of a footer has seen the end of the file. DuckDB trusts these sizes too.
     """
     whole, footer = files.column("file_size_bytes"), files.column("footer_size")
     sure = pc.fill_null(pc.and_(pc.greater(footer, 0), pc.less(footer, whole)), False)
@@ -211,7 +211,7 @@ def _sizes(files: pa.Table) -> str:
 
 
 def _fact(values: pa.Array) -> str:
-    """The SQL of the fact of a single file."""
+    """Return the SQL of a fact of a single file."""
     value = values[0].as_py()
     if isinstance(value, str):
         return literal(value)
@@ -223,7 +223,7 @@ def _fact_type(values: pa.Array) -> str:
 
 
 def _lines(facts: Mapping[str, pa.Array]) -> str:
-    """The facts of each file in a line, NULL as nothing."""
+    """Return the facts of each file in a line, with NULL as an empty text."""
     columns = [
         [
             "" if value is None else f"={value if isinstance(value, int) else quote(value)}"
@@ -235,7 +235,7 @@ def _lines(facts: Mapping[str, pa.Array]) -> str:
 
 
 def _maker(session: SparkSession) -> Any:
-    """Return what makes an index in the JVM of a session, compiled once; None where it is off or does not work."""
+    """Return the index builder in the JVM of a session, compiled once; None where it is off or does not work."""
     if session.conf.get(SETTING, "true") != "true":
         return None
     with _lock:
@@ -245,7 +245,7 @@ def _maker(session: SparkSession) -> Any:
                 _makers[jvm] = None
                 _makers[jvm] = _compiled(session, jvm)
             return _makers[jvm]
-        except Exception:  # the bridge is closed, or the compiler or a class is missing: each has its own error
+        except Exception:  # the bridge is closed, or the compiler or a class is missing: each raises its own error
             return None
 
 
@@ -259,14 +259,14 @@ def _compiled(session: SparkSession, jvm: Any) -> Any:
     methods = {method.getName(): method for method in trait.getMethods()}
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
-    package = f"quacklake_{uuid4().hex}"  # the bridge knows methods by the name of the class, in all its life
+    package = f"quacklake_{uuid4().hex}"  # the bridge caches methods by class name for its whole life
     sequence = methods["rootPaths"].getReturnType().getName()
     compiler.cook(_java().replace("package quacklake;", f"package {package};").replace(_SEQUENCE, sequence))
     return compiler.getClassLoader().loadClass(f"{package}.{_NAME}").newInstance()
 
 
 def _open_store(session: SparkSession, name: str) -> None:
-    """Raise what Spark would raise later if it has no jars for a store."""
+    """Raise the error that Spark would raise later if it has no jars for a store."""
     jvm: Any = session._jvm
     jvm.org.apache.hadoop.fs.Path(name).getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
 

@@ -1,4 +1,4 @@
-"""The footers of many files: a few are read here, many by the executors."""
+"""Read the footers of many files: a few in this process, many on the executors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from quacklake.storage import Footer, Store, read_footer, read_footers
 __all__ = ["all_footers"]
 
 _HERE = 1000
-"""Up to how many are read sooner here than Spark has started Python on the executors."""
+"""The most footers that this process reads faster than Spark starts Python on the executors."""
 _A_TASK = 250
 
 
 def all_footers(session: SparkSession, store: Store, paths: Sequence[str]) -> list[Footer]:
-    """``read_footer`` of each path. Executors that read them need ``quacklake``, and get the way to the store only."""
+    """Return ``read_footer`` of each path. Executors need ``quacklake``, and get access to the store only."""
     if len(paths) <= _HERE:
         return read_footers(store, paths)
 

@@ -1,9 +1,9 @@
 """A scan plan as a DataFrame.
 
-Files are read by Spark's own Parquet reader under the names they have in the files, in one branch for all files of one
-shape; deleted rows are left out of those that have any, inlined rows are a branch of their own, and so are encrypted
-files, which Spark cannot read by itself. Nothing depends on a setting of the session when the frame runs, only the type
-TIME when it is made.
+Spark's own Parquet reader reads files under the column names that they have, in one branch for all files of one shape.
+Deleted rows are removed from files that have any. Inlined rows are a branch of their own, and so are encrypted files,
+which Spark cannot read by itself. No setting of the session has an effect when the DataFrame runs; only the type TIME
+has one when it is created.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT = (
     "_ql_position",
     "_ql_snapshot",
 )
-#: Columns that identify a row, given on request: its id, where it is (a file or a version of inlined rows, and which
-#: row of that), and the snapshot it came with.
+#: Columns that identify a row, on request: its id, its place (a file or a version of inlined rows, and its position
+#: there), and the snapshot that added it.
 ROW_COLUMNS = (ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT)
 _FACTS = ("data_file_id", "row_id_start", "begin_snapshot")
 
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """Files of one shape, all of them with deletes or none."""
+    """Files of one shape, either all with deletes or all without."""
 
     indexes: tuple[int, ...]
     shape: Shape
@@ -62,13 +62,13 @@ class _Branch:
 
 
 class ReadSealed(Protocol):
-    """What makes a DataFrame of encrypted files."""
+    """Creates a DataFrame of encrypted files."""
 
     def __call__(self, plan: ScanPlan, *, rows: bool) -> DataFrame: ...
 
 
 class SparkScan:
-    """Makes DataFrames of the plans of one lake. Safe to share between threads.
+    """Creates DataFrames of the scan plans of one lake. Safe to share between threads.
 
     ``sealed`` reads the files that are encrypted, or whose delete files are.
     """
@@ -80,18 +80,17 @@ class SparkScan:
         self._sealed = sealed
 
     def frame(self, plan: ScanPlan, *, rows: bool = False) -> DataFrame:
-        """The rows of a plan. Nothing is read yet but footers of files older than the table's columns.
+        """Return the rows of a plan. Reads only footers of files that are older than the table's columns.
 
-        With ``rows`` they have ``ROW_COLUMNS`` after their own. Raises ``UnsupportedFeatureError`` for a table that
-        has a column of one of these names, or of a type that this Spark lacks.
+        With ``rows``, the rows also have ``ROW_COLUMNS``, after their own columns. Raises ``UnsupportedFeatureError``
+        for a table that has a column of one of these names, or of a type that this Spark lacks.
         """
         return reduce(DataFrame.union, self.parts(plan, rows=rows))
 
     def parts(self, plan: ScanPlan, *, rows: bool = False) -> list[DataFrame]:
-        """The same in the parts that are read in different ways, at least one.
+        """Return the rows of a plan as DataFrames that are read in different ways, at least one.
 
-        Where they come together each row is copied, which costs as much as to read it: what leaves few of them is
-        better done before.
+        A union copies each row, which costs as much as reading it. Filter the parts before you combine them.
         """
         taken = next((name for name in plan.schema.names if rows and fold(name) in ROW_COLUMNS), None)
         if taken is not None:
@@ -123,7 +122,7 @@ class SparkScan:
         partial = pc.fill_null(pc.greater(files.column("partial_max"), plan.snapshot_id), False).to_pylist()
         mappings = files.column("mapping_id").to_pylist()
         shapes = self._shapes.find(plan)
-        # equal shapes are one object, and to compare them would take long for very many files
+        # equal shapes are one object; comparing shapes would take long for very many files
         found: dict[tuple[int, int | None, bool, bool], list[int]] = {}
         for index, key in enumerate(zip(map(id, shapes), mappings, partial, deleted, strict=True)):
             found.setdefault(key, []).append(index)
@@ -154,9 +153,9 @@ class SparkScan:
         if branch.deleted:
             facts[number] = deletes.numbers
         hidden = next((name for name in taken if fold(name) in facts), None)
-        if hidden is not None:  # it would get the values of the fact
+        if hidden is not None:  # otherwise it would get the values of the fact
             raise _not_beside(plan, hidden)
-        # without any column of the table in the file, its rows still count
+        # a file without any column of the table still has rows to count
         schema = ", ".join(fields) or "_ql_nothing BOOLEAN"
         numbered = position if rows or branch.deleted else None
         found = read_files(self.session, self.store, files, urls, schema, facts, numbered)
@@ -189,7 +188,7 @@ def _not_beside(plan: ScanPlan, name: str) -> UnsupportedFeatureError:
 
 
 def _apart(plan: ScanPlan) -> tuple[ScanPlan, ScanPlan]:
-    """The plan without the files that need a key, and of these alone."""
+    """Split a plan into the files that need no key and those that do."""
     keys = (plan.files.column(name) for name in SECRET)
     secret = reduce(pc.or_, map(pc.is_valid, keys))
     files = plan.files.filter(secret)
@@ -203,7 +202,7 @@ def _apart(plan: ScanPlan) -> tuple[ScanPlan, ScanPlan]:
 
 
 def _folders(branch: _Branch, columns: Sequence[Column]) -> list[Column]:
-    """The columns whose values are in the names of folders."""
+    """Return the columns whose values are in folder names."""
     if branch.mapping is None:
         return []
     entries = branch.mapping.by_target
@@ -211,7 +210,7 @@ def _folders(branch: _Branch, columns: Sequence[Column]) -> list[Column]:
 
 
 def _folder_facts(branch: _Branch, urls: Sequence[str], folders: Sequence[Column]) -> dict[str, pa.Array]:
-    """The texts in the names of each file's folders, for each column that has its values there."""
+    """Return the texts in the folder names of each file, for each column that has its values there."""
     if not folders:
         return {}
     assert branch.mapping is not None
@@ -226,7 +225,7 @@ def _folder_facts(branch: _Branch, urls: Sequence[str], folders: Sequence[Column
 
 
 def _row_columns(position: str, *, own: bool) -> list[str]:
-    """``ROW_COLUMNS`` of rows in files; those from elsewhere (not ``own``) have nothing of ours inside."""
+    """Return ``ROW_COLUMNS`` of rows in files. Files from elsewhere (not ``own``) have none of them inside."""
     row_id, snapshot = f"_ql_fact_row_id_start + {position}", "_ql_fact_begin_snapshot"
     if own:
         row_id = f"coalesce({quote(NAME_ROW_ID)}, {row_id})"

@@ -1,7 +1,7 @@
-"""The columns of data files: which of the table's a file has, under which names and of which types.
+"""The columns of data files: which columns of the table a file has, with their names and types.
 
-Spark is given the names that are in the files. Files that are younger than every change of a column have the table's
-own; of others the footer is asked, once, and remembered.
+Spark needs the names that are in the files. Files that are newer than every change of a column have the table's own
+names. For other files the footer is read, once, and cached.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from quacklake.storage.parquet import child_fields
 
 __all__ = ["FileShapes", "Shape"]
 
-#: The columns of the table that a file has, as they are there: (id of the table's column, the file's column).
+#: The columns of the table that a file has: (id of the table's column, the file's column).
 Shape = tuple[tuple[int, Column], ...]
 
 
 class FileShapes:
-    """The columns of files, remembered: a file never changes. Safe to share between threads."""
+    """A cache of the columns of files, which never change. Safe to share between threads."""
 
     def __init__(self, session: SparkSession, store: Store, size: int = 100_000) -> None:
         self._session = session
@@ -38,7 +38,7 @@ class FileShapes:
         self._lock = threading.Lock()
 
     def find(self, plan: ScanPlan) -> list[Shape]:
-        """The shape of each file of a plan; equal ones are the same object."""
+        """Return the shape of each file of a plan. Equal shapes are the same object."""
         own: Shape = tuple((column.id, column) for column in plan.schema.columns)
         shapes: list[Shape] = [own] * plan.files.num_rows
         indexes = _doubtful(plan)
@@ -73,7 +73,7 @@ class FileShapes:
 
 
 def _doubtful(plan: ScanPlan) -> list[int]:
-    """The files that may have other columns than the table: old, compacted, or from elsewhere."""
+    """Return the files that may have other columns than the table: old, compacted, or from elsewhere."""
     if plan.columns_since is None:
         return list(range(plan.files.num_rows))
     begins, first = plan.files.column("begin_snapshot"), plan.files.column("row_id_start")
@@ -84,7 +84,7 @@ def _doubtful(plan: ScanPlan) -> list[int]:
 
 
 def _column(field: pa.Field, leaves: Iterator[FooterColumn]) -> Column:
-    """A column of a file; without a field id it has the id -1, and a leaf Spark cannot read the type ``unknown``."""
+    """Return a column of a file. Its id is -1 without a field id, its type ``unknown`` if Spark cannot read it."""
     text = (field.metadata or {}).get(FIELD_ID)
     id_ = -1 if text is None else int(text)
     type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
@@ -113,7 +113,7 @@ def _shape(tree: Sequence[Column], columns: Sequence[Column], mapping: NameMappi
 
 
 def _mapped(stored: Column, entry: MappedColumn) -> Column:
-    """A column of a file with the ids that its mapping gives, at every depth."""
+    """Return a column of a file with the ids of its name mapping, at every depth."""
     if stored.type == "struct":
         targets = {child.source_name: child for child in entry.children}
         children = tuple(
@@ -126,7 +126,7 @@ def _mapped(stored: Column, entry: MappedColumn) -> Column:
 
 
 def _fitted(stored: Column, wanted: Column) -> Column:
-    """A column of a file as it is read: fields the table has not are left out, groups that are one value are whole."""
+    """Return a column of a file as it is read: without fields that the table lacks, with value groups kept whole."""
     if wanted.type == "variant" and stored.type == "struct":
         return replace(stored, type="variant", children=())
     if wanted.type == "timetz" and stored.type == "time":
@@ -138,5 +138,5 @@ def _fitted(stored: Column, wanted: Column) -> Column:
         return replace(stored, children=tuple(_fitted(one, two) for one, two in pairs))
     known = {child.id: child for child in wanted.children}
     kept = tuple(_fitted(child, known[child.id]) for child in stored.children if child.id in known)
-    # of a struct without any field of the table, one, so that NULL can be told from others
+    # one field of a struct that shares none with the table, so that NULL differs from other values
     return replace(stored, children=kept or stored.children[:1])

@@ -1,6 +1,6 @@
-"""Parts of tables and feeds that tasks of Spark read by themselves, with DuckDB.
+"""Parts of tables and feeds that Spark tasks read by themselves, with DuckDB.
 
-A slice has all that its task needs, the keys of its own encrypted files among it; neither the catalog nor a way to it.
+A slice has everything that its task needs, including the keys of its own encrypted files, but no access to the catalog.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _TIMES = pa.schema([("id", pa.int64()), ("time", pa.int64())])
 class Slice:
     """Rows for one task.
 
-    ``names`` are the columns as the plan calls them. With ``shown`` rows are as users see them, and ``time`` tells
-    whether their session has that type; else they are as they travel, under names that tell their ids. With ``places``
-    a scan has ``ROW_COLUMNS``, with ``changes`` a feed what happened. ``where`` is for scans only.
+    ``names`` are the columns as the plan names them. With ``shown``, rows are in the form that users see, and ``time``
+    says whether their session has the type TIME; otherwise they are in transport form, under names with their ids.
+    With ``places`` a scan has ``ROW_COLUMNS``; with ``changes`` a feed has the kind of each change. ``where`` is for
+    scans only.
     """
 
     store: Store
@@ -63,7 +64,7 @@ class Slice:
 
 
 def read_slice(part: Slice) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice."""
+    """Yield the rows of a slice."""
     engine = DuckDBEngine(part.store, threads=1)
     keys = [column_key(column) for column in part.columns]
     try:
@@ -112,13 +113,13 @@ def _commits(part: Slice, rows: pa.Table) -> list[tuple[str, pa.ChunkedArray | p
 
 
 def carrier_fields(columns: Sequence[Column]) -> list[str]:
-    """Columns as they travel, in the SQL of Spark."""
+    """Return columns in transport form, in Spark SQL."""
     stored = zip(columns, inlined_columns(columns), strict=True)
     return [f"{column_key(column)} {read_type(carrier, time=False)}" for column, carrier in stored]
 
 
 def shown_columns(columns: Sequence[Column], *, time: bool) -> list[str]:
-    """What makes columns as they travel those that users see, in the SQL of Spark."""
+    """Return the SQL that turns columns in transport form into those that users see."""
     stored = zip(columns, inlined_columns(columns), strict=True)
     return [
         f"{shown(column_key(column), carrier, column, time=time)} AS {quote(column.name)}" for column, carrier in stored
@@ -126,7 +127,7 @@ def shown_columns(columns: Sequence[Column], *, time: bool) -> list[str]:
 
 
 def sliced_frame(session: SparkSession, parts: Sequence[Slice], schema: str) -> DataFrame:
-    """Slices as a frame. Each is a row of bytes in the plan, which goes to the one task that reads it."""
+    """Return slices as a DataFrame. Each is a row of bytes in the plan, which goes to the one task that reads it."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -141,13 +142,13 @@ def sliced_frame(session: SparkSession, parts: Sequence[Slice], schema: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """Makes frames of encrypted files, which only DuckDB can read. No key is in what Spark shows of a plan."""
+    """Creates DataFrames of encrypted files, which only DuckDB can read. Spark's plans show no key."""
 
     session: SparkSession
     store: Store
 
     def __call__(self, plan: ScanPlan, *, rows: bool) -> DataFrame:
-        """The rows of a plan's files, with ``ROW_COLUMNS`` after their own if ``rows``."""
+        """Return the rows of a plan's files, with ``ROW_COLUMNS`` after their own columns if ``rows``."""
         columns = plan.schema.columns
         parts = [Slice(self.store, part, columns, plan.schema.names, places=rows) for part in state_slices(plan)]
         beside = ROW_COLUMNS if rows else ()

@@ -1,1 +1,1 @@
-"""A Spark session as the others need it: versions, settings, types, errors, jobs on executors."""
+"""Basics for working with a Spark session: versions, settings, types, errors, jobs on executors."""

@@ -1,4 +1,4 @@
-"""What PySpark 4 has and 3.5 lacks, and what only a part of 4 has."""
+"""Replace features of PySpark 4 that 3.5 or some versions of 4 lack."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ __all__ = [
 
 
 _TYPES: Mapping[str, Version] = {"json": (4, 0), "variant": (4, 0), "time": (4, 1)}
-"""Types of the format that not every Spark knows enough of to write them, and since when it does."""
+"""Types of the format that not every Spark can write, with the first version that can."""
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect: what runs is in another process, on the server."""
+    """Return True for a Spark Connect session, whose work runs in another process, on the server."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def has_scalars(session: SparkSession) -> bool:
-    """Return whether a DataFrame of one value can be a part of an expression: since 4.0, here and on the server."""
+    """Return True when a DataFrame of one value can be part of an expression: since 4.0, here and on the server."""
     return min(parse_version(pyspark.__version__), parse_version(session.version)) >= (4, 0)
 
 
 def check_session(session: object) -> None:
-    """Refuse what is no session, is of a version that does not work, or does not go with this process.
+    """Refuse an object that is not a session, an unsupported version, or a session that does not fit this process.
 
     Raises ``InputError`` or ``UnsupportedVersionError``.
     """
@@ -69,12 +69,12 @@ def _connect_mode() -> bool:
 
 
 def _version(session: SparkSession) -> Version:
-    """The older one of the versions of the session and of the package in this process."""
+    """Return the older of the versions of the session and of the package in this process."""
     return min(parse_version(pyspark.__version__), parse_version(session.version))
 
 
 def require(session: SparkSession, what: str) -> None:
-    """Raise ``UnsupportedFeatureError`` for what Spark 3.5 cannot do."""
+    """Raise ``UnsupportedFeatureError`` for an operation that Spark 3.5 cannot do."""
     if _version(session) < STEADY:
         raise UnsupportedFeatureError(
             f"{what} on Spark {session.version} does not work: it takes Spark 4.0",
@@ -83,12 +83,12 @@ def require(session: SparkSession, what: str) -> None:
 
 
 def has_type(session: SparkSession, name: str) -> bool:
-    """Whether this version of Spark has a type of the format."""
+    """Return True when this version of Spark has a type of the format."""
     return name not in _TYPES or _version(session) >= _TYPES[name]
 
 
 def require_types(session: SparkSession, columns: Iterable[Column], *, shown: Sequence[str] = ()) -> None:
-    """Raise ``UnsupportedFeatureError`` for columns of types that this Spark lacks, but those ``shown`` as text."""
+    """Raise ``UnsupportedFeatureError`` for columns of types that this Spark lacks, except those ``shown`` as text."""
     for leaf in (leaf for column in columns for leaf in column.leaves()):
         if leaf.type not in shown and not has_type(session, leaf.type):
             since = ".".join(map(str, _TYPES[leaf.type]))
@@ -103,9 +103,9 @@ def _new_client() -> bool:
 
 
 def user_settings(session: SparkSession, keys: tuple[str, ...]) -> dict[str, str]:
-    """Those of some settings that somebody has set."""
+    """Return the settings among ``keys`` that have been set explicitly."""
     if _new_client():
-        # to bring all of them here takes a call for each
+        # fetching all settings would take a call for each
         every = session.conf.getAll if is_connect(session) else session.conf._jconf.getAllAsJava()
         return {key: every[key] for key in keys if key in every}
     found = {key: session.conf.get(key, None) for key in keys}
@@ -113,20 +113,21 @@ def user_settings(session: SparkSession, keys: tuple[str, ...]) -> dict[str, str
 
 
 def place_of(frame: DataFrame, name: str) -> SparkColumn:
-    """Something of where a row that was read from a file is."""
+    """Return a column of the file metadata of a row."""
     column = frame.metadataColumn("_metadata") if _new_client() else f.col("_metadata")
     return column.getField(name)
 
 
 def rebalanced(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Rows with equal values of some columns brought together; in parts that are not too large where Spark can."""
+    """Bring rows with equal values of some columns together, in partitions of limited size if Spark can."""
     keys = [f.col(quote(name)) for name in names]
     return frame.hint("rebalance", *keys) if _new_client() else frame.repartition(*keys)
 
 
 def to_arrow(frame: DataFrame) -> pa.Table:
-    """All rows of a frame, as Spark gives them: its own ``toArrow`` refuses a struct that is NULL and has a field that
-    never is.
+    """Return all rows of a DataFrame.
+
+    Spark's own ``toArrow`` refuses a NULL struct with a field that is not nullable.
     """
     if is_connect(frame.sparkSession):
         table: pa.Table = frame._to_table()[0]  # type: ignore[operator]
@@ -138,7 +139,7 @@ def to_arrow(frame: DataFrame) -> pa.Table:
 
 
 def from_arrow(session: SparkSession, table: pa.Table) -> DataFrame:
-    """An Arrow table as a DataFrame."""
+    """Return an Arrow table as a DataFrame."""
     if _new_client():
         return session.createDataFrame(table)
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -148,7 +149,7 @@ def from_arrow(session: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def _plain(value: Any, type_: pa.DataType) -> Any:
-    """A value as PySpark takes it; Arrow gives maps as lists of pairs."""
+    """Convert a value to the form that PySpark accepts. Arrow returns maps as lists of pairs."""
     if value is None:
         return None
     if pa.types.is_map(type_):
@@ -163,7 +164,7 @@ def _plain(value: Any, type_: pa.DataType) -> Any:
 def arrow_udf(
     work: Callable[[pa.Array], pa.Array], one: Callable[[Any], str | None], argument: SparkColumn
 ) -> SparkColumn:
-    """Texts that Python computes of a column on the executors: of arrays, or before Spark 4.1 of ``one`` by one."""
+    """Return texts that Python computes from a column on the executors: from arrays, or row by row before Spark 4.1."""
     if hasattr(f, "arrow_udf"):
 
         @f.arrow_udf("string")  # type: ignore[untyped-decorator]

@@ -1,4 +1,4 @@
-"""Work in Python on the executors, whose answers are small: the metadata of files that they wrote."""
+"""Run Python on the executors and return small results: the metadata of files that they wrote."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOTHING = pa.schema([("answer", pa.binary())]).empty_table()
 
 
 def each_task(frame: DataFrame, work: Callable[[Iterable[pa.RecordBatch]], T]) -> list[T]:
-    """``work`` on the rows of each task that has any. It must leave nothing behind that a second run would mind."""
+    """Run ``work`` on the rows of each task that has any. It must be safe to run twice."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = iter(batches)
@@ -33,7 +33,7 @@ def each_task(frame: DataFrame, work: Callable[[Iterable[pa.RecordBatch]], T]) -
 
 
 def each_group(frame: DataFrame, key: str, work: Callable[[pa.Table], T]) -> list[T]:
-    """``work`` on all rows with the same value of a column, which are in one place together."""
+    """Run ``work`` on each group of rows with the same value of a column."""
 
     def run(rows: pa.Table) -> pa.Table:
         return pa.Table.from_batches([_answer(work(rows))])
@@ -42,7 +42,7 @@ def each_group(frame: DataFrame, key: str, work: Callable[[pa.Table], T]) -> lis
 
 
 def each_own_group(frame: DataFrame, key: str, work: Mapping[int, Callable[[pa.Table], T]]) -> list[T]:
-    """The same with work for each value of the column, which only the task that does it gets to see."""
+    """Run separate work for each value of a column. Only the task that runs it sees it."""
 
     def run(rows: pa.Table, packed: pa.Table) -> pa.Table:
         if not (rows.num_rows and packed.num_rows):

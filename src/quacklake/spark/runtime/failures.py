@@ -1,4 +1,4 @@
-"""Spark's errors as ours."""
+"""Translate Spark's errors into Quacklake's."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _IN_PYTHON = re.compile(r"^[A-Za-z_][\w.]*: .*", re.MULTILINE)
 _OUR_CODE = re.compile(r'File "[^"]*[/\\]quacklake[/\\](engines|lake|storage)[/\\]')
 _STATE = re.compile(r"SQLSTATE: (\w{5})")
 _USERS = ("21", "22", "23", "42", "P0")
-"""Classes of SQLSTATEs: too many rows, data, constraints, names and syntax, and what a user raises."""
+"""Classes of SQLSTATE: too many rows, data, constraints, names and syntax, and errors that a user raises."""
 _OURS = re.compile(re.escape(RAISED) + r"(.*)")
 
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Turn what Spark says of expressions that it cannot compute into errors of Quacklake."""
+    """Translate Spark's errors about expressions that it cannot compute."""
     try:
         yield
     except AnalysisException as error:
@@ -32,7 +32,7 @@ def computing() -> Iterator[None]:
 
 
 def _first(error: Exception) -> str:
-    """The line of an error that says what is wrong: the first, or where Python failed on an executor the last."""
+    """Return the line that describes an error: the first, or the last if Python failed on an executor."""
     text = str(error).strip()
     raised = _IN_PYTHON.findall(text) if isinstance(error, PythonException) else []
     return raised[-1] if raised else text.splitlines()[0] if text else type(error).__name__
@@ -40,7 +40,7 @@ def _first(error: Exception) -> str:
 
 @contextmanager
 def reaching() -> Iterator[None]:
-    """Tell what to do where Spark has no jars for the store of a lake."""
+    """Add a hint to errors of a Spark that has no jars for the store of a lake."""
     try:
         yield
     except Exception as error:
@@ -58,23 +58,23 @@ def _check_store(error: Exception) -> None:
 
 
 def _of_spark(error: Exception) -> bool:
-    # what the JVM raises and Spark does not know is the bridge's own error, which Connect has not
+    # an error of the JVM that Spark does not know is the bridge's own; Connect has no bridge
     return isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
 
 
 def _of_user(error: Exception) -> bool:
-    """Whether an error is one of rows, expressions or functions of the user's, and not of what stores them."""
+    """Return True for an error in rows, expressions or functions of the user, rather than in storage."""
     if isinstance(error, AnalysisException):
         return True
     text = str(error)
-    if isinstance(error, PythonException):  # in Python on an executor: the user's, unless we were at work
+    if isinstance(error, PythonException):  # in Python on an executor: the user's code, unless Quacklake was running
         return _OUR_CODE.search(text) is None
     return any(state.startswith(_USERS) for state in _STATE.findall(text))
 
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Turn what Spark raises while it writes into errors of Quacklake."""
+    """Translate Spark's errors during a write."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Small tables of the driver as DataFrames: inlined rows, deleted positions."""
+"""Small tables of the driver as DataFrames: inlined rows and deleted positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quacklake.spark.runtime.compat import from_arrow
 
 __all__ = ["carried", "inlined_columns", "inlined_rows", "shown_rows", "to_frame"]
 
-#: What Arrow cannot hold, or Spark does not take from it, travels as text.
+#: Types that Arrow cannot hold, or that Spark does not take from it, are carried as text.
 _AS_TEXT = ("interval", "timetz", "uint128", "variant")
 _CARRIED: Mapping[str, tuple[str, pa.DataType]] = {
     **dict.fromkeys((*_AS_TEXT, "uuid", "time_ns"), ("varchar", pa.string())),
@@ -33,31 +33,31 @@ _VARIANT = (
     pa.field("value", pa.binary(), nullable=False),
     pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
 )
-"""What Spark takes from Arrow for a variant."""
+"""The Arrow fields from which Spark reads a variant."""
 
 
 def to_frame(session: SparkSession, table: pa.Table) -> DataFrame:
-    """An Arrow table as a DataFrame, its values in the plan itself as long as they are few."""
+    """Return an Arrow table as a DataFrame, with few values in the plan itself."""
     return from_arrow(session, table)
 
 
 def inlined_columns(columns: Sequence[Column]) -> list[Column]:
-    """The columns of inlined rows as Spark gets them."""
+    """Return the columns of inlined rows as Spark gets them."""
     return [_carried(column) for column in columns]
 
 
 def inlined_rows(
     session: SparkSession, rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = ()
 ) -> DataFrame:
-    """Inlined rows of a plan under the names ``c<id>``, in the types of :func:`inlined_columns`.
+    """Return inlined rows of a plan under the names ``c<id>``, in the types of :func:`inlined_columns`.
 
-    ``meta`` are columns with numbers that come along as they are.
+    ``meta`` are columns of numbers that are passed on unchanged.
     """
     return to_frame(session, carried(rows, columns, meta=meta))
 
 
 def carried(rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = ()) -> pa.Table:
-    """Rows under the names ``c<id>`` in Arrow types that Spark takes: those of :func:`inlined_columns`."""
+    """Return rows under the names ``c<id>`` in Arrow types that Spark takes: those of :func:`inlined_columns`."""
     keys = [column_key(column) for column in columns]
     beside = rows.select(list(meta))
     rows = rows.select(keys)
@@ -73,13 +73,13 @@ def carried(rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = 
 
 
 def shown_rows(rows: pa.Table, columns: Sequence[Column], *, time: bool) -> pa.Table:
-    """Rows under the names ``c<id>`` in the Arrow types of what Spark shows; ``time``: whether it has that type."""
+    """Return rows under the names ``c<id>`` in the Arrow types that Spark shows. ``time`` says whether it has TIME."""
     if not time:
         hard = [column for column in columns if any(leaf.type == "time" for leaf in column.leaves())]
         rows = _with_texts(rows, columns, hard, ("time",)) if hard else rows
         columns = [_without_time(column) for column in columns]
     found = carried(rows, columns)
-    for nanos in (False, True):  # Arrow makes times of numbers of their own unit only
+    for nanos in (False, True):  # Arrow converts numbers to times of the same unit only
         fields = [(column_key(column), _shown(column, nanos=nanos)) for column in columns]
         found = found.cast(pa.schema(fields))
     for index, column in enumerate(columns):
@@ -90,7 +90,7 @@ def shown_rows(rows: pa.Table, columns: Sequence[Column], *, time: bool) -> pa.T
 
 
 def _variants(texts: pa.ChunkedArray) -> pa.Array:
-    """JSON as Spark's variants."""
+    """Convert JSON to Spark's variants."""
     from pyspark.sql.types import VariantVal
 
     values = [VariantVal.parseJson("null" if text is None else text) for text in texts.to_pylist()]
@@ -104,7 +104,7 @@ def _without_time(column: Column) -> Column:
 
 
 def _shown(column: Column, *, nanos: bool) -> pa.DataType:
-    """The Arrow type of what Spark shows of a column."""
+    """Return the Arrow type in which Spark shows a column."""
     match column.type:
         case "list":
             return pa.list_(_shown(column.children[0], nanos=nanos))
@@ -123,7 +123,7 @@ def _shown(column: Column, *, nanos: bool) -> pa.DataType:
 def _with_texts(
     rows: pa.Table, columns: Sequence[Column], hard: Sequence[Column], texts: Sequence[str] = (*_AS_TEXT, "time_ns")
 ) -> pa.Table:
-    """The rows with text for the values of some types, at every depth."""
+    """Return the rows with the values of some types as text, at every depth."""
     select = [
         f"CAST({column_key(column)} AS {_duckdb(column, texts)}) AS {column_key(column)}"
         if column in hard
@@ -157,7 +157,7 @@ def _carried(column: Column) -> Column:
 
 
 def _arrow(column: Column, *, units: bool = False) -> pa.DataType:
-    """The Arrow type that Spark gets; with ``units`` times are still times, of microseconds where they can be."""
+    """Return the Arrow type that Spark gets. With ``units``, times stay times, of microseconds where possible."""
     match column.type:
         case "list":
             return pa.list_(_arrow(column.children[0], units=units))

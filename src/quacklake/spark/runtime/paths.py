@@ -1,4 +1,4 @@
-"""Files of a store as Spark names them."""
+"""Names of files of a store in Spark."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from urllib.parse import quote as percent_encode
 __all__ = ["file_path", "spark_path", "spark_paths", "spark_uri"]
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
-_LEGAL = "/_-!.~'()*,;:$&+=@"  # what Java leaves as it is in the path of a URI
+_LEGAL = "/_-!.~'()*,;:$&+=@"  # characters that Java keeps in the path of a URI
 _SCHEMES = {"s3://": "s3a://", "gcs://": "gs://"}
 
 
 def spark_path(url: str) -> str:
-    """What Spark opens, for an absolute local path or a URL of the store: never a pattern."""
+    """Return the path for Spark to read an absolute local path or a URL of the store. It is never a pattern."""
     return _GLOB.sub(r"\\\1", spark_uri(url))
 
 
 def spark_paths(urls: Iterable[str]) -> list[str]:
-    """``spark_path`` of each."""
     return [spark_path(url) for url in urls]
 
 
 def spark_uri(url: str) -> str:
-    """Where Spark writes, for an absolute local path or a URL of the store."""
+    """Return the URI for Spark to write to an absolute local path or a URL of the store."""
     if "://" not in url:
         return f"file://{url}"
     for ours, theirs in _SCHEMES.items():
@@ -34,7 +33,7 @@ def spark_uri(url: str) -> str:
 
 
 def file_path(url: str) -> str:
-    """``_metadata.file_path`` of a file; of local ones with a single slash after the scheme."""
+    """Return ``_metadata.file_path`` of a file. Local files have a single slash after the scheme."""
     return _encoded(spark_uri(url).replace("file:///", "file:/", 1))
 
 

@@ -1,4 +1,4 @@
-"""Spark's own type objects: what rows to be written have, and what files get."""
+"""Convert between Spark's type objects and the types of rows and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quacklake.spark.runtime.types import stored_type
 __all__ = ["FIELD_ID", "arrow_schema", "file_type", "with_variants"]
 
 FIELD_ID = "parquet.field.id"
-"""The metadata of a field that becomes a Parquet field id."""
+"""The metadata key of a field that becomes a Parquet field id."""
 
 _ARROW: Mapping[type[st.DataType], pa.DataType] = {
     st.NullType: pa.null(),
@@ -32,7 +32,7 @@ _ARROW: Mapping[type[st.DataType], pa.DataType] = {
     st.TimestampNTZType: pa.timestamp("us"),
     st.StringType: pa.string(),
     st.BinaryType: pa.binary(),
-    # of newer versions; Arrow has no variants: see with_variants
+    # types of newer versions; Arrow has no variants: see with_variants
     **({st.TimeType: pa.time64("us")} if hasattr(st, "TimeType") else {}),
     **({st.VariantType: pa.string()} if hasattr(st, "VariantType") else {}),
 }
@@ -55,9 +55,9 @@ _SPARK: Mapping[str, st.DataType] = {
 
 
 def arrow_schema(schema: st.StructType, *, required: bool) -> pa.Schema:
-    """The Arrow schema of a DataFrame; with ``required`` columns that take no NULL are told apart.
+    """Return the Arrow schema of a DataFrame. With ``required``, columns that reject NULL are marked.
 
-    Raises ``InputError`` for a type that a lake has not.
+    Raises ``InputError`` for a type that a lake lacks.
     """
     fields = []
     for field in schema.fields:
@@ -83,7 +83,7 @@ def _arrow(type_: st.DataType, path: str) -> pa.DataType:
 
 
 def with_variants(columns: TableSchema, schema: st.StructType) -> TableSchema:
-    """The columns that were made of :func:`arrow_schema`, with the variants that Arrow could not name."""
+    """Return the columns of :func:`arrow_schema` with the variants that Arrow cannot express."""
     pairs = zip(columns.columns, schema.fields, strict=True)
     return TableSchema(tuple(_with_variants(column, field.dataType) for column, field in pairs))
 
@@ -104,7 +104,7 @@ def _with_variants(column: Column, type_: st.DataType) -> Column:
 
 
 def file_type(column: Column) -> st.DataType:
-    """The type of a column in a file, with the field ids of the fields inside. Lists and maps have no place for any."""
+    """Return the type of a column in a file, with the field ids of its fields. Lists and maps cannot hold any."""
     match column.type:
         case "struct":
             fields = [

@@ -1,4 +1,4 @@
-"""Spark sessions: found or made, and their settings for the time of one piece of work."""
+"""Find or create Spark sessions, and change their settings temporarily."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from quacklake.storage import Store
 
 __all__ = ["LISTING", "WRITING", "add_keys", "find_session", "has_time", "overwrites_dynamically", "settings"]
 
-#: Spark looks at each file when a frame is made: a job for that costs more than it saves on a local disk.
+#: Spark inspects each file when a DataFrame is created. On a local disk, a job for that costs more than it saves.
 LISTING: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000"}
 
-#: What decides the form of files, set while Spark writes them: times as every client of the format reads them.
+#: Settings for writing files: times in a form that every client of the format reads.
 WRITING: Mapping[str, str] = {
     "spark.sql.timeType.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -36,7 +36,7 @@ _TIME = "spark.sql.timeType.enabled"
 
 @dataclass
 class _Held:
-    """A setting that blocks of ours have changed: what it was, and how many they are."""
+    """A setting that Quacklake has changed: its previous value, and the number of blocks that use it."""
 
     before: str | None
     blocks: int = 0
@@ -44,14 +44,14 @@ class _Held:
 
 _held: dict[tuple[int, str], _Held] = {}
 _refused: set[tuple[str, str]] = set()
-"""Settings that a version of Spark does not let be set: to be told so again takes longer than all others."""
+"""Settings that a version of Spark does not allow; another attempt would take longer than all other settings."""
 _lock = threading.Lock()
 
 
 def find_session(session: SparkSession | None, store: Store) -> SparkSession:
-    """The given session, else the active one, else a new one that can reach the store.
+    """Return the given session, else the active one, else a new one that can reach the store.
 
-    Raises ``MissingExtraError`` where a new one cannot be made, and as :func:`check_session` does.
+    Raises ``MissingExtraError`` when a new one cannot be created, and the errors of :func:`check_session`.
     """
     found = session or _active() or _new(store)
     check_session(found)
@@ -59,7 +59,7 @@ def find_session(session: SparkSession | None, store: Store) -> SparkSession:
 
 
 def add_keys(session: SparkSession, store: Store) -> None:
-    """Let a classic session reach the bucket of a store with keys of its own; other sessions have their server's."""
+    """Give a classic session the keys for the bucket of a store. Other sessions have those of their server."""
     if store.s3 is None or not store.s3.scoped or is_connect(session):
         return
     hadoop = session.sparkContext._jsc.hadoopConfiguration()
@@ -69,7 +69,7 @@ def add_keys(session: SparkSession, store: Store) -> None:
 
 
 def _active() -> SparkSession | None:
-    """The session of this thread, else that of the process: to build one would change its settings."""
+    """Return the session of this thread, else of the process. Building a session would change its settings."""
     try:
         return SparkSession.active()
     except PySparkException:
@@ -78,7 +78,7 @@ def _active() -> SparkSession | None:
 
 def _new(store: Store) -> SparkSession:
     builder = SparkSession.builder
-    if "SPARK_REMOTE" in os.environ:  # its server has been told where files are
+    if "SPARK_REMOTE" in os.environ:  # the server is configured to reach the files
         return _built(builder)
     if find_java() is None:
         raise MissingExtraError(
@@ -102,7 +102,7 @@ def _built(builder: SparkSession.Builder) -> SparkSession:
 
 
 def has_time(session: SparkSession) -> bool:
-    """Whether the session has the type TIME, by its version and its own settings."""
+    """Return True when the session has the type TIME, by its version and its own settings."""
     if not has_type(session, "time"):
         return False
     with _lock:
@@ -112,15 +112,16 @@ def has_time(session: SparkSession) -> bool:
 
 
 def overwrites_dynamically(session: SparkSession) -> bool:
-    """Whether the session wants only those partitions replaced that there are new rows of."""
+    """Return True when the session replaces only partitions with new rows."""
     return str(session.conf.get("spark.sql.sources.partitionOverwriteMode", "static")).lower() == "dynamic"
 
 
 @contextmanager
 def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Let settings hold for the block and be as before afterwards; one that this Spark does not know is left out.
+    """Change settings within a block, and restore them afterwards. Settings that this Spark lacks are skipped.
 
-    Other work in the same session sees them meanwhile. Blocks of several threads may overlap: the last one restores.
+    Other work in the same session sees the changed settings. Blocks of several threads may overlap: the last one
+    restores the settings.
     """
     changed: list[str] = []
     try:

@@ -1,4 +1,4 @@
-"""What Spark needs beside a lake: which versions work, jars by their coordinates, settings. It imports no Spark.
+"""Supported Spark versions, jars by their coordinates, and settings. This module does not import Spark.
 
 All coordinates of the project are here.
 """
@@ -22,10 +22,10 @@ Version = tuple[int, int]
 _OLDEST: Version = (3, 5)
 _NEWEST: Version = (4, 3)
 STEADY: Version = (4, 0)
-"""From this one on Spark has all that is needed; before, only to read and to append, overwrite and create tables."""
+"""The first version with all features. Earlier versions can only read, and append, overwrite and create tables."""
 _USUAL: Version = (4, 1)
 
-#: The jars of the lakes that benchmarks compare with.
+#: The jars of the formats that the benchmarks compare with.
 DELTA = "io.delta:delta-spark_4.1_2.13:4.4.0"
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
@@ -36,16 +36,16 @@ _HADOOP: Mapping[Version, str] = {
     (4, 2): "3.5.0",
     (4, 3): "3.5.0",
 }
-"""The Hadoop that is inside of a Spark, where the wheel cannot be asked."""
+"""The Hadoop version inside each Spark, for when the installed package does not tell."""
 _HADOOP_AWS = "org.apache.hadoop:hadoop-aws:{0}"
 _SDK_PARTS = ("s3", "s3-transfer-manager", "apache-client", "netty-nio-client", "sts")
 _SDK_VERSIONS: Mapping[str, str] = {"3.4": "2.29.52", "3.5": "2.35.4"}
-"""The SDK that a Hadoop goes with; of its minor versions, that of the newest."""
+"""The SDK version for each Hadoop minor version, that of its newest release."""
 _SDK_PART = "software.amazon.awssdk:{0}:{1}"
 #: All of Amazon's services, of which the few above are enough.
 _SDK_BUNDLE = "software.amazon.awssdk:bundle"
 
-#: What a session of our own is made with. Reads and writes are right without any of these.
+#: Settings of sessions that Quacklake creates. Reads and writes are correct without them.
 _SESSION: Mapping[str, str] = {
     "spark.sql.timeType.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -54,7 +54,7 @@ _SESSION: Mapping[str, str] = {
 
 
 def parse_version(text: str) -> Version:
-    """The version of Spark that a text tells. Raises ``UnsupportedVersionError`` for one that does not work here."""
+    """Parse the version of Spark. Raises ``UnsupportedVersionError`` for one that is not supported."""
     found = re.match(r"(\d+)\.(\d+)", text)
     version = (int(found[1]), int(found[2])) if found else (0, 0)
     if not (version == _OLDEST or STEADY <= version <= _NEWEST):
@@ -66,7 +66,7 @@ def parse_version(text: str) -> Version:
 
 
 def installed_version() -> Version | None:
-    """The version of the package pyspark that is installed, if one is."""
+    """Return the installed version of pyspark, or None."""
     place = _package()
     if place is None:
         return None
@@ -76,15 +76,15 @@ def installed_version() -> Version | None:
 
 
 def find_java() -> str | None:
-    """The Java that Spark would run."""
+    """Return the path of the Java that Spark would run, or None."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=str(Path(home, "bin")) if home else None)
 
 
 def spark_settings(store: Store, version: Version | None = None, *, secrets: bool = False) -> dict[str, str]:
-    """What a Spark of some version (the installed one, else the usual) should be told about a lake's files.
+    """Return the settings for a lake's files in a version of Spark: the installed one, else the usual one.
 
-    Without ``secrets`` there are no keys among them, so that they can stand in ``spark-defaults.conf``.
+    Without ``secrets`` they contain no keys, so they can be written into ``spark-defaults.conf``.
     """
     found = dict(_SESSION)
     if store.is_local:
@@ -99,7 +99,7 @@ def _jars(version: Version) -> dict[str, str]:
     hadoop = hadoop or _HADOOP[version]
     own = _HADOOP_AWS.format(hadoop)
     sdk = _SDK_VERSIONS.get(hadoop.rpartition(".")[0])
-    if sdk is None:  # an older one, or one that we have not seen: it comes in one piece
+    if sdk is None:  # an older or unknown version, whose SDK comes as one bundle
         return {"spark.jars.packages": own}
     parts = (_SDK_PART.format(name, sdk) for name in _SDK_PARTS)
     return {"spark.jars.packages": ",".join([own, *parts]), "spark.jars.excludes": _SDK_BUNDLE}
@@ -121,7 +121,7 @@ def _s3a(store: Store, *, secrets: bool) -> dict[str, str]:
         found["secret.key"] = options.secret_key
         if options.session_token:
             found["session.token"] = options.session_token
-    # the keys of one store are those of its bucket, and of no other
+    # the keys of a store are only for its bucket
     bucket = f"bucket.{store.root.partition('://')[2].partition('/')[0]}." if options.scoped else ""
     return {f"spark.hadoop.fs.s3a.{bucket}{name}": value for name, value in found.items()}
 

@@ -50,9 +50,9 @@ __all__ = [
 
 EPOCH_NTZ = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
 TEXT_KEYS = ("uuid", "time")
-"""Types that DuckDB casts a text to which is compared with them, and that Spark may show as texts."""
+"""Types to which DuckDB casts a text that is compared with them, and which Spark may show as text."""
 RAISED = "quacklake: "
-"""How the messages of errors begin that a write raises inside Spark; they end with a line break."""
+"""Prefix of error messages that a write raises inside Spark; they end with a line break."""
 
 _SHOWN: Mapping[str, str] = {"timetz": "STRING", "time_ns": "STRING", "uuid": "STRING", "interval": "STRING"}
 _STORED: Mapping[str, str] = {"timetz": "STRING", "interval": "STRING", "timestamp_ns": "TIMESTAMP_NTZ"}
@@ -64,7 +64,7 @@ _ROUNDED: Mapping[str, int] = {"timestamp_s": 1_000_000, "timestamp_ms": 1_000}
 _CLOCK = "^[0-9]{1,2}:[0-9]{1,2}(:[0-9]{1,2}([.][0-9]{1,6})?)?$"
 _UUID = "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$"
 _BLOB_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
-#: Types whose values Spark gives back in the same form: what was read may be appended.
+#: Types whose values Spark returns in the same form, so that rows that were read can be appended.
 _ADOPTED = (
     "uint64",
     "time",
@@ -81,12 +81,12 @@ _ADOPTED = (
 
 
 def quote(name: str) -> str:
-    """A name in backticks."""
+    """Return a name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """A string literal that means the same whatever the session's rules for backslashes are."""
+    """Return a string literal that does not depend on the session's rules for backslashes."""
     if "'" in text or "\\" in text or not text.isprintable():
         return f"decode(X'{text.encode().hex()}', 'UTF-8')"
     return f"'{text}'"
@@ -96,28 +96,28 @@ def literal(text: str) -> str:
 
 
 def read_type(column: Column, *, time: bool) -> str:
-    """The Spark type as which a column of a Parquet file is read."""
+    """Return the Spark type for reading a column of a Parquet file."""
     return _spelled(column, lambda type_: _read(type_, time=time))
 
 
 def shown_type(column: Column, *, time: bool) -> str:
-    """The Spark type that users see; ``time`` tells whether the session has the type TIME."""
+    """Return the Spark type that users see. ``time`` says whether the session has the type TIME."""
     return _spelled(column, lambda type_: _shown(type_, time=time))
 
 
 def stored_type(column: Column) -> str:
-    """The Spark type as which Spark writes a column. Raises ``UnsupportedFeatureError`` for one it cannot."""
+    """Return the Spark type for writing a column. Raises ``UnsupportedFeatureError`` when Spark cannot write it."""
     return _spelled(column, _stored)
 
 
 def as_stored(column: Column) -> Column:
-    """The column of a file that Spark wrote for a column, as it is read again."""
+    """Return the column as it is read back from a file that Spark wrote."""
     children = tuple(as_stored(child) for child in column.children)
     return _with(column, type=_IN_FILES.get(column.type), children=children)
 
 
 def plain_in_parquet(column: Column) -> bool:
-    """True when files that Spark writes have field ids at every depth, and the types other clients' files have."""
+    """Return True when Spark's files have field ids at every depth, and the same types as files of other clients."""
     return all(node.type not in ("list", "map", *_STORED) for node in column.walk())
 
 
@@ -136,7 +136,7 @@ def _spelled(column: Column, leaf: Callable[[str], str]) -> str:
 
 def _read(type_: str, *, time: bool) -> str:
     if type_ == "time_ns" or (type_ == "time" and not time):
-        return "BIGINT"  # the number inside can be read where the session has no such type
+        return "BIGINT"  # readable as a number when the session has no such type
     return spark_type(type_)
 
 
@@ -159,7 +159,7 @@ def _stored(type_: str) -> str:
 
 
 def initial_value(column: Column, *, time: bool) -> str:
-    """What a column has in rows that are older than itself."""
+    """Return the value of a column in rows that are older than the column."""
     type_ = shown_type(column, time=time)
     text = column.initial_default
     if text is None or column.nested:
@@ -177,10 +177,10 @@ def initial_value(column: Column, *, time: bool) -> str:
 
 
 def shown(value: str, stored: Column, wanted: Column, *, time: bool, depth: int = 0) -> str:
-    """A value as it was read from a column ``stored`` of a file, in the form in which ``wanted`` is shown.
+    """Convert a value of the column ``stored`` of a file to the form in which ``wanted`` is shown.
 
-    Fields are matched by id at every depth. A value that has that form already is returned as it is, so that Spark
-    still reads only the fields that are asked for, and uses filters while it reads.
+    Fields are matched by id at every depth. A value that already has that form is returned unchanged, so that Spark
+    still reads only the requested fields, and uses filters while it reads.
     """
     if not wanted.nested:
         return _shown_leaf(value, stored.type, wanted.type, time=time)
@@ -215,7 +215,7 @@ def _struct(value: str, stored: Column, wanted: Column, *, time: bool, depth: in
 
 
 def _same(stored: Column, wanted: Column, *, time: bool) -> bool:
-    """True when what is read from a file is what is shown, names and all."""
+    """Return True when a value is shown exactly as it is read from the file, including names."""
     if not wanted.nested:
         return _shown_leaf("v", stored.type, wanted.type, time=time) == "v"
     return (
@@ -247,7 +247,7 @@ def _shown_leaf(value: str, stored: str, wanted: str, *, time: bool) -> str:
 
 
 def _shown_time(value: str, stored: str, wanted: str, *, time: bool) -> str:
-    """Times, mostly read as numbers of micro- or nanoseconds since midnight."""
+    """Convert times, which are mostly read as micro- or nanoseconds since midnight."""
     if stored == "time" and time:
         return value if wanted == "time" else f"CAST({value} AS STRING)"
     micros = f"({value} DIV 1000)" if stored == "time_ns" else value
@@ -258,18 +258,18 @@ def _shown_time(value: str, stored: str, wanted: str, *, time: bool) -> str:
 
 
 def _shown_interval(value: str) -> str:
-    """The three numbers of a Parquet interval as text that DuckDB and Spark both read as an interval."""
-    # in little-endian order; to reverse bytes Spark would take them for a text
+    """Convert the three numbers of a Parquet interval to text that DuckDB and Spark both read as an interval."""
+    # in little-endian order; Spark could only reverse the bytes as a text
     turned = (f"regexp_replace(hex(substr({value}, {at}, 4)), '(..)(..)(..)(..)', '$4$3$2$1')" for at in (1, 5, 9))
     months, days, millis = (f"CAST(conv({text}, 16, 10) AS BIGINT)" for text in turned)
-    # the first two are signed numbers of 32 bits
+    # the first two are signed 32-bit numbers
     signed = [f"IF({part} > 2147483647, {part} - 4294967296, {part})" for part in (months, days, millis)]
     seconds = f"CAST(CAST({signed[2]} AS DECIMAL(20,3)) / 1000 AS DECIMAL(20,3))"
     return f"concat({signed[0]}, ' months ', {signed[1]}, ' days ', {seconds}, ' seconds')"
 
 
 def _shown_stamp(value: str, stored: str, wanted: str) -> str:
-    """Times without a zone, read as such, or as a number: of nanoseconds from a file, else of microseconds."""
+    """Convert times without a zone, read as such or as numbers: nanoseconds from a file, else microseconds."""
     number = stored in ("timestamp_ns", "int64")
     if wanted == "timestamp_ns":
         return value if number else f"(timestampdiff(MICROSECOND, {EPOCH_NTZ}, {value}) * 1000)"
@@ -280,7 +280,7 @@ def _shown_stamp(value: str, stored: str, wanted: str) -> str:
 
 
 def _stamp(micros: str) -> str:
-    """A time without a zone of microseconds since 1970: ``timestampadd`` of Spark 3.5 takes no large numbers."""
+    """Convert microseconds since 1970 to a time without a zone. Spark 3.5's ``timestampadd`` rejects large numbers."""
     return f"({EPOCH_NTZ} + ({micros}) * make_dt_interval(0, 0, 0, 0.000001BD))"
 
 
@@ -288,7 +288,7 @@ def _stamp(micros: str) -> str:
 
 
 def adopted(given: Column, wanted: Column, *, time: bool) -> Column:
-    """A column of rows to be written as one of the table's type where Spark shows that type just so."""
+    """Return a column of the rows with the table's type if Spark shows that type in the same form."""
     if given.nested:
         if given.type != wanted.type:
             return given
@@ -312,9 +312,9 @@ def _with(column: Column, *, type: str | None = None, children: tuple[Column, ..
 
 
 def stored(value: str, given: Column, wanted: Column, path: str, *, time: bool, depth: int = 0) -> str:
-    """A value of the rows to be written, in the type as which Spark stores ``wanted``.
+    """Convert a value of the rows to the type in which Spark stores ``wanted``.
 
-    One that does not fit raises an error inside Spark whose message begins with ``RAISED``.
+    A value that does not fit raises an error inside Spark whose message begins with ``RAISED``.
     """
     if given.type == "unknown":
         return f"CAST(NULL AS {stored_type(wanted)})"
@@ -376,19 +376,19 @@ def _stored_leaf(value: str, given: Column, wanted: str, path: str, *, time: boo
 
 
 def _rounded(value: str, unit: int) -> str:
-    """A time rounded to the nearest second or millisecond, a half away from 1970, as DuckDB does it."""
+    """Round a time to the nearest second or millisecond, with halves away from 1970, as DuckDB does."""
     micros, half = f"timestampdiff(MICROSECOND, {EPOCH_NTZ}, {value})", unit // 2
     units = f"IF({micros} < 0, -(({half}L - {micros}) DIV {unit}L), ({micros} + {half}L) DIV {unit}L)"
     return _stamp(f"{units} * {unit}L")
 
 
 def _in_range(made: str, value: str, wanted: str, path: str) -> str:
-    """The value, or an error when it became NULL or does not fit the type."""
+    """Return the value, or an error when it became NULL or does not fit the type."""
     bits = _UNSIGNED.get(wanted)
     if made == value and bits is None:
         return value
     fits = f"{made} IS NOT NULL" if bits is None else f"{made} BETWEEN 0 AND {(1 << bits) - 1}"
-    if wanted == "float32":  # Spark makes an infinity of a number that is too large
+    if wanted == "float32":  # Spark turns a number that is too large into infinity
         fits += f" AND (abs({made}) <> double('inf') OR abs({value}) = double('inf'))"
     return _unless(fits, value, made, path, wanted)
 
@@ -399,13 +399,13 @@ def _unless(fits: str, value: str, made: str, path: str, wanted: str) -> str:
 
 
 def as_shown(value: str, given: Column, wanted: Column, path: str, *, time: bool) -> str:
-    """A value of the rows to be written, in the form in which values of ``wanted`` are shown.
+    """Convert a value of the rows to the form in which values of ``wanted`` are shown.
 
-    Values that would be stored alike are equal then. One that does not fit raises an error as :func:`stored` does.
+    Values that would be stored alike become equal. A value that does not fit raises an error like :func:`stored`.
     """
     if given.type == wanted.type == "timestamp_ns":
         return value
-    if given.type == wanted.type == "time" and not time:  # a text, where the session has no such type
+    if given.type == wanted.type == "time" and not time:  # a text, because the session lacks the type
         stamp = f"try_cast(concat('1970-01-01 ', {value}) AS TIMESTAMP_NTZ)"
         fits = f"{value} RLIKE '{_CLOCK}' AND {stamp} IS NOT NULL"
         return _unless(fits, value, f"substr(CAST({stamp} AS STRING), 12)", path, wanted.type)
@@ -414,9 +414,9 @@ def as_shown(value: str, given: Column, wanted: Column, path: str, *, time: bool
 
 
 def text_as_key(value: str, column: Column, *, time: bool) -> str:
-    """A text that is compared with a column of one of ``TEXT_KEYS``, in the form in which that is shown.
+    """Convert a text that is compared with a column of one of ``TEXT_KEYS`` to the form in which that is shown.
 
-    One that is no such value raises an error as :func:`stored` does.
+    An invalid text raises an error like :func:`stored`.
     """
     as_text = shown_type(column, time=time) == "STRING"
     given = column if as_text else Column(column.id, column.name, "varchar")
@@ -424,7 +424,7 @@ def text_as_key(value: str, column: Column, *, time: bool) -> str:
 
 
 def required(value: str, name: str) -> str:
-    """A value that must not be NULL."""
+    """Return a value that must not be NULL."""
     message = literal(f'{RAISED}NOT NULL constraint failed: NULL in the NOT NULL column "{name}"\n')
     return f"coalesce({value}, raise_error({message}))"
 
@@ -433,7 +433,7 @@ def required(value: str, name: str) -> str:
 
 
 def key_expression(transform: Transform, value: str, type_: str) -> str | None:
-    """The text of a partition key of a stored value, from which DuckDB's casts read the key; None for buckets.
+    """Return a partition key of a stored value as text that DuckDB's casts can read; None for buckets.
 
     Dates and times are taken in UTC, whatever the session's time zone is.
     """

@@ -1,4 +1,4 @@
-"""SQL in Spark over a lake: names of the lake become DataFrames, changes of it go through the lake."""
+"""Spark SQL over a lake: names of the lake become DataFrames, and changes go through the lake."""
 
 from quacklake.spark.sql.dispatch import run
 

@@ -1,4 +1,4 @@
-"""What ALTER TABLE says in Spark, in the SQL of the lake."""
+"""Translate Spark's ALTER TABLE into the SQL of the lake."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["alterations", "lake_columns", "lake_key"]
 
 
 def lake_columns(columns: str) -> list[str]:
-    """Definitions of columns in the SQL of the lake. Raises ``SqlError``."""
+    """Return column definitions in the SQL of the lake. Raises ``SqlError``."""
     try:
         tree = sqlglot.parse_one(f"CREATE TABLE t ({columns})", dialect="spark")
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
@@ -33,7 +33,7 @@ def lake_columns(columns: str) -> list[str]:
 
 
 def alterations(cursor: SparkCursor) -> list[str]:
-    """What stands behind the name of the table, one text for each change."""
+    """Parse the actions after the name of the table, and return one text for each change."""
     if cursor.accept("ADD"):
         return [f"ADD COLUMN {each}" for each in _added(cursor)]
     if cursor.accept("DROP"):
@@ -58,7 +58,7 @@ def _added(cursor: SparkCursor) -> list[str]:
     for item in items:
         inner = SparkCursor(item)
         path = inner.names()
-        # the path may lead into a struct, which is no definition of a column by itself
+        # the path may lead into a struct, where it is not a column definition
         (definition,) = lake_columns(f"c {inner.rest()}")
         found.append(f"{if_not_exists}{'.'.join(map(quote, path))} {definition.partition(' ')[2]}")
     return found
@@ -86,7 +86,6 @@ def _renamed(cursor: SparkCursor) -> str:
 
 
 def _column(cursor: SparkCursor) -> str:
-    """What becomes of one column."""
     for words in (("SET", "NOT", "NULL"), ("DROP", "NOT", "NULL"), ("DROP", "DEFAULT")):
         if cursor.accept(*words):
             return " ".join(words)
@@ -99,7 +98,7 @@ def _column(cursor: SparkCursor) -> str:
 
 
 def _layout(cursor: SparkCursor) -> list[str]:
-    """How files are laid out, and the options of the table."""
+    """Translate changes of partitioning, sort order and options of the table."""
     if cursor.accept("SET", "TBLPROPERTIES"):
         pairs = [_property(SparkCursor(item)) for item in cursor.items()]
         return [f"SET ({', '.join(f'{quote(name)} = {literal(value)}' for name, value in pairs)})"]
@@ -115,12 +114,12 @@ def _layout(cursor: SparkCursor) -> list[str]:
 
 
 def lake_key(text: str) -> str:
-    """A key of partitions or of an order in the SQL of the lake."""
+    """Return a partition or sort key in the SQL of the lake."""
     return to_lake(text, "the key") if "`" in text else text
 
 
 def _key(cursor: SparkCursor) -> str:
-    """The name of a property: in quotes, or with dots."""
+    """Parse the name of a property, either quoted or with dots."""
     word = cursor.peek()
     return cursor.string() if word is not None and word.kind == "string" else ".".join(cursor.names())
 

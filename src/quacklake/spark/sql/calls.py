@@ -1,4 +1,4 @@
-"""CALL: what keeps a lake in shape, on Spark where it can be done there."""
+"""CALL: maintain a lake, with Spark where possible."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["call"]
 
-#: What Spark does with the files of tables.
+#: Procedures that Spark runs on the files of tables.
 _ON_SPARK = ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files")
 _OPTIMIZE = ("table_name", "order_by", "zorder")
 _FILTER = ("where", "filter")
 
 
 def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """CALL [lake.][system.]procedure(argument, name => argument, …)."""
+    """Run CALL [lake.][system.]procedure(argument, name => argument, …)."""
     cursor.expect("CALL")
     names = cursor.names()
     items = cursor.items()
@@ -64,14 +64,13 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
 def _given(
     statement: Statement, name: str, items: Sequence[str], parameters: Sequence[str], others: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The values of arguments by name."""
     found = [(key, statement.constant(value)) for key, value in map(argument, items)]
     positional = [value for key, value in found if not key]
     return bind(name, positional, {fold(key): value for key, value in found if key}, parameters, others)
 
 
 def _optimize(statement: Statement, items: Sequence[str]) -> DataFrame:
-    """``optimize(table, order_by => …, zorder => array(…), filter => …)``."""
+    """Run ``optimize(table, order_by => …, zorder => array(…), filter => …)``."""
     given = _given(statement, "optimize", items, _OPTIMIZE, _FILTER)
     if given.get("table_name") is None:
         raise SqlError('the argument "table_name" is missing')

@@ -1,4 +1,4 @@
-"""Which part of the package runs a statement for Spark, by its first words."""
+"""Choose the function that runs a Spark statement by its first words."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _QUERIES = frozenset({"SELECT", "FROM", "VALUES", "TABLE", "WITH", "("})
 
 
 def run(engine: SparkEngine, sessions: LakeSessions, text: str, params: Parameters = None) -> DataFrame:
-    """Run one statement; returns its rows, or what it did. Raises ``SqlError``, or what the operation itself raises."""
+    """Run one statement, and return its rows or counts. Raises ``SqlError``, or the error of the operation itself."""
     sql = with_values(only_statement(text), params)
-    # with a transaction of its own, whatever the thread's session is about
+    # with its own transaction, independent of the thread's session
     with sessions.current().cursor() as session:
         statement = Statement(engine, session)
         return _handler(SparkCursor(sql))(statement, SparkCursor(sql))
@@ -66,5 +66,4 @@ def _query(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 
 def _native(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """What is Spark's own."""
     return statement.run(SqlText(cursor.text), cursor.text)

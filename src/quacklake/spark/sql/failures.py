@@ -1,4 +1,4 @@
-"""What Spark says of statements, as errors of ours."""
+"""Translate Spark's errors about statements into Quacklake's."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _FAMILY = (AnalysisException, ParseException)
 
 @contextmanager
 def translated(near: Callable[[list[str]], str | None], text: str | None = None) -> Iterator[None]:
-    """Raise what Spark says of a statement as ``SqlError`` or ``NotFoundError``.
+    """Raise Spark's errors about a statement as ``SqlError`` or ``NotFoundError``.
 
-    ``near`` gives a hint for a name that Spark does not know. ``text`` is the statement, where Spark counts places as
-    its writer does.
+    ``near`` returns a hint for a name that Spark does not know. ``text`` is the statement, if Spark's positions refer
+    to the text that the user wrote.
     """
     try:
         yield
@@ -45,7 +45,7 @@ def _told(error: PySparkException, near: Callable[[list[str]], str | None], text
     missing = _MISSING.search(first)
     if missing is not None:
         names = [part.strip("`") for part in re.findall(r"`[^`]*`|[^.`]+", missing[1])]
-        names = names[2:] if names[:-1] == _DEFAULT else names  # as Spark calls what had no owner
+        names = names[2:] if names[:-1] == _DEFAULT else names  # Spark adds these to an unqualified name
         return NotFoundError(f'Table with name "{".".join(names)}" does not exist', hint=near(names))
     place = _PLACE.search(said) if isinstance(error, ParseException) else None
     if place is None or text is None:

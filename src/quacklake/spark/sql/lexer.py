@@ -1,4 +1,4 @@
-"""The words of a statement in the SQL of Spark, and values in it."""
+"""The words and values of a statement in Spark SQL."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}
 
 
 class SparkCursor(Cursor):
-    """Walks through the words of a statement for Spark: names are in backticks, texts in either kind of quotes."""
+    """Walks through the words of a Spark statement. Names are in backticks, strings in either kind of quotes."""
 
     def lexed(self, text: str) -> list[Word]:
         return words_of(text, _LEXER)
@@ -50,7 +50,7 @@ class SparkCursor(Cursor):
 
 
 def text_of(quoted: str) -> str:
-    """What a text in quotes says."""
+    """Return the text of a string literal."""
     if quoted[0] in "rR":
         return quoted[2:-1]
     mark = quoted[0]
@@ -65,7 +65,7 @@ def text_of(quoted: str) -> str:
 
 
 def only_statement(text: str) -> str:
-    """The one statement of a text. Raises ``SqlError``."""
+    """Return the one statement of a text. Raises ``SqlError`` when there is not exactly one."""
     if not isinstance(text, str):
         raise InputError(f"a statement must be text, not {type(text).__name__}")
     found = split(text, words_of(text, _LEXER))
@@ -78,7 +78,7 @@ def only_statement(text: str) -> str:
 
 
 def with_values(text: str, params: Parameters) -> str:
-    """A statement with values in place of its parameters: ``?`` in their order, ``:name`` by name."""
+    """Replace the parameters of a statement by values: ``?`` in order, ``:name`` by name."""
     if params is None:
         return text
     if isinstance(params, str | bytes) or not isinstance(params, Sequence | Mapping):
@@ -111,7 +111,7 @@ def _value(parameter: str, place: int, params: Sequence[Any] | Mapping[str, Any]
 
 
 def as_literal(value: Any) -> str:
-    """A value of Python in the SQL of Spark. Raises ``InputError`` for one that it has no literal for."""
+    """Return a Python value as a literal in Spark SQL. Raises ``InputError`` for a value without a literal."""
     match value:
         case None:
             return "NULL"

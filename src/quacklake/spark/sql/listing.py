@@ -22,7 +22,7 @@ _QUERIES = ("SELECT", "FROM", "VALUES", "WITH", "TABLE", "(")
 
 
 def explain(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """EXPLAIN [EXTENDED | …] of a query; of other statements Spark's own."""
+    """Run EXPLAIN [EXTENDED | …] of a query; Spark explains other statements."""
     cursor.expect("EXPLAIN")
     for word in _EXPLAINED:
         cursor.accept(word)
@@ -34,7 +34,7 @@ def explain(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 
 def describe(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """DESCRIBE [TABLE] [EXTENDED] name: its columns with their types in Spark; DESCRIBE [QUERY] query."""
+    """Run DESCRIBE [TABLE] [EXTENDED] name, which lists columns with Spark's types, or DESCRIBE [QUERY] query."""
     first = cursor.take()
     cursor.accept("QUERY")
     following = cursor.peek()
@@ -70,7 +70,7 @@ def _comments(statement: Statement, schema: str, name: str) -> dict[str, str]:
 
 
 def show(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """SHOW TABLES [IN schema] of the lake, with Spark's temporary views; everything else is Spark's own."""
+    """Run SHOW TABLES [IN schema] of the lake, with Spark's temporary views. Spark runs every other SHOW."""
     cursor.expect("SHOW")
     if not cursor.accept("TABLES"):
         return statement.run(SqlText(cursor.text), cursor.text)

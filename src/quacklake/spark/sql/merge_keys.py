@@ -1,7 +1,7 @@
 """Equalities in the ON of a MERGE between a column of the table and a value of the source.
 
-A UUID or a time of day is a text in Spark, and has many spellings. The source's is brought into the form in which Spark
-shows the table's, as DuckDB casts a text that is compared with such a column.
+A UUID or a time of day is a text in Spark, with many spellings. The value of the source is converted to the form in
+which Spark shows the column, as DuckDB casts a text that is compared with such a column.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["with_stored_keys"]
 
 _SPELLED = ("interval", "timetz", "time_ns")
-"""Types whose values are texts in Spark, which has no way to bring them into one form."""
+"""Types whose values are texts in Spark, which cannot normalise them."""
 _OPEN, _CLOSE = ("(", "[", "CASE"), (")", "]", "END")
 _HINT = "compare the column with one value of the source, beside AND alone; or compute that in the source"
 
 
 def with_stored_keys(text: str, rows: DataFrame, schema: TableSchema, *, time: bool) -> str:
-    """Return a condition in which texts of the source have the form of the columns they are equal to.
+    """Return a condition in which texts of the source have the form of the columns that they are compared with.
 
-    The two sides of the merge are called ``target`` and ``source`` in it. Raises ``UnsupportedFeatureError`` where the
-    form of a column is not known, or the equality is inside of another condition.
+    The sides of the merge are named ``target`` and ``source`` in it. Raises ``UnsupportedFeatureError`` when the form
+    of a column is not known, or the equality is nested in another condition.
     """
     own = {fold(column.name): column for column in schema.columns if column.type in (*TEXT_KEYS, *_SPELLED)}
     if not own:
@@ -67,14 +67,14 @@ def with_stored_keys(text: str, rows: DataFrame, schema: TableSchema, *, time: b
 
 
 class _Names:
-    """What columns of a condition are: those of the table that Spark shows as texts, or of the source."""
+    """The columns of a condition: those of the table that Spark shows as texts, and those of the source."""
 
     def __init__(self, own: dict[str, Column], given: frozenset[str]) -> None:
         self._own = own
         self._given = given
 
     def pair(self, equal: exp.Expr) -> tuple[Column, int] | None:
-        """The column of the table in an equality, and the number of the side that is a value of the source."""
+        """Return the column of the table in an equality, and the number of the side that is a value of the source."""
         sides = [equal.this.unnest(), equal.expression.unnest()]
         for number, (one, two) in enumerate((sides, sides[::-1])):
             column = self._column(one)
@@ -94,7 +94,7 @@ class _Names:
 
 
 def _equalities(text: str, words: list[Word]) -> Iterator[tuple[int, Word, int]]:
-    """Yield the equalities that must all hold: where each begins, its sign, and where it ends."""
+    """Yield the equalities that must all hold: the start of each, its operator, and its end."""
     words = _bare(words)
     parts: list[list[Word]] = [[]]
     between = 0
@@ -117,7 +117,7 @@ def _equalities(text: str, words: list[Word]) -> Iterator[tuple[int, Word, int]]
 
 
 def _depths(words: list[Word]) -> Iterator[tuple[Word, int]]:
-    """Yield words with the number of brackets around them; a bracket is inside of itself."""
+    """Yield words with the number of brackets around them. A bracket counts itself."""
     depth = 0
     for word in words:
         depth += word.upper in _OPEN
@@ -126,7 +126,7 @@ def _depths(words: list[Word]) -> Iterator[tuple[Word, int]]:
 
 
 def _bare(words: list[Word]) -> list[Word]:
-    """Words without the parentheses around all of them."""
+    """Return words without the parentheses around all of them."""
     while len(words) > 2 and words[0].text == "(" and all(depth > 0 for _, depth in _depths(words)):
         words = words[1:-1]
     return words

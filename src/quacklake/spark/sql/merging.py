@@ -1,4 +1,4 @@
-"""MERGE INTO in Spark: the words become the clauses of the builder that Python code uses."""
+"""MERGE INTO in Spark: translate the statement into clauses of the Python builder."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ __all__ = ["merge"]
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What the two sides of a merge are called: in the statement, and by the builder."""
+    """The names of the two sides of a merge, in the statement and in the builder."""
 
     known: Mapping[tuple[str, ...], str]
     time: bool
     statement: Statement
 
     def column(self, text: str) -> SparkColumn:
-        """An expression of the statement as the builder takes it."""
+        """Return an expression of the statement as a column for the builder."""
         return self.made(self.renamed(text))
 
     def made(self, text: str) -> SparkColumn:
@@ -51,12 +51,12 @@ class _Names:
             return f.expr(text)
 
     def condition(self, text: str, rows: DataFrame, table: TableInfo) -> SparkColumn:
-        """The condition of the merge; texts of the source are compared as what the table would store of them."""
+        """Return the condition of the merge. Texts of the source are compared in the form that the table stores."""
         with self.statement.translating():
             return self.made(with_stored_keys(self.renamed(text), rows, table.schema, time=self.time))
 
     def renamed(self, text: str) -> str:
-        """An expression with the builder's names of the two sides."""
+        """Return an expression with the builder's names of the two sides."""
         tree = parse(text)
         if tree.find(exp.Query) is not None:
             raise UnsupportedFeatureError(
@@ -72,7 +72,7 @@ class _Names:
         return []
 
     def keys(self, text: str) -> list[str] | None:
-        """The columns that must be equal in both sides, where a condition says that and nothing else."""
+        """Return the columns that must be equal on both sides, or None if the condition says anything else."""
         tree = parse(self.renamed(text))
         found = []
         for part in tree.flatten() if isinstance(tree, exp.And) else [tree]:
@@ -90,7 +90,7 @@ class _Names:
 
 
 def merge(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """MERGE [WITH SCHEMA EVOLUTION] INTO name [alias] USING source [alias] ON condition WHEN …."""
+    """Run MERGE [WITH SCHEMA EVOLUTION] INTO name [alias] USING source [alias] ON condition WHEN …."""
     prefix = prefix_of(cursor)
     cursor.expect("MERGE")
     evolving = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
@@ -126,7 +126,7 @@ def merge(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 
 def _source(cursor: SparkCursor) -> tuple[str, list[str]]:
-    """The text of the source with its alias, and what it is called."""
+    """Return the text of the source with its alias, and its name."""
     first = cursor.at
     names: list[str] = []
     if cursor.sees("("):
@@ -138,7 +138,7 @@ def _source(cursor: SparkCursor) -> tuple[str, list[str]]:
     cursor.until("ON")
     text = cursor.slice(first, cursor.at)
     travels = time_travel(SparkCursor(text))
-    # what is neither the relation nor its time travel is an alias
+    # words that belong neither to the relation nor to its time travel are an alias
     inside = SparkCursor(edited(text, [Edit(each.start, each.end, "") for each in travels])).words
     if inside[-1].kind in ("word", "name") and (not names or len(inside) > 2 * len(names) - 1):
         names = [inside[-1].value]
@@ -148,7 +148,7 @@ def _source(cursor: SparkCursor) -> tuple[str, list[str]]:
 def _known(
     statement: Statement, table: TableInfo, names: list[str], own: str | None, other: list[str]
 ) -> dict[tuple[str, ...], str]:
-    """The names of the two sides, as columns have them in front."""
+    """Return the qualifiers of columns for the two sides."""
     target = [own] if own else names
     found = {tuple(map(fold, target[at:])): "target" for at in range(len(target))}
     if own is None:
@@ -165,7 +165,7 @@ def _known(
 
 
 def _clause(cursor: SparkCursor, builder: SparkMerge, table: TableInfo, own: str, sides: _Names) -> None:
-    """WHEN [NOT] MATCHED [BY SOURCE | TARGET] [AND condition] THEN action."""
+    """Parse WHEN [NOT] MATCHED [BY SOURCE | TARGET] [AND condition] THEN action."""
     matched = "both"
     if cursor.accept("NOT", "MATCHED"):
         matched = "target" if cursor.accept("BY", "SOURCE") else "source"

@@ -1,4 +1,4 @@
-"""What a lake tells of a table, as relations beside it: ``t.snapshots``, ``t.history``, ``t.files``, ``t.changes``."""
+"""Metadata of a table as relations beside it: ``t.snapshots``, ``t.history``, ``t.files``, ``t.changes``."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _TELLING = (
 
 
 def described(statement: Statement, names: Sequence[str], tx: Transaction) -> DataFrame | None:
-    """What is known of a table, by a name such as ``t.files``; None for another name."""
+    """Return the metadata of a table by a name such as ``t.files``, or None for any other name."""
     table = _owner(statement, names, tx)
     return None if table is None else TABLES[fold(names[-1])](statement, table, tx)
 
 
 def is_described(statement: Statement, names: Sequence[str], tx: Transaction) -> bool:
-    """True for the name of what is known of a table."""
+    """Return True for the name of a table's metadata."""
     return _owner(statement, names, tx) is not None
 
 
@@ -61,12 +61,12 @@ def _until(rows: pa.Table, tx: Transaction) -> pa.Table:
 
 
 def _history(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
-    """The snapshots that changed a table, newest first."""
+    """Return the snapshots that changed a table, newest first."""
     return statement.rows(_until(table_history(statement.engine.context, table), tx))
 
 
 def _snapshots(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
-    """The snapshots at which a table can be read."""
+    """Return the snapshots at which a table can be read."""
     rows = _until(lake_history(statement.engine.context), tx)
     made = table_history(statement.engine.context, table)
     created = made.filter(pc.match_substring(made.column("changes"), "created_table"))
@@ -75,7 +75,7 @@ def _snapshots(statement: Statement, table: TableInfo, tx: Transaction) -> DataF
 
 
 def _files(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
-    """The data files of a table with their delete files, without keys."""
+    """Return the data files of a table with their delete files, without keys."""
     alias = lake_literal(statement.attached.alias)
     name, schema = lake_literal(table.name), lake_literal(table.schema_name)
     call = f"ducklake_list_files({alias}, {name}, schema => {schema}, snapshot_version => {tx.base.id:d})"
@@ -84,7 +84,7 @@ def _files(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame
 
 
 def _changes(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
-    """What happened to the rows of a table, from its oldest state that is left."""
+    """Return the changes of the rows of a table, from its oldest remaining state."""
     source = StreamSource(statement.engine.context, table, changes=True)
     source.check()
     start = source.start(EARLIEST)
@@ -104,12 +104,12 @@ TABLES: Mapping[str, Callable[[Statement, TableInfo, Transaction], DataFrame]] =
 
 
 def is_function(names: Sequence[str]) -> bool:
-    """True for a function of a lake that stands in FROM."""
+    """Return True for a lake function that can stand in FROM."""
     return fold(names[-1]).removeprefix("ducklake_") in FUNCTIONS
 
 
 def called(statement: Statement, names: Sequence[str], items: Sequence[str]) -> DataFrame:
-    """The rows of a function that tells something of the lake."""
+    """Return the rows of a lake function."""
     name = fold(names[-1]).removeprefix("ducklake_")
     if name in _FEEDS:
         raise UnsupportedFeatureError(
@@ -122,7 +122,7 @@ def called(statement: Statement, names: Sequence[str], items: Sequence[str]) -> 
 
 
 def arguments(statement: Statement, items: Sequence[str]) -> tuple[str, list[Any]]:
-    """The arguments of a call in the SQL of the lake, and their values."""
+    """Return the arguments of a call in the SQL of the lake, and their values."""
     texts, values = [], []
     for number, (name, value) in enumerate(map(argument, items), 1):
         texts.append(f"{quote(name)} => ${number}" if name else f"${number}")
@@ -131,7 +131,7 @@ def arguments(statement: Statement, items: Sequence[str]) -> tuple[str, list[Any
 
 
 def argument(item: str) -> tuple[str, str]:
-    """The name of an argument, if it has one, and the text of its value."""
+    """Return the name of an argument, if it has one, and the text of its value."""
     cursor = SparkCursor(item)
     following = cursor.peek(1)
     if following is not None and following.text in ("=>", "="):

@@ -1,4 +1,4 @@
-"""Queries in the SQL of Spark as trees: where they name relations, and what hides a name."""
+"""Parse Spark SQL, and find the relations and common tables in it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPARK = "spark"
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What takes the place of a part of a text."""
+    """A replacement for a part of a text."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class Edit:
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:
-    """A text with its parts replaced."""
+    """Return a text with its parts replaced."""
     parts: list[str] = []
     done = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
@@ -45,7 +45,7 @@ def edited(text: str, edits: Sequence[Edit]) -> str:
 
 
 def parse(text: str) -> exp.Expr:
-    """The tree of one query or expression. Raises ``SqlError`` with the place."""
+    """Return the tree of one query or expression. Raises ``SqlError`` with the position."""
     try:
         found = sqlglot.parse(text, dialect=_SPARK)
     except sqlglot.errors.ParseError as error:
@@ -67,23 +67,23 @@ def _marked(text: str, error: dict[str, object]) -> str:
 
 
 def names_of(node: exp.Table | exp.Column) -> list[str]:
-    """The parts of a dotted name."""
+    """Return the parts of a dotted name."""
     return [part.name for part in node.parts]
 
 
 def span(parts: Sequence[exp.Expr]) -> tuple[int, int]:
-    """Where the parts of a dotted name stand in the text."""
+    """Return the start and end of a dotted name in the text."""
     return int(parts[0].meta["start"]), int(parts[-1].meta["end"]) + 1
 
 
 def _common_tables(node: exp.Expr) -> exp.With | None:
-    """The WITH of a query."""
+    """Return the WITH clause of a query, or None."""
     found = node.args.get("with_") or node.args.get("with")
     return found if isinstance(found, exp.With) else None
 
 
 def declaration(table: exp.Table) -> exp.CTE | None:
-    """The common table that a name means where it stands, or None."""
+    """Return the common table that a name refers to at its place, or None."""
     if len(table.parts) != 1:
         return None
     name = fold(table.name)
@@ -113,7 +113,7 @@ def declaration(table: exp.Table) -> exp.CTE | None:
 
 
 def to_lake(text: str, what: str = "expression") -> str:
-    """A text in the SQL of Spark in that of the lake, which may mean something else. Raises ``InputError``."""
+    """Translate Spark SQL into the SQL of the lake. The meaning may differ. Raises ``InputError``."""
     try:
         found = sqlglot.parse(text, dialect=_SPARK)
         if len(found) != 1 or found[0] is None:

@@ -1,7 +1,7 @@
-"""Which conditions of a query hold for all rows that it takes from one relation, so that files can be left out.
+"""Find conditions that hold for all rows that a query takes from one relation, to skip files.
 
-Only conditions count that mean the same to the lake and to Spark: a column against a literal, and what AND and OR make
-of those. Spark applies the whole query in any case.
+Only conditions with the same meaning for the lake and Spark count: a column compared with a literal, and combinations
+of those with AND and OR. Spark applies the whole query in any case.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INSTANTS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.Dat
 
 
 def predicate_of(found: Sequence[exp.Expr], schema: TableSchema, zone: Callable[[], str]) -> Predicate:
-    """What conditions on the columns of a table say about the bounds of files; ``zone`` is where local times are."""
+    """Return a predicate on the bounds of files from conditions on columns. ``zone`` is the zone of local times."""
     parts = [_predicate(_zoned(each, schema, zone), schema) for each in found]
     return every(parts) if parts else ANYTHING
 
@@ -36,13 +36,13 @@ def _predicate(condition: exp.Expr, schema: TableSchema) -> Predicate:
     try:
         return to_predicate(condition.sql("duckdb", unsupported_level=ErrorLevel.IGNORE), schema)
     except PredicateError:
-        return ANYTHING  # said in words that only Spark knows
+        return ANYTHING  # the condition uses functions that only Spark knows
 
 
 def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.Expr]:
-    """The conditions on a relation of a query, with its columns named bare.
+    """Return the conditions on a relation of a query, with unqualified columns.
 
-    ``outside`` are such conditions on what the whole query gives, where it stands for a view.
+    ``outside`` are conditions on the result of the whole query, if it is the query of a view.
     """
     select = _select_of(source)
     alias = source.alias_or_name
@@ -64,11 +64,11 @@ def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.E
     return found
 
 
-# -- what holds where --------------------------------------------------------------------------------------------------
+# -- conditions of a query block ---------------------------------------------------------------------------------------
 
 
 def _select_of(source: exp.Expr) -> exp.Select | None:
-    """The query block that takes its rows from a relation."""
+    """Return the query block that reads a relation, or None."""
     parent = source.parent
     if not isinstance(parent, exp.From | exp.Join) or not isinstance(parent.parent, exp.Select):
         return None
@@ -81,7 +81,7 @@ def _renames(source: exp.Expr) -> bool:
 
 
 def _conjuncts(select: exp.Select) -> list[exp.Expr]:
-    """What every row that a query block goes on with satisfies."""
+    """Return conditions that every row satisfies which a query block keeps."""
     where = select.args.get("where")
     wholes = [where.this] if isinstance(where, exp.Where) else []
     wholes += [
@@ -100,7 +100,7 @@ def _parts(condition: exp.Expr) -> list[exp.Expr]:
 
 
 def _rejects_null(condition: exp.Expr) -> bool:
-    """True when a row of NULLs, as an outer join adds it, does not satisfy a condition."""
+    """Return True when a row of NULLs, as an outer join adds it, does not satisfy a condition."""
     inner = condition.unnest()
     if isinstance(inner, exp.And | exp.Or):
         return all(_rejects_null(each) for each in inner.flatten())
@@ -108,7 +108,7 @@ def _rejects_null(condition: exp.Expr) -> bool:
 
 
 def _bare(condition: exp.Expr, alias: str, *, alone: bool) -> exp.Expr | None:
-    """A condition with bare columns, or None when it is about anything else than one relation."""
+    """Return a condition with unqualified columns, or None when it is about more than one relation."""
     if condition.find(exp.Query) is not None:
         return None
     for column in condition.find_all(exp.Column):
@@ -127,7 +127,7 @@ def _bare(condition: exp.Expr, alias: str, *, alone: bool) -> exp.Expr | None:
 
 
 def _from_outside(select: exp.Select, outside: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """The conditions on what a query block gives."""
+    """Return the conditions of outer queries on the result of a query block."""
     computed = any(projection.find(exp.AggFunc, exp.Window, exp.UDTF) for projection in select.expressions)
     if computed or any(select.args.get(key) for key in _BARRIERS):
         return []
@@ -144,7 +144,7 @@ def _from_outside(select: exp.Select, outside: Sequence[exp.Expr]) -> list[exp.E
 
 
 def _through(condition: exp.Expr, select: exp.Select) -> exp.Expr | None:
-    """A condition on what a query block gives as one on what it is made of; None where that is computed."""
+    """Turn a condition on the result of a query block into one on its source; None for a computed column."""
     known = {fold(each.alias_or_name): each.unalias() for each in select.expressions}
     star = any(isinstance(each, exp.Star) for each in select.expressions)
     copy = exp.paren(condition.copy())
@@ -162,7 +162,7 @@ def _through(condition: exp.Expr, select: exp.Select) -> exp.Expr | None:
 
 
 def _zoned(condition: exp.Expr, schema: TableSchema, zone: Callable[[], str]) -> exp.Expr:
-    """A condition with the local times that instants are compared with in UTC."""
+    """Return a condition in which local times that are compared with instants are in UTC."""
     copy = exp.paren(condition.copy())
     for column in list(copy.find_all(exp.Column)):
         found = schema.get(column.name)

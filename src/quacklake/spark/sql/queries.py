@@ -1,4 +1,4 @@
-"""Queries of Spark over a lake: its names become DataFrames, the rest of the text stays as it is."""
+"""Spark queries over a lake: replace names of the lake by DataFrames, and keep the rest of the text."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 __all__ = ["TARGET", "Rewriter", "run_query", "zone_of"]
 
 TARGET = "_ql_target"
-"""What the rows of the table that a statement changes are called in a query."""
+"""The name, in a query, of the rows of the table that a statement changes."""
 _DEPTH = 16
 
 
 def run_query(statement: Statement, text: str, head: str = "") -> DataFrame:
-    """Run a query, or the query of a command of Spark that begins with ``head``."""
+    """Run a query, or the query of a Spark command that begins with ``head``."""
     plain = f"{head}{text}"
     rewriter = Rewriter(statement)
     try:
@@ -53,13 +53,13 @@ def run_query(statement: Statement, text: str, head: str = "") -> DataFrame:
             error.hint = error.hint or f"translated from the SQL of DuckDB: the view {', '.join(rewriter.views)}"
         if rewriter.views or not isinstance(error.__cause__, ParseException) or not found.frames:
             raise
-        # Spark counts places in the text that it has got: once more in the text that was written
+        # Spark's positions refer to the rewritten text, so let Spark find the error in the original one
         statement.run(SqlText(rewriter.plain(plain)), plain)
         raise
 
 
 def _as_it_is(statement: Statement, text: str, error: SqlError) -> DataFrame:
-    """Let Spark run what we cannot take apart; it may name nothing of the lake, or be wrong."""
+    """Let Spark run a text that cannot be parsed here. It may name nothing of the lake, or be wrong."""
     try:
         return statement.run(SqlText(text), text)
     except SqlError:
@@ -75,7 +75,7 @@ def _as_it_is(statement: Statement, text: str, error: SqlError) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where names are looked for: as the user's own, or as those of a view of the lake."""
+    """The scope of names: the session for the user's text, or the lake for the text of a view."""
 
     view: ViewInfo | None = None
     tx: Transaction | None = None
@@ -85,13 +85,13 @@ class _Scope:
 
 @dataclass
 class _Walk:
-    """The way through one query: its text, its time travel, and tables that lose what stood before their names."""
+    """The state of rewriting one query: its text, its time travel clauses, and tables that lose their qualifiers."""
 
     query: str
     travels: Sequence[TimeTravel]
     scope: _Scope
     twice: Set[str] = frozenset()
-    """Names that tables of several schemas have."""
+    """Names that tables of several schemas share."""
     renamed: dict[tuple[str, ...], str] = field(default_factory=dict)
 
 
@@ -102,17 +102,17 @@ class Rewriter:
     statement: Statement
     target: tuple[DataFrame, TableInfo] | None = None
     whole: bool = False
-    """True when tables are read whole, whatever is asked of them."""
+    """True when tables are read whole, without skipping files."""
     frames: dict[str, DataFrame] = field(default_factory=dict)
     read: list[tuple[TableInfo, Transaction]] = field(default_factory=list)
-    """The tables that were found, and where."""
+    """The tables that were read, each with its transaction."""
     views: list[str] = field(default_factory=list)
     """The views that were translated."""
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
     _computed: dict[tuple[Any, ...], Relation] = field(default_factory=dict)
 
     def text(self, query: str, head: str = "") -> SqlText:
-        """A query as Spark runs it. Raises ``SqlError``, and ``NotFoundError`` for a name of the lake."""
+        """Return a query as Spark runs it. Raises ``SqlError``, and ``NotFoundError`` for a name of the lake."""
         try:
             sql = self._query(query, _Scope())
         except RecursionError:
@@ -123,18 +123,18 @@ class Rewriter:
         return SqlText(f"{head}{unescaped(sql) if self.views else query}")
 
     def add(self, frame: DataFrame) -> str:
-        """What stands for a DataFrame in the text."""
+        """Add a DataFrame, and return the placeholder for it in the text."""
         name = f"ql_{len(self.frames)}"
         self.frames[name] = frame
         return f"{{{name}}}"
 
     @staticmethod
     def plain(query: str) -> str:
-        """A query with blanks for time travel, in which every other word stands where it stood."""
+        """Return a query with blanks for time travel clauses, so that all other words keep their positions."""
         found = time_travel(SparkCursor(query))
         return edited(query, [Edit(each.start, each.end, " " * (each.end - each.start)) for each in found])
 
-    # -- the walk ------------------------------------------------------------------------------------------------------
+    # -- walking the tree ----------------------------------------------------------------------------------------------
 
     def _query(self, query: str, scope: _Scope) -> str:
         cursor = SparkCursor(query)
@@ -158,7 +158,7 @@ class Rewriter:
         return _replaced(query, edits)
 
     def _relation(self, walk: _Walk, table: exp.Table) -> list[Edit]:
-        """What takes the place of a relation; nothing for one that is not of the lake."""
+        """Return the edits that replace a relation; none for a relation outside the lake."""
         first, last = span(table.parts)
         names = names_of(table)
         if self.target is not None and walk.scope.view is None and names == [TARGET]:
@@ -188,7 +188,7 @@ class Rewriter:
         return edits
 
     def _twice(self, tables: Sequence[exp.Table]) -> Set[str]:
-        """The names that tables without an alias have in more than one schema."""
+        """Return the names that tables without an alias have in more than one schema."""
         found: dict[str, set[tuple[str, ...]]] = {}
         for table in tables:
             names = names_of(table)
@@ -196,10 +196,10 @@ class Rewriter:
                 found.setdefault(fold(names[-1]), set()).add(tuple(_whole(self.statement, names)))
         return {name for name, several in found.items() if len(several) > 1}
 
-    # -- what names mean -----------------------------------------------------------------------------------------------
+    # -- resolving names -----------------------------------------------------------------------------------------------
 
     def _named(self, names: Sequence[str], table: exp.Table, travel: TimeTravel | None, scope: _Scope) -> str | None:
-        """What a name of the lake becomes; None when it is none."""
+        """Return the replacement for a name of the lake, or None for any other name."""
         statement = self.statement
         tx = scope.tx
         if travel is not None or tx is None:
@@ -215,7 +215,7 @@ class Rewriter:
         return None if about is None else self.add(about)
 
     def _may_be_ours(self, names: Sequence[str], travel: TimeTravel | None) -> bool:
-        """False for a past state of what the lake has neither now nor says by its name; Spark may have it."""
+        """Return False for a past state of an unqualified name that the lake lacks now, and that Spark has."""
         if travel is None:
             return True
         view = self.statement.view()
@@ -266,7 +266,7 @@ class Rewriter:
         return f"(SELECT * FROM ({inner}) AS ql_view({columns}))"
 
     def _view_relation(self, view: ViewInfo, tx: Transaction, depth: int, outside: Sequence[exp.Expr]) -> Relation:
-        """A view in the SQL of DuckDB: translated, or its rows as DuckDB computes them."""
+        """Return a view written in DuckDB's SQL: translated, or with rows that DuckDB computes."""
         if depth >= _DEPTH:
             raise _too_deep(view)
         try:
@@ -281,7 +281,7 @@ class Rewriter:
             return self._computed[key]
 
     def translated(self, view: ViewInfo, tx: Transaction, depth: int = 0, outside: Sequence[exp.Expr] = ()) -> Relation:
-        """A view in the SQL of DuckDB, which Spark computes. Raises ``UnsupportedFeatureError`` where it cannot."""
+        """Translate a view from DuckDB's SQL. Raises ``UnsupportedFeatureError`` if Spark cannot compute it."""
 
         def find(named: Named) -> Relation:
             names = [part for part in (named.schema, named.name) if part is not None]
@@ -301,7 +301,7 @@ class Rewriter:
         return translated_view(self.statement.engine, view, find)
 
     def _function(self, query: str, first: int) -> tuple[str | None, int]:
-        """What a call of a function of the lake becomes, and where it ends; None when it is none."""
+        """Return the replacement for a lake function, or None for any other, and the end of the call."""
         cursor = _cursor_at(query, first)
         names = cursor.names()
         if not metadata.is_function(names) or not cursor.sees("("):
@@ -315,7 +315,6 @@ def _too_deep(view: ViewInfo) -> InputError:
 
 
 def _cursor_at(query: str, place: int) -> SparkCursor:
-    """A cursor that stands at a place of a text."""
     cursor = SparkCursor(query)
     while (word := cursor.peek()) is not None and word.start < place:
         cursor.take()
@@ -323,7 +322,7 @@ def _cursor_at(query: str, place: int) -> SparkCursor:
 
 
 def _whole(statement: Statement, names: Sequence[str]) -> list[str]:
-    """A name with its lake and schema, in one spelling."""
+    """Return a name with its lake and schema, in one spelling."""
     alias, full = fold(statement.attached.alias), [fold(part) for part in names]
     if len(full) == 2 and full[0] == alias and not statement.session.names.has_schema(statement.attached, full[0]):
         return [alias, DEFAULT_SCHEMA, full[1]]
@@ -331,7 +330,7 @@ def _whole(statement: Statement, names: Sequence[str]) -> list[str]:
 
 
 def _qualified(statement: Statement, names: Sequence[str], known: str) -> dict[tuple[str, ...], str]:
-    """The longer names by which columns may name their table, and the one that it then has."""
+    """Return the qualified names by which columns may refer to their table, each with the new name ``known``."""
     whole = _whole(statement, names)
     found = {tuple(whole[at:]): known for at in range(len(whole) - 1)}
     if whole[1] == DEFAULT_SCHEMA:
@@ -340,7 +339,7 @@ def _qualified(statement: Statement, names: Sequence[str], known: str) -> dict[t
 
 
 def _replaced(query: str, edits: Sequence[Edit]) -> str:
-    """A query with its parts replaced, in which braces that are its own mean themselves."""
+    """Return a query with its parts replaced, and its own braces escaped."""
     parts: list[str] = []
     done = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
@@ -350,7 +349,7 @@ def _replaced(query: str, edits: Sequence[Edit]) -> str:
 
 
 def _travel(query: str, last: int, travels: Sequence[TimeTravel]) -> TimeTravel | None:
-    """The clause of time travel of a relation whose name ends here: behind it, or behind its alias."""
+    """Return the time travel clause after the name or the alias of a relation that ends here, or None."""
     found = next((each for each in travels if each.start >= last), None)
     if found is None:
         return None
@@ -362,7 +361,7 @@ def _travel(query: str, last: int, travels: Sequence[TimeTravel]) -> TimeTravel 
 
 
 def _alias_place(query: str, last: int, travel: TimeTravel | None) -> int:
-    """Where the alias of a relation belongs: behind its sample."""
+    """Return the position for the alias of a relation, which is after its sample."""
     place = last if travel is None else travel.end
     cursor = _cursor_at(query, place)
     if cursor.accept("TABLESAMPLE"):
@@ -374,7 +373,7 @@ def _alias_place(query: str, last: int, travel: TimeTravel | None) -> int:
 
 
 def _shortened(column: exp.Column, renamed: dict[tuple[str, ...], str]) -> list[Edit]:
-    """Columns that are named with schema: our relations have none."""
+    """Remove schemas from qualified columns, because the DataFrames have none."""
     parts = column.parts
     for length in range(len(parts) - 1, 1, -1):
         known = renamed.get(tuple(fold(part.name) for part in parts[:length]))
@@ -384,5 +383,5 @@ def _shortened(column: exp.Column, renamed: dict[tuple[str, ...], str]) -> list[
 
 
 def zone_of(statement: Statement) -> Callable[[], str]:
-    """Where local times are in the session, when it is asked for."""
+    """Return a function that asks for the time zone of the session."""
     return lambda: str(statement.engine.session.conf.get("spark.sql.session.timeZone"))

@@ -48,7 +48,7 @@ _SET = "_ql_set_"
 
 
 def insert(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """INSERT INTO | OVERWRITE [TABLE] name [PARTITION (…)] [(columns) | BY NAME] | REPLACE WHERE condition query."""
+    """Run INSERT INTO | OVERWRITE [TABLE] name [PARTITION (…)] [(columns) | BY NAME] | REPLACE WHERE filter query."""
     prefix = prefix_of(cursor)
     first = cursor.at
     cursor.expect("INSERT")
@@ -88,7 +88,7 @@ def insert(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 
 def _partition(cursor: SparkCursor) -> dict[str, str | None]:
-    """The keys of PARTITION (a = 1, b), those without a value too."""
+    """Parse the keys of PARTITION (a = 1, b), including those without a value."""
     found: dict[str, str | None] = {}
     for item in cursor.items():
         inner = SparkCursor(item)
@@ -104,7 +104,7 @@ def _is_query(cursor: SparkCursor) -> bool:
 
 
 class _Mode(enum.Enum):
-    """Which rows of a table new ones take the place of."""
+    """The rows of a table that an INSERT replaces."""
 
     ALL = enum.auto()
     WHERE = enum.auto()
@@ -112,7 +112,7 @@ class _Mode(enum.Enum):
 
 
 def _is_dynamic(statement: Statement, table: TableInfo, fixed: Mapping[str, str]) -> bool:
-    """Whether only partitions with new rows are replaced: as the session says, unless all their keys are given."""
+    """Return True when only partitions with new rows are replaced, as the session says, unless all keys are given."""
     keys = () if table.partition is None else table.partition.keys
     said = {fold(name) for name in fixed}
     given = all(key.parsed == IDENTITY and fold(table.schema.by_id(key.column_id).name) in said for key in keys)
@@ -122,7 +122,7 @@ def _is_dynamic(statement: Statement, table: TableInfo, fixed: Mapping[str, str]
 def _named(
     rows: DataFrame, table: TableInfo, keys: Mapping[str, str | None], columns: Sequence[str] | None
 ) -> DataFrame:
-    """Rows with the names of the columns that they are for, by their order."""
+    """Rename the columns of rows to the columns that they are for, by order."""
     said = {fold(name) for name in keys}
     wanted = columns
     if wanted is None:
@@ -165,7 +165,7 @@ def _write(
 
 
 def delete(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """DELETE FROM name [alias] [WHERE condition]."""
+    """Run DELETE FROM name [alias] [WHERE condition]."""
     _refuse_prefix(cursor)
     cursor.expect("DELETE", "FROM")
     table = statement.table(cursor.names())
@@ -183,7 +183,7 @@ def delete(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 
 def update(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """UPDATE name [alias] SET column = value, … [WHERE condition]."""
+    """Run UPDATE name [alias] SET column = value, … [WHERE condition]."""
     _refuse_prefix(cursor)
     cursor.expect("UPDATE")
     table = statement.table(cursor.names())
@@ -198,7 +198,7 @@ def update(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 
 def _condition(cursor: SparkCursor) -> str | None:
-    """What stands behind WHERE, to the end."""
+    """Return the text after WHERE, or None."""
     where = cursor.accept("WHERE")
     if where == cursor.done:
         raise cursor.unexpected()
@@ -215,7 +215,7 @@ def _quoted(name: str) -> str:
 
 
 def assignments(cursor: SparkCursor, alias: str) -> dict[str, str]:
-    """``column = value, …``: the texts of values by column."""
+    """Parse ``column = value, …`` into texts of values by column."""
     found: dict[str, str] = {}
     while True:
         names = cursor.names()
@@ -233,7 +233,7 @@ def assignments(cursor: SparkCursor, alias: str) -> dict[str, str]:
 
 
 def default_of(column: Column, *, time: bool) -> str:
-    """The default of a column in the SQL of Spark. Raises ``UnsupportedFeatureError`` for a computed one."""
+    """Return the default of a column in Spark SQL. Raises ``UnsupportedFeatureError`` for a computed default."""
     if column.default is not None and column.default_kind == "expression":
         raise UnsupportedFeatureError(
             f'the default of "{column.name}" is computed, which Spark cannot do', hint="give the column a value"
@@ -259,7 +259,7 @@ def change_rows(
     where: str | None,
     assigned: Mapping[str, str] | None = None,
 ) -> ChangeMetrics:
-    """Delete rows of a table, or set columns of them, inside a transaction. Spark itself reads the texts."""
+    """Delete rows of a table, or set their columns, within a transaction. Spark itself parses the texts."""
     from quacklake.spark.runtime.session import has_time
 
     time = has_time(statement.engine.session)
@@ -269,7 +269,7 @@ def change_rows(
         for column, value in values.items()
     ]
     for text in (*values.values(), *([] if where is None else [where])):
-        parse(Rewriter.plain(text))  # so that an error shows its place there
+        parse(Rewriter.plain(text))  # so that an error shows its position in this text
     query = f"SELECT {', '.join(['*', *sets])} FROM {TARGET} AS {quote(alias)}"
     query += "" if where is None else f" WHERE {where}"
     tree = parse(Rewriter.plain(query))

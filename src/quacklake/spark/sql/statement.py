@@ -1,4 +1,4 @@
-"""One statement at work: the lake as it sees it, and queries of Spark over its tables."""
+"""One Spark statement: the lake at the snapshot that it reads, and Spark queries over its tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["SqlText", "Statement"]
 
 @dataclass(frozen=True, slots=True)
 class SqlText:
-    """A query for Spark: its text, in which names in braces stand for DataFrames."""
+    """A query for Spark, in whose text names in braces refer to DataFrames."""
 
     sql: str
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class SqlText:
 
 @dataclass
 class Statement:
-    """What one statement needs. ``session`` is a session of the lake of its own; ``tx`` what names are looked up in."""
+    """The parts of one statement. ``session`` is its own session of the lake; names are looked up in ``tx``."""
 
     engine: SparkEngine
     session: Session
@@ -57,7 +57,7 @@ class Statement:
     # -- names -------------------------------------------------------------------------------------------------------
 
     def view(self, travel: TimeTravel | None = None) -> Transaction:
-        """The lake as the statement sees it, or as it was."""
+        """Return the lake at the snapshot that the statement reads, or at a past one."""
         if travel is not None:
             return self.session.at(self.attached, travel.unit, self.moment(travel))
         if self.tx is None:
@@ -65,17 +65,17 @@ class Statement:
         return self.tx
 
     def within(self, tx: Transaction) -> Statement:
-        """The same statement in a transaction that changes the lake."""
+        """Return the same statement in a transaction that changes the lake."""
         return Statement(self.engine, self.session, tx)
 
     def places(self, names: Sequence[str]) -> Iterable[Target]:
-        """Where in the lake a name may mean something."""
+        """Return the places in the lake where an object of this name may be."""
         return self.session.names.places(names) if len(names) <= 3 else ()
 
     def find(self, names: Sequence[str], tx: Transaction) -> TableInfo | ViewInfo | None:
-        """The table or view of a name, or None when it is not one of the lake.
+        """Return the table or view with a name, or None when the name is not one of the lake.
 
-        Raises ``NotFoundError`` for a name that says itself that it is of the lake.
+        Raises ``NotFoundError`` for a missing name that is qualified with the lake.
         """
         places = list(self.places(names))
         for place in places:
@@ -87,14 +87,14 @@ class Statement:
         return None
 
     def table(self, names: Sequence[str]) -> TableInfo | None:
-        """The table that a statement changes, or None when it is not one of the lake."""
+        """Return the table that a statement changes, or None when it is not one of the lake."""
         found = self.find(names, self.view())
         if isinstance(found, ViewInfo):
             raise SqlError(f'"{found.name}" is a view: only tables can be changed')
         return found
 
     def near(self, names: Sequence[str]) -> str | None:
-        """A hint for a name that nobody knows."""
+        """Return a hint for an unknown name, or None."""
         tx = self.view()
         known = [info.qualified_name for info in tx.tables()] + [info.qualified_name for info in tx.objects.views()]
         return nearest(".".join(names), [name.removeprefix(f"{DEFAULT_SCHEMA}.") for name in known])
@@ -102,14 +102,14 @@ class Statement:
     # -- values ------------------------------------------------------------------------------------------------------
 
     def moment(self, travel: TimeTravel) -> Any:
-        """The version, tag or time that a clause names. A text is as the lake takes it, in UTC without a zone."""
+        """Return the version, tag or time of a clause. The lake reads a text, as UTC if it has no zone."""
         words = SparkCursor(travel.value).words
         if len(words) == 1 and words[0].kind in ("string", "number"):
             return _plain(words[0])
         return self.constant(travel.value)
 
     def constant(self, sql: str) -> Any:
-        """The value of an expression without columns; times with their zone."""
+        """Return the value of an expression without columns. Times have their zone."""
         column = self.run(SqlText(f"SELECT {sql} AS v")).schema.fields[0]
         if column.dataType.typeName() == "timestamp":
             micros = self.run(SqlText(f"SELECT unix_micros({sql}) AS v")).collect()[0][0]
@@ -119,7 +119,7 @@ class Statement:
     # -- running -----------------------------------------------------------------------------------------------------
 
     def translating(self, text: str | None = None) -> AbstractContextManager[None]:
-        """Turn errors of Spark about statements into ours."""
+        """Translate Spark's errors about statements."""
         return translated(self.near, text)
 
     def run(self, query: SqlText, text: str | None = None) -> DataFrame:
@@ -129,21 +129,21 @@ class Statement:
             return session.sql(query.sql, None, **query.frames)
 
     def rows(self, table: pa.Table) -> DataFrame:
-        """A few rows as a DataFrame."""
+        """Return a few rows as a DataFrame."""
         return to_frame(self.engine.session, _for_spark(table))
 
     def numbers(self, **counts: int) -> DataFrame:
-        """What a statement did, as one row."""
+        """Return the counts of a statement as one row."""
         return self.rows(pa.table({name: pa.array([count], pa.int64()) for name, count in counts.items()}))
 
     def nothing(self) -> DataFrame:
-        """What a statement without an answer gives."""
+        """Return the empty result of a statement."""
         from pyspark.sql.types import StructType
 
         return self.engine.session.createDataFrame([], StructType([]))
 
     def lake_sql(self, text: str, params: Any = None) -> DataFrame:
-        """Let the lake run a statement in its own SQL; its rows as a DataFrame."""
+        """Let the lake run a statement in its own SQL, and return the rows as a DataFrame."""
         result = self.session.sql(text, params)
         table = result.to_arrow()
         return self.nothing() if not table.num_columns else self.rows(table)
@@ -158,16 +158,16 @@ def _plain(word: Word) -> Any:
 
 
 def _for_spark(table: pa.Table) -> pa.Table:
-    """A table in types that Spark takes from Arrow."""
+    """Convert a table to types that Spark takes from Arrow."""
     fields = [
         pa.field(field.name, pa.int64()) if pa.types.is_unsigned_integer(field.type) else field
         for field in table.schema
     ]
     schema = pa.schema(fields)
-    # Spark wants a chunk, if only an empty one
+    # Spark needs at least one chunk, even an empty one
     return table.cast(schema) if table.num_rows else pa.table([pa.array([], field.type) for field in schema], schema)
 
 
 def unknown(names: Sequence[str], hint: str | None) -> NotFoundError:
-    """The error of a name that nobody knows."""
+    """Return the error for an unknown name."""
     return NotFoundError(f'Table with name "{".".join(names)}" does not exist', hint=hint)

@@ -1,6 +1,6 @@
-"""CREATE, DROP, ALTER, COMMENT and TRUNCATE in Spark: said to the lake in its own SQL.
+"""CREATE, DROP, ALTER, COMMENT and TRUNCATE in Spark, run by the lake in its own SQL.
 
-Only a table that is made from a query is Spark's work. What is not of the lake goes to Spark as it is.
+Spark itself creates only tables from a query. Statements about objects outside the lake go to Spark unchanged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _named(target: Target) -> str:
 
 
 def create(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """CREATE TABLE, VIEW or SCHEMA of the lake; CREATE TEMPORARY VIEW over it."""
+    """Run CREATE TABLE, VIEW or SCHEMA in the lake, or CREATE TEMPORARY VIEW over it."""
     cursor.expect("CREATE")
     replacing = cursor.accept("OR", "REPLACE")
     everywhere = cursor.accept("GLOBAL")
@@ -111,7 +111,7 @@ def _table(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Dat
 
 
 def _is_ours(statement: Statement, names: Sequence[str]) -> bool:
-    """True for a name under which something new belongs into the lake."""
+    """Return True when a new object of this name belongs to the lake."""
     if len(names) == 1 or statement.session.names.explicit(names):
         return True
     return len(names) == 2 and statement.session.names.has_schema(statement.attached, names[0])
@@ -132,7 +132,7 @@ def _from_columns(statement: Statement, made: _Table) -> DataFrame:
 
 
 def _from_query(statement: Statement, made: _Table, query: str) -> DataFrame:
-    """Make a table with the rows of a query, in one snapshot."""
+    """Create a table with the rows of a query, in one snapshot."""
     if made.columns is not None:
         raise SqlError("a table has columns or a query, not both", hint="the names in the query become the columns")
     target, engine = made.target, statement.engine
@@ -156,7 +156,7 @@ def _from_query(statement: Statement, made: _Table, query: str) -> DataFrame:
 
 
 def _view(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> DataFrame:
-    """CREATE VIEW: kept in the SQL of DuckDB, so that every client can read it."""
+    """Run CREATE VIEW. The view is stored in DuckDB's SQL, so that every client can read it."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     names = cursor.names()
     target = statement.session.names.target(names) if _is_ours(statement, names) else None
@@ -177,7 +177,7 @@ def _view(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Data
 
 
 def _temporary_view(statement: Statement, cursor: SparkCursor, *, replacing: bool, everywhere: bool) -> DataFrame:
-    """CREATE TEMPORARY VIEW: a name in Spark for a query over the lake as it is now."""
+    """Run CREATE TEMPORARY VIEW: a name in Spark for a query over the current state of the lake."""
     names = cursor.names()
     aliases = [SparkCursor(item).name() for item in cursor.items()] if cursor.sees("(") else []
     if not cursor.accept("AS"):
@@ -210,7 +210,7 @@ def _schema(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 
 def drop(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """DROP TABLE, VIEW or SCHEMA."""
+    """Run DROP TABLE, VIEW or SCHEMA."""
     cursor.expect("DROP")
     kind = cursor.take().upper
     if kind not in ("TABLE", "VIEW", *_SCHEMAS):
@@ -236,7 +236,7 @@ def drop(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 
 def alter(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """ALTER TABLE name …, all of it in one snapshot."""
+    """Run ALTER TABLE name …, with all changes in one snapshot."""
     cursor.expect("ALTER")
     if not cursor.accept("TABLE"):
         return _native(statement, cursor)
@@ -254,7 +254,7 @@ def _own(table: TableInfo) -> str:
 
 
 def _in_one(statement: Statement, texts: Sequence[str]) -> None:
-    """Let the lake run several statements as one."""
+    """Let the lake run several statements in one transaction."""
     if len(texts) == 1:
         statement.session.sql(texts[0])
         return
@@ -269,7 +269,7 @@ def _in_one(statement: Statement, texts: Sequence[str]) -> None:
 
 
 def comment(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """COMMENT ON TABLE | COLUMN name IS text."""
+    """Run COMMENT ON TABLE | COLUMN name IS text."""
     cursor.expect("COMMENT", "ON")
     kind = cursor.take().upper
     if kind not in ("TABLE", "COLUMN"):
@@ -289,7 +289,7 @@ def comment(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 
 def truncate(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    """TRUNCATE TABLE name."""
+    """Run TRUNCATE TABLE name."""
     cursor.expect("TRUNCATE", "TABLE")
     table = statement.table(cursor.names())
     if table is None:

@@ -1,4 +1,4 @@
-"""Expressions of views over the rows of a query, and aggregates among them, in the SQL of Spark."""
+"""Translate expressions and aggregates of views into Spark SQL."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from quacklake.spark.runtime.types import quote
 __all__ = ["KEYS", "ViewBinder", "ViewTranslator"]
 
 KEYS = (*INTEGERS, "boolean", "varchar", "uuid", "date", "timestamptz", *STAMPS)
-"""Types of which both sides take the same values for equal, and have them in the same order; decimals too."""
+"""Types that DuckDB and Spark compare and sort alike; decimals too."""
 _BOOLEAN = Column(0, "v", "boolean")
 
 
 class ViewBinder(ExpressionBinder):
-    """Expressions over all columns of the relations of a query."""
+    """Binds expressions over all columns of the relations of a query."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, TableSchema]) -> None:
         super().__init__(connection, tables)
@@ -43,23 +43,23 @@ class ViewBinder(ExpressionBinder):
         return frozenset(str(row[0]).lower() for row in self._run(query).fetchall())
 
     def is_aggregate(self, node: Node) -> bool:
-        """Return whether a part is a call of an aggregate."""
+        """Return True for a call of an aggregate."""
         return node.get("class") == "FUNCTION" and str(node["function_name"]).lower() in self.aggregates
 
     def is_row_wise(self, tree: Any) -> bool:
-        """Return whether no part is computed of several rows."""
+        """Return True when no part is computed from several rows."""
         return not any(each.get("class") == "WINDOW" or self.is_aggregate(each) for each in nodes(tree))
 
     def is_constant(self, node: Node) -> bool:
         return super().is_constant(node) and self.is_row_wise(node)
 
     def title(self, node: Node) -> str:
-        """Return the name of a column that has none of its own."""
+        """Return the title of a column without a name of its own."""
         return str(self._run(f"SELECT {self.text(node)} FROM {self._from}").columns[0])
 
 
 class ViewTranslator(Translator):
-    """Translates expressions of a query, with aggregates."""
+    """Translates expressions of a query, including aggregates."""
 
     binder: ViewBinder
 
@@ -67,26 +67,26 @@ class ViewTranslator(Translator):
         if self.binder.is_aggregate(node):
             return self._aggregate(node)
         if node["class"] == "COLUMN_REF":
-            self.binder.type_of(node)  # DuckDB tells whether it means one column
+            self.binder.type_of(node)  # DuckDB reports an ambiguous name
         return super().visit(node)
 
     def condition(self, node: Node) -> str:
-        """A part as a condition."""
+        """Translate a part as a condition."""
         return self.cast(self.visit(node), _BOOLEAN).sql
 
     def value(self, node: Node) -> Typed:
-        """A part as a column that a query gives, of the type that DuckDB gives it."""
+        """Translate a part as a result column, in DuckDB's type."""
         found = self.visit(node)
-        if found.type != self.binder.type_of(node).type:  # such as NULL, which takes any
+        if found.type != self.binder.type_of(node).type:  # such as NULL, which takes any type
             raise self.refusal(node)
         return found
 
     def title(self, node: Node) -> str:
-        """The name of a column that a query gives."""
+        """Return the name of a result column."""
         return str(node["alias"]) or self.binder.title(node)
 
     def column_of(self, table: str, column: Column, node: Node) -> Typed:
-        """A column of a relation."""
+        """Return a column of a relation."""
         names = [*([table] if len(self.binder.tables) > 1 else []), column.name]
         return Typed(".".join(map(quote, names)), column, {**node, "class": "STAR"})
 
@@ -129,7 +129,7 @@ def _extreme(word: str) -> Maker:
 
 
 def _sum(arguments: Sequence[Typed], distinct: str, chosen: str) -> str | None:
-    """A sum with all its digits: of whole numbers DuckDB gives a HUGEINT."""
+    """Return a sum with all its digits. DuckDB sums whole numbers as HUGEINT."""
     one = arguments[0]
     kind = parse_type(one.type)
     if one.type in INTEGERS:

@@ -1,7 +1,7 @@
-"""A view that is made in Spark, in the SQL of DuckDB, in which it is kept.
+"""Translate the query of a view that Spark creates into DuckDB's SQL, in which it is stored.
 
-A translator's word is not enough: what it makes of the query is translated back, which is only done with what is known
-to mean the same, and must be the query that was written. Spark itself tells, by the plans of both.
+The translation is checked. It is translated back, using only constructs that are known to mean the same, and the result
+must be the original query. Spark compares the plans of both.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _WHOLE = {"spark.sql.debug.maxToStringFields": "1000000"}
 """Shows every column and value of a plan."""
 _NUMBER = re.compile(r"#(\d+)")
 _FAILURE = re.compile(r"[\w$]+(\.[\w$]+)+")
-"""The class of an error, in the place of a plan."""
+"""The class of an error, which appears in place of a plan."""
 _HINT = "make it with lake.sql, in the SQL of DuckDB"
 
 
 def lake_query(statement: Statement, target: Target, query: str) -> str:
-    """Return a query of Spark in the SQL of DuckDB.
+    """Return a Spark query in DuckDB's SQL.
 
-    Raises ``SqlError`` for one that Spark does not understand, ``NotFoundError`` for a name that nobody knows, and
-    ``UnsupportedFeatureError`` for one that is not known to mean the same in DuckDB.
+    Raises ``SqlError`` for a query that Spark does not understand, ``NotFoundError`` for an unknown name, and
+    ``UnsupportedFeatureError`` for a query that is not known to mean the same in DuckDB.
     """
     if is_connect(statement.engine.session) and "#" in query:
         raise UnsupportedFeatureError("through Spark Connect the query of a view cannot have a #", hint=_HINT)
@@ -65,7 +65,7 @@ def lake_query(statement: Statement, target: Target, query: str) -> str:
         ) from error
     read = [(table.id, tx.base.id) for table, tx in rewriter.read]
     same = _same(plan, again)
-    if same is None:  # through Spark Connect
+    if same is None:  # on Spark Connect
         plans = {_plan_text(statement, text) for text in (written, meant)}
         same = len(plans) == 1 and sorted(read[:first]) == sorted(read[first:])
     if not same:
@@ -74,14 +74,14 @@ def lake_query(statement: Statement, target: Target, query: str) -> str:
 
 
 def _same(one: DataFrame, two: DataFrame) -> bool | None:
-    """Return whether Spark does the same for both; None where it does not tell, but gives the same columns."""
+    """Return True when Spark has the same plan for both; None when it shows no plan but the columns are the same."""
     if [(field.name, field.dataType) for field in one.schema] != [(field.name, field.dataType) for field in two.schema]:
         return False
     if is_connect(one.sparkSession):
         return None
     try:
         plans = [frame._jdf.queryExecution().optimizedPlan() for frame in (one, two)]
-    except PySparkException as error:  # Spark computes few rows while it plans
+    except PySparkException as error:  # Spark evaluates small relations while it plans
         raise _unplanned(str(error).splitlines()[0]) from error
     return bool(plans[0].sameResult(plans[1]))
 
@@ -91,7 +91,7 @@ def _unplanned(message: str) -> UnsupportedFeatureError:
 
 
 def _plan_text(statement: Statement, query: SqlText) -> str:
-    """The plan of a query as Spark shows it, with columns numbered in their order. Of a table it shows these alone."""
+    """Return the plan of a query as Spark shows it, with columns numbered in order. Tables show only columns."""
     with settings(statement.engine.session, _WHOLE):
         shown = str(statement.run(SqlText(f"EXPLAIN EXTENDED {query.sql}", query.frames)).collect()[0][0])
     plan = shown.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")[0]

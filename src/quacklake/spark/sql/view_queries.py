@@ -1,7 +1,7 @@
-"""Queries of views, which are in the SQL of DuckDB, in that of Spark, with the same rows.
+"""Translate queries of views from DuckDB's SQL into Spark SQL with the same rows.
 
-DuckDB gives the tree of a query and the types of its parts. Expressions are translated as everywhere
-(``lake.spark.expressions``); around them only what is listed here is. All else is refused.
+DuckDB supplies the tree of a query and the types of its parts. Expressions are translated as everywhere else
+(``quacklake.spark.expressions``); around them, only what is listed here is translated. Everything else is refused.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class Relation:
 class Named:
     """A table or view that a query names. ``where`` are conditions on its rows in the SQL of the lake.
 
-    ``outputs`` has the names of its columns by what they are called in the rows of the query, each of which is one of
-    its rows; None where it is not so. ``*`` stands for those that are called alike, and what is computed has no name.
+    ``outputs`` maps the column names of the query's rows to those of the table, if each row of the query is one row of
+    the table; otherwise it is None. ``*`` stands for columns with unchanged names, and computed columns have an empty
+    name.
     """
 
     schema: str | None
@@ -48,12 +49,12 @@ class Named:
 
 
 def escaped(text: str) -> str:
-    """A text in which braces mean themselves."""
+    """Escape the braces in a text."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def unescaped(text: str) -> str:
-    """A text without names of DataFrames, in which each brace is there once."""
+    """Unescape the braces in a text without names of DataFrames."""
     return text.replace("{{", "{").replace("}}", "}")
 
 
@@ -66,7 +67,7 @@ _DIRECTIONS = {"ASCENDING": "ASC", "ORDER_DEFAULT": "ASC", "DESCENDING": "DESC"}
 
 
 class ViewQuery:
-    """Translates queries of views. ``find`` gives what a name means. ``strict`` tells whether ANSI mode is needed."""
+    """Translates queries of views. ``find`` resolves a name. ``strict`` says whether ANSI mode is needed."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, find: Callable[[Named], Relation], *, time: bool) -> None:
         self.connection = connection
@@ -75,13 +76,13 @@ class ViewQuery:
         self._time = time
 
     def translated(self, sql: str) -> Relation:
-        """The rows of a query, as a relation. Raises ``UnsupportedFeatureError``, or what DuckDB says of a part."""
+        """Return the rows of a query as a relation. Raises ``UnsupportedFeatureError``, or DuckDB's own error."""
         document = serialize(self.connection, sql)
         if document["error"] or len(document["statements"]) != 1:
             raise UnsupportedFeatureError("the query cannot be read")
         try:
             found = self._query(document["statements"][0]["node"], {})
-        except (KeyError, IndexError) as error:  # a tree in a form that is not known
+        except (KeyError, IndexError) as error:  # a tree in an unknown form
             raise _refused(f"a part of the query ({error})") from error
         return Relation(f"({found.sql})", found.columns)
 
@@ -113,7 +114,7 @@ class ViewQuery:
         return Relation(f"({sides[0].sql}) {word}{' ALL' if every else ''} ({sides[1].sql})", sides[0].columns)
 
     def named(self, given: Named, common: Mapping[str, Node]) -> Relation:
-        """Return what a name means: a common table, or what the lake has under it."""
+        """Return the relation of a name: a common table, or an object of the lake."""
         entry = common.get(fold(given.name)) if given.schema is None else None
         if entry is None:
             return self._find(given)
@@ -121,7 +122,7 @@ class ViewQuery:
         return Relation(f"({found.sql})", found.columns)
 
     def subquery(self, node: Node, common: Mapping[str, Node]) -> Relation:
-        """The rows of a query in parentheses."""
+        """Return the rows of a query in parentheses."""
         found = self._query(node, common)
         return Relation(f"({found.sql})", found.columns)
 
@@ -131,7 +132,7 @@ class ViewQuery:
 
 
 class _Select:
-    """One SELECT at work."""
+    """The translation of one SELECT."""
 
     def __init__(self, query: ViewQuery, node: Node, common: Mapping[str, Node]) -> None:
         self.query = query
@@ -163,7 +164,7 @@ class _Select:
     # -- FROM ----------------------------------------------------------------------------------------------------------
 
     def _from(self, node: Node) -> object | None:
-        """The relations of FROM as SQL, with joins as tuples whose conditions are translated when all are known."""
+        """Return the relations of FROM as SQL. Joins are tuples whose conditions are translated once all are known."""
         match node["type"]:
             case "EMPTY":
                 return None
@@ -197,7 +198,7 @@ class _Select:
         return f"{sides[0]} {word} {sides[1]}{on}"
 
     def _narrowed(self, alias: str) -> tuple[tuple[str, ...], Mapping[str, str] | None]:
-        """Return the predicate on the rows of the only table of the query."""
+        """Return the conditions on the only table of the query, and its output columns."""
         node, binder = self.node, ViewBinder(self.query.connection, {})
         if node["from_table"]["type"] != "BASE_TABLE":
             return (), None
@@ -293,7 +294,7 @@ class _Select:
 
 
 def _bare(node: Node, alias: str) -> Node:
-    """A condition on one table, with its columns named bare."""
+    """Return a condition on one table with unqualified columns."""
     found: Node = json.loads(json.dumps(node))
     for each in nodes(found):
         names = each.get("column_names") or []
@@ -315,7 +316,7 @@ def _shape(column: Column) -> object:
 
 
 def _check_keys(columns: Sequence[Column]) -> None:
-    """Refuse to compare values that Spark would take for equal where DuckDB does not, or the other way round."""
+    """Refuse to compare values whose equality differs between Spark and DuckDB."""
     wrong = next((c for c in columns if c.type not in KEYS and parse_type(c.type).base != "decimal"), None)
     if wrong is not None:
         raise _refused(f"to compare values of type {wrong.type}")

@@ -1,6 +1,6 @@
-"""Views of the lake in Spark: translated where that is known to give the same rows, else computed by DuckDB.
+"""Views of the lake in Spark: translated if that is known to give the same rows, else computed by DuckDB.
 
-What DuckDB computes it computes in the driver, when the statement is made, and only where that is little work.
+DuckDB computes them in the driver, when the statement is prepared, and only if that is little work.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["computed_view", "outside_conditions", "translated_view", "where_predicate"]
 
 _MOST_BYTES = 1 << 30
-"""Up to how many bytes of files DuckDB reads for a view, in the driver."""
+"""The most bytes of files that DuckDB reads for a view, in the driver."""
 _MOST_ROWS = 100_000
-"""Up to how many rows of a view the driver has in memory."""
+"""The most rows of a view that the driver holds in memory."""
 
 
 def translated_view(engine: SparkEngine, view: ViewInfo, find: Callable[[Named], Relation]) -> Relation:
-    """A view in the SQL of Spark. Raises what is wrong with that: then the view has to be computed."""
+    """Translate a view into Spark SQL. Raises an error when that fails; then DuckDB has to compute the view."""
     session = engine.session
     with engine.context.engine.connection() as connection:
         query = ViewQuery(connection, find, time=has_time(session))
@@ -61,7 +61,7 @@ def translated_view(engine: SparkEngine, view: ViewInfo, find: Callable[[Named],
 def computed_view(
     engine: SparkEngine, tx: Transaction, view: ViewInfo, reason: QuacklakeError
 ) -> tuple[DataFrame, TableSchema]:
-    """The rows of a view as DuckDB computes them. Raises ``UnsupportedFeatureError`` where that is too much."""
+    """Return the rows of a view that DuckDB computes. Raises ``UnsupportedFeatureError`` if that is too much work."""
     context = engine.context
     what = f'the view "{view.qualified_name}" cannot be computed by Spark with the same meaning ({reason.message})'
     with context.engine.connection() as connection:
@@ -92,7 +92,7 @@ def computed_view(
 
 
 def where_predicate(named: Named, schema: TableSchema) -> Predicate:
-    """Return what the conditions of a view say about the bounds of the files of a table."""
+    """Return a predicate on the bounds of a table's files from the conditions of a view."""
     parts = []
     for text in named.where:
         try:
@@ -103,7 +103,7 @@ def where_predicate(named: Named, schema: TableSchema) -> Predicate:
 
 
 def outside_conditions(named: Named, outside: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """Conditions on the rows of a view as such on those of the table it looks at."""
+    """Turn conditions on the rows of a view into conditions on its table."""
     found = []
     for condition in outside if named.outputs is not None else ():
         copy = condition.copy()
@@ -117,7 +117,7 @@ def outside_conditions(named: Named, outside: Sequence[exp.Expr]) -> list[exp.Ex
 
 
 def _source_name(named: Named, column: exp.Column) -> str | None:
-    """The column of a table that a column of a view is; nothing for one that is computed."""
+    """Return the column of the table behind a column of a view, or None for a computed column."""
     assert named.outputs is not None
     otherwise = column.name if "*" in named.outputs else None
     return named.outputs.get(fold(column.name), otherwise) if len(column.parts) == 1 else None

@@ -1,4 +1,4 @@
-"""Rows with keys on their way into a table: of each key the last one counts."""
+"""Apply rows with keys to a table. The last row of each key counts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TAKEN = ("delete", "update_preimage")
 
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
-    """What changes did."""
+    """The numbers of rows that were changed."""
 
     updated: int
     inserted: int
@@ -46,10 +46,10 @@ class ChangeCounts:
 def apply_changes(
     context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table, on: Sequence[str], *, evolve: bool = False
 ) -> ChangeCounts:
-    """Make the changes that a feed tells: rows with ``_change_type``, the columns, and ``_commit_version`` if need be.
+    """Apply the changes of a feed: rows with ``_change_type``, the columns, and optionally ``_commit_version``.
 
-    Keys are updated or inserted as their last change says, or deleted. Raises ``ConstraintError`` for a key that was
-    put twice by one commit, ``SchemaMismatchError`` without the columns that tell what happened.
+    The last change of a key decides whether it is updated, inserted or deleted. Raises ``ConstraintError`` for a key
+    that one commit put twice, ``SchemaMismatchError`` without the columns that describe the change.
     """
     if evolve:
         table = _evolved(context, tx, table, rows)
@@ -72,20 +72,20 @@ def upsert(
     *,
     evolve: bool = False,
 ) -> ChangeCounts:
-    """Update the rows that have the keys and insert the others; of a key that comes again the last in an order counts.
+    """Update the rows that have the keys and insert the others. For a repeated key the last by ``order_by`` counts.
 
-    Raises ``ConstraintError`` that shows keys which come again, where the order does not tell the last.
+    Raises ``ConstraintError``, with the repeated keys, when the order does not determine the last row.
     """
     if order_by is not None:
         check_names(rows.column_names, [order_by, *on])
-        whole = " OR ".join(f"{quote(name)} IS NULL" for name in on)  # a key with NULL is no other's
+        whole = " OR ".join(f"{quote(name)} IS NULL" for name in on)  # a key with NULL equals no other
         table = _evolved(context, tx, table, rows) if evolve else table
         rows = _last(context, table, rows, on, f"{quote(order_by)} DESC NULLS LAST", f" OR {whole}")
     merged = dml.merge(context, tx, table, to_source(rows), on, evolve=evolve)
     return ChangeCounts(merged.updated, merged.inserted, 0)
 
 
-# -- what is wrong with rows -------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 def check_names(given: Sequence[str], needed: Sequence[str]) -> None:
@@ -96,12 +96,12 @@ def check_names(given: Sequence[str], needed: Sequence[str]) -> None:
 
 
 def unknown_change(kind: str | None) -> InputError:
-    """The error about a change that is none."""
+    """Return the error for an unknown change type."""
     return InputError(f"there is no change type {kind!r}", hint=f"one of: {', '.join((*PUT, *TAKEN))}")
 
 
 def null_key(name: str) -> ConstraintError:
-    """The error about a change of no key."""
+    """Return the error for a change without a key."""
     return ConstraintError(f'NULL in the key "{name}" of a change')
 
 
@@ -109,7 +109,7 @@ def null_key(name: str) -> ConstraintError:
 
 
 def _evolved(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table) -> TableInfo:
-    """The table with room for the rows of a feed."""
+    """Widen the table for the rows of a feed, and return it."""
     names = [name for name in rows.column_names if name not in FEED_NAMES]
     return evolution.evolve(context, tx, table, rows.select(names).schema)
 
@@ -124,14 +124,14 @@ def _last_changes(context: LakeContext, table: TableInfo, rows: pa.Table, on: Se
             raise null_key(name)
     put = f"{CHANGE_TYPE} IN ({', '.join(map(repr, PUT))})"
     version = f"{COMMIT_VERSION} DESC NULLS LAST, " if COMMIT_VERSION in rows.column_names else ""
-    # of one commit: what went, went before what came
+    # within one commit, deletes come before inserts
     return _last(context, table, rows, on, f"{version}{put} DESC")
 
 
 def _last(
     context: LakeContext, table: TableInfo, rows: pa.Table, on: Sequence[str], order: str, others: str = ""
 ) -> pa.Table:
-    """The rows that come first in an order among those of their key; ``others`` is what is taken besides."""
+    """Return the first row of each key in an order. ``others`` is a condition for further rows."""
     keys = [table.schema.find(name) for name in on]
     # a key may have several spellings
     values = ", ".join(f"CAST({quote(name)} AS {key.duckdb_type()})" for name, key in zip(on, keys, strict=True))

@@ -1,9 +1,9 @@
-"""Streams of Spark Connect into a table. Their batches come to the server, which knows nothing of the catalog.
+"""Streams of Spark Connect into a table, whose batches arrive at a server that has no access to the catalog.
 
-There each batch is put into files below the table, and waits. This process, which the session belongs to, reads those
+The server writes each batch into files below the table, and waits. This process, which owns the session, reads those
 files through Spark, commits the rows with the number of the batch, and answers in a file beside them; then the server
-goes on. So neither an address nor a password of the catalog leaves this process, and whatever ends in between, the
-batch comes again and is known.
+continues. So neither an address nor a password of the catalog leaves this process. If either side ends in between, the
+batch arrives again and is recognised.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["ConnectHandle"]
 
 _log = logging.getLogger("quacklake.stream")
 _LOOK = 0.1
-"""How many seconds pass between looks for a batch."""
+"""Seconds between two checks for a new batch."""
 _READY = "ready/_SUCCESS"
 _DONE = "done"
 
@@ -49,18 +49,18 @@ class ConnectHandle(StreamHandle):
         self._thread = threading.Thread(target=self._go_on, name=f"stream {sink.name}", daemon=True)
 
     def hand_over(self) -> Callable[[DataFrame, int], None]:
-        """What the server does with each batch."""
+        """Return the function that the server calls with each batch."""
         return _handing_over(spark_uri(self._store.url(self._folder)), spark_path(self._store.url(self._folder)))
 
     def stop(self) -> None:
-        """End it; a batch that is under way is finished or left out, as a whole."""
-        if self._thread.ident is None:  # the server may wait for an answer
+        """Stop the stream. A batch in progress is either committed as a whole or left out."""
+        if self._thread.ident is None:  # the server may be waiting for an answer
             self._thread.start()
         super().stop()
         self._thread.join()
 
     def awaitTermination(self, timeout: int | None = None) -> bool:
-        """Wait for its end; True when it has ended. Raises what stopped it."""
+        """Wait until the stream ends. Return True when it has ended. Raises the error that stopped it."""
         ended = super().awaitTermination(timeout)
         if ended:
             self._thread.join()
@@ -73,7 +73,7 @@ class ConnectHandle(StreamHandle):
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Take each batch as it comes, until the query has ended."""
+        """Commit each batch as it arrives, until the query has ended."""
         last = -1
         while True:
             active = self._is_active()
@@ -95,17 +95,17 @@ class ConnectHandle(StreamHandle):
     def _is_active(self) -> bool:
         try:
             return self.isActive
-        except Exception:  # the session is gone
+        except Exception:  # the session is closed
             return False
 
     def _files(self) -> dict[str, tuple[int, str]]:
-        """The files of batches by their paths: the number of the batch, and what they are of it."""
+        """Return the files of batches by path: the number of the batch, and the kind of the file."""
         paths = [entry.path for entry in self._store.list(self._folder)]
         parts = ((path, path.removeprefix(f"{self._folder}/").partition("/")) for path in paths)
         return {path: (int(number), rest) for path, (number, _, rest) in parts}
 
     def _take(self, epoch: int) -> None:
-        """Commit a batch, and tell the server."""
+        """Commit a batch, and answer the server."""
         place, answer = f"{self._folder}/{epoch}", _DONE
         try:
             frame = self._sink.engine.session.read.parquet(spark_path(self._store.url(f"{place}/rows")))
@@ -117,7 +117,7 @@ class ConnectHandle(StreamHandle):
 
 
 def _handing_over(folder: str, pattern: str, done: str = _DONE) -> Callable[[DataFrame, int], None]:
-    """A function that goes to the server by value: it needs nothing there but PySpark."""
+    """Return a function that is sent to the server by value. It needs only PySpark there."""
 
     def hand_over(frame: DataFrame, epoch: int) -> None:
         import time
@@ -131,7 +131,7 @@ def _handing_over(folder: str, pattern: str, done: str = _DONE) -> Callable[[Dat
         while True:
             try:
                 answer = session.read.text(f"{pattern}/{epoch}/answer", wholetext=True).first()
-            except AnalysisException:  # it is not there yet
+            except AnalysisException:  # the answer does not exist yet
                 time.sleep(0.1)
                 continue
             if answer is None or answer[0] != done:

@@ -1,7 +1,7 @@
-"""The rows of a stream in Spark. Executors read them from files, and see neither the catalog nor a way to it.
+"""Read the rows of a stream with Spark. Executors read them from files, without access to the catalog.
 
-Files whose rows were all inserted are read by Spark itself. What needs more, such as files of several snapshots or rows
-that were updated, DuckDB reads on the executors, where ``quacklake`` must be installed for that.
+Spark itself reads files whose rows were all inserted. DuckDB reads the others on the executors, such as files of
+several snapshots or rows that were updated. For that, ``quacklake`` must be installed there.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 __all__ = ["FEED_TYPES", "batch_frame", "raw_schema", "shown_frame", "slices_of"]
 
 _HERE = 1 << 20
-"""Up to how many bytes of files are read sooner here than Spark has started Python on the executors."""
+"""The most bytes of files that this process reads faster than Spark starts Python on the executors."""
 FEED_TYPES = f"{CHANGE_TYPE} STRING, {COMMIT_VERSION} BIGINT, {COMMIT_TIMESTAMP} TIMESTAMP_LTZ"
 
 
 def slices_of(source: StreamSource, found: StreamPlan) -> list[Slice]:
-    """What tasks read of a plan, each for itself."""
+    """Return the slices of a plan, one for each task."""
     plans: list[ScanPlan | FeedPlan] = [] if found.state is None else [*state_slices(found.state)]
     plans += slices(found.feed, deletes=source.changes)
     return [_slice(source, found, plan) for plan in plans]
@@ -49,17 +49,17 @@ def _slice(source: StreamSource, found: StreamPlan, plan: ScanPlan | FeedPlan) -
 
 
 def raw_schema(source: StreamSource) -> str:
-    """The columns of slices, in the SQL of Spark: as they travel, under names that tell their ids."""
+    """Return the columns of slices in Spark SQL, in transport form, under names that contain their ids."""
     return ", ".join([*carrier_fields(source.columns), *([FEED_TYPES] if source.changes else [])])
 
 
 def shown_frame(source: StreamSource, raw: DataFrame, *, time: bool) -> DataFrame:
-    """Rows as they travel as users see them."""
+    """Convert rows from transport form to the form that users see."""
     return raw.selectExpr(*shown_columns(source.columns, time=time), *(FEED_NAMES if source.changes else ()))
 
 
 def batch_frame(engine: SparkEngine, source: StreamSource, found: StreamPlan) -> DataFrame:
-    """The rows of a plan as an ordinary DataFrame."""
+    """Return the rows of a plan as an ordinary DataFrame."""
     time = has_time(engine.session)
     if source.changes:
         return shown_frame(source, _mapped(engine, source, slices_of(source, found)), time=time)
@@ -77,7 +77,7 @@ def batch_frame(engine: SparkEngine, source: StreamSource, found: StreamPlan) ->
 
 
 def _mapped(engine: SparkEngine, source: StreamSource, parts: Sequence[Slice]) -> DataFrame:
-    """Slices as a frame: a few rows are read here, else each slice is a row of bytes, which a task reads."""
+    """Return slices as a DataFrame. A few rows are read here; otherwise each slice is a row of bytes for a task."""
     schema = raw_schema(source)
     if sum(map(_weight, parts)) <= _HERE:
         found = [batch for part in parts for batch in read_slice(part)]
@@ -88,7 +88,7 @@ def _mapped(engine: SparkEngine, source: StreamSource, parts: Sequence[Slice]) -
 
 
 def _weight(part: Slice) -> int:
-    """About how many bytes a slice is."""
+    """Estimate the bytes of a slice."""
     rows = part.plan if isinstance(part.plan, ScanPlan) else part.plan.rows
     inlined = [rows.inlined] if isinstance(part.plan, ScanPlan) else [part.plan.inserted, part.plan.deleted]
     return int(pc.sum(rows.files.column("file_size_bytes")).as_py() or 0) + sum(

@@ -1,4 +1,4 @@
-"""Large batches of a stream that go into a table by their keys: merges that the executors do."""
+"""Merge large batches of a stream into a table by key, on the executors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RANK = "_ql_rank"
 
 
 def upserted_rows(frame: DataFrame, on: Sequence[str], order_by: str | None) -> DataFrame:
-    """The rows of an upsert: all, or the last of each key in an order. Raises ``SchemaMismatchError``."""
+    """Return the rows of an upsert: all, or the last of each key in an order. Raises ``SchemaMismatchError``."""
     if order_by is None:
         return frame
     check_names(frame.columns, [order_by, *on])
@@ -34,22 +34,22 @@ def upserted_rows(frame: DataFrame, on: Sequence[str], order_by: str | None) -> 
 
 
 def upsert_merge(merge: SparkMerge, on: Sequence[str]) -> SparkMerge:
-    """Update the rows that have the keys and insert the others; a key that comes twice is an error that shows it."""
+    """Update the rows that have the keys and insert the others. Repeated keys are an error that shows them."""
     merge._check = lambda source: _check_keys(source, on)
     return merge.when_matched_update_all().when_not_matched_insert_all()
 
 
 def changed_rows(frame: DataFrame, on: Sequence[str]) -> DataFrame:
-    """The last change of each key, and whatever is no change at all. Raises ``SchemaMismatchError``."""
+    """Return the last change of each key, and rows without a valid change type. Raises ``SchemaMismatchError``."""
     check_names(frame.columns, (CHANGE_TYPE, *on))
     order = [_column(COMMIT_VERSION).desc_nulls_last()] if COMMIT_VERSION in frame.columns else []
-    # of one commit: what went, went before what came
+    # within one commit, deletes come before inserts
     rows = _last(frame, on, [*order, _is(PUT).desc()], ~(_is(PUT) | _is(TAKEN)))
     return rows.drop(COMMIT_VERSION, COMMIT_TIMESTAMP)
 
 
 def changes_merge(merge: SparkMerge, on: Sequence[str]) -> SparkMerge:
-    """Update, insert or delete keys as their changes say. Wrong ones are errors as ``apply_changes`` has them."""
+    """Update, insert or delete keys by their changes. Invalid changes raise the errors of ``apply_changes``."""
 
     def check(source: DataFrame) -> None:
         _check_changes(source, on)
@@ -61,7 +61,7 @@ def changes_merge(merge: SparkMerge, on: Sequence[str]) -> SparkMerge:
 
 
 def _last(frame: DataFrame, on: Sequence[str], order: Sequence[SparkColumn], others: SparkColumn) -> DataFrame:
-    """The rows that come first in an order among those of their key, and some others."""
+    """Return the first row of each key in an order, and the rows for which ``others`` holds."""
     rank = f.rank().over(Window.partitionBy(*map(_column, on)).orderBy(*order))
     return frame.withColumn(_RANK, rank).filter((f.col(_RANK) == 1) | others).drop(_RANK)
 

@@ -1,4 +1,4 @@
-"""The options of streams: what they may be, and what was meant when they are none of that."""
+"""Check the options of streams, with hints for misspelled ones."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _TRIGGERS: Mapping[str, Mapping[str, bool]] = {"availableNow": {"availableNow": 
 
 
 def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
-    """Raise ``InputError`` for an option that does not exist, with the one that was probably meant."""
+    """Raise ``InputError`` for an option that does not exist, with the most similar one."""
     for name in given:
         hint = nearest(name, known) or nearest(_snake(name), known) or f"there are {', '.join(known)}"
         raise InputError(f'there is no option "{name}"', hint=hint)
 
 
 def _snake(name: str) -> str:
-    """The name that Spark's own option would have here, such as ``max_files`` for ``maxFilesPerTrigger``."""
+    """Return Quacklake's name for an option of Spark, such as ``max_files`` for ``maxFilesPerTrigger``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().removesuffix("_per_trigger")
 
 
 def choice(what: str, given: object, known: Sequence[str]) -> str:
-    """One of some words. Raises ``InputError`` with the nearest."""
+    """Return ``given`` if it is one of the known words. Raises ``InputError`` with the most similar word."""
     if given in known:
         return str(given)
     raise InputError(f"{what} cannot be {given!r}", hint=nearest(str(given), known) or f"one of: {', '.join(known)}")
 
 
 def positive(what: str, given: object) -> int | None:
-    """A number from 1, or None."""
+    """Return a number from 1, or None. Raises ``InputError`` for any other value."""
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
@@ -44,12 +44,12 @@ def positive(what: str, given: object) -> int | None:
 
 
 def columns(given: str | Sequence[str] | None) -> list[str]:
-    """Names of columns, one or several."""
+    """Return the names of one or several columns as a list."""
     return [given] if isinstance(given, str) else list(given or ())
 
 
 def trigger_of(given: str | None) -> Mapping[str, str | bool]:
-    """When batches run, in the words of Spark's ``trigger``: a span of time, ``availableNow`` or ``once``."""
+    """Return the arguments of Spark's ``trigger``: an interval, ``availableNow`` or ``once``."""
     if given is None:
         return {"processingTime": "0 seconds"}
     if given in _TRIGGERS:

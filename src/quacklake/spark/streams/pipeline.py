@@ -1,7 +1,6 @@
-"""Pipelines: what is new in one table, through a query, into another table, each row once.
+"""Pipelines: pass new rows of one table through a query into another table, each exactly once.
 
-A pipeline has its position in the lake, where it is committed together with the rows it has led to, so that it needs no
-checkpoint.
+A pipeline keeps its position in the lake, committed together with the rows that it wrote, so it needs no checkpoint.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["Pipeline", "Query"]
 
 Query: TypeAlias = "str | Callable[[DataFrame], DataFrame]"
-"""What is made of a batch: SQL over ``source``, or a function of a DataFrame."""
+"""The query of a pipeline: SQL over ``source``, or a function of a DataFrame."""
 
 
 class Pipeline:
-    """A table, a query and another table. ``run`` does what is to be done now; ``start`` goes on until ``stop``."""
+    """A source table, a query and a target table. ``run`` processes the current rows; ``start`` runs until ``stop``."""
 
     def __init__(
         self, source: StreamSource, query: Query, sink: SparkSink, *, starting: Bound, restart: bool = False
@@ -48,23 +47,23 @@ class Pipeline:
 
     @property
     def name(self) -> str:
-        """The name of the pipeline, which is that of a stream in the lake."""
+        """The name of the pipeline, which is the name of its stream in the lake."""
         return self._sink.name
 
     @property
     def reports(self) -> list[BatchReport]:
-        """What came of the last batches, oldest first."""
+        """The reports of the last batches, oldest first."""
         return list(self._sink.reports)
 
     @property
     def position(self) -> int:
-        """The last snapshot of the source whose rows have gone through; -1 before the first."""
+        """The last snapshot of the source that has been processed; -1 before the first."""
         return -1 if self._position is None else self._position["after"]
 
     # -- running -----------------------------------------------------------------------------------------------------
 
     def run(self) -> list[BatchReport]:
-        """Bring everything through that is there when a batch begins, and return what came of each batch."""
+        """Process all rows that exist when a batch begins, and return the report of each batch."""
         done: list[BatchReport] = []
         with self._turn:
             self._claim()
@@ -73,7 +72,7 @@ class Pipeline:
         return done
 
     def start(self, every: float = 1.0) -> Pipeline:
-        """Go on in a thread of its own, and look for new rows ``every`` so many seconds, until ``stop``."""
+        """Keep running in a thread that looks for new rows ``every`` so many seconds, until ``stop``."""
         if self._thread is not None and self._thread.is_alive():
             raise InputError(f'the pipeline "{self.name}" runs already')
         if every <= 0:
@@ -85,7 +84,7 @@ class Pipeline:
         return self
 
     def stop(self) -> None:
-        """End it after the batch that is under way. Raises what it failed by."""
+        """Stop after the batch in progress. Raises the error that the pipeline failed with."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
@@ -94,7 +93,7 @@ class Pipeline:
 
     @property
     def is_active(self) -> bool:
-        """Whether it goes on by itself."""
+        """True while the pipeline runs in its thread."""
         return self._thread is not None and self._thread.is_alive()
 
     def _go_on(self, every: float) -> None:
@@ -110,7 +109,7 @@ class Pipeline:
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def _claim(self) -> None:
-        """Make the pipeline this process's own, and learn how far it has come."""
+        """Claim the pipeline for this process, and read its position."""
         sink = self._sink
         query = f"pipeline of {self._source.table.uuid}"
         mark = StreamPositions(sink.engine.handle).claim(self.name, query, restart=self._restart)
@@ -121,7 +120,7 @@ class Pipeline:
             self._position = _decoded(mark.position, self.name)
 
     def _next(self) -> BatchReport | None:
-        """One batch; None when there is nothing new."""
+        """Process one batch. Return None when there are no new rows."""
         assert self._position is not None
         end = self._source.latest(self._position)
         if end == self._position:

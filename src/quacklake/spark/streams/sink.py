@@ -1,4 +1,4 @@
-"""Batches of a stream on their way into a table: each is committed once, together with its mark."""
+"""Write the batches of a stream into a table. Each is committed once, together with its mark."""
 
 from __future__ import annotations
 
@@ -41,15 +41,14 @@ __all__ = ["BatchReport", "SparkSink", "StreamHandle"]
 
 _log = logging.getLogger("quacklake.stream")
 _REPORTS = 100
-"""How many batches a stream remembers."""
+"""The number of batches whose reports a stream keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What came of a batch: the rows that were inserted or updated, the data files that were written with their size
-    in bytes, and the rows that were deleted.
+    """The result of a batch: inserted or updated rows, data files written, their size in bytes, and deleted rows.
 
-    One that was in the lake already is ``skipped``.
+    A batch that was in the lake already is ``skipped``.
     """
 
     epoch: int
@@ -63,7 +62,7 @@ class BatchReport:
 
 @dataclass
 class SparkSink:
-    """Where the batches of one run of a stream go. ``gaps`` tells that batches may have been left out."""
+    """Writes the batches of one run of a stream. ``gaps`` says that batches may have been left out."""
 
     engine: SparkEngine
     name: str
@@ -82,7 +81,7 @@ class SparkSink:
         self.fetch = Fetch(self.engine.context.config.stream_driver_rows)
 
     def write(self, frame: DataFrame, epoch: int, position: str | None = None) -> BatchReport:
-        """Make a batch part of the lake, unless it is that already. Raises as ``Transaction.mark`` and writes do."""
+        """Commit a batch, unless it is in the lake already. Raises the errors of ``Transaction.mark`` and of writes."""
         with self.lock, telemetry.timed("stream.batch"):
             began = perf_counter()
             faults.reach("stream.batch.before")
@@ -97,7 +96,7 @@ class SparkSink:
         return report
 
     def _check(self, epoch: int) -> None:
-        """Refuse before any file is written what the commit would refuse."""
+        """Refuse a batch that the commit would refuse, before any file is written."""
         with self.engine.context.catalog.read() as reader:
             marked(streams.find(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
 
@@ -119,7 +118,7 @@ class SparkSink:
             " (was there already)" if report.skipped else "",
         )
 
-    # -- what becomes of rows ------------------------------------------------------------------------------------------
+    # -- writing rows --------------------------------------------------------------------------------------------------
 
     def _commit(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
         if self.mode == "append":
@@ -130,12 +129,12 @@ class SparkSink:
         few = self.fetch.few(frame) if carried_alike(given, table) else None
         if few is not None:
             return self._merge_here(few, epoch, position)
-        # of each key the last one counts, whatever its spelling
+        # the last row of each key counts, however the key is spelled
         rows = conform_keys(frame, table, self.on, time=time, evolve=self.evolve, beside=FEED_NAMES)
         return self._merge(rows, epoch, position)
 
     def _mark(self, tx: Transaction, epoch: int, position: str | None) -> Mapping[str, int]:
-        """Let the mark be part of a transaction; tells the files and rows that are in it."""
+        """Add the mark to a transaction. Return the numbers of files and rows in it."""
         tx.mark(self.name, epoch, self.run, position, gaps=self.gaps)
         files = [file for pending in tx.pendings() for file in pending.files]
         inlined = sum(insert.rows.num_rows for pending in tx.pendings() for insert in pending.inserts)
@@ -160,7 +159,7 @@ class SparkSink:
         return counts
 
     def _merge_here(self, rows: pa.Table, epoch: int, position: str | None) -> dict[str, Any]:
-        """The rows of a small batch by their keys, which the driver compares."""
+        """Merge a small batch by its keys, which the driver compares."""
         context = self.engine.context
 
         def work(tx: Transaction) -> dict[str, Any]:
@@ -174,7 +173,7 @@ class SparkSink:
         return self.engine.handle.run(work)
 
     def _merge(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
-        """The rows of a large batch by their keys: the executors compare them."""
+        """Merge a large batch by its keys, which the executors compare."""
         counts: dict[str, Any] = {}
         changes = self.mode == "changes"
 
@@ -195,9 +194,9 @@ class SparkSink:
 
 
 class StreamHandle:
-    """A running stream into a table, with the methods of Spark's ``StreamingQuery`` that end it or wait for it.
+    """A running stream into a table, with the methods of Spark's ``StreamingQuery`` that stop it or wait for it.
 
-    What stopped it is raised as it was, not as text inside of an error of Spark. ``query`` is Spark's own object.
+    The error that stopped it is raised unchanged, not as text inside a Spark error. ``query`` is Spark's own object.
     """
 
     def __init__(self, sink: SparkSink) -> None:
@@ -213,50 +212,50 @@ class StreamHandle:
 
     @property
     def isActive(self) -> bool:
-        """Whether it still runs."""
+        """True while the stream runs."""
         return bool(self.query.isActive)
 
     @property
     def reports(self) -> list[BatchReport]:
-        """What came of the last batches, oldest first."""
+        """The reports of the last batches, oldest first."""
         return list(self._sink.reports)
 
     def exception(self) -> BaseException | None:
-        """What stopped it."""
+        """Return the error that stopped the stream, or None."""
         return self._error or self.query.exception()
 
     def awaitTermination(self, timeout: int | None = None) -> bool:
-        """Wait for its end; True when it has ended. Raises what stopped it."""
+        """Wait until the stream ends. Return True when it has ended. Raises the error that stopped it."""
         try:
             return self.query.awaitTermination(timeout) is not False
         except Exception as error:
             raise self._cause(error) from None
 
     def processAllAvailable(self) -> None:
-        """Wait until all that is there now is in the table. Raises what stopped the stream."""
+        """Wait until all current rows are in the table. Raises the error that stopped the stream."""
         try:
             self.query.processAllAvailable()
         except Exception as error:
             raise self._cause(error) from None
 
     def stop(self) -> None:
-        """End it; a batch that is under way is finished or left out, as a whole."""
+        """Stop the stream. A batch in progress is either committed as a whole or left out."""
         self._ready.set()
         self.query.stop()
         with self._sink.lock:
-            return  # Spark does not wait for Python to end
+            return  # Spark does not wait for Python to finish
 
     def _cause(self, error: BaseException) -> BaseException:
         return error if self._error is None else self._error
 
-    # -- for who starts it -------------------------------------------------------------------------------------------
+    # -- starting ----------------------------------------------------------------------------------------------------
 
     def hand_over(self) -> Callable[[DataFrame, int], None]:
-        """What Spark is to call with each batch."""
+        """Return the function that Spark calls with each batch."""
         return self._batch
 
     def _batch(self, frame: DataFrame, epoch: int) -> None:
-        """Take a batch, once the stream has been claimed."""
+        """Write a batch, once the stream has been claimed."""
         self._ready.wait()
         try:
             if self._error is not None:
@@ -267,7 +266,7 @@ class StreamHandle:
             raise
 
     def _begin(self, query: StreamingQuery, *, restart: bool) -> None:
-        """Claim the stream for a query that has just started, and let its batches come."""
+        """Claim the stream for a query that has just started, and let its batches through."""
         self.query = query
         try:
             run = str(query.runId)

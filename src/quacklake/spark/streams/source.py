@@ -1,6 +1,6 @@
-"""A table as a source of a stream: where it starts, how far it can go, and which rows are on the way.
+"""A table as the source of a stream: its start, the end of the next batch, and the rows between them.
 
-A position is a snapshot: everything up to it has been read. Positions are plain dictionaries, which checkpoints keep.
+A position is a snapshot: everything up to it has been read. Positions are plain dictionaries, which checkpoints store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quacklake.spark.read.feed_names import FEED_NAMES
 
 __all__ = ["EARLIEST", "LATEST", "Position", "StreamPlan", "StreamSource"]
 
-#: ``table``: its id; ``after``: the last snapshot that was read; ``state``: the one whose rows come first.
+#: ``table``: its id; ``after``: the last snapshot that was read; ``state``: the snapshot whose rows come first.
 Position: TypeAlias = Mapping[str, int]
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -35,14 +35,14 @@ _FEED = (
     ChangeKind.INLINED_DELETE,
 )
 _QUIET = 100
-"""After how many snapshots of other tables a position moves on: one that stays behind expires."""
+"""The number of snapshots of other tables after which a position moves on, because an old position expires."""
 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """The rows between two positions: those of a whole state, if it begins with one, then what changed.
+    """The rows between two positions: those of a whole state if it begins with one, then the changes.
 
-    ``names`` are the columns of the stream as the plans call them, ``times`` when snapshots were made.
+    ``names`` are the columns of the stream as the plans name them, ``times`` the times of the snapshots.
     """
 
     state: ScanPlan | None
@@ -53,7 +53,7 @@ class StreamPlan:
 
 @dataclass(frozen=True)
 class StreamSource:
-    """A table as it is streamed; its columns are those it had when the stream was made, whatever they are called."""
+    """A table that is streamed, with the columns that it had when the stream was created, even if renamed later."""
 
     context: LakeContext
     table: TableInfo
@@ -75,7 +75,7 @@ class StreamSource:
     # -- positions ---------------------------------------------------------------------------------------------------
 
     def start(self, starting: Bound) -> Position:
-        """Where a stream begins. Raises ``SnapshotExpiredError`` with the oldest that is left."""
+        """Return the first position of a stream. Raises ``SnapshotExpiredError`` with the oldest remaining snapshot."""
         with self.context.catalog.read() as reader:
             newest = reader.snapshots.latest()
             if starting == LATEST:
@@ -108,7 +108,7 @@ class StreamSource:
             )
 
     def latest(self, start: Position) -> Position:
-        """How far a batch that begins at a position can go now; the same position when there is nothing new."""
+        """Return the end of a batch that begins at a position; the same position when there is nothing new."""
         with self.context.catalog.read() as reader:
             newest = reader.snapshots.latest()
             after = start["after"]
@@ -125,7 +125,7 @@ class StreamSource:
         return self._after(end)
 
     def _touched(self, reader: Reader, since: int, until: int) -> bool:
-        """True when a snapshot of a range changed rows of the table, or when that is not known."""
+        """Return True when a snapshot of a range changed rows of the table, or when that is not known."""
         made = reader.snapshots.changes_between(since, until)
         found = (change for text in made.values() for change in parse(text))
         return len(made) != until - since + 1 or any(
@@ -135,8 +135,10 @@ class StreamSource:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def plan(self, start: Position, end: Position) -> StreamPlan:
-        """The rows between two positions. Raises ``SnapshotExpiredError``, and ``StreamMismatchError`` for a table
-        whose columns have changed so that the stream cannot go on.
+        """Return the rows between two positions.
+
+        Raises ``SnapshotExpiredError``, and ``StreamMismatchError`` for a table whose columns have changed so that the
+        stream cannot continue.
         """
         catalog = self.context.catalog
         with catalog.read() as reader:
@@ -166,7 +168,7 @@ class StreamSource:
         return StreamPlan(state, feed, names, {id_: int(time.timestamp() * 1_000_000) for id_, time in times.items()})
 
     def _present(self, reader: Reader, snapshot: Snapshot, start: Position) -> TableInfo:
-        """The table at a snapshot, which must still be the one that is streamed."""
+        """Return the table at a snapshot. It must still be the one that is streamed."""
         name = self.table.qualified_name
         if start["table"] != self.table.id:
             raise StreamMismatchError(
@@ -201,7 +203,7 @@ def _get(schema: TableSchema, id_: int) -> Column | None:
 
 
 def _alike(one: Column, two: Column) -> bool:
-    """True when values of two columns look the same; names of columns may differ, those of fields not."""
+    """Return True when values of two columns look the same. Names of columns may differ, those of fields may not."""
     pairs: Sequence[tuple[Column, Column]] = list(zip(one.children, two.children, strict=False))
     return (
         one.type == two.type

@@ -1,1 +1,1 @@
-"""DataFrames as the files of a table."""
+"""Write DataFrames as files of a table."""

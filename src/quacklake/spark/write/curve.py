@@ -1,7 +1,7 @@
-"""A z-order curve through columns, as something Spark can sort by.
+"""A z-order curve through columns, as a key that Spark can sort by.
 
-Each column counts by the place of its value among bounds that a sample of the rows gives, so that every distribution
-fills the curve evenly; then the bits of the places alternate. Only the bounds come to the driver.
+Each column counts by the position of its value among bounds from a sample of the rows, so that every distribution fills
+the curve evenly; then the bits of the positions alternate. Only the bounds come to the driver.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["z_order"]
 
 _SAMPLE = 20_000
 _LONGEST = 64
-"""Characters of a text that count."""
+"""The number of leading characters of a text that count."""
 _HARD = ("time", "timetz", "time_ns", "interval", "timestamp_ns")
 
 
 def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> SortBy:
-    """The key of rows as they are stored, by a sample of ``rows`` rows as they are shown.
+    """Return the sort key of rows in stored form, from a sample of ``rows`` rows in the form that users see.
 
-    Raises ``UnsupportedFeatureError`` for a type whose two forms have different orders.
+    Raises ``UnsupportedFeatureError`` for a type whose two forms sort differently.
     """
     hard = next((column for column in columns if column.type in _HARD), None)
     if hard is not None:
@@ -87,12 +87,12 @@ def _literal(text: str, column: Column) -> str:
 
 
 def _spread(number: int, bits: int, place: int, count: int) -> int:
-    """A number with room for the bits of the other columns between its own."""
+    """Return a number with gaps between its bits for the bits of the other columns."""
     return sum(((number >> bit) & 1) << (bit * count + count - 1 - place) for bit in range(bits))
 
 
 def _tree(value: str, bounds: Sequence[str], leaves: Sequence[int]) -> str:
-    """The leaf of a value between bounds, found by halves."""
+    """Return the SQL that finds the leaf of a value between bounds by binary search."""
     if not bounds:
         return f"{leaves[0]:d}L"
     middle = len(bounds) // 2

@@ -1,4 +1,4 @@
-"""Rows of Spark that come to the driver, where they are few."""
+"""Fetch small results of Spark to the driver."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["Fetch"]
 
 _FIRST = 1_000
-"""How many rows are fetched at most while it is not known how large they are."""
+"""The most rows that are fetched while their size is unknown."""
 _BYTES = 64 << 20
-"""How many bytes of rows are fetched at most: memory of the driver."""
+"""The most bytes of rows that are fetched, which take memory of the driver."""
 
 
 @dataclass
 class Fetch:
-    """Fetches the rows of small frames, mostly with one job of Spark.
+    """Fetches the rows of small DataFrames, mostly with one Spark job.
 
-    ``limit`` is how many rows are few. ``row_bytes``, how large a row was, and ``last``, how many the last frame had,
-    are what is expected of the next one: kept for all batches of a stream, they save the look at one that is large.
+    ``limit`` is the most rows that count as few. ``row_bytes``, the size of a row, and ``last``, the number of rows in
+    the last DataFrame, predict the next one. They are kept for all batches of a stream, which saves a job for large
+    batches.
     """
 
     limit: int = 0
@@ -33,9 +34,9 @@ class Fetch:
     last: int = 0
 
     def few(self, frame: DataFrame, always: int = 0, *, more: bool = True) -> pa.Table | None:
-        """All rows when they are few, or at most ``always``, which is all without ``more``.
+        """Return all rows if they are few or at most ``always``, else None. Without ``more``, only ``always`` counts.
 
-        One row above that is all that is ever fetched. Raises as a write of Spark does.
+        Fetches at most one row more than that. Raises the errors of a Spark write.
         """
         guessed, most = self.row_bytes is None, max(always, self._most() if more else 0)
         if self.last and not most:

@@ -1,4 +1,4 @@
-"""Rows of Spark on their way into a table: what fits, where the files go, and what the catalog learns of them."""
+"""Write rows of Spark into a table: match columns, place the files, and describe them in the catalog."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ __all__ = ["Prepared", "SparkRows", "carried_alike", "carries", "given_columns",
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Written files of a table and their paths, ready for any transaction: only ids are missing.
+    """Written files of a table with their paths, ready for any transaction: only ids are missing.
 
-    ``mapped`` files have no field ids inside of lists and maps.
+    ``mapped`` files have no field ids inside lists and maps.
     """
 
     table: TableInfo
@@ -53,7 +53,7 @@ class Prepared:
 
     @classmethod
     def of(cls, table: TableInfo, files: Iterable[NewDataFile]) -> Prepared:
-        """Files with all field ids."""
+        """Return files that have all field ids."""
         return cls(table, tuple((file, table.location + file.path) for file in files))
 
     @property
@@ -61,13 +61,13 @@ class Prepared:
         return [path for _, path in self.files]
 
     def fits(self, table: TableInfo) -> bool:
-        """True when the files are just those that would be written for a table again."""
+        """Return True when writing the rows again for this table would give the same files."""
         own, keys = self.table, None if self.table.partition is None else self.table.partition.keys
         others = None if table.partition is None else table.partition.keys
         return (own.schema, own.location, own.sort, keys) == (table.schema, table.location, table.sort, others)
 
     def add_to(self, tx: Transaction, table: TableInfo) -> None:
-        """Make the files part of a transaction."""
+        """Add the files to a transaction."""
         pending = tx.pending(table)
         mapping_id = None
         if self.mapped:
@@ -91,12 +91,13 @@ class Prepared:
 
 @dataclass
 class SparkRows:
-    """The rows of one DataFrame for one table. What was written is used again when a commit has to be repeated.
+    """The rows of one DataFrame for one table. Written files are used again when a commit is retried.
 
-    ``kept`` are columns of the frame with what rows of the lake take along, by field id: their ids, their snapshots.
-    With ``partial`` columns of the table may be missing. ``folder`` is where the files of a table without partitions
-    go, below the table's; ``tasks`` says how many write them. ``order`` takes the place of the table's own.
-    ``count`` is how many rows there are at least, where that is known. What ``fetch`` takes the driver writes itself.
+    ``kept`` are columns of the frame with internal values of existing rows, by field id: their row ids, their
+    snapshots. With ``partial``, columns of the table may be missing. ``folder`` is the folder, below the table's, for
+    the files of a table without partitions; ``tasks`` is the number of tasks that write them. ``order`` replaces the
+    table's sort order. ``count`` is a lower bound of the number of rows, if it is known. The driver itself writes rows
+    that ``fetch`` fetches.
     """
 
     context: LakeContext
@@ -118,7 +119,7 @@ class SparkRows:
         return self.writer.session
 
     def add_to(self, tx: Transaction, table: TableInfo) -> None:
-        """Make the rows part of a transaction: inlined when they are few, else as files. Raises as ``append`` does."""
+        """Add the rows to a transaction: inlined when they are few, else as files. Raises the errors of ``append``."""
         time = has_time(self.session)
         matches, given = self._match(table, time=time)
         few = self._small(table, matches, given)
@@ -138,7 +139,7 @@ class SparkRows:
         self._prepared.add_to(tx, table)
 
     def files(self, tx: Transaction, table: TableInfo) -> list[NewDataFile]:
-        """The rows as files that are no part of a transaction yet, which removes them if it fails."""
+        """Write the rows as files that are not yet part of the transaction, which removes them if it fails."""
         time = has_time(self.session)
         matches, given = self._match(table, time=time)
         prepared = self._write(table, matches, given, time=time)
@@ -149,21 +150,21 @@ class SparkRows:
         return [replace(file, id=tx.local_id(), partition_id=partition_id) for file, _ in prepared.files]
 
     def discard(self) -> None:
-        """Remove the files that were written; one that cannot be removed is an orphan for maintenance."""
+        """Remove the written files. A file that cannot be removed is left to maintenance as an orphan."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             self.context.store.delete(prepared.paths)
 
-    # -- what fits ---------------------------------------------------------------------------------------------------
+    # -- matching columns --------------------------------------------------------------------------------------------
 
     def _match(self, table: TableInfo, *, time: bool) -> tuple[list[Match], TableSchema]:
-        """The columns of the rows as those of the table, and as they are given."""
+        """Match the columns of the rows with those of the table. Return the matches and the given columns."""
         schema = StructType([each for each in self.frame.schema.fields if each.name not in self.kept.values()])
         given = given_columns(schema, table, time=time)
         return match_given(given, table.schema, table.qualified_name, partial=self.partial), given
 
     def _small(self, table: TableInfo, matches: Sequence[Match], given: TableSchema) -> pa.Table | None:
-        """All rows when they are few enough for the catalog or for the driver."""
+        """Return all rows when they are few enough for the catalog or for the driver, else None."""
         inlined, alike = self.context.inline_limit(table), all(_written_alike(found, given) for found in matches)
         limit = max(inlined, self.fetch.limit if alike else 0)
         if not limit or (self.count or 0) > limit or not all(carries(found, given) for found in matches):
@@ -179,7 +180,7 @@ class SparkRows:
         options = self.context.write_options(table)
         plain = all(map(plain_in_parquet, table.schema.columns))
         if self.context.catalog.encrypted or (self.kept and not plain):
-            # Spark has no keys, and files that need a name mapping have no place for row ids
+            # Spark has no encryption keys, and files that need a name mapping have no place for row ids
             frame = self.frame if self.tasks is None else self.frame.coalesce(self.tasks)
             if self.order and self.tasks is not None:
                 order = [each.column() for each in self.order]
@@ -230,17 +231,17 @@ class SparkRows:
         if options.compression == "zstd" and options.compression_level is not None:
             found["parquet.compression.codec.zstd.level"] = f"{options.compression_level:d}"
         if options.row_group_size != WriteOptions().row_group_size:
-            # the default is DuckDB's; Spark is quicker with its own, which goes by bytes
+            # the default is DuckDB's; Spark is faster with its own, which counts bytes
             found["parquet.block.row.count.limit"] = f"{options.row_group_size:d}"
         if options.row_group_size_bytes is not None:
             found["parquet.block.size"] = f"{options.row_group_size_bytes:d}"
         if self.fetch.row_bytes:
-            # what the first rows take in memory is more than what they take in a file
+            # rows take more space in memory than in a file, so files stay below the target
             found["maxRecordsPerFile"] = f"{max(1, int(options.target_file_size / self.fetch.row_bytes)):d}"
         return found
 
     def _key_texts(self, table: TableInfo, written: Sequence[Written]) -> list[dict[int, str | None]]:
-        """The partition values of each file as the catalog has them: DuckDB's text of each."""
+        """Return the partition values of each file as the catalog stores them: as DuckDB's text."""
         if table.partition is None:
             return [{} for _ in written]
         found: list[dict[int, str | None]] = [{} for _ in written]
@@ -263,7 +264,7 @@ class SparkRows:
         *,
         hive: bool,
     ) -> list[str]:
-        """Where the files are to be: on a local disk where every writer puts them, elsewhere where Spark did."""
+        """Return the final paths of the files: the usual ones on a local disk, elsewhere those that Spark wrote."""
         if not self.context.store.is_local:
             return [each.path for each in written]
         spec = table.partition
@@ -272,21 +273,21 @@ class SparkRows:
 
 
 def given_columns(schema: StructType, table: TableInfo, *, time: bool) -> TableSchema:
-    """The columns of a DataFrame; where Spark shows a type of the table just so, they have that type."""
+    """Return the columns of a DataFrame. They have the table's type if Spark shows that type in the same form."""
     given = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)
     wanted = ((column, table.schema.get(column.name)) for column in given.columns)
     return TableSchema(tuple(one if two is None else adopted(one, two, time=time) for one, two in wanted))
 
 
 def carries(found: Match, given: TableSchema) -> bool:
-    """True when Arrow brings values of a column from Spark to DuckDB unharmed."""
+    """Return True when Arrow carries values of a column from Spark to DuckDB without loss."""
     if found.source is None:
         return True
     return not _is_hard(given.find(found.source), found.column)
 
 
 def carried_alike(given: TableSchema, table: TableInfo) -> bool:
-    """True when Arrow so brings the values of all columns that a table has too."""
+    """Return True when Arrow carries the values of all columns that the table has too without loss."""
     both = ((one, table.schema.get(one.name)) for one in given.columns)
     return not any(two is not None and _is_hard(one, two) for one, two in both)
 
@@ -299,7 +300,7 @@ def _is_hard(given: Column, wanted: Column) -> bool:
 
 
 def _written_alike(found: Match, given: TableSchema) -> bool:
-    """True when DuckDB puts the very values of a column that :func:`carries` into files that Spark would."""
+    """Return True when DuckDB and Spark write the same values for a column that :func:`carries`."""
     if found.source is None:
         return found.column.default_kind != "expression"
     one, two = (
@@ -307,12 +308,11 @@ def _written_alike(found: Match, given: TableSchema) -> bool:
         for each in (given.find(found.source), found.column)
     )
     more_floats = one["float32"] + one["float64"] < two["float32"] + two["float64"]
-    # a decimal may become another number of floating point, by the last bit
+    # the float for a decimal may differ in the last bit
     return not two["geometry"] and not (one["decimal"] and more_floats)
 
 
 def _value(found: Match, given: TableSchema, *, time: bool) -> str:
-    """The SQL of what a column of the table gets."""
     column = found.column
     if found.source is not None:
         value = stored(quote(found.source), given.find(found.source), column, column.name, time=time)
@@ -327,7 +327,7 @@ def _value(found: Match, given: TableSchema, *, time: bool) -> str:
 
 
 def spark_order(table: TableInfo) -> list[SortBy]:
-    """The order of a table's rows in the SQL of Spark. Raises ``UnsupportedFeatureError``."""
+    """Return the sort order of a table in Spark SQL. Raises ``UnsupportedFeatureError``."""
     found = []
     for key in table.sort.keys if table.sort is not None else ():
         if key.dialect != "duckdb":
@@ -340,11 +340,11 @@ def spark_order(table: TableInfo) -> list[SortBy]:
     return found
 
 
-# -- what the catalog learns -------------------------------------------------------------------------------------------
+# -- catalog entries ---------------------------------------------------------------------------------------------------
 
 
 def _leaf_paths(columns: Sequence[Column], above: str = "") -> dict[str, int]:
-    """The paths of leaves in the files that Spark writes; that of a variant ends with a dot: a group of several."""
+    """Map paths of leaves in Spark's files to column ids. The path of a variant, which is a group, ends with a dot."""
     found: dict[str, int] = {}
     for column in columns:
         path = above + column.name
@@ -365,7 +365,7 @@ def _leaf_paths(columns: Sequence[Column], above: str = "") -> dict[str, int]:
 
 
 def _ids(footer: Footer, schema: TableSchema) -> dict[str, int]:
-    """The column id of each leaf of a file."""
+    """Return the column id of each leaf of a file."""
     paths = _leaf_paths(schema.columns)
     groups = {path: id_ for path, id_ in paths.items() if path.endswith(".")}
     found: dict[str, int] = {}
@@ -378,7 +378,6 @@ def _ids(footer: Footer, schema: TableSchema) -> dict[str, int]:
 
 
 def _has_ids(footer: Footer, schema: TableSchema) -> bool:
-    """True when every leaf has the field id of its column."""
     ids = _ids(footer, schema)
     return all(leaf.field_id in RESERVED_FIELDS or leaf.field_id == ids.get(leaf.path) for leaf in footer.columns)
 
@@ -410,7 +409,7 @@ def _file(table: TableInfo, written: Written, path: str, keys: Mapping[int, str 
 
 
 def _with_floats(stats: ColumnStats, column: Column, written: Written) -> ColumnStats:
-    """The statistics with what is known of NaN, which Parquet does not tell."""
+    """Return the statistics with what is known about NaN, which Parquet does not record."""
     if column.id not in written.floats:
         return stats
     known = written.floats[column.id]
@@ -426,7 +425,7 @@ def _with_floats(stats: ColumnStats, column: Column, written: Written) -> Column
 
 
 def _mapped(column: Column, name: str | None = None) -> MappedColumn:
-    """A column under its own name in a file, as the name mappings of the format spell lists and maps."""
+    """Return a column under its own name in a file, with lists and maps as in the format's name mappings."""
     names: Sequence[str | None] = (None,) * len(column.children)
     if column.type in ("list", "map"):
         names = ("list",) if column.type == "list" else ("key", "value")

@@ -1,7 +1,7 @@
-"""Rows that are computed once: written into files of their own, from which every later step reads them.
+"""Stage rows that are computed once: write them into temporary files, from which every later step reads them.
 
-Those of an encrypted lake the executors keep for themselves instead, for the files would not be encrypted. So all steps
-see the same rows, whatever the rows come from and whichever task has to run again.
+All steps then see the same rows, whatever their source is and whichever task has to run again. In an encrypted lake the
+executors keep the rows instead, because the files would not be encrypted.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "compre
 
 @dataclass
 class Staging:
-    """Folders of rows below ``location``, which no snapshot knows. ``discard`` removes them.
+    """Folders of rows below ``location``, which no snapshot refers to. ``discard`` removes them.
 
-    With ``sealed`` rows are never in a file of the store; when an executor is lost that has some, the work fails.
+    With ``sealed``, rows are never in a file of the store; if an executor that holds some is lost, the operation fails.
     """
 
     session: SparkSession
@@ -38,7 +38,7 @@ class Staging:
     _folders: list[str] = field(default_factory=list)
 
     def put(self, frame: DataFrame, select: Sequence[str], schema: StructType | str) -> DataFrame:
-        """The values of some SQL over a frame, which now are in files; ``schema`` is how they are read."""
+        """Stage the values of SQL expressions over a DataFrame, and return them. They are read back with ``schema``."""
         if self.sealed:
             with settings(self.session, WRITING), writing():
                 return frame.selectExpr(*select).localCheckpoint()
@@ -52,7 +52,7 @@ class Staging:
         return reader.parquet(spark_path(self.store.url(folder)))
 
     def discard(self) -> None:
-        """Remove the files; one that cannot be removed is an orphan for maintenance."""
+        """Remove the files. A file that cannot be removed is left to maintenance as an orphan."""
         folders, self._folders = self._folders, []
         for folder in folders:
             self.store.delete([entry.path for entry in self.store.list(folder)])

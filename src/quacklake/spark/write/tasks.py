@@ -1,8 +1,8 @@
-"""Files that Spark's own writer cannot write, written by DuckDB on the executors.
+"""Write files with DuckDB on the executors that Spark's own writer cannot write.
 
-Spark has no field ids for what is inside lists and maps, so that its files need a name mapping; and files with one
-cannot have row ids inside. It has no keys for encrypted files, either. Where that matters, and where rows come through
-Spark's interface for sources in Python, each task gives its rows to DuckDB.
+Spark writes no field ids inside lists and maps, so its files need a name mapping, and files with a mapping cannot have
+row ids inside. Spark also has no keys for encrypted files. In these cases, and when rows come through Spark's interface
+for Python data sources, each task passes its rows to DuckDB.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["TaskRows", "WriteTask", "write_task", "written_here", "written_in_python"]
 
 _NEVER = ("variant", "geometry", "time_ns")
-"""Types that do not travel from Spark to DuckDB."""
+"""Types that cannot be transferred from Spark to DuckDB."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRows:
-    """What became of the rows of a task: files of a table, or the rows themselves where they are few."""
+    """The result of a task: files of a table, or the rows themselves if they are few."""
 
     table: TableInfo
     files: tuple[NewDataFile, ...] = ()
@@ -51,10 +51,10 @@ class TaskRows:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """What one task does: its rows become files of the table.
+    """A task that writes its rows as files of the table.
 
-    ``values`` is the SQL of the table's columns. ``kept`` are columns with what rows take along, by field id. Up to
-    ``limit`` rows are handed back instead. A task that is killed leaves files that nobody names.
+    ``values`` is the SQL of the table's columns. ``kept`` are columns with internal values of existing rows, by field
+    id. Up to ``limit`` rows are returned instead of written. A task that is killed leaves files that nothing refers to.
     """
 
     store: Store = field(repr=False)
@@ -94,7 +94,7 @@ class WriteTask:
     def files(
         self, connection: duckdb.DuckDBPyConnection, writer: FileWriter, size: int | None = None
     ) -> tuple[NewDataFile, ...]:
-        """The rows that a connection has as ``ql_source`` in files; ``size`` is theirs in memory, where it is known."""
+        """Write the rows of ``ql_source`` on a connection as files. ``size`` is their size in memory, if known."""
         begun: list[str] = []
         try:
             found = writer.write(
@@ -123,9 +123,9 @@ class WriteTask:
 def write_task(
     context: LakeContext, table: TableInfo, matches: Sequence[Match], given: TableSchema, kept: Mapping[int, str]
 ) -> WriteTask:
-    """What writes rows, with the columns ``given``, in the forms that Spark shows.
+    """Return the task that writes rows with the columns ``given``, in the forms that Spark shows.
 
-    Raises ``UnsupportedFeatureError`` for a type that does not travel to DuckDB.
+    Raises ``UnsupportedFeatureError`` for a type that cannot be transferred to DuckDB.
     """
     for found in matches:
         if found.source is None:
@@ -144,19 +144,19 @@ def write_task(
 
 
 def _value(found: Match, given: TableSchema) -> str | None:
-    """The SQL of a value that Spark shows in another form than a cast takes."""
+    """Return the SQL of a value that Spark shows in a form that a cast does not accept."""
     if found.source is None or found.column.type != "timestamp_ns" or given.find(found.source).type != "timestamp_ns":
         return None
     return f"make_timestamp_ns({quote(found.source)})"
 
 
 def written_in_python(frame: DataFrame, task: WriteTask, folder: str) -> list[NewDataFile]:
-    """The rows of a frame as files of a table, in a folder of it."""
+    """Write the rows of a DataFrame on the executors, as files in a folder of a table."""
     return [file for found in each_task(frame, replace(task, folder=folder)) for file in found.files]
 
 
 def written_here(context: LakeContext, rows: pa.Table, task: WriteTask) -> tuple[NewDataFile, ...]:
-    """Rows that the driver has as files of a table."""
+    """Write rows on the driver as files of a table."""
     with context.engine.connection() as connection:
         with writing():
             connection.register("ql_source", rows)

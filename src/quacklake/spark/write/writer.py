@@ -1,4 +1,4 @@
-"""DataFrames as Parquet files, written by Spark itself; what they hold is read from their footers."""
+"""Write DataFrames as Parquet files with Spark itself, and read their statistics from the footers."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from quacklake.storage import FileEntry, Footer, Store
 
 __all__ = ["FloatStats", "SortBy", "SparkWriter", "WriteJob", "Written"]
 
-#: Whether there is a NaN among a file's numbers, and the least and greatest of the others.
+#: True if a file's numbers include NaN, with the minimum and maximum of the others.
 FloatStats = tuple[bool, float | None, float | None]
 
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _MARK = "\x01"
-"""Begins the name of a folder for an empty text, for one that Spark takes for NULL, or that begins so itself."""
-_LONGEST = 240 // 3  # of a folder's name, where every byte may take three
+"""Prefix of the folder name for an empty text, a text that Spark takes for NULL, or a text with this prefix."""
+_LONGEST = 240 // 3  # the longest folder name, in which each byte may become three
 
 
 @dataclass(frozen=True, slots=True)
 class SortBy:
-    """One key of an order, in the SQL of Spark."""
+    """One key of a sort order, in Spark SQL."""
 
     sql: str
     descending: bool
@@ -57,10 +57,10 @@ class SortBy:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """What is written where: ``values`` is the SQL of each column of the table, in its stored type.
+    """A write: ``values`` is the SQL of each column of the table, in its stored type.
 
-    ``folder`` is a new one below the table's, ``options`` are those of Spark's Parquet writer. ``reserved`` is the SQL
-    of columns of the format itself, by their field ids. ``tasks`` says how many write; without it Spark decides.
+    ``folder`` is a new folder below the table's, ``options`` are those of Spark's Parquet writer. ``reserved`` is the
+    SQL of columns of the format itself, by field id. ``tasks`` is the number of tasks; without it Spark decides.
     """
 
     table: TableInfo
@@ -76,7 +76,7 @@ class WriteJob:
 class Written:
     """A file that Spark wrote: its path below the data root and the texts of its partition keys.
 
-    ``floats`` is what is known of columns that may hold NaN.
+    ``floats`` are the statistics of columns that may hold NaN.
     """
 
     path: str
@@ -102,7 +102,7 @@ class SparkWriter:
         self.store = store
 
     def write(self, frame: DataFrame, job: WriteJob) -> list[Written]:
-        """Write the rows of a frame; files without rows are removed again.
+        """Write the rows of a DataFrame. Files without rows are removed.
 
         A failure leaves files in the job's folder. Raises ``ConstraintError`` for a value that does not fit,
         ``UnsupportedFeatureError`` for a column that this Spark has no type for.
@@ -119,13 +119,13 @@ class SparkWriter:
         return self._gather(job)
 
     def _prepared(self, frame: DataFrame, job: WriteJob) -> DataFrame:
-        """The rows as they go into the files: columns with field ids, then the keys of the partitions."""
+        """Return the rows as the files store them: columns with field ids, then the partition keys."""
         columns = job.table.schema.columns
         neutral = frame.selectExpr(
             *(f"{sql} AS c{i}" for i, sql in enumerate(job.values)),
             *(f"{sql} AS r{id_}" for id_, sql in job.reserved.items()),
         )
-        # ids are lost when anything but this is the last that makes the columns
+        # field ids survive only if this is the last step that builds the columns
         select = [
             (neutral[f"c{i}"].cast(file_type(column)) if column.nested else neutral[f"c{i}"]).alias(
                 column.name, metadata={FIELD_ID: column.id}
@@ -149,7 +149,7 @@ class SparkWriter:
         return rows
 
     def _gather(self, job: WriteJob) -> list[Written]:
-        """The files with rows that were written; whatever else is there is removed."""
+        """Return the written files that have rows, and remove all others."""
         entries = list(self.store.list(job.folder.rstrip("/")))
         data = [entry for entry in entries if _is_data(entry)]
         footers = all_footers(self.session, self.store, [entry.path for entry in data])
@@ -171,7 +171,7 @@ class SparkWriter:
     def _numbers(
         self, schema: TableSchema, paths: Sequence[str], doubtful: Sequence[_Float]
     ) -> dict[str, dict[int, FloatStats | None]]:
-        """What Parquet does not tell of numbers with NaN among them: file by file, from the files themselves."""
+        """Read from the files what Parquet does not record about numbers when NaN is among them."""
         columns = _only(schema.columns, {each.id for each in doubtful})
         fields = ", ".join(f"{quote(column.name)} {read_type(column, time=False)}" for column in columns)
         urls = self.store.urls(paths)
@@ -197,7 +197,7 @@ def _is_data(entry: FileEntry) -> bool:
 
 
 def _float_columns(columns: Sequence[Column], sql: str = "", path: str = "") -> list[_Float]:
-    """The columns that may hold NaN and are in no list or map."""
+    """Return the columns that may hold NaN and are not in a list or map."""
     found: list[_Float] = []
     for column in columns:
         name = sql + quote(column.name)
@@ -209,13 +209,13 @@ def _float_columns(columns: Sequence[Column], sql: str = "", path: str = "") -> 
 
 
 def _without_nan(footers: Sequence[Footer], column: _Float) -> bool:
-    """True when the footers say that there is no NaN: for the writers of all versions it is the greatest number."""
+    """Return True when the footers rule out NaN, which the writers of all versions sort as the greatest number."""
     parts = (part for footer in footers for part in footer.columns if part.path == column.path)
     return all(part.value_count == 0 or part.max is not None for part in parts)
 
 
 def _only(columns: Sequence[Column], ids: Set[int]) -> tuple[Column, ...]:
-    """Some columns that are in no list or map, with the structs around them."""
+    """Return some columns that are not in a list or map, with the structs around them."""
     structs = (replace(each, children=_only(each.children, ids)) if each.type == "struct" else each for each in columns)
     return tuple(each for each in structs if each.id in ids or (each.type == "struct" and each.children))
 
@@ -224,7 +224,7 @@ def _only(columns: Sequence[Column], ids: Set[int]) -> tuple[Column, ...]:
 
 
 def _key_columns(table: TableInfo) -> list[str]:
-    """The names of the folders of a partitioned table; none that a column of the files has."""
+    """Return folder names for a partitioned table that no column of the files has."""
     if table.partition is None:
         return []
     taken = {fold(name) for name in table.schema.names}
@@ -238,7 +238,7 @@ def _key_columns(table: TableInfo) -> list[str]:
 
 
 def _keys(table: TableInfo) -> list[SparkColumn]:
-    """The keys of a partitioned table as texts."""
+    """Return the keys of a partitioned table as texts."""
     found = []
     for key in table.partition.keys if table.partition is not None else ():
         index = next(i for i, column in enumerate(table.schema.columns) if column.id == key.column_id)
@@ -250,7 +250,7 @@ def _keys(table: TableInfo) -> list[SparkColumn]:
 
 
 def _folder_name(value: SparkColumn) -> SparkColumn:
-    """The text of a key in a form that folders can have, and :func:`_folder_texts` reads."""
+    """Return the text of a key in a form that folders allow and :func:`_folder_texts` reads."""
     unfit = f.lit(f"{RAISED}a partition value contains a NUL character, which no catalog can store\n")
     long = f.lit(f"{RAISED}a partition value is too long for the name of a folder, where Spark puts its files\n")
     marked = value.isin("", _NULL_FOLDER) | value.startswith(_MARK)
@@ -263,8 +263,8 @@ def _folder_name(value: SparkColumn) -> SparkColumn:
 
 
 def _bucket(transform: Transform, name: str, type_: str) -> SparkColumn:
-    """The bucket of a value: Spark has no such hash, so that Python computes it on the executors."""
-    if type_ == "timestamptz" and not hasattr(f, "arrow_udf"):  # Python would get local times, some of them twice
+    """Return the bucket of a value. Spark lacks this hash, so Python computes it on the executors."""
+    if type_ == "timestamptz" and not hasattr(f, "arrow_udf"):  # Python would get ambiguous local times
         raise UnsupportedFeatureError("buckets of timestamptz columns take Spark 4.1 or newer")
 
     def buckets(values: pa.Array) -> pa.Array:

@@ -1,6 +1,6 @@
-"""Sessions for the statements of others.
+"""Sessions for statements from untrusted users.
 
-Two locks, one behind the other: an allow list over statements and parsed queries, and DuckDB's own switches.
+Two layers protect the session: an allow list over statements and parsed queries, and DuckDB's own switches.
 """
 
 from quacklake.sql.safety.guard import SafeGuard

@@ -1,4 +1,4 @@
-"""The two locks and the limits of a safe session."""
+"""The guard of a safe session: the allow list, DuckDB's switches and the limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SAFE_BATCH_ROWS = 8_192
 
 
 class SafeGuard(Guard):
-    """Refuses what ``Safety`` does not allow. Shared by the cursors of a session."""
+    """Refuses what ``Safety`` does not allow. The cursors of a session share it."""
 
     safe = True
     batch_rows = _SAFE_BATCH_ROWS
@@ -41,7 +41,7 @@ class SafeGuard(Guard):
         self._tenant: str | None = None
 
     def attaching(self, attached: Attached) -> None:
-        """A session whose statements others write is for one tenant: it never has two catalogs of shared lakes."""
+        """Refuse a second catalog of a shared lake: a safe session is for one tenant."""
         self._seal.allows(attached)
         row = attached.context.catalog.tenant_row
         if row is not None and self._tenant not in (None, row.uuid):

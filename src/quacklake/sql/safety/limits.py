@@ -1,4 +1,4 @@
-"""What a safe session may do, and how much of it."""
+"""The permissions and limits of a safe session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Duration = float | str | timedelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Safety:
-    """Limits for statements that others have written: ``quacklake.session(safety=Safety())``.
+    """Limits for statements from untrusted users: ``quacklake.session(safety=Safety())``.
 
     Such a session reaches the rows of the lakes that Python has attached to it and nothing else: no files, no network,
     no settings, no Python variables, no metadata. ``None`` switches a limit off. Raises ``ConfigError`` for a limit
@@ -25,31 +25,31 @@ class Safety:
     """
 
     read_only: bool = True
-    """Only reading; else also INSERT, UPDATE, DELETE, MERGE and TRUNCATE of tables that exist."""
+    """Allow only reading; otherwise also INSERT, UPDATE, DELETE, MERGE and TRUNCATE on existing tables."""
     timeout: Duration | None = 60.0
     """Seconds, or a text such as ``2m``, that DuckDB may work on a statement and its rows."""
     max_rows: int | None = 1_000_000
-    """Rows that a result may have."""
+    """The most rows of a result."""
     max_bytes: Size | None = "1GB"
-    """Bytes that the rows of a result may have."""
+    """The most bytes of a result."""
     max_memory: Size | None = "1GB"
-    """Memory of DuckDB for all statements of the session and its cursors together."""
+    """DuckDB's memory for all statements of the session and its cursors together."""
     max_spill: Size = "4GB"
-    """Room in a private directory for what does not fit into memory; 0 for none."""
+    """Space in a private directory for rows that do not fit into memory; 0 for none."""
     max_text: int = 100_000
-    """Characters that a text of statements may have."""
+    """The most characters of a text of statements."""
     max_depth: int = 200
-    """Levels of queries and expressions within others."""
+    """The most levels of nested queries and expressions."""
     max_nodes: int | None = 20_000
-    """Parts of expressions that a statement may have, with its common tables, views and macros put in."""
+    """The most expression parts of a statement, with its common tables, views and macros expanded."""
     max_tables: int | None = 200
-    """Mentions of tables that a statement may have, counted in the same way."""
+    """The most table references of a statement, counted in the same way."""
     max_columns: int | None = 10_000
-    """Columns that a query within a statement may have, counted in the same way."""
+    """The most columns of a query within a statement, counted in the same way."""
     max_repeats: int | None = 1_000_000
-    """The most that ``repeat``, ``range`` and functions like them may make of one value."""
+    """The largest size or count that ``repeat``, ``range`` and similar functions may make from one value."""
     threads: int | None = None
-    """Threads of DuckDB; one per core when it is ``None``."""
+    """DuckDB's threads; ``None`` for one per core."""
 
     def __post_init__(self) -> None:
         for name, value in self._given():
@@ -66,7 +66,7 @@ class Safety:
 
     @classmethod
     def server(cls, **changes: Any) -> Safety:
-        """Limits for a service that many use: reading only, half a minute, 100,000 rows, 512 MB of memory."""
+        """Return limits for a service with many users: read-only, half a minute, 100,000 rows, 512 MB of memory."""
         limits = cls(timeout=30.0, max_rows=100_000, max_bytes="100MB", max_memory="512MB", max_spill="1GB", threads=2)
         return replace(limits, **changes)
 

@@ -1,6 +1,7 @@
-"""Measure a query with its common tables, views and macros put in, which DuckDB binds without looking at time.
+"""Measure a query with its common tables, views and macros expanded.
 
-Every level of ``SELECT * FROM c a, c b`` doubles the columns, so that a short text can take minutes and gigabytes.
+DuckDB binds the expanded query without regard to the timeout. Every level of ``SELECT * FROM c a, c b`` doubles the
+columns, so a short text can take minutes and gigabytes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from quacklake.sql.tree import Node, constant_of
 
 __all__ = ["check_shape", "measure"]
 
-#: Functions that make values as large as an argument says, and which argument that is.
+#: Functions whose result is as large as an argument says, with the position of that argument.
 _SIZED = {
     "repeat": (1,),
     "lpad": (1,),
@@ -29,17 +30,17 @@ _SIZED = {
     "range": (0, 1),
     "generate_series": (0, 1),
 }
-#: Of these one may stand in another, also by way of a common table.
+#: Functions whose sizes multiply, because they may be nested, even through a common table.
 _MULTIPLYING = ("repeat", "range", "generate_series")
 _FORMATS = ("format", "printf")
 _NUMBER = re.compile(r"[0-9]+")
 _VARIABLE_WIDTH = re.compile(r"\{[^{}]*:[^{}]*\{|%[^a-zA-Z]*\*")
 _FUNCTION_COLUMNS = 8
-"""The columns that a function of rows has at most."""
+"""The most columns that a table function has."""
 
 
 def check_shape(parsed: Node, safety: Safety) -> None:
-    """Raise ``StatementTooLargeError`` for a query that is nested deeply or long, before anything goes down into it."""
+    """Raise ``StatementTooLargeError`` for a deeply nested or long query, before anything recurses into it."""
     level: list[Any] = [parsed]
     depth = parts = 0
     most = safety.max_depth
@@ -51,7 +52,7 @@ def check_shape(parsed: Node, safety: Safety) -> None:
                     below.append(value)
                     parts += isinstance(value, dict) and "class" in value
         depth += 1
-        if depth > 3 * most:  # a part of an expression is a mapping in a list in a mapping
+        if depth > 3 * most:  # each part of an expression is a mapping in a list in a mapping
             raise StatementTooLargeError(f"the statement is nested more than {most} levels deep")
         if safety.max_nodes is not None and parts > safety.max_nodes:
             raise StatementTooLargeError(f"the statement has more than {safety.max_nodes} parts")
@@ -59,9 +60,9 @@ def check_shape(parsed: Node, safety: Safety) -> None:
 
 
 def measure(parsed: Node, made: Mapping[str, Size], safety: Safety) -> Size:
-    """Return the size of a query whose tables are ``made``. Raises ``StatementTooLargeError`` or ``NotPermittedError``.
+    """Return the size of a query. Raises ``StatementTooLargeError`` or ``NotPermittedError``.
 
-    ``made`` has scans, views and macros by their names.
+    ``made`` holds the sizes of its scans, views and macros by name.
     """
     found = _Measure(made, safety)
     size = found.query(parsed.get("node", parsed), {})
@@ -90,7 +91,7 @@ class _Measure:
                 )
 
     def query(self, node: Node, known: Mapping[str, Size]) -> Size:
-        """Return the size of a query node; ``known`` are the common tables that it sees."""
+        """Return the size of a query node. ``known`` are the common tables that are visible in it."""
         entries = node["cte_map"]["map"] if isinstance(node.get("cte_map"), dict) else []
         nodes = tables = 0
         for entry in entries:
@@ -143,7 +144,7 @@ class _Measure:
         return Size(nodes + inner.nodes, tables + inner.tables + 1, inner.columns + nodes)
 
     def _parts(self, tree: Any, known: Mapping[str, Size], source: Size) -> tuple[int, int]:
-        """Return the parts of expressions, and the mentions of tables in the queries among them."""
+        """Return the number of expression parts, and of table references in their subqueries."""
         if isinstance(tree, list):
             found = [self._parts(item, known, source) for item in tree]
             return sum(nodes for nodes, _ in found), sum(tables for _, tables in found)
@@ -171,7 +172,7 @@ class _Measure:
         return nodes + 1, tables
 
     def _sized(self, call: Node) -> None:
-        """Refuse a call that may make a value larger than is allowed: DuckDB makes a value in one go."""
+        """Refuse a call that may create a value larger than the limit, since DuckDB cannot be stopped while it does."""
         most, name = self._safety.max_repeats, fold(call["function_name"])
         if most is None or (name not in _SIZED and name not in _FORMATS):
             return
@@ -205,7 +206,7 @@ def _is_star(node: Node) -> bool:
 
 
 def _count(node: Node, function: str) -> int | None:
-    """Return the size that an argument says, None when only the rows tell."""
+    """Return the size that an argument gives, or None when it depends on the rows."""
     while node.get("class") == "CAST":
         node = node["child"]
     if fold(str(node.get("function_name", ""))) == "least":

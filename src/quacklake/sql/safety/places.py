@@ -1,4 +1,4 @@
-"""Hide where the lakes of a safe session are from everything that its user sees."""
+"""Hide the locations of lakes from the user of a safe session."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CATALOG = "the catalog"
 
 
 def places_of(lakes: Iterable[Attached], spill: str) -> dict[str, str]:
-    """Return the texts that tell a place, the longest first, and what is shown instead."""
+    """Return the texts that reveal a location, the longest first, with their replacements."""
     found = {os.path.dirname(NOTHING) + "/": "", spill: ""}  # noqa: PTH120 - as it is in plans
     for attached in lakes:
         store = attached.context.store
@@ -41,14 +41,14 @@ def places_of(lakes: Iterable[Attached], spill: str) -> dict[str, str]:
 def hidden_text(text: str, places: dict[str, str]) -> str:
     """Return a text in which paths begin at the data path."""
     for place, shown in places.items():
-        # another path may begin with the same letters
+        # another path may begin with the same characters
         end = "" if place.endswith("/") else r"(?![\w.-])"
         text = re.sub(re.escape(place) + end, lambda _, shown=shown: shown, text)  # type: ignore[misc]
     return text
 
 
 def hidden_error(error: QuacklakeError, places: dict[str, str]) -> None:
-    """Let an error tell no place, and cut off what it was made from: DuckDB's own errors name files."""
+    """Remove locations from an error, and remove its cause: DuckDB's own errors name files."""
     error.message = hidden_text(error.message, places)
     if error.hint is not None:
         error.hint = hidden_text(error.hint, places)
@@ -57,11 +57,11 @@ def hidden_error(error: QuacklakeError, places: dict[str, str]) -> None:
 
 
 def hidden_plan(text: str, places: dict[str, str]) -> str:
-    """Return a plan without names of files. Raises ``NotPermittedError`` for one that cannot be shown without."""
-    with suppress(ValueError):  # it is in another format
+    """Return a plan without file names. Raises ``NotPermittedError`` when they cannot be removed."""
+    with suppress(ValueError):  # the plan is in another format
         text = json.dumps(_without_files(json.loads(text)), indent=4)
     text = hidden_text(text, places)
-    # a path in a box is broken into lines
+    # a path in a box is broken across lines
     whole = _FRAME.sub("", text)
     if any(_FRAME.sub("", place) in whole for place in places):
         raise NotPermittedError("the plan names files", hint="EXPLAIN (FORMAT JSON) leaves them out")
@@ -77,7 +77,7 @@ def _without_files(node: Any) -> Any:
 
 
 def relative_name(query: str, lake: Attached) -> str:
-    """Return a scan whose column ``filename`` begins at the data path, or is the last part of a path elsewhere."""
+    """Return a scan whose column ``filename`` begins at the data path, or is a file name for a path elsewhere."""
     store = lake.context.store
     roots = dict.fromkeys([store.root, f"{os.path.realpath(store.root)}/" if store.is_local else store.root])
     cases = "".join(

@@ -1,4 +1,4 @@
-"""DuckDB's own switches: a database that opens only the files of its lakes, and whose settings stay as they are."""
+"""DuckDB's own switches: restrict a database to the files of its lakes, and lock its settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Seal", "configure"]
 
 
 def configure(safety: Safety, config: dict[str, Any]) -> None:
-    """Put the limits into what a database is opened with; its room for spilled rows goes with this process at last."""
+    """Add the limits to the configuration of a database. Its spill directory is removed when the process ends."""
     config["allow_persistent_secrets"] = False
     config["allow_community_extensions"] = False
     if safety.threads is not None:
@@ -35,7 +35,7 @@ def configure(safety: Safety, config: dict[str, Any]) -> None:
 
 
 class Seal:
-    """Closes the databases of a session; once, when all its lakes are attached and before the first statement."""
+    """Locks the databases of a session once: after its lakes are attached, before the first statement."""
 
     def __init__(self, spill: str) -> None:
         self._folders: tuple[str, ...] | None = None
@@ -44,7 +44,7 @@ class Seal:
             self._clean = weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
 
     def close(self, attachments: Attachments) -> None:
-        """Let the databases open nothing but files of the lakes from now on."""
+        """Restrict the databases to files of the lakes."""
         with attachments.lock:
             if self._folders is not None:
                 return
@@ -57,7 +57,7 @@ class Seal:
             self._folders = tuple(folders)
 
     def allows(self, attached: Attached) -> None:
-        """Raise ``ConfigError`` when a lake comes too late for its files to be opened."""
+        """Raise ``ConfigError`` for a lake whose files the locked databases cannot open."""
         if self._folders is not None and not set(_folders(attached)) <= set(self._folders):
             raise ConfigError(
                 f'the lake "{attached.alias}" cannot be attached: the safe session has run statements already',
@@ -65,7 +65,7 @@ class Seal:
             )
 
     def remove(self) -> None:
-        """Remove the spilled rows; the databases are closed."""
+        """Remove the spill directory, after the databases have been closed."""
         if self.spill:
             self._clean()
 
@@ -73,7 +73,7 @@ class Seal:
 def _folders(attached: Attached) -> list[str]:
     store = attached.context.store
     folders = [f"{folder.rstrip('/')}/" for folder in (store.root, *store.external)]
-    # DuckDB compares what it is given to open, which is the pattern for a name with signs of patterns in it
+    # DuckDB compares the path that it opens, and for a name with wildcard characters that is the pattern
     return list(dict.fromkeys(spelling for folder in folders for spelling in (folder, file_name(folder))))
 
 

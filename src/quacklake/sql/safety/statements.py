@@ -1,4 +1,4 @@
-"""The statements of a safe session, each in the one form that is run."""
+"""The statements that a safe session allows, each in the one form that runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FORMATS = frozenset({"TEXT", "JSON", "HTML", "GRAPHVIZ", "YAML", "MERMAID"})
 
 
 def admit(session: SessionConnection, cursor: Cursor, *, read_only: bool) -> Cursor:
-    """The statement as it may be run. Raises ``NotPermittedError``."""
+    """Return the statement in the form that may run. Raises ``NotPermittedError`` for any other statement."""
     first = cursor.peek()
     word = "" if first is None else first.upper
     if word in _TRANSACTIONS:
@@ -53,7 +53,7 @@ def _as_it_is(_: SessionConnection, cursor: Cursor) -> Cursor:
 
 
 def _check_returning(session: SessionConnection, cursor: Cursor) -> None:
-    """What a change returns is computed after its commit: too late to be refused."""
+    """Check RETURNING now. It may be computed after the commit, which is too late to refuse it."""
     ahead = Cursor(cursor.text, cursor.words)
     ahead.until("RETURNING")
     if ahead.accept("RETURNING"):
@@ -63,7 +63,7 @@ def _check_returning(session: SessionConnection, cursor: Cursor) -> None:
 
 
 def _prepare(session: SessionConnection, cursor: Cursor) -> Cursor:
-    """What is prepared is admitted when it is executed, and now, so that one knows early."""
+    """Admit the statement now, so that errors show early. It is admitted again when it is executed."""
     ahead = Cursor(cursor.text, cursor.words)
     ahead.expect("PREPARE")
     ahead.name()
@@ -83,15 +83,15 @@ def _explain(_: SessionConnection, cursor: Cursor) -> Cursor:
             raise NotPermittedError("a safe session explains with (FORMAT …) only")
         head += f" (FORMAT {word.value})"
     if analyze:
-        head = "EXPLAIN (ANALYZE, FORMAT JSON)"  # names of files can be left out of it
+        head = "EXPLAIN (ANALYZE, FORMAT JSON)"  # a JSON plan can be shown without file names
     query = Cursor(ahead.rest())
-    if query.sees("(") or dispatch.handler(query) is not queries.query:  # other options stand in parentheses too
+    if query.sees("(") or dispatch.handler(query) is not queries.query:  # parentheses may hold other options
         raise NotPermittedError("a safe session explains queries only")
     return Cursor(f"{head} {query.text}")
 
 
 def _pivot(_: SessionConnection, cursor: Cursor) -> Cursor:
-    """With its values in the text it is a query; without them DuckDB would make types first."""
+    """Turn PIVOT into a query. This needs the values in the text; otherwise DuckDB would create types first."""
     return Cursor(f"FROM ({cursor.text})")
 
 
@@ -122,7 +122,7 @@ def _show(session: SessionConnection, cursor: Cursor) -> Cursor:
 
 
 def _rest(cursor: Cursor) -> Cursor:
-    """What is left of a statement, as one of its own."""
+    """Return the rest of a statement as a statement of its own."""
     return Cursor(cursor.text, cursor.words[cursor.at :])
 
 

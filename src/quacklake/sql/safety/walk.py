@@ -1,7 +1,7 @@
-"""The allow list over parsed queries: what is not known to be harmless is refused.
+"""The allow list over parsed queries: anything not known to be harmless is refused.
 
-DuckDB runs the text of this tree and never the text that was given, so that comments, quotes and letters that look like
-others change nothing.
+DuckDB runs the text rendered from this tree and never the user's text, so comments, quotes and look-alike characters
+change nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from quacklake.sql.tree import Node
 
 __all__ = ["LISTINGS", "Known", "check", "check_value"]
 
-#: Tells whether a name is that of a macro of a lake, which is checked where it is used.
+#: Returns True for the name of a lake's macro, which is checked where it is used.
 Known = Callable[[Sequence[str], bool], bool]
 
-#: Functions of a lake that only read, and tell neither keys nor places of files.
+#: Lake functions that only read, and reveal neither keys nor file locations.
 _OF_LAKES = frozenset(
     {
         "current_snapshot",
@@ -34,7 +34,7 @@ _OF_LAKES = frozenset(
         "table_insertions",
     }
 )
-#: What there is in lakes.
+#: Listings of the objects in lakes.
 LISTINGS = frozenset({"duckdb_columns", "duckdb_constraints", "duckdb_schemas", "duckdb_tables", "duckdb_views"})
 
 _EXPRESSIONS = frozenset(
@@ -51,13 +51,13 @@ _ORDERS = frozenset({"ORDER_DEFAULT", "ASCENDING", "DESCENDING", "INVALID"})
 _KINDS = _QUERIES | _RELATIONS | _ORDERS
 _PARTS = ("_MODIFIER", "_TYPE_INFO")
 _SHOWN = frozenset({"", '"tables"', "__show_tables_expanded"})
-#: What the names of DuckDB's own tables begin with, and of ours.
+#: Prefixes of the names of DuckDB's own tables, and of Quacklake's.
 _OWN = ("duckdb_", "pg_", "pragma_", "sqlite_", PREFIX)
 _PLAIN = re.compile(r"[^\W\d]\w*")
 
 
 def check(parsed: Node, known: Known) -> None:
-    """Raise ``NotPermittedError`` for the first thing in a query or expression that is not on the list."""
+    """Raise ``NotPermittedError`` for the first part of a query or expression that is not on the list."""
     done: set[int] = set()
     for node in tree.nodes(parsed):
         _check_kind(node)
@@ -71,7 +71,7 @@ def check(parsed: Node, known: Known) -> None:
 
 
 def check_value(expression: Node) -> None:
-    """The same for an expression that stands for itself: one without tables of any kind."""
+    """Check an expression on its own, which may not read any table."""
     check(expression, lambda *_: False)
     for node in tree.nodes(expression):
         if node.get("class") == "SUBQUERY":
@@ -85,7 +85,7 @@ def _check_kind(node: Node) -> None:
     else:
         known = not isinstance(kind, str) or kind in _KINDS or kind.endswith(_PARTS)
     if "qualified_name" in node and kind != "SHOW_REF":
-        known = False  # a name that nobody has looked at
+        known = False  # the name has not been resolved
     if kind == "SHOW_REF" and node.get("query") is None and node.get("table_name") not in _SHOWN:
         known = False
     if not known:
@@ -93,7 +93,7 @@ def _check_kind(node: Node) -> None:
 
 
 def _check_common_tables(found: Node) -> None:
-    """Where a common table is not to be seen, as in itself, DuckDB reads its own table or a file of that name."""
+    """Refuse risky names: where a common table is not visible, DuckDB reads its own table or a file of that name."""
     for entry in found["map"]:
         if not _PLAIN.fullmatch(entry["key"]) or fold(entry["key"]).startswith(_OWN):
             raise NotPermittedError(f'a safe session has no common table of the name "{entry["key"]}"')

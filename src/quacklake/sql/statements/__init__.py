@@ -1,1 +1,1 @@
-"""The statements, each kind in a module of its own."""
+"""SQL statements, one module for each kind."""

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 __all__ = ["alter"]
 
 _DUCKDB_TEXT = ("interval", "timetz", "time_ns")
-"""Types whose values only DuckDB writes as text."""
+"""Types whose values only DuckDB can write as text."""
 Change = Callable[[LakeContext, Transaction, TableInfo], Any]
 
 
 def alter(session: Session, cursor: Cursor, params: Any) -> Result:
-    """ALTER TABLE | VIEW [IF EXISTS] name …."""
+    """Run ALTER TABLE | VIEW [IF EXISTS] name …."""
     cursor.expect("ALTER")
     kind = cursor.take().upper
     if kind not in ("TABLE", "VIEW"):
@@ -93,7 +93,7 @@ def _sees_options(cursor: Cursor) -> bool:
 
 
 def _options(session: Session, cursor: Cursor, target: Target, params: Any, *, if_exists: bool) -> Result:
-    """SET (option = value, …) and RESET (option, …): the options of one table."""
+    """Run SET (option = value, …) or RESET (option, …) on the options of one table."""
     setting = cursor.accept("SET") or not cursor.accept("RESET")
     cursor.accept("OPTIONS")
     items = [Cursor(item) for item in cursor.items()]
@@ -120,7 +120,7 @@ def _options(session: Session, cursor: Cursor, target: Target, params: Any, *, i
 
 
 def _change(session: Session, cursor: Cursor) -> Change:
-    """What is to be done with the table."""
+    """Parse the action of an ALTER TABLE."""
     if cursor.accept("RENAME", "TO"):
         name = cursor.name()
         return lambda _, tx, table: tx.rename_table(table, name)

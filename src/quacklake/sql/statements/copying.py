@@ -1,4 +1,4 @@
-"""COPY, to files and from them."""
+"""COPY to and from files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["copy"]
 
 
 def copy(session: Session, cursor: Cursor, params: Any) -> Result:
-    """COPY name | (query) TO 'file' (…), or COPY name [(columns)] FROM 'file' (…)."""
+    """Run COPY name | (query) TO 'file' (…), or COPY name [(columns)] FROM 'file' (…)."""
     cursor.expect("COPY")
     if cursor.accept("FROM", "DATABASE"):
         return _database(session, cursor)
@@ -42,7 +42,7 @@ def copy(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _database(session: Session, cursor: Cursor) -> Result:
-    """COPY FROM DATABASE a TO b [(SCHEMA | DATA)]: schemas, tables and views, in one transaction."""
+    """Run COPY FROM DATABASE a TO b [(SCHEMA | DATA)]: copy schemas, tables and views in one transaction."""
     source = cursor.name()
     cursor.expect("TO")
     target = cursor.name()
@@ -105,7 +105,7 @@ def _to(session: Session, query: str, rest: str, params: Any) -> Result:
 
 
 def _from(session: Session, target: Target, columns: list[str] | None, rest: str, params: Any) -> Result:
-    """Let DuckDB read the file into a table of the same columns, and take the rows from there."""
+    """Let DuckDB read the file into a table with the same columns, and insert the rows from there."""
     name = session.fresh_name()
 
     def work(tx: Transaction) -> int:

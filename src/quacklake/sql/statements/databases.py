@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["attach", "detach", "extension", "settings", "use"]
 
-#: Options of ATTACH that mean a parameter of ``connect``; the others are settled below.
+#: Options of ATTACH that correspond to a parameter of ``connect``; the others are handled below.
 _CONNECT = {
     "catalog": "catalog",
     "data_path": "data_path",
@@ -44,7 +44,7 @@ _OWN = frozenset(
     {"snapshot_version", "snapshot_time", "read_only", "read_write", "metadata_catalog", "type", "readonly"}
 )
 _IGNORED = frozenset({"metadata_parameters", "metadata_path", "meta_journal_mode", "meta_busy_timeout"})
-#: What a hint says to someone who writes Python, and to someone who writes ATTACH.
+#: The wording of hints in Python, and in ATTACH.
 _WORDS = (
     ("pass catalog=, or set QUACKLAKE_CATALOG", "say CATALOG '…'"),
     ("leave catalog out", "leave CATALOG out"),
@@ -58,7 +58,7 @@ _WORDS = (
 
 
 def attach(session: Session, cursor: Cursor, params: Any) -> Result:
-    """ATTACH [IF NOT EXISTS] 'ducklake:…' [AS name] [(option value, …)]."""
+    """Run ATTACH [IF NOT EXISTS] 'ducklake:…' [AS name] [(option value, …)]."""
     cursor.expect("ATTACH")
     cursor.accept("DATABASE")
     replacing = cursor.accept("OR", "REPLACE")
@@ -94,7 +94,7 @@ def _alias(url: str) -> str:
 
 
 def _options(session: Session, cursor: Cursor, params: Any) -> dict[str, Any]:
-    """The options in parentheses: ``NAME value``, ``NAME = value`` or ``NAME`` alone."""
+    """Parse the options in parentheses: ``NAME value``, ``NAME = value`` or ``NAME`` alone."""
     found: dict[str, Any] = {}
     if not cursor.sees("("):
         return found
@@ -150,9 +150,9 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
 
 
 def _connect(url: str, alias: str, *, catalog: str = "", **given: Any) -> LakeHandle:
-    """Open a lake; what is wrong is told in the words of ATTACH.
+    """Open a lake. Errors use the option names of ATTACH.
 
-    A catalog of a shared lake is named by the statement itself, never by the settings: they are about another lake.
+    Only the statement can name a catalog of a shared lake. The settings cannot, because they are about another lake.
     """
     try:
         if catalog and given.get("migrate") and not given.get("read_only") and _is_plain(url, given):
@@ -180,7 +180,7 @@ def _connect(url: str, alias: str, *, catalog: str = "", **given: Any) -> LakeHa
 
 
 def _is_plain(url: str, given: dict[str, Any]) -> bool:
-    """True when there is a plain lake, which has no catalogs."""
+    """Return True for an existing plain lake, which has no catalogs."""
     try:
         open_lake(url, catalog="", create=False, read_only=True, metadata_schema=given.get("metadata_schema")).close()
     except (ConfigError, NotFoundError):
@@ -189,12 +189,12 @@ def _is_plain(url: str, given: dict[str, Any]) -> bool:
 
 
 def _share(url: str, catalog: str, given: dict[str, Any]) -> None:
-    """Make a shared lake of a plain one, which becomes its first catalog; ``DATA_PATH`` is where others have theirs."""
+    """Convert a plain lake to a shared one and make it the first catalog. Other catalogs go below ``DATA_PATH``."""
     open_tenants(url, given.get("data_path"), convert=catalog, metadata_schema=given.get("metadata_schema")).close()
 
 
 def detach(session: Session, cursor: Cursor, params: Any) -> Result:
-    """DETACH [DATABASE] [IF EXISTS] name."""
+    """Run DETACH [DATABASE] [IF EXISTS] name."""
     cursor.expect("DETACH")
     cursor.accept("DATABASE")
     cursor.accept("IF", "EXISTS")
@@ -213,7 +213,7 @@ def _detach(session: Session, name: str) -> None:
 
 
 def use(session: Session, cursor: Cursor, params: Any) -> Result:
-    """USE lake, USE lake.schema or USE schema."""
+    """Run USE lake, USE lake.schema or USE schema."""
     cursor.expect("USE")
     names = cursor.names()
     cursor.end()
@@ -231,7 +231,7 @@ def use(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def extension(session: Session, cursor: Cursor, params: Any) -> Result:
-    """INSTALL and LOAD: what the extension ducklake does is here already, others are DuckDB's."""
+    """Run INSTALL or LOAD in DuckDB. Do nothing for the extension ducklake, which Quacklake replaces."""
     word = cursor.peek(2 if cursor.sees("FORCE", "INSTALL") else 1)
     if word is not None and fold(word.value) == "ducklake":
         return Result()
@@ -239,7 +239,7 @@ def extension(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def settings(session: Session, cursor: Cursor, params: Any) -> Result:
-    """SET and RESET: those of lakes here, the others are DuckDB's."""
+    """Run SET or RESET: on the lakes for their settings, in DuckDB for all others."""
     word = cursor.take().upper
     cursor.accept("GLOBAL")
     own = cursor.accept("SESSION") or cursor.accept("LOCAL")
@@ -260,7 +260,7 @@ def settings(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _set_variable(session: Session, cursor: Cursor, params: Any) -> Result:
-    """SET VARIABLE name = value, where the value may be a query over lakes."""
+    """Run SET VARIABLE name = value, whose value may be a query over lakes."""
     name = cursor.name()
     if not (cursor.accept("=") or cursor.accept("TO")):
         raise cursor.unexpected()
@@ -269,9 +269,9 @@ def _set_variable(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: bool, own: bool) -> None:
-    """Settings hold for every lake of the session, those that are attached later too.
+    """Set or reset a setting of every lake of the session, including lakes that are attached later.
 
-    As in DuckDB, what SET SESSION has set only RESET SESSION takes back.
+    As in DuckDB, only RESET SESSION resets what SET SESSION has set.
     """
     value = None
     if not reset:

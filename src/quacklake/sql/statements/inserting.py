@@ -1,4 +1,4 @@
-"""INSERT, and how the rows of any query get into a table."""
+"""INSERT, and inserting the rows of any query into a table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _BATCH_ROWS = 122_880
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """A statement: ``named`` is the table as it is written."""
+    """An INSERT statement. ``named`` is the table as it is written."""
 
     target: Target
     columns: tuple[str, ...] | None
@@ -52,8 +52,9 @@ class Insert:
 
 
 def insert(session: Session, cursor: Cursor, params: Any) -> Result:
-    """INSERT [OR REPLACE | OR IGNORE] INTO name [(columns)] [BY NAME] query | VALUES … | DEFAULT VALUES
-    [ON CONFLICT …] [RETURNING …].
+    """Run INSERT [OR REPLACE | OR IGNORE] INTO name [(columns)] [BY NAME] query | VALUES … | DEFAULT VALUES.
+
+    ON CONFLICT … and RETURNING … may follow.
     """
     prefix = prefix_of(cursor)
     cursor.expect("INSERT")
@@ -79,13 +80,13 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
     statement = Insert(target, columns, by_name, query, returning, named, alias, conflict)
     if conflict is None:
         return _insert(session, statement, params)
-    from quacklake.sql.statements.upserting import upsert  # which changes rows as MERGE does, and that inserts
+    from quacklake.sql.statements.upserting import upsert  # imports this module itself
 
     return upsert(session, statement, conflict, params)
 
 
 def _query(cursor: Cursor) -> str:
-    """The text up to RETURNING or ON CONFLICT; another ON belongs to a join."""
+    """Return the text up to RETURNING or ON CONFLICT; any other ON belongs to a join."""
     first = cursor.at
     while True:
         cursor.until("RETURNING", "ON")
@@ -95,7 +96,7 @@ def _query(cursor: Cursor) -> str:
 
 
 def _is_query(cursor: Cursor) -> bool:
-    """True when parentheses hold a query, not the names of columns."""
+    """Return True when parentheses hold a query rather than column names."""
     following = cursor.peek(1)
     return following is not None and following.upper in ("SELECT", "FROM", "VALUES", "WITH", "(", "TABLE")
 
@@ -135,7 +136,7 @@ def _returning(session: Session, statement: Insert, name: str) -> Result:
     alias = "" if statement.alias is None else f" AS {quote(statement.alias)}"
     query = f"SELECT {statement.returning} FROM {statement.named}{alias}"
     result = session.query(query, stand_ins=stand_in(statement.target, name))
-    result.keep()  # an error in it changes nothing
+    result.keep()  # read all rows first, so that an error in them changes nothing
     return result
 
 
@@ -149,7 +150,7 @@ def _chosen(table: TableInfo, columns: Sequence[str] | None) -> list[Column]:
 
 
 def _pairs(table: TableInfo, chosen: Sequence[Column], given: Sequence[str], statement: Insert) -> dict[int, int]:
-    """Which value goes into which column: id -> place in the query."""
+    """Map the id of each column to the position of its value in the query."""
     if statement.by_name:
         if statement.columns is not None:
             raise SqlError("Binder Error: INSERT BY NAME takes no list of columns")
@@ -169,7 +170,7 @@ def _all_defaults(table: TableInfo) -> str:
 
 
 def conforming(table: TableInfo, places: dict[int, int], query: str) -> str:
-    """The query as rows of exactly the table's columns and types."""
+    """Wrap the query so that it returns exactly the columns and types of the table."""
     width = max(places.values(), default=-1) + 1
     select = ", ".join(
         _value(f"src.c{places[column.id]}" if column.id in places else default_value(column), column)
@@ -183,7 +184,7 @@ def _value(sql: str, column: Column) -> str:
 
 
 def _fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequence[Column], by_name: bool) -> None:
-    """Let values be of the columns' types from the beginning, and DEFAULT be the columns' defaults."""
+    """Cast values to the types of their columns, and replace DEFAULT by the defaults of the columns."""
     source = parsed["node"].get("from_table") or {}
     if source.get("type") != "EXPRESSION_LIST" or by_name:
         return
@@ -210,13 +211,13 @@ def append_bound(
     values: Any,
     asked: Operation = Operation.INSERT,
 ) -> int:
-    """Add the rows of a query that has the table's columns and types; returns how many."""
+    """Insert the rows of a query that has the table's columns and types. Return their number."""
     tx.asks(asked)
     if any(column.travels_as_text for column in table.schema.columns):
         return _append_kept(session, tx, attached, table, sql, values)
-    attached.context.store.make_parent(f"{table.location}x")  # as stock does, even for rows in the catalog
+    attached.context.store.make_parent(f"{table.location}x")  # as stock DuckLake does, even for rows in the catalog
     options = attached.context.write_options(table)
-    for macro in options.macros:  # before the rows begin to stream
+    for macro in options.macros:  # before the first row is read
         session.connection.execute(macro.statement)
     reader = arrow_reader(session.connection, sql, values, batch_rows=_BATCH_ROWS)
     counts = [0]
@@ -234,7 +235,7 @@ def append_bound(
 
 
 def _sort_small(session: Session, attached: Attached, table: TableInfo, source: Source) -> None:
-    """Rows for the catalog come in the order of the table too, as in stock; those of files the writer sorts."""
+    """Sort rows for the catalog by the table's sort order, as stock DuckLake does. The writer sorts those of files."""
     few = source.first(attached.context.inline_limit(table))
     order = order_keys(table.sort, attached.context.write_options(table).macros)
     if few is not None and few.num_rows and order:
@@ -244,7 +245,7 @@ def _sort_small(session: Session, attached: Attached, table: TableInfo, source: 
 
 
 def _append_kept(session: Session, tx: Transaction, attached: Attached, table: TableInfo, sql: str, values: Any) -> int:
-    """The same for types that Arrow does not carry: the rows never leave DuckDB."""
+    """Insert rows with types that Arrow does not carry. They never leave DuckDB."""
     name = session.fresh_name()
     session.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
     inserting.check_not_null(session.connection, name, list(table.schema.columns))

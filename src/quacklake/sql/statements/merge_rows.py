@@ -1,8 +1,8 @@
 """Find and change the rows of a MERGE.
 
-The source is read once, into a temporary table. Its rows are joined with the target, which gives those that match; what
-nothing matched is then found on each side. So an expression sees the columns that its clause is about, as in DuckDB:
-those of both sides, or of one alone. Each row goes by the first clause that fits it.
+The source is read once, into a temporary table. A join with the target finds the matching rows; the rows without a
+match are then found on each side. So an expression sees the columns that its clause allows, as in DuckDB: those of both
+sides, or of one side only. The first clause that fits a row applies to it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NOWHERE = -9223372036854775807
 
 @dataclass(frozen=True, slots=True)
 class MergeClause:
-    """WHEN …: ``matched`` says which rows it is for (both, target only, source only), and what happens to them.
+    """A WHEN clause. ``matched`` says which rows it applies to: both, target only or source only.
 
     An update without ``assigned`` and an insert without ``values`` take the columns of the source.
     """
@@ -63,9 +63,9 @@ class MergeClause:
 
 @dataclass(frozen=True, slots=True)
 class MergeSource:
-    """The relation that is merged: its text, what its columns are written with, and the table of a lake that it is.
+    """The source relation: its text, the qualifier of its columns, and the lake table if it is one.
 
-    ``named`` is the text that still means it when a temporary relation stands for the table.
+    ``named`` is the text that still refers to the source when a temporary relation replaces the table.
     """
 
     text: str
@@ -76,7 +76,7 @@ class MergeSource:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A statement: the target, the source, how their rows are matched, and what becomes of each."""
+    """A MERGE statement: the target, the source, the condition that matches their rows, and the clauses."""
 
     prefix: str
     target: Target
@@ -89,19 +89,19 @@ class Merge:
 
     @property
     def changed(self) -> str:
-        """The target as it stands in FROM."""
+        """The target as it is written in FROM."""
         return self.named + (f" AS {quote(self.alias)}" if self.alias else "")
 
     def has(self, matched: str) -> bool:
-        """True when a clause is about such rows."""
+        """Return True when a clause applies to rows of this kind."""
         return any(clause.matched == matched for clause in self.clauses)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A temporary table of rows with what becomes of them, and where rows of the target come from.
+    """A temporary table of rows, with the action for each row and the position of rows of the target.
 
-    ``several`` tells whether a row of the target may be there more than once.
+    ``several`` is true when a row of the target may occur more than once.
     """
 
     name: str
@@ -112,7 +112,7 @@ class _Found:
 def change_rows(
     session: Session, tx: Transaction, statement: Merge, params: Any, returned: list[Result], asked: Operation
 ) -> int:
-    """Change the rows of the target; ``returned`` gets what RETURNING asks for. Returns how many rows there are."""
+    """Change the rows of the target, and return their number. Append the rows of RETURNING to ``returned``."""
     tx.asks(asked)
     table = find_table(statement.target, tx)
     found = _Finder(session, statement, table, params).find()
@@ -125,7 +125,7 @@ def change_rows(
 
 
 class _Finder:
-    """Finds the rows of one statement, by one query for each side."""
+    """Finds the rows of one MERGE, with one query for each side."""
 
     def __init__(self, session: Session, statement: Merge, table: TableInfo, params: Any) -> None:
         self.session = session
@@ -141,7 +141,7 @@ class _Finder:
             self.here = statement.source.named
 
     def find(self) -> list[_Found]:
-        """The rows that match, then those of the source and of the target that do not, as far as clauses ask."""
+        """Return the matching rows, then those of the source and the target without a match, if a clause needs them."""
         statement, places = self.statement, [f"{self.own}.{name} AS {name}" for name in ROW_COLUMNS]
         both = self._made(
             "both",
@@ -158,19 +158,19 @@ class _Finder:
         return found
 
     def _same_place(self, found: _Found) -> str:
-        """The condition that a row of the target is one of those that were found.
+        """Return the condition that a row of the target is among the rows found.
 
-        Nothing in it says IS NOT DISTINCT FROM, with which DuckDB's readers would get no filter.
+        It does not use IS NOT DISTINCT FROM, with which DuckDB's readers would get no filter.
         """
         names = PLACES.split(", ")
-        if found.plan is not None and found.plan.inlined is None:  # then all are in files
+        if found.plan is not None and found.plan.inlined is None:  # then all rows are in files
             return " AND ".join(f"_ql_m.{name} = {self.own}.{name}" for name in names if name != "_ql_version")
         return " AND ".join(
             f"coalesce(_ql_m.{name}, {_NOWHERE}) = coalesce({self.own}.{name}, {_NOWHERE})" for name in names
         )
 
     def _materialized(self) -> tuple[str, list[str]]:
-        """The source as a temporary relation whose rows have numbers, and its own columns."""
+        """Return a temporary relation of the source with numbered rows, and the source's own columns."""
         connection = self.session.connection
         bound = Binder(self.session, self.params).bind(
             f"{self.statement.prefix}SELECT * FROM {self.statement.source.text}"
@@ -182,7 +182,7 @@ class _Finder:
         return name, columns
 
     def _made(self, matched: str, beside: list[str], source: str) -> _Found:
-        """A temporary table of the rows of a query, each with what is to be done and the columns it then has."""
+        """Create a temporary table of the rows of a query, each with its action and its new columns."""
         clauses = [(f"{c.action}:{at}", c) for at, c in enumerate(self.statement.clauses) if c.matched == matched]
         cases = " ".join(f"WHEN {clause.condition or 'true'} THEN '{label}'" for label, clause in clauses)
         action = _ACTION if not any(_has_query(clause.condition) for _, clause in clauses) else f"(CASE {cases} END)"
@@ -198,7 +198,7 @@ class _Finder:
             f"{self.statement.prefix}SELECT {', '.join([*select, *beside])} FROM {source}", target=matched != "source"
         )
         name = self.session.fresh_name()
-        # rows that match are counted out of both sides, whether a clause takes them or not
+        # matching rows count as matched on both sides, whether a clause applies to them or not
         taken = "" if matched == "both" else f" WHERE {_ACTION} IS NOT NULL"
         self.session.connection.execute(
             f"CREATE TEMP TABLE {name} AS SELECT {', '.join(names)} FROM ({bound.sql}){taken}", bound.values
@@ -206,7 +206,7 @@ class _Finder:
         return _Found(name, None if bound.target is None else bound.target.plan, several=matched == "both")
 
     def _column(self, column: Column, clauses: Sequence[tuple[str, MergeClause]], matched: str, action: str) -> str:
-        """Return the SQL of a column once the row's clause has been followed."""
+        """Return the SQL of a column after the row's clause has been applied."""
         values = [(label, self._values(clause)) for label, clause in clauses]
         options = " ".join(
             f"WHEN '{label}' THEN {cast_to(found[column.id], column)}" for label, found in values if column.id in found
@@ -216,7 +216,7 @@ class _Finder:
         return f"CASE {action} {options} ELSE {kept} END" if options else kept
 
     def _values(self, clause: MergeClause) -> dict[int, str]:
-        """The SQL of the values that a clause gives, by column id."""
+        """Return the SQL of the values that a clause assigns, by column id."""
         columns = self.table.schema.columns
         if clause.action == "update":
             return self._taken(clause) if clause.assigned is None else new_values(self.table, clause.assigned)
@@ -231,7 +231,7 @@ class _Finder:
         return found | {column.id: value for column, value in pairs if fold(value) != "default"}
 
     def _taken(self, clause: MergeClause) -> dict[int, str]:
-        """The columns of the source, by name or place."""
+        """Return the columns of the source, by name or position."""
         columns = self.table.schema.columns
         if clause.by_name:
             pairs = [(self.table.schema.find(name), name) for name in self.given]
@@ -249,7 +249,7 @@ class _Finder:
 
 
 def _has_query(condition: str) -> bool:
-    """True for a condition with a subquery, which DuckDB does not let others speak of by a name."""
+    """Return True for a condition with a subquery, which DuckDB does not let other expressions refer to by a name."""
     return any(word.upper in ("SELECT", "FROM", "VALUES", "EXISTS") for word in Cursor(condition).words)
 
 
@@ -274,7 +274,7 @@ def _apply(
     found: Sequence[_Found],
     asked: Operation,
 ) -> int:
-    """Insert, delete and update; a row of the target that several rows of the source fit is changed once."""
+    """Insert, delete and update. A row of the target that matches several rows of the source is changed once."""
     attached, connection = statement.target.attached, session.connection
     names = ", ".join(quote(column.name) for column in table.schema.columns)
     changed: dict[str, str] = {}
@@ -305,7 +305,7 @@ def _apply(
 
 
 def _number(session: Session, rows: str) -> int:
-    """The rows that an update or delete is about, as DuckDB counts them: one that is matched twice is two."""
+    """Count the rows to update or delete as DuckDB does: a row that is matched twice counts twice."""
     question = f"SELECT count(*) FROM {rows} WHERE {_ACTION} LIKE 'update:%' OR {_ACTION} LIKE 'delete:%'"
     row = first_row(session.connection, question)
     assert row is not None
@@ -313,7 +313,7 @@ def _number(session: Session, rows: str) -> int:
 
 
 def _returned(session: Session, statement: Merge, table: TableInfo, found: Sequence[_Found]) -> Result:
-    """Read what RETURNING asks for before anything is changed: an error in it then changes nothing."""
+    """Evaluate RETURNING before anything is changed, so that an error in it changes nothing."""
     columns = ", ".join(quote(column.name) for column in table.schema.columns)
     parts = [
         f"SELECT upper(split_part({_ACTION}, ':', 1)) AS merge_action, {columns} FROM {rows.name}"
@@ -329,7 +329,7 @@ def _returned(session: Session, statement: Merge, table: TableInfo, found: Seque
 
 
 def _without_action(returning: str) -> str:
-    """Return the list of RETURNING, where ``*`` means the table's columns only."""
+    """Return the list of RETURNING with ``*`` limited to the table's columns."""
     words = Cursor(returning).words
     parts, done = [], 0
     for number, word in enumerate(words):

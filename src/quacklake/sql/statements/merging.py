@@ -1,6 +1,6 @@
-"""MERGE INTO as it is written: the target, the source, and what becomes of each row.
+"""Parse MERGE INTO: the target, the source and the clauses.
 
-How the rows are found and changed is in ``merge_rows``.
+``merge_rows`` finds and changes the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["merge"]
 
 
 def merge(session: Session, cursor: Cursor, params: Any) -> Result:
-    """MERGE INTO name [alias] USING source [alias] ON condition | USING (columns) WHEN … [RETURNING …]."""
+    """Run MERGE INTO name [alias] USING source [alias] ON condition | USING (columns) WHEN … [RETURNING …]."""
     prefix = prefix_of(cursor)
     cursor.expect("MERGE", "INTO")
     first = cursor.at
@@ -62,7 +62,7 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _source(session: Session, cursor: Cursor, prefix: str) -> MergeSource:
-    """The relation behind USING, as it is written, and what its columns are written with."""
+    """Parse the relation after USING, and the qualifier of its columns."""
     first = cursor.at
     table: list[str] = []
     default = "unnamed_subquery"
@@ -90,7 +90,7 @@ def _source(session: Session, cursor: Cursor, prefix: str) -> MergeSource:
 
 
 def _lake_table(session: Session, names: list[str], prefix: str) -> Target | None:
-    """The table or view of a lake that is the source, unless a common table has its name."""
+    """Return the table or view of a lake that is the source, unless a common table has its name."""
     if len(names) == 1 and any(fold(word.value) == fold(names[0]) for word in Cursor(prefix).words):
         return None
     for place in session.names.places(names):
@@ -104,7 +104,7 @@ _WHEN = {"both": "WHEN MATCHED", "source": "WHEN NOT MATCHED", "target": "WHEN N
 
 
 def _check_reachable(clauses: list[MergeClause]) -> None:
-    """Raise ``SqlError`` for two clauses without a condition that are for the same rows."""
+    """Raise ``SqlError`` when two clauses for the same rows have no condition."""
     unconditional = [clause.matched for clause in clauses if not clause.condition]
     for matched, when in _WHEN.items():
         if unconditional.count(matched) > 1:

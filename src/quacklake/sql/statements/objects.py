@@ -33,7 +33,7 @@ __all__ = ["comment", "create_macro", "create_schema", "create_view", "drop"]
 
 
 def schema_target(session: Session, names: Sequence[str]) -> tuple[Attached, str] | None:
-    """The lake and the name of a schema; None when it is DuckDB's."""
+    """Return the lake and the name of a schema, or None when the schema is DuckDB's."""
     if len(names) > 2:
         raise SqlError(f"{'.'.join(names)!r} is not the name of a schema")
     attached = session.attachments.get(names[0]) if len(names) == 2 else session.names.default
@@ -41,7 +41,7 @@ def schema_target(session: Session, names: Sequence[str]) -> tuple[Attached, str
 
 
 def create_schema(session: Session, cursor: Cursor, params: Any) -> Result:
-    """CREATE SCHEMA [IF NOT EXISTS] [lake.]name."""
+    """Run CREATE SCHEMA [IF NOT EXISTS] [lake.]name."""
     cursor.expect("CREATE")
     replacing = cursor.accept("OR", "REPLACE")
     cursor.expect("SCHEMA")
@@ -67,7 +67,7 @@ def create_schema(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
-    """CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name [(columns)] AS query."""
+    """Run CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name [(columns)] AS query."""
     cursor.expect("CREATE")
     replacing = cursor.accept("OR", "REPLACE")
     cursor.expect("VIEW")
@@ -96,7 +96,7 @@ def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def own_names(session: Session, target: Target, query: str, *, expression: bool = False) -> str:
-    """A query to be kept in a lake: its tables are named without the name that the lake has in this session."""
+    """Return a query to store in a lake: its table names lose the name that the lake has in this session."""
     parsed = tree.parse(session.connection, f"SELECT {query}" if expression else query)
     names = session.names
     for node in tree.nodes(parsed):
@@ -118,7 +118,7 @@ def own_names(session: Session, target: Target, query: str, *, expression: bool 
 
 
 def _elsewhere(session: Session, target: Target, name: str) -> bool:
-    """True when a name without a schema means a table of the schema that is used, not of the target's."""
+    """Return True when an unqualified name refers to a table of the current schema, not of the target's schema."""
     names = session.names
     if names.default is not target.attached or fold(names.schema) == fold(target.schema):
         return False
@@ -126,7 +126,7 @@ def _elsewhere(session: Session, target: Target, name: str) -> bool:
 
 
 def create_macro(session: Session, cursor: Cursor, params: Any) -> Result:
-    """CREATE [OR REPLACE] MACRO name (parameters) AS expression | TABLE query, …."""
+    """Run CREATE [OR REPLACE] MACRO name (parameters) AS expression | TABLE query, …."""
     cursor.expect("CREATE")
     replacing = cursor.accept("OR", "REPLACE")
     if not cursor.accept("MACRO"):
@@ -160,7 +160,7 @@ def create_macro(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _body(cursor: Cursor) -> str:
-    """The text of one form: up to a comma behind which another form begins."""
+    """Return the text of one form, up to a comma that another form follows."""
     first = cursor.at
     while True:
         cursor.until(",")
@@ -197,7 +197,7 @@ def _variant(session: Session, target: Target, parameters: list[str], body: str,
 
 
 def _default(session: Session, text: str, catalog: Catalog) -> Any:
-    """The default of a parameter: its value, and of an expression its text where the format has a place for that."""
+    """Return a parameter's default: its value, or the text of an expression if the format has a place for that."""
     parsed = tree.expression_of(session.connection, text)
     if catalog.is_next and any(node.get("class") not in ("CONSTANT", "CAST", None) for node in tree.nodes(parsed)):
         return Expression(parse_expression(session.connection, text))
@@ -208,7 +208,7 @@ def _default(session: Session, text: str, catalog: Catalog) -> Any:
 
 
 def drop(session: Session, cursor: Cursor, params: Any) -> Result:
-    """DROP SCHEMA | TABLE | VIEW | MACRO [TABLE] [IF EXISTS] name [CASCADE]."""
+    """Run DROP SCHEMA | TABLE | VIEW | MACRO [TABLE] [IF EXISTS] name [CASCADE]."""
     cursor.expect("DROP")
     kind = cursor.take().upper
     if kind == "FUNCTION":
@@ -236,7 +236,7 @@ def drop(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _existing(session: Session, names: Sequence[str], kind: str, *, is_table: bool) -> Target | None:
-    """The place where something of a name is, else where it would be."""
+    """Return the place of an existing object with this name, else the place where it would be created."""
     for place in session.names.places(names):
         tx = session.view(place.attached)
         if kind == "MACRO":
@@ -287,7 +287,7 @@ def _drop(tx: Transaction, target: Target, kind: str, *, if_exists: bool, is_tab
 
 
 def comment(session: Session, cursor: Cursor, params: Any) -> Result:
-    """COMMENT ON TABLE | VIEW | COLUMN name IS 'text' | NULL."""
+    """Run COMMENT ON TABLE | VIEW | COLUMN name IS 'text' | NULL."""
     cursor.expect("COMMENT", "ON")
     kind = cursor.take().upper
     names = cursor.names()

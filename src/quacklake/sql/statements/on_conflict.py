@@ -1,4 +1,4 @@
-"""ON CONFLICT as it is written: what happens to a row of an INSERT whose key the table has already."""
+"""Parse ON CONFLICT, which handles a row of an INSERT whose key exists in the table."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Conflict", "parse_conflict"]
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """What to do with a row whose key is there.
+    """The handling of a row whose key exists.
 
-    ``assigned`` are the new values of the row that is there; with ``replacing`` it gets all that are given, and without
-    either it stays as it is.
+    ``assigned`` are new values of the existing row. With ``replacing`` the row gets all values of the INSERT; without
+    either it stays unchanged.
     """
 
     columns: tuple[str, ...] | None = None
@@ -27,7 +27,7 @@ class Conflict:
     condition: str = ""
 
     def check(self, key: Sequence[str]) -> None:
-        """Raise ``SqlError`` unless the clause is about the primary key of the table."""
+        """Raise ``SqlError`` unless the clause names the primary key of the table."""
         if self.columns is None and not key:
             raise SqlError(
                 "Binder Error: There are no UNIQUE/PRIMARY KEY constraints that refer to this table",
@@ -48,7 +48,7 @@ class Conflict:
 
 
 def parse_conflict(cursor: Cursor, *, replacing: bool, ignoring: bool) -> Conflict | None:
-    """Return what ``ON CONFLICT [(columns)] DO NOTHING | DO UPDATE SET … [WHERE …]`` or OR REPLACE, OR IGNORE mean."""
+    """Parse ``ON CONFLICT [(columns)] DO NOTHING | DO UPDATE SET … [WHERE …]``; OR REPLACE and OR IGNORE count too."""
     if not cursor.accept("ON", "CONFLICT"):
         return Conflict(replacing=replacing) if replacing or ignoring else None
     if replacing or ignoring:

@@ -1,4 +1,4 @@
-"""PREPARE, EXECUTE and DEALLOCATE: the text is kept, and bound anew each time, as what it names changes."""
+"""PREPARE, EXECUTE and DEALLOCATE. The text is kept and bound anew for each EXECUTE, because its tables may change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["deallocate", "execute", "prepare"]
 
 
 def prepare(session: Session, cursor: Cursor, _: Any) -> Result:
-    """PREPARE name AS statement."""
+    """Run PREPARE name AS statement."""
     cursor.expect("PREPARE")
     name = fold(cursor.name())
     cursor.expect("AS")
@@ -26,7 +26,7 @@ def prepare(session: Session, cursor: Cursor, _: Any) -> Result:
 
 
 def execute(session: Session, cursor: Cursor, params: Any) -> Result:
-    """EXECUTE name [(value, …)] or EXECUTE name (parameter := value, …)."""
+    """Run EXECUTE name [(value, …)] or EXECUTE name (parameter := value, …)."""
     cursor.expect("EXECUTE")
     name = cursor.name()
     text = session.prepared.get(fold(name))
@@ -49,7 +49,7 @@ def execute(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def deallocate(session: Session, cursor: Cursor, _: Any) -> Result:
-    """DEALLOCATE [PREPARE] name."""
+    """Run DEALLOCATE [PREPARE] name."""
     cursor.expect("DEALLOCATE")
     cursor.accept("PREPARE")
     name = cursor.name()

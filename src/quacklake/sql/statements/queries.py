@@ -33,7 +33,7 @@ __all__ = [
 
 
 def query(session: Session, cursor: Cursor, params: Any) -> Result:
-    """Whatever gives rows."""
+    """Run a statement that returns rows."""
     try:
         return session.query(cursor.text, params)
     except Unserializable:
@@ -41,11 +41,11 @@ def query(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def native(session: Session, cursor: Cursor, params: Any) -> Result:
-    """A statement for DuckDB as it is, but for the tables of lakes in it."""
+    """Run a statement in DuckDB, with scans in place of the tables of lakes."""
     return session.native(_with_scans(session, cursor, params), params)
 
 
-#: Behind these come relations, in front of those come none any more.
+#: Keywords after which relations follow, and keywords that end a list of relations.
 _FROM = frozenset({"FROM", "JOIN", "PIVOT", "UNPIVOT", "USING"})
 _NO_FROM = frozenset(
     {"WHERE", "GROUP", "ORDER", "ON", "SET", "SELECT", "HAVING", "LIMIT", "QUALIFY", "UNION", "RETURNING", "WHEN"}
@@ -53,7 +53,7 @@ _NO_FROM = frozenset(
 
 
 def _with_scans(session: Session, cursor: Cursor, params: Any) -> str:
-    """The statement with the tables of lakes replaced by scans, for statements that DuckDB gives no tree of."""
+    """Replace the tables of lakes by scans, in a statement for which DuckDB gives no tree."""
     if not session.attachments.lakes:
         return cursor.text
     words = Cursor(cursor.text, cursor.words)
@@ -92,7 +92,7 @@ def _is_alias(word: Word) -> bool:
 
 
 def _scan_of(session: Session, names: list[str], params: Any) -> str | None:
-    """A view over a table or view of a lake; None when the name is not one."""
+    """Create a view over a table or view of a lake. Return None for any other name."""
     for place in session.names.places(names):
         tx = session.view(place.attached)
         if tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name):
@@ -104,7 +104,7 @@ def _scan_of(session: Session, names: list[str], params: Any) -> str | None:
 
 
 def native_ddl(session: Session, cursor: Cursor, params: Any) -> Result:
-    """A change of what DuckDB itself has."""
+    """Create, alter or drop an object of DuckDB itself."""
     words = [word.upper for word in cursor.words[:4]]
     if "TEMP" in words or "TEMPORARY" in words:
         return session.native(cursor.text, params)
@@ -114,7 +114,7 @@ def native_ddl(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _refuse_in_lakes(session: Session, cursor: Cursor) -> None:
-    """Raise ``SqlError`` for something that a lake cannot have; DuckDB would put it beside the lake."""
+    """Raise ``SqlError`` for an object that a lake cannot have. DuckDB would create it beside the lake."""
     action = cursor.take().upper
     cursor.accept("OR", "REPLACE")
     cursor.accept("UNIQUE")
@@ -133,7 +133,7 @@ def _refuse_in_lakes(session: Session, cursor: Cursor) -> None:
 
 
 def not_for_lakes(session: Session, cursor: Cursor, params: Any) -> Result:
-    """EXPORT and IMPORT DATABASE know DuckDB's own tables only."""
+    """Raise ``SqlError`` for EXPORT or IMPORT DATABASE of a lake, which handle only DuckDB's own tables."""
     if session.names.default is not None:
         raise SqlError(
             f"Not implemented Error: {cursor.words[0].upper} DATABASE is not for lakes",
@@ -143,7 +143,7 @@ def not_for_lakes(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def native_rows(session: Session, cursor: Cursor, params: Any) -> Result:
-    """A change of rows of DuckDB's own tables."""
+    """Change rows of DuckDB's own tables, or of a lake's metadata tables."""
     from quacklake.sql import metadata
 
     session.guard.native()
@@ -155,7 +155,7 @@ def native_rows(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def native_create_as(session: Session, cursor: Cursor, params: Any, temporary: str | None) -> Result:
-    """CREATE TABLE of DuckDB's own; a query in it may read lakes."""
+    """Run CREATE TABLE in DuckDB. Its query may read lakes."""
     if cursor.sees("("):
         cursor.skip_group()
     if temporary is None:
@@ -171,13 +171,13 @@ def native_create_as(session: Session, cursor: Cursor, params: Any, temporary: s
 
 
 def call(session: Session, cursor: Cursor, params: Any) -> Result:
-    """CALL function(…): the rows that it gives."""
+    """Run CALL function(…), and return the rows of the function."""
     cursor.expect("CALL")
     return session.query(f"SELECT * FROM {cursor.rest()}", params)
 
 
 def checkpoint(session: Session, cursor: Cursor, params: Any) -> Result:
-    """CHECKPOINT [database]: of a lake all its upkeep."""
+    """Run CHECKPOINT [database]. For a lake, this runs all of its maintenance."""
     from quacklake.sql import maintenance_calls
     from quacklake.sql.lake_calls import LakeCall
 
@@ -191,7 +191,7 @@ def checkpoint(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def describe(session: Session, cursor: Cursor, params: Any) -> Result:
-    """DESCRIBE of a table or a query."""
+    """Run DESCRIBE of a table or a query."""
     from quacklake.sql import listing
 
     cursor.take()
@@ -212,7 +212,7 @@ def describe(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _history(session: Session, cursor: Cursor) -> Result:
-    """DESCRIBE HISTORY name: the snapshots that changed a table, newest first."""
+    """Run DESCRIBE HISTORY name: list the snapshots that changed a table, newest first."""
     from quacklake.operations.history import table_history
 
     cursor.expect("HISTORY")
@@ -225,7 +225,7 @@ def _history(session: Session, cursor: Cursor) -> Result:
 
 
 def show(session: Session, cursor: Cursor, params: Any) -> Result:
-    """SHOW TABLES, DATABASES, SCHEMAS …, or what a table has."""
+    """Run SHOW TABLES, DATABASES, SCHEMAS … or SHOW table, which lists the columns."""
     from quacklake.sql import listing
 
     following = cursor.peek(1)
@@ -238,7 +238,6 @@ def show(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _show_create(session: Session, cursor: Cursor, params: Any) -> Result:
-    """SHOW CREATE TABLE or VIEW: the statement that makes it."""
     from quacklake.sql.definitions import table_definition, view_definition
 
     cursor.expect("SHOW", "CREATE")
@@ -254,7 +253,7 @@ def _show_create(session: Session, cursor: Cursor, params: Any) -> Result:
         if view is not None:
             return _definition(view.name, view_definition(view))
     target = ".".join(quote(name) for name in names)
-    session.query(f"SELECT * FROM {target} LIMIT 0", params)  # one of DuckDB's own, or there is none
+    session.query(f"SELECT * FROM {target} LIMIT 0", params)  # raises when DuckDB has no such table either
     found = "SELECT table_name AS name, sql FROM duckdb_tables() UNION ALL SELECT view_name, sql FROM duckdb_views()"
     return session.native(f"SELECT * FROM ({found}) WHERE lower(name) = lower({literal(names[-1])})")
 
@@ -264,7 +263,7 @@ def _definition(name: str, text: str) -> Result:
 
 
 def explain(session: Session, cursor: Cursor, params: Any) -> Result:
-    """EXPLAIN [ANALYZE] of a query."""
+    """Run EXPLAIN [ANALYZE] of a query."""
     cursor.expect("EXPLAIN")
     first = cursor.at
     cursor.accept("ANALYZE")
@@ -289,7 +288,7 @@ def explain(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _reading_part(session: Session, cursor: Cursor) -> str:
-    """The query that a statement runs: of a change that which finds its rows."""
+    """Return the query that a statement runs; for a change, the query that finds its rows."""
     if cursor.accept("INSERT", "INTO") or cursor.sees("CREATE"):
         cursor.until("SELECT", "FROM", "VALUES", "WITH", "TABLE") if not cursor.sees("CREATE") else cursor.until("AS")
         cursor.accept("AS")

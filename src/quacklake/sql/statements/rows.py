@@ -1,4 +1,4 @@
-"""UPDATE, DELETE and TRUNCATE, and what all changes of rows have in common."""
+"""UPDATE, DELETE and TRUNCATE, and helpers for all changes of rows."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ __all__ = [
 ]
 
 PLACES = "_ql_file_id, _ql_version, _ql_position"
-"""The columns that tell where a row is."""
+"""The columns that hold the position of a row."""
 
 
 def counted(count: int) -> Result:
-    """The answer of a statement that changes rows."""
+    """Return the result of a statement that changes rows."""
     return Result(pa.table({"Count": pa.array([count], pa.int64())}), types=("BIGINT",), rowcount=count)
 
 
 def find_table(target: Target, tx: Transaction) -> TableInfo:
-    """The table that a statement changes. Raises ``NotFoundError`` with the nearest names."""
+    """Return the table that a statement changes. Raises ``NotFoundError`` with the most similar names."""
     found = tx.get_table(target.schema, target.name)
     if found is not None:
         return found
@@ -67,7 +67,7 @@ def find_table(target: Target, tx: Transaction) -> TableInfo:
 
 
 def prefix_of(cursor: Cursor) -> str:
-    """The common tables before a statement, with the blank behind them."""
+    """Return the common tables before a statement, with the space after them."""
     found = cursor.common_tables()
     return f"{found} " if found else ""
 
@@ -76,13 +76,13 @@ def prefix_of(cursor: Cursor) -> str:
 
 
 def note_read(tx: Transaction, bound: Bound, scan: Scan) -> None:
-    """Note that the change depends on the rows of the table that the statement has looked at."""
+    """Note that the change depends on the rows that the statement has read."""
     again = any(other is not scan and other.table.id == scan.table.id and not other.past for other in bound.scans)
     tx.pending(scan.table).add_read(ANYTHING if again else scan.predicate)
 
 
 def update(session: Session, cursor: Cursor, params: Any) -> Result:
-    """UPDATE name [alias] SET column = value, … [FROM …] [WHERE …] [RETURNING …]."""
+    """Run UPDATE name [alias] SET column = value, … [FROM …] [WHERE …] [RETURNING …]."""
     prefix = prefix_of(cursor)
     cursor.expect("UPDATE")
     first = cursor.at
@@ -109,7 +109,7 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
         values = new_values(table, assigned)
         select = [
             f"{cast_to(values[column.id], column) if column.id in values else f'{own}.{quote(column.name)}'}"
-            f" AS _ql_c{column.id}"  # an expression must not mean another one by the name of its column
+            f" AS _ql_c{column.id}"  # so that no expression refers to another one by the name of its column
             for column in table.schema.columns
         ]
         names = ", ".join(f"_ql_c{column.id} AS {quote(column.name)}" for column in table.schema.columns)
@@ -139,7 +139,7 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _returned(session: Session, rows: str, target: Target, named: str, returning: str) -> Result:
-    """Read what RETURNING asks for before anything is changed: an error in it then changes nothing."""
+    """Evaluate RETURNING before anything is changed, so that an error in it changes nothing."""
     shown = session.fresh_name()
     hidden = ", ".join(ROW_COLUMNS)
     session.connection.execute(f"CREATE TEMP VIEW {shown} AS SELECT * EXCLUDE ({hidden}) FROM temp.main.{rows}")
@@ -149,7 +149,7 @@ def _returned(session: Session, rows: str, target: Target, named: str, returning
 
 
 def returning_of(cursor: Cursor) -> str:
-    """The text behind RETURNING, or none. Raises ``SqlError`` for a parameter in it, as DuckDB does."""
+    """Return the text after RETURNING, or an empty text. Raises ``SqlError`` for a parameter in it, as DuckDB does."""
     if not cursor.accept("RETURNING"):
         return ""
     refuse_parameters(cursor.words[cursor.at :])
@@ -157,19 +157,19 @@ def returning_of(cursor: Cursor) -> str:
 
 
 def own_name(target: Target, alias: str | None) -> str:
-    """Return the qualifier of the columns that a statement changes: another table may have its last name."""
+    """Return the qualifier of the target's columns, since another table may have the same last name."""
     if alias is not None:
         return quote(alias)
     return ".".join(quote(name) for name in (target.attached.alias, target.schema, target.name))
 
 
 def stand_in(target: Target, name: str) -> StandIns:
-    """Let a temporary relation stand for a table."""
+    """Return a mapping that puts a temporary relation in place of a table."""
     return {(fold(target.attached.alias), fold(target.schema), fold(target.name)): name}
 
 
 def alias_of(cursor: Cursor, *keywords: str) -> str | None:
-    """The alias that comes next, unless it is one of these keywords."""
+    """Return the alias that comes next, unless it is one of these keywords."""
     if cursor.accept("AS"):
         return cursor.name()
     word = cursor.peek()
@@ -179,7 +179,7 @@ def alias_of(cursor: Cursor, *keywords: str) -> str | None:
 
 
 def assignments(cursor: Cursor) -> list[tuple[str, str]]:
-    """``column = value, (a, b) = (x, y)``: pairs of columns and the text of their values."""
+    """Parse ``column = value, (a, b) = (x, y)`` into pairs of a column and the text of its value."""
     found: list[tuple[str, str]] = []
     while True:
         if cursor.sees("("):
@@ -204,7 +204,7 @@ def assignments(cursor: Cursor) -> list[tuple[str, str]]:
 
 
 def _assigned(cursor: Cursor) -> str:
-    """The text of a value; the FROM of IS DISTINCT FROM does not end it."""
+    """Return the text of a value. The FROM of IS DISTINCT FROM does not end it."""
     first = cursor.at
     while True:
         cursor.until(",", "FROM", "WHERE", "RETURNING", "WHEN")
@@ -214,7 +214,7 @@ def _assigned(cursor: Cursor) -> str:
 
 
 def new_values(table: TableInfo, assigned: Sequence[tuple[str, str]]) -> dict[int, str]:
-    """The SQL of new values by column id. Raises ``SqlError`` for a column that is set twice."""
+    """Return the SQL of new values by column id. Raises ``SqlError`` for a column that is set twice."""
     found: dict[int, str] = {}
     for name, value in assigned:
         column = table.schema.find(name)
@@ -227,7 +227,7 @@ def new_values(table: TableInfo, assigned: Sequence[tuple[str, str]]) -> dict[in
 
 
 def cast_to(sql: str, column: Column) -> str:
-    """A value as one of a column's type."""
+    """Return the SQL that casts a value to the type of a column."""
     return f"CAST(({sql}) AS {column.duckdb_type()})"
 
 
@@ -235,7 +235,7 @@ def cast_to(sql: str, column: Column) -> str:
 
 
 def delete(session: Session, cursor: Cursor, params: Any) -> Result:
-    """DELETE FROM name [alias] [USING …] [WHERE …] [RETURNING …]."""
+    """Run DELETE FROM name [alias] [USING …] [WHERE …] [RETURNING …]."""
     prefix = prefix_of(cursor)
     cursor.expect("DELETE", "FROM")
     first = cursor.at
@@ -282,7 +282,7 @@ def delete(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def truncate(session: Session, cursor: Cursor, params: Any) -> Result:
-    """TRUNCATE [TABLE] name."""
+    """Run TRUNCATE [TABLE] name."""
     cursor.expect("TRUNCATE")
     cursor.accept("TABLE")
     target = session.names.target(cursor.names())

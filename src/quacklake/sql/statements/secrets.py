@@ -1,4 +1,4 @@
-"""CREATE SECRET (TYPE DUCKLAKE, …): how lakes are opened, under a name, for ATTACH 'ducklake:name'."""
+"""CREATE SECRET (TYPE DUCKLAKE, …): named connection parameters for ATTACH 'ducklake:name'."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 
 def create_secret(session: Session, cursor: Cursor, params: Any) -> Result:
-    """CREATE [OR REPLACE] [TEMPORARY] SECRET [IF NOT EXISTS] [name] (TYPE DUCKLAKE, …); others are DuckDB's."""
+    """Run CREATE [OR REPLACE] [TEMPORARY] SECRET [IF NOT EXISTS] [name] (TYPE DUCKLAKE, …); DuckDB runs other types."""
     cursor.expect("CREATE")
     replacing = cursor.accept("OR", "REPLACE")
     lasting = cursor.accept("PERSISTENT")
@@ -56,7 +56,7 @@ def create_secret(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def drop_secret(session: Session, cursor: Cursor, params: Any) -> Result:
-    """DROP SECRET [IF EXISTS] name."""
+    """Run DROP SECRET [IF EXISTS] name."""
     cursor.expect("DROP")
     cursor.accept("TEMPORARY") or cursor.accept("PERSISTENT")
     cursor.expect("SECRET")
@@ -67,7 +67,7 @@ def drop_secret(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def with_secret(session: Session, url: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What ATTACH means by a name instead of a place. Raises ``NotFoundError`` when no secret has it."""
+    """Replace the name of a secret in ATTACH by the URL and options that it holds. Raises ``NotFoundError``."""
     name = url.removeprefix("ducklake:")
     if name and not _NAME.fullmatch(name):
         return url, options

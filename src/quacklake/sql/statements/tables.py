@@ -1,4 +1,4 @@
-"""CREATE TABLE, with columns or from a query."""
+"""CREATE TABLE, with a list of columns or from a query."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 _RESERVED = "_ducklake_internal_"
-"""What the names of columns that files have beside a table's own begin with."""
+"""Prefix of the names of the internal columns of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class _Statement:
 
 
 def create_table(session: Session, cursor: Cursor, params: Any) -> Result:
-    """CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name (columns) [PARTITIONED BY (…)] [SORTED BY (…)] [AS query]."""
+    """Run CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name (columns) [PARTITIONED BY (…)] [SORTED BY (…)] [AS query]."""
     cursor.expect("CREATE")
     replacing = cursor.accept("OR", "REPLACE")
     temporary = cursor.accept("TEMP") or cursor.accept("TEMPORARY")
@@ -98,7 +98,7 @@ def create_table(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def taken(name: str, existing: str, kind: str, *, replacing: bool) -> AlreadyExistsError:
-    """Return the error of a table whose name a view has, or of a view whose name a table has."""
+    """Return the error for a table whose name a view has, or a view whose name a table has."""
     if replacing:
         return AlreadyExistsError(
             f"Existing object {name} is of type {existing}, trying to replace with type {kind}",
@@ -171,7 +171,7 @@ def _known_type(type_: str) -> str:
 
 
 def _distinct(columns: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Names that are given twice get a number, as DuckDB does it."""
+    """Number the names that occur twice, as DuckDB does."""
     seen: dict[str, int] = {}
     found = []
     for name, type_ in columns:
@@ -182,7 +182,7 @@ def _distinct(columns: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def numbered(columns: Sequence[Column]) -> TableSchema:
-    """Columns with fresh ids, in the order in which stock DuckLake numbers them. Raises ``SqlError``."""
+    """Return columns with new ids, in the order in which stock DuckLake numbers them. Raises ``SqlError``."""
     reserved = next((column.name for column in columns if fold(column.name).startswith(_RESERVED)), None)
     if reserved is not None:
         raise SqlError(f'Binder Error: Column name "{reserved}" is reserved by DuckLake for internal use')
@@ -210,7 +210,7 @@ def check_reserved(context: LakeContext, names: Iterable[str], table: TableInfo 
 
 
 def _refused(constraint: str) -> SqlError:
-    """In DuckLake's own words, though a primary key is kept here."""
+    """Return an error in DuckLake's wording, although Quacklake does keep primary keys."""
     return SqlError(
         f"Not implemented Error: {constraint} constraints are not supported in DuckLake",
         hint="NOT NULL, DEFAULT and PRIMARY KEY are kept, the last one as what merge goes by",
@@ -218,7 +218,7 @@ def _refused(constraint: str) -> SqlError:
 
 
 def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[str, ...]]:
-    """The columns that a list defines, as DuckDB understands it, and those of the primary key."""
+    """Let DuckDB parse a list of columns. Return the columns and the names of the primary key."""
     name = session.fresh_name()
     keywords = {word.upper for word in Cursor(text).words}
     if "COLLATE" in keywords:
@@ -269,7 +269,7 @@ class LiteralText:
 def with_literal(
     schema: TableSchema, path: tuple[str, ...], value: LiteralText, *, initial: bool = False
 ) -> TableSchema:
-    """The schema with a default, which with ``initial`` rows that exist have too."""
+    """Return the schema with a default. With ``initial``, existing rows get the value too."""
 
     def change(old: Column) -> Column:
         first = value.text if initial else old.initial_default
@@ -279,7 +279,7 @@ def with_literal(
 
 
 def default_of(session: Session, text: str, column: Column) -> Any:
-    """A default: a literal's value, or an expression."""
+    """Return a default: the value of a literal, or an expression."""
     node = tree.expression_of(session.connection, text)
     inner = node
     while inner.get("class") == "CAST":
@@ -290,7 +290,7 @@ def default_of(session: Session, text: str, column: Column) -> Any:
         return DefaultExpression(text)
     with session.attachments.root.cursor() as cursor:
         typed = f"CAST(({text}) AS {column.duckdb_type()})"
-        whole = column.type in ("int128", "uint128")  # more than Arrow can carry
+        whole = column.type in ("int128", "uint128")  # too large for Arrow
         found = arrow_table(cursor, f"SELECT {f'CAST({typed} AS VARCHAR)' if whole else typed} AS v")
     value = found.column(0)[0].as_py()
     value = int(value) if whole and value is not None else value

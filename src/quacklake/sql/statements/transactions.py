@@ -17,7 +17,7 @@ __all__ = ["begin", "commit", "rollback"]
 
 
 def begin(session: Session, cursor: Cursor, _: Any) -> Result:
-    """Start a transaction, of the lakes and of DuckDB's own tables."""
+    """Start a transaction over the lakes and DuckDB's own tables."""
     session.work.begin()
     try:
         session.connection.execute(cursor.text)
@@ -28,7 +28,7 @@ def begin(session: Session, cursor: Cursor, _: Any) -> Result:
 
 
 def commit(session: Session, _: Cursor, __: Any) -> Result:
-    """Commit the lake that was written; when that fails nothing of the transaction stays."""
+    """Commit the lake that was written. If that fails, everything in the transaction is rolled back."""
     if session.work.aborted:
         rollback(session, _, __)
         raise SqlError("TransactionContext Error: Failed to commit: the transaction was aborted and is rolled back")
@@ -42,7 +42,6 @@ def commit(session: Session, _: Cursor, __: Any) -> Result:
 
 
 def rollback(session: Session, _: Cursor, __: Any) -> Result:
-    """Give up what the transaction did."""
     if not session.work.explicit:
         raise SqlError("TransactionContext Error: cannot rollback - no transaction is active")
     session.work.rollback()
@@ -54,4 +53,4 @@ def _end(session: Session, how: str) -> None:
     try:
         session.connection.execute(how)
     except duckdb.TransactionException:
-        return  # DuckDB's own part has ended already
+        return  # DuckDB's own transaction has ended already

@@ -1,6 +1,6 @@
 """INSERT … ON CONFLICT: a merge by the primary key of a table.
 
-Rows with a key that the table has not are inserted; of several with one key the first counts, as in DuckDB.
+Rows whose key is new are inserted. Of several rows with the same key the first one counts, as in DuckDB.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROWS = "_ql_proposed"
 
 
 def upsert(session: Session, statement: Insert, conflict: Conflict, params: Any) -> Result:
-    """Insert rows, and do what ``conflict`` says with those whose key is there."""
+    """Insert rows, and handle those whose key exists as ``conflict`` says."""
     returned: list[Result] = []
 
     def work(tx: Transaction) -> int:
@@ -50,7 +50,7 @@ def upsert(session: Session, statement: Insert, conflict: Conflict, params: Any)
 def _merge(
     statement: Insert, conflict: Conflict, table: TableInfo, key: tuple[str, ...], name: str, given: list[Column]
 ) -> Merge:
-    """The merge that an INSERT means. Its source has one column, ``excluded``: other names are those of the table."""
+    """Return the MERGE for an INSERT. Its source has one column, ``excluded``; all other names refer to the table."""
     own = own_name(statement.target, statement.alias)
     fields = ", ".join(f"{quote(column.name)} := {quote(column.name)}" for column in table.schema.columns)
     keys = ", ".join(quote(column) for column in key)
