@@ -1,4 +1,4 @@
-"""What a shell is told when TAB is pressed behind a command."""
+"""Completions that a shell offers for a command when TAB is pressed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["complete_setting", "complete_table", "complete_version"]
 
 
 def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The tables of the lake; those in ``main`` without their schema, too."""
+    """Return the tables of the lake, those in ``main`` also without their schema."""
 
     def names(lake: object) -> list[str]:
         found: list[str] = lake.tables()  # type: ignore[attr-defined]
@@ -30,14 +30,14 @@ def complete_version(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_setting(incomplete: str) -> list[str]:
-    """The names of the settings."""
+    """Return the names of the settings."""
     from quacklake.config import SETTINGS
 
     return [setting.name for setting in SETTINGS if setting.name.startswith(incomplete)]
 
 
 def _matching(ctx: typer.Context, incomplete: str, names: Callable[[object], list[str]]) -> list[str]:
-    """What starts like that; nothing when there is no lake, as no error may get into a line that is being typed."""
+    """Return the names with this prefix, or none without a lake: no error may disturb the line being typed."""
     from quacklake.cli.context import Context, Options
 
     try:
