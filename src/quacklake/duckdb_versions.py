@@ -16,18 +16,6 @@ import duckdb
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "IS_2",
-    "SETTINGS",
-    "TRANSACTION_POLICY",
-    "VERSION",
-    "arrow_reader",
-    "arrow_table",
-    "connect",
-    "first_row",
-    "run",
-]
-
 Connection = duckdb.DuckDBPyConnection
 
 VERSION: tuple[int, ...] = tuple(int(part) for part in re.findall(r"\d+", duckdb.__version__)[:3])

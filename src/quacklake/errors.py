@@ -53,53 +53,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = [
-    "AlreadyExistsError",
-    "CancelledError",
-    "CatalogError",
-    "CatalogLockedError",
-    "CatalogUnavailableError",
-    "ClosedError",
-    "CommitConflict",
-    "CommitError",
-    "CommitUnknown",
-    "ConfigError",
-    "ConstraintError",
-    "CorruptFileError",
-    "InputError",
-    "InternalError",
-    "InvalidNameError",
-    "LeaseHeldError",
-    "LimitError",
-    "MemoryLimitError",
-    "MissingExtraError",
-    "NotFoundError",
-    "NotPermittedError",
-    "PathError",
-    "PredicateError",
-    "QuacklakeError",
-    "ReadOnlyError",
-    "ResultTooLargeError",
-    "SchemaMismatchError",
-    "SnapshotExpiredError",
-    "SqlError",
-    "StatementTimeoutError",
-    "StatementTooLargeError",
-    "StorageError",
-    "StorageUnavailableError",
-    "StreamBatchDoneError",
-    "StreamError",
-    "StreamFencedError",
-    "StreamMismatchError",
-    "TenantBusyError",
-    "TenantLimitError",
-    "Terminal",
-    "Transient",
-    "UnsupportedFeatureError",
-    "UnsupportedVersionError",
-    "nearest",
-]
-
 
 class QuacklakeError(Exception):
     """Base of every error: a message, a stable ``code`` for programs and a ``hint`` for people."""

@@ -25,8 +25,6 @@ from typing import Literal, cast, get_args
 
 from quacklake.errors import ConfigError
 
-__all__ = ["EXIT_CODE", "Fault", "FaultInjected", "arm", "reach", "record"]
-
 EXIT_CODE = 86
 """The exit code of a process that a fault with the action ``exit`` has ended."""
 

@@ -13,8 +13,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["abandon", "new_lock", "watch"]
-
 T = TypeVar("T")
 
 _watched: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()

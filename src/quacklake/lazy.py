@@ -6,8 +6,6 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 
-__all__ = ["lazily"]
-
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     """The ``__getattr__`` of a package; ``homes`` has the modules, and the names that come from each."""

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-__all__ = ["Progress", "silent"]
-
 #: Told what is being worked on, how much of it is done and, where it is known, how much there is.
 Progress = Callable[[str, int, int | None], None]
 

@@ -23,21 +23,6 @@ from typing import Literal, TextIO
 from quacklake.config import redact
 from quacklake.errors import ConfigError
 
-__all__ = [
-    "OTHER",
-    "TelemetrySnapshot",
-    "TenantFigures",
-    "Timing",
-    "configure_logging",
-    "count",
-    "gauge",
-    "logged",
-    "reset",
-    "snapshot",
-    "tenant_label",
-    "timed",
-]
-
 LOGGER_NAME = "quacklake"
 OTHER = "~other"
 """The label of all tenants beyond those that have one of their own; no tenant can be called so."""

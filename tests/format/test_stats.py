@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quacklake.format import stats
 from quacklake.format.bounds import decode
 from quacklake.format.schema import Column, ColumnRow, TableSchema, from_arrow, unflatten
 from quacklake.format.stats import ColumnStats, TableColumnStats, merge, of_array
@@ -276,7 +275,3 @@ def test_ten_rows_are_measured_in_microseconds() -> None:
     column, array = Column(1, "x", "int64"), pa.chunked_array([list(range(10))])
     best = min(timeit.repeat(lambda: of_array(array, column), number=200, repeat=20)) / 200
     assert best < 100e-6, "ten times the aim, for slow machines"
-
-
-def test_the_module_offers_what_callers_need() -> None:
-    assert {"ColumnStats", "TableColumnStats", "decode", "encode", "merge", "of_array"} <= set(stats.__all__)

@@ -58,8 +58,6 @@ from quacklake.errors import (
 from quacklake.format.inline import PACKED
 from quacklake.format.limits import NO_LIMITS, Limits
 
-__all__ = ["Catalog", "DuckDBCatalog", "MySQLCatalog", "PostgresCatalog", "SqliteCatalog", "open_catalog"]
-
 
 class Catalog(Connections):
     """A lake's metadata. Above this class nobody names a table or a column of the database.

@@ -16,8 +16,6 @@ from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from quacklake.format.snapshots import format_time, parse_time
 
-__all__ = ["Flag", "Id", "Instant", "Name", "NamedType", "Text", "Uid", "database_of", "readable_time"]
-
 
 def database_of(dialect: Dialect) -> str:
     """Return the database behind a dialect: ``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""

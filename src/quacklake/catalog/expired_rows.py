@@ -17,8 +17,6 @@ import sqlalchemy as sa
 from quacklake.catalog.writing.writer import Writer
 from quacklake.format.inline import data_table_name
 
-__all__ = ["LIVES", "dead_data_file", "dead_delete", "inlined_tables", "spans_of_nobody", "unseen"]
-
 #: The tables whose rows end, and that expiry takes rows from.
 LIVES = (
     "data_file",

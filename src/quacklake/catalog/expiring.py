@@ -23,19 +23,6 @@ from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.writing.writer import Writer
 from quacklake.format.inline import parse_table_name
 
-__all__ = [
-    "dead_tables",
-    "drop_inlined_tables",
-    "names_of",
-    "remove_dead_tables",
-    "remove_files",
-    "remove_inlined",
-    "remove_objects",
-    "remove_snapshots",
-    "snapshot_times",
-    "table_lives",
-]
-
 # -- what there is -----------------------------------------------------------------------------------------------------
 
 

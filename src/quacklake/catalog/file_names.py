@@ -21,28 +21,6 @@ from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.shared_lake import exposure_schema, is_exposure
 from quacklake.catalog.writing.writer import Writer
 
-__all__ = [
-    "PAGE",
-    "SOME",
-    "DeadFiles",
-    "NamedFile",
-    "ScheduledFile",
-    "absolute_files",
-    "all_files",
-    "dead_files",
-    "folders",
-    "lake_data_paths",
-    "named_among",
-    "other_data_paths",
-    "parts",
-    "schedule",
-    "schedule_dead",
-    "scheduled",
-    "shared_paths",
-    "sum_dead_files",
-    "unschedule",
-]
-
 PAGE = 10_000
 """Files that are looked at together."""
 

@@ -23,8 +23,6 @@ from quacklake.catalog.tables import OWN_TABLES, WIDE_SPEC, ColumnSpec
 from quacklake.catalog.writing.writer import Writer
 from quacklake.format.schema import TableSchema
 
-__all__ = ["DELETE_COLUMNS", "IMAGED", "ImageReader", "ImageWriter", "InlinedId"]
-
 _PAGE = 20_000
 _KINDS = {
     "id": pa.int64(),

@@ -16,8 +16,6 @@ from quacklake.format import inline
 from quacklake.format.packed import LIFE, pack, unpack
 from quacklake.format.schema import TableSchema
 
-__all__ = ["DELETES", "ROWS", "InlinedTable", "delete_table", "inlined_lives", "inlined_table", "of_all_tables"]
-
 ROWS, DELETES = "ducklake_inlined_rows", "ducklake_inlined_deletes"
 """The tables of a shared lake for the inlined rows and deletes of all tables of all catalogs."""
 

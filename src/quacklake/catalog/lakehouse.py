@@ -19,8 +19,6 @@ from quacklake.catalog.shared_lake import SharedPlace, execute, rows_of
 from quacklake.errors import InputError
 from quacklake.format.names import literal, quote
 
-__all__ = ["VIEWS", "create_views", "drop_views", "missing_views", "readable_views"]
-
 _LOG = logging.getLogger("quacklake.catalog")
 _SCHEMA = "lakehouse"
 _DEFAULT = "public"

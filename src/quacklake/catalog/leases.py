@@ -10,8 +10,6 @@ import sqlalchemy as sa
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.writing.writer import Writer
 
-__all__ = ["end_lease", "lease_left", "take_lease"]
-
 
 def take_lease(writer: Writer, lease_id: int, holder: str, milliseconds: int) -> int:
     """Make a lease one's own, or keep it longer; return how many milliseconds another still has it, or 0."""

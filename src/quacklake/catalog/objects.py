@@ -17,8 +17,6 @@ from quacklake.format.names import quote
 from quacklake.format.objects import MacroInfo, MacroParameter, MacroVariant, ViewInfo
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["TagRow", "Tags", "add_macros", "add_tags", "add_views", "end_macros", "end_view_rows", "end_views"]
-
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 

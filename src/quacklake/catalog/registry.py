@@ -28,19 +28,6 @@ from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError
 from quacklake.format.changes import Change, ChangeKind, render
 from quacklake.format.tenants import check_tenant_name, folder_of, may_be_in_name, tenant_key, tombstone
 
-__all__ = [
-    "CATALOG_REQUIRED",
-    "CONVERTING",
-    "LAYOUT",
-    "CatalogRow",
-    "CatalogTotals",
-    "Registry",
-    "SharedFacts",
-    "new_catalogs",
-    "no_such_catalog",
-    "shared_facts",
-]
-
 CATALOG_REQUIRED = "CATALOG is required. Please provide CATALOG when attaching the database."
 LAYOUT = "shared-1"
 """The form of the tables; another form would be another word."""

@@ -24,21 +24,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Dialect, Engine
 
-__all__ = [
-    "CATALOG",
-    "CATALOG_ID",
-    "CatalogScope",
-    "attach",
-    "bind",
-    "fixed",
-    "literal_options",
-    "physical",
-    "place",
-    "registry",
-    "required_value_of",
-    "value_of",
-]
-
 CATALOG_ID = "catalog_id"
 CATALOG = "quacklake_catalog"
 """The name of the parameter, and of the execution option that gives its value."""

@@ -17,19 +17,6 @@ from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.format.names import literal, quote
 
-__all__ = [
-    "READ_POLICY",
-    "Share",
-    "SharedPlace",
-    "execute",
-    "exposure_schema",
-    "find_place",
-    "is_exposure",
-    "is_owner",
-    "lent_below",
-    "rows_of",
-]
-
 READ_POLICY = "quacklake_read"
 """The row-level policy that every secured table has."""
 _OURS = "^(duck|quack)lake_"

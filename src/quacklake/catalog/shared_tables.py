@@ -22,11 +22,6 @@ from quacklake.catalog.scoped import CATALOG_ID
 from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec
 from quacklake.errors import UnsupportedFeatureError
 
-__all__ = [
-    "SharedTables",
-    "create_statements",
-]
-
 #: Indexes of a shared lake; name -> (table, columns), each of which follows ``catalog_id``.
 _INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {

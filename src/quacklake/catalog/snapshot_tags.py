@@ -12,8 +12,6 @@ from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, SnapshotExpiredError, nearest
 from quacklake.format.snapshots import Snapshot, SnapshotTag, check_tag
 
-__all__ = ["add_tag", "put_retention", "remove_tag", "retention", "tagged", "tags"]
-
 
 def _table(reader: Reader, name: str) -> sa.Table | None:
     """Return one of our tables, or None in a lake that another client made and we never wrote."""

@@ -19,8 +19,6 @@ from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.format.inline import data_table_name, delete_table_name, parse_table_name
 from quacklake.format.limits import NO_LIMITS
 
-__all__ = ["CatalogStatements", "WriteStatements", "among", "arrow_table", "visible"]
-
 _RUNS = 20
 """Up to this many runs of ids are named by their ends."""
 

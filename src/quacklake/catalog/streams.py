@@ -9,8 +9,6 @@ from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import ReadOnlyError
 from quacklake.format.streams import StreamMark
 
-__all__ = ["find", "put", "remove", "streams"]
-
 _COLUMNS = ("name", "query", "run", "epoch", "position", "snapshot_id")
 
 

@@ -28,8 +28,6 @@ from quacklake.cli.group import common_parameters, group_of, taking
 from quacklake.cli.progress import waiting
 from quacklake.errors import CancelledError
 
-__all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "command_line", "main", "run"]
-
 FAILED = 1
 """The exit code after an error. Wrong usage is 2."""
 INTERRUPTED = 130

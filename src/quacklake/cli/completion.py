@@ -7,8 +7,6 @@ from typing import Any
 
 import typer
 
-__all__ = ["complete_setting", "complete_table", "complete_version"]
-
 
 def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the tables of the lake, those in ``main`` also without their schema."""

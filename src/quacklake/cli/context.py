@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from quacklake.lake.lake import Lake, LakeAt
 
-__all__ = ["NO_LAKE", "Context", "Options", "check_unused", "default_data_path", "version_of"]
-
 NO_LAKE = "pass --lake sqlite:///lake.db, set QUACKLAKE_URL, or run `quacklake init`"
 """The hint when no lake is named."""
 

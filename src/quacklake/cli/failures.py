@@ -17,8 +17,6 @@ from quacklake.errors import InternalError, QuacklakeError, nearest
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["as_typed", "report", "report_usage", "warn_of_variables"]
-
 _TYPED = (
     ("use lake.transaction(message=…, author=…) or lake.signed(…)", "pass --message and --author"),
     ("lake.history.untag() removes the tag", "`quacklake tag NAME --delete` removes the tag"),

@@ -13,9 +13,6 @@ from typer.core import TyperCommand, TyperGroup
 from quacklake.cli.entry import Entry
 from quacklake.cli.options import COMMON
 
-__all__ = ["common_parameters", "group_of", "taking"]
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 Runner = Callable[[Callable[..., int | None], typer.Context, Mapping[str, Any]], int]
 """Runs the function of a command with its arguments, and returns the exit code."""

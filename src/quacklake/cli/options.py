@@ -11,25 +11,6 @@ import typer
 from quacklake.cli.completion import complete_table, complete_version
 from quacklake.config import parse_duration
 
-__all__ = [
-    "COMMON",
-    "At",
-    "Author",
-    "Columns",
-    "DryRun",
-    "FileFormat",
-    "Limit",
-    "Message",
-    "Since",
-    "TableName",
-    "To",
-    "Where",
-    "Yes",
-    "count_of",
-    "duration_of",
-    "names_of",
-]
-
 EVERY = "Options of every command"
 
 TableName = Annotated[

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-__all__ = ["Output", "human_size", "plain", "plural"]
-
 _UNLIMITED = 1_000_000
 _CELL = 60
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["DELAY", "hush", "progress", "stages", "track", "waiting"]
-
 T = TypeVar("T")
 
 DELAY = 0.8

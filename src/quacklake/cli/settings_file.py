@@ -11,8 +11,6 @@ from quacklake.errors import ConfigError, NotFoundError, nearest
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
-__all__ = ["FILE", "find_setting", "set_value", "unset_value"]
-
 FILE = "quacklake.toml"
 
 _BARE = ("int", "float", "bool")

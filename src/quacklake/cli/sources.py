@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from quacklake.operations.input_csv import CsvOptions
     from quacklake.operations.input_files import InputFiles
 
-__all__ = ["STANDARD_INPUT", "opened"]
-
 STANDARD_INPUT = "-"
 
 

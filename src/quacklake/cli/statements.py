@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from quacklake.sql.result import Result
     from quacklake.sql.session import Session
 
-__all__ = ["Statements"]
-
 T = TypeVar("T")
 
 _GLANCE = 0.1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MASK", "carries_secret", "redact", "redact_message", "redact_statement"]
-
 MASK = "***"
 
 _SENSITIVE = (

@@ -20,8 +20,6 @@ from quacklake.config.stores import Stores, parse_stores
 from quacklake.config.values import PARSERS, Secret
 from quacklake.errors import ConfigError, nearest
 
-__all__ = ["TOLD", "Config", "ConfigRow", "resolve", "unknown_variables"]
-
 CONFIG_FILE = "quacklake.toml"
 _PREFIX = "QUACKLAKE_"
 _NO_SETTINGS = ("QUACKLAKE_CONFIG", "QUACKLAKE_FAULT", "QUACKLAKE_REHEARSE", "QUACKLAKE_YARDSTICK")

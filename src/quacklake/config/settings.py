@@ -9,8 +9,6 @@ from types import MappingProxyType
 
 from quacklake.config.values import Kind
 
-__all__ = ["BY_NAME", "SETTINGS", "Setting"]
-
 
 @dataclass(frozen=True)
 class Setting:

@@ -10,8 +10,6 @@ from typing import Any
 from quacklake.config.values import PARSERS, Kind, Secret
 from quacklake.errors import ConfigError
 
-__all__ = ["StoreOptions", "Stores", "parse_stores"]
-
 _KINDS: Mapping[str, Kind] = {
     "endpoint": "text",
     "access_key": "secret",

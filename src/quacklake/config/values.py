@@ -12,8 +12,6 @@ from typing import Literal
 
 from quacklake.config.redaction import MASK
 
-__all__ = ["PARSERS", "Kind", "Secret", "parse_duration", "parse_size"]
-
 Kind = Literal["text", "secret", "int", "float", "bool", "size", "duration", "list", "stores"]
 
 

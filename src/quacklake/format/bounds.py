@@ -21,8 +21,6 @@ from quacklake.format.temporal import (
 )
 from quacklake.format.types import NESTED, StatsKind, TypeName, parse_type, scalar
 
-__all__ = ["MAX_BOUND", "Comparable", "comparable", "decode", "encode", "encode_comparable", "shorten"]
-
 Comparable = bool | int | float | Decimal | str | bytes
 """A decoded bound. Bounds of one type compare with each other as DuckDB compares the values:
 text by code point (the order of UTF-8), dates and times as nanoseconds, uuids as 128-bit integers."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from quacklake.errors import CatalogError, InputError, nearest
 from quacklake.format.names import full_name, parts_of, quote
 
-__all__ = ["Change", "ChangeKind", "parse", "render"]
-
 
 class ChangeKind(enum.Enum):
     """The words of the grammar, in the order in which they are written. Clients refuse any other word."""

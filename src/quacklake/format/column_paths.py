@@ -13,8 +13,6 @@ from quacklake.errors import InputError, InvalidNameError, nearest
 from quacklake.format.names import check_name, fold, quote
 from quacklake.format.schema import Column, TableSchema
 
-__all__ = ["Path", "child_named", "find_column", "format_path", "parse_path", "replace_column"]
-
 Path = tuple[str, ...]
 
 _STEP = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s][^".]*?))\s*(\.|$)')

@@ -13,8 +13,6 @@ from types import MappingProxyType
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.names import above, fold
 
-__all__ = ["MATRIX", "READ_MATRIX", "TABLE_KINDS", "Check", "compare", "explain", "markdown"]
-
 
 class Check(enum.Enum):
     """What has to be looked at before two changes of the same object may both stand."""

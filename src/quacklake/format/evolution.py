@@ -18,21 +18,6 @@ from quacklake.format.names import check_name, fold
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten
 from quacklake.format.types import can_store, can_widen, parse_type
 
-__all__ = [
-    "DefaultExpression",
-    "SchemaChange",
-    "add_column",
-    "difference",
-    "drop_column",
-    "drop_default",
-    "evolve_to",
-    "rename_column",
-    "set_default",
-    "set_nullable",
-    "set_type",
-    "widen_column",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class DefaultExpression:

@@ -7,8 +7,6 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 
-__all__ = ["EVERYTHING", "GEOMETRY_KINDS", "extent", "merge_extra", "rendered", "written_extent"]
-
 _AXES = ("x", "y", "z", "m")
 GEOMETRY_KINDS = (
     "point",

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.operations import Operation
 
-__all__ = ["Names", "Naming", "describe", "operation_of", "renames"]
-
 _K = ChangeKind
 _INSERTS = frozenset({_K.INSERTED_INTO_TABLE, _K.INLINED_INSERT})
 _DELETES = frozenset({_K.DELETED_FROM_TABLE, _K.INLINED_DELETE})

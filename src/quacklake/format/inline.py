@@ -23,19 +23,6 @@ from quacklake.format.schema import Column
 from quacklake.format.temporal import from_physical
 from quacklake.format.types import parse_type
 
-__all__ = [
-    "PACKED",
-    "PREFIX",
-    "data_table_name",
-    "decode_expression",
-    "delete_table_name",
-    "encode",
-    "is_reserved",
-    "parse_table_name",
-    "sql_type",
-    "supports",
-]
-
 PACKED = "packed"
 """Stands for a database where a row is one text of texts, as in a shared lake; see ``format.packed``."""
 

@@ -13,8 +13,6 @@ from quacklake.format.inline import sql_type
 from quacklake.format.packed import LIFE
 from quacklake.format.schema import Column
 
-__all__ = ["fits"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Limits:

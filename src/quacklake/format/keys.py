@@ -9,8 +9,6 @@ from dataclasses import replace
 from quacklake.errors import CatalogError, InputError
 from quacklake.format.schema import TableSchema
 
-__all__ = ["PRIMARY_KEY", "key_columns", "key_tag", "with_required"]
-
 PRIMARY_KEY = "quacklake_primary_key"
 """The tag; its value is the field ids of the columns as a JSON list, so that renaming a column does not matter."""
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from quacklake.errors import InputError
 
-__all__ = ["NO_LIMITS", "Limits", "changed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -12,8 +12,6 @@ from quacklake.errors import InputError
 from quacklake.format.bounds import encode, encode_comparable
 from quacklake.format.types import NESTED, StatsKind, TypeName, parse_type, scalar
 
-__all__ = ["literal_text"]
-
 _TEMPORAL = (StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP)
 _BOOLEANS = {True: "true", False: "false"}
 _EXACT = Context(prec=80, rounding=ROUND_HALF_UP)

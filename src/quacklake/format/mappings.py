@@ -15,17 +15,6 @@ from urllib.parse import unquote
 from quacklake.errors import CatalogError
 from quacklake.format.types import parse_type
 
-__all__ = [
-    "MAP_BY_NAME",
-    "MappedColumn",
-    "MappingRow",
-    "NameMapping",
-    "fits",
-    "flatten_mapping",
-    "hive_values",
-    "unflatten_mappings",
-]
-
 MAP_BY_NAME = "map_by_name"
 """The one type of mapping there is."""
 

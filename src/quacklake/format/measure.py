@@ -18,8 +18,6 @@ from quacklake.format.types import StatsKind, scalar
 if TYPE_CHECKING:
     from quacklake.format.schema import Column
 
-__all__ = ["ColumnStats", "of_array"]
-
 _SMALL = 200
 """Up to this many rows plain Python is faster than starting a compute kernel."""
 

@@ -21,8 +21,6 @@ from quacklake.format.literals import literal_text
 from quacklake.format.temporal import INFINITY, NANOS
 from quacklake.format.types import NESTED, StatsKind, TypeName, parse_type, scalar
 
-__all__ = ["Hashing", "hash_array", "hash_comparable", "hash_sql", "hashing"]
-
 _WORD = 0xFFFFFFFF
 _C1, _C2, _C3 = 0xCC9E2D51, 0x1B873593, 0xE6546B64
 _F1, _F2 = 0x85EBCA6B, 0xC2B2AE35

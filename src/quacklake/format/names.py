@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from quacklake.errors import InvalidNameError
 
-__all__ = ["MAX_NAME", "above", "check_name", "fold", "full_name", "full_names", "literal", "parts_of", "quote"]
-
 MAX_NAME = 1024
 """The longest name we make, in characters. The format has no limit, databases and directories do."""
 

@@ -8,27 +8,6 @@ from quacklake.format.partitions import PartitionSpec
 from quacklake.format.schema import TableSchema
 from quacklake.format.sorting import SortSpec
 
-__all__ = [
-    "EXPRESSION",
-    "FIELD_FILE_PATH",
-    "FIELD_POS",
-    "FIELD_ROW_ID",
-    "FIELD_SNAPSHOT_ID",
-    "NAME_FILE_PATH",
-    "NAME_POS",
-    "NAME_ROW_ID",
-    "NAME_SNAPSHOT_ID",
-    "RESERVED_FIELDS",
-    "DataFile",
-    "DeleteFile",
-    "MacroInfo",
-    "MacroParameter",
-    "MacroVariant",
-    "SchemaInfo",
-    "TableInfo",
-    "ViewInfo",
-]
-
 EXPRESSION = "expression"
 """The type of a macro's default that is an expression, which 1.1 has."""
 

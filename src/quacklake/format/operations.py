@@ -10,8 +10,6 @@ from __future__ import annotations
 import enum
 import uuid
 
-__all__ = ["Operation", "operations_of", "token_with"]
-
 _BITS = 16
 _VERSION = 8
 _VERSION_PLACE = 76

@@ -12,22 +12,6 @@ from types import MappingProxyType
 from quacklake.config import parse_duration
 from quacklake.errors import ConfigError, nearest
 
-__all__ = [
-    "EXPOSED",
-    "OPTIONS",
-    "READ_ONLY_KEYS",
-    "Option",
-    "OptionRow",
-    "OptionType",
-    "OptionValue",
-    "Scope",
-    "column_ids",
-    "effective",
-    "format_option",
-    "option",
-    "parse_option",
-]
-
 EXPOSED = "quacklake_exposed"
 """The key of a catalog (tenant) that stock DuckDB reads through views, which show no inlined rows: so it has none."""
 

@@ -16,8 +16,6 @@ import pyarrow as pa
 from quacklake.errors import CatalogError
 from quacklake.format.schema import TableSchema
 
-__all__ = ["LIFE", "has_width", "pack", "unpack"]
-
 LIFE = ("row_id", "begin_snapshot", "end_snapshot")
 """What stands beside a packed row."""
 

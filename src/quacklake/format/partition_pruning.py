@@ -18,8 +18,6 @@ from quacklake.format.temporal import DAY, INFINITY, day_number
 from quacklake.format.transforms import civil
 from quacklake.format.types import StatsKind, parse_type, scalar
 
-__all__ = ["prune", "pruner", "wanted_buckets"]
-
 _HOUR = DAY // 24
 _TEMPORAL = (StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP)
 _MANY_YEARS = 8  # the longest time between two days of any kind, February 29 included

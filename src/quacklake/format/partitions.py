@@ -15,22 +15,6 @@ from quacklake.format.paths import checked_relative
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
 
-__all__ = [
-    "CALENDAR",
-    "EPOCH",
-    "IDENTITY",
-    "PartitionKey",
-    "PartitionSpec",
-    "Transform",
-    "decode_value",
-    "directory",
-    "key_names",
-    "key_texts",
-    "make_spec",
-    "parse_partition",
-    "parse_transform",
-]
-
 CALENDAR = ("year", "month", "day", "hour")
 """The transforms that give a part of the calendar, coarse to fine."""
 

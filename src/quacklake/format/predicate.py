@@ -15,26 +15,6 @@ from quacklake.format import stats
 from quacklake.format.bounds import encode_comparable
 from quacklake.format.schema import Column
 
-__all__ = [
-    "ANYTHING",
-    "FLOAT_SLACK",
-    "FLOAT_TINY",
-    "OPERATORS",
-    "Bounds",
-    "Compare",
-    "Every",
-    "IsNull",
-    "Predicate",
-    "Some",
-    "coarse",
-    "columns_of",
-    "compare",
-    "every",
-    "may_match",
-    "some",
-    "widened",
-]
-
 #: Relative error of a 32-bit float's shortest text, doubled.
 FLOAT_SLACK = 2.4e-7
 #: The same for 32-bit floats next to zero.

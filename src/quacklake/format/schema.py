@@ -12,8 +12,6 @@ from quacklake.errors import CatalogError, InputError, InvalidNameError, nearest
 from quacklake.format.names import check_name, fold, quote
 from quacklake.format.types import NESTED, arrow_type, duckdb_type, from_arrow_type, parse_type
 
-__all__ = ["FIELD_ID", "Column", "ColumnRow", "TableSchema", "column_row", "flatten", "from_arrow", "unflatten"]
-
 FIELD_ID = b"PARQUET:field_id"
 """The Arrow field metadata that becomes a Parquet field id."""
 

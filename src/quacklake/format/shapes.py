@@ -14,8 +14,6 @@ from dataclasses import replace
 from quacklake.format.names import literal, quote
 from quacklake.format.schema import Column, TableSchema
 
-__all__ = ["Past", "initial_value", "reshaped", "same_shape", "same_shapes", "stored_alike", "with_ids"]
-
 #: The columns of a table as they were, each from a snapshot on, in order; local changes are dated in the future.
 Past = tuple[tuple[int, TableSchema], ...]
 

@@ -11,18 +11,6 @@ from quacklake.errors import CatalogError, InvalidNameError
 from quacklake.format.changes import Change
 from quacklake.format.temporal import INFINITY, parse_temporal
 
-__all__ = [
-    "MAX_TAG",
-    "Snapshot",
-    "SnapshotInfo",
-    "SnapshotTag",
-    "check_tag",
-    "format_time",
-    "is_tag",
-    "parse_time",
-    "visible",
-]
-
 MAX_TAG = 128
 """The longest tag, in characters."""
 

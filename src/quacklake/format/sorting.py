@@ -14,17 +14,6 @@ from quacklake.format.schema import TableSchema
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = [
-    "SortKey",
-    "SortSpec",
-    "make_sort",
-    "parse_sort",
-    "readable_keys",
-    "rename_column",
-    "sort_columns",
-    "sort_of_stored",
-]
-
 _DIALECT = "duckdb"
 _DIRECTION = re.compile(r"(\s+(ASC|DESC))?(\s+NULLS\s+(FIRST|LAST))?\s*\Z", re.IGNORECASE)
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 
 from quacklake.errors import InvalidNameError, StreamBatchDoneError, StreamFencedError, StreamMismatchError
 
-__all__ = ["MAX_STREAM", "NOTHING_YET", "StreamMark", "check_stream", "claimed", "marked"]
-
 MAX_STREAM = 128
 """The longest name of a stream, in characters."""
 

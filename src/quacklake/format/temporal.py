@@ -9,20 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import re
 
-__all__ = [
-    "DAY",
-    "INFINITY",
-    "NANOS",
-    "date_text",
-    "day_number",
-    "from_physical",
-    "nanos",
-    "parse_temporal",
-    "parse_time",
-    "time_text",
-    "timestamp_text",
-]
-
 NANOS = {"D": 86_400_000_000_000, "s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 """Nanoseconds in one unit of an Arrow date, time or timestamp."""
 

@@ -11,16 +11,6 @@ import re
 from quacklake.errors import InvalidNameError
 from quacklake.format.names import fold
 
-__all__ = [
-    "MAX_TENANT_NAME",
-    "check_tenant_name",
-    "folder_of",
-    "former_name",
-    "may_be_in_name",
-    "tenant_key",
-    "tombstone",
-]
-
 MAX_TENANT_NAME = 63
 """The longest name, in characters: what every database takes for the name of a schema or role."""
 

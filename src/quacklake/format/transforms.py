@@ -18,8 +18,6 @@ from quacklake.format.murmur import hash_array, hash_comparable, hash_sql
 from quacklake.format.partitions import CALENDAR, EPOCH, Transform
 from quacklake.format.types import StatsKind, parse_type, scalar
 
-__all__ = ["apply", "bucket", "civil", "duckdb_expression"]
-
 _LOWER = 0x7FFFFFFF
 _PER_DAY = {"D": 1, "s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _EXTREME = {32: (1 << 31) - 1, 64: (1 << 63) - 1}

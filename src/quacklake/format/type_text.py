@@ -13,8 +13,6 @@ from quacklake.format.names import fold
 from quacklake.format.schema import Column
 from quacklake.format.types import NESTED, SCALARS, parse_type
 
-__all__ = ["parse_column"]
-
 _TOKEN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|(\w+)|([(),\[\]]))')
 _MAX_DEPTH = 64
 _ALIASES = {

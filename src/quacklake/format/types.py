@@ -13,22 +13,6 @@ import pyarrow as pa
 
 from quacklake.errors import InputError, nearest
 
-__all__ = [
-    "NESTED",
-    "SCALARS",
-    "ScalarType",
-    "StatsKind",
-    "TypeName",
-    "arrow_type",
-    "can_store",
-    "can_widen",
-    "duckdb_type",
-    "from_arrow_type",
-    "parse_type",
-    "scalar",
-    "spark_type",
-]
-
 NESTED = ("list", "struct", "map")
 """The types that have child columns instead of values of their own."""
 

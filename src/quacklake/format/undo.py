@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import can_widen
 
-__all__ = ["OldColumns", "missing_ids", "old_columns"]
-
 
 @dataclass(frozen=True, slots=True)
 class OldColumns:

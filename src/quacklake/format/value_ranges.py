@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 
 from quacklake.errors import ConstraintError
 
-__all__ = ["check_values", "needs_check"]
-
 _INFINITY = (1 << 63) - 1
 _MICROS = (-9_223_372_022_400_000_000, _INFINITY - 1)
 """The first and the last timestamp of DuckDB, 290309-12-22 (BC) to 294247-01-10, in microseconds."""

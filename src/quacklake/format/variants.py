@@ -17,8 +17,6 @@ from quacklake.format.names import fold, quote
 from quacklake.format.schema import Column
 from quacklake.format.type_text import parse_column
 
-__all__ = ["ShreddedField", "merge_fields", "parse_fields", "render_fields", "shredded_fields"]
-
 _METADATA, _TYPED, _UNTYPED = "metadata", "typed_value", "value"
 _ROOT, _ELEMENT = "root", "element"
 _NULL = "00"  # the variant NULL, in hexadecimal

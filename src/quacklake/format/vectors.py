@@ -20,17 +20,6 @@ import pyarrow.compute as pc
 
 from quacklake.errors import CorruptFileError, InputError
 
-__all__ = [
-    "MAX_POSITIONS",
-    "blobs_of",
-    "decode",
-    "decode_file",
-    "encode",
-    "encode_file",
-    "footer_size",
-    "referenced_file",
-]
-
 MAX_POSITIONS = 1 << 28
 """How many positions a vector may have when nothing is known of the data file: a few bytes can stand for billions."""
 

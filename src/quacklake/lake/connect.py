@@ -8,8 +8,6 @@ from typing import Any
 from quacklake.lake.lake import Lake
 from quacklake.tenancy.opening import open_lake
 
-__all__ = ["connect"]
-
 
 def connect(
     url: str | None = None,

@@ -19,8 +19,6 @@ from quacklake.progress import Progress, silent
 from quacklake.tenancy.moving import reserve_catalog
 from quacklake.tenancy.opening import check_enabled, open_metadata
 
-__all__ = ["backups", "prune_backups", "restore_backup"]
-
 
 def backups(place: str | Path, *, config_file: str | Path | None = None, **settings: Any) -> list[BackupInfo]:
     """Return the backups in a folder or at an ``s3://`` URL, oldest first."""

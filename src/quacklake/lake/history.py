@@ -16,8 +16,6 @@ from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.times import check_version, span
 
-__all__ = ["LakeHistory"]
-
 
 class LakeHistory:
     """Manages snapshot tags, and tables that keep their history longer than the lake."""

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from quacklake.maintenance.scheduler import MaintenanceReport
     from quacklake.maintenance.verify import VerifyReport
 
-__all__ = ["Lake", "LakeAt", "LakeTransaction"]
-
 _SHOWN_TABLES = 30
 
 

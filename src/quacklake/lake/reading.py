@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from quacklake.sql.result import Result
 
-__all__ = ["LakeReader"]
-
 
 class LakeReader:
     """Reads tables and views and runs SQL; the base of lakes, past snapshots and transactions."""

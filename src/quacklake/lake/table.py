@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["Table"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from quacklake.tenancy.tenants import TenantCatalogs, open_tenants
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Tenants", "tenants"]
-
 Engine = Literal["duckdb", "spark"]
 
 

@@ -17,8 +17,6 @@ from quacklake.operations.reference import TableRef
 from quacklake.operations.views import COMMENT, ViewSession, check_tags, view_column
 from quacklake.transaction import Transaction
 
-__all__ = ["View"]
-
 
 @boundary
 class View(Rows):

@@ -25,8 +25,6 @@ from quacklake.operations.views import check_macro, check_view
 from quacklake.storage import Store
 from quacklake.transaction import Transaction
 
-__all__ = ["LakeWriter"]
-
 
 class LakeWriter(LakeReader):
     """Creates and drops schemas, tables, views and macros; the base of lakes and transactions."""

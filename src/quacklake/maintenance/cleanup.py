@@ -18,8 +18,6 @@ from quacklake.maintenance.removal import BATCH, CleanupReport, OnPath, Tally, r
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 
-__all__ = ["cleanup_old_files"]
-
 
 def cleanup_old_files(
     catalog: Catalog,

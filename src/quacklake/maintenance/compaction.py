@@ -37,8 +37,6 @@ from quacklake.transaction import (
     touched_files,
 )
 
-__all__ = ["CompactionLimits", "Compactor", "Files"]
-
 #: Runs work in one transaction on a given snapshot and commits it.
 Once = Callable[[Snapshot, Callable[[Transaction], None]], Snapshot]
 #: Returns the groups of a table's files that an operation works on.

@@ -21,8 +21,6 @@ from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.transaction import Retry
 
-__all__ = ["ExpiryReport", "ExpiryRequest", "expire_snapshots"]
-
 _TOKENS = dt.timedelta(days=1)
 """How long the outcome of a commit with a lost reply can be looked up."""
 

@@ -9,8 +9,6 @@ from quacklake.catalog.file_names import NamedFile, absolute_files, named_among
 from quacklake.errors import PathError
 from quacklake.storage import Store
 
-__all__ = ["absolute_places", "locate", "named", "place"]
-
 
 def place(store: Store, file: NamedFile) -> str | None:
     """Return the path of a file below the data root, or None if elsewhere. Raises ``PathError`` like ``locate``."""

@@ -32,8 +32,6 @@ from quacklake.progress import Progress, silent
 from quacklake.scan import Filter
 from quacklake.transaction import Transaction
 
-__all__ = ["CheckpointReport", "LakeMaintenance"]
-
 _ATTEMPTS = 5
 
 

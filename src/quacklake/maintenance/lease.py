@@ -17,8 +17,6 @@ from quacklake.catalog import Catalog
 from quacklake.catalog.leases import end_lease, take_lease
 from quacklake.errors import LeaseHeldError, QuacklakeError
 
-__all__ = ["LeasedWork", "claim", "hold"]
-
 _log = logging.getLogger("quacklake.maintenance")
 _RENEWALS = 3
 """How often a lease is renewed within its length."""

@@ -17,8 +17,6 @@ from quacklake.progress import Progress, silent
 if TYPE_CHECKING:
     from quacklake.maintenance.lake_maintenance import LakeMaintenance
 
-__all__ = ["DELETE_AFTER", "Maintainer"]
-
 DELETE_AFTER = dt.timedelta(days=2)
 """How long a file waits for removal if the lake has no option for it, as in stock DuckLake."""
 

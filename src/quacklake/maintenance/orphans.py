@@ -16,8 +16,6 @@ from quacklake.maintenance.removal import BATCH, CleanupReport, OnPath, Tally, r
 from quacklake.progress import Progress, silent
 from quacklake.storage import FileEntry, Store
 
-__all__ = ["delete_orphaned_files"]
-
 # The names that the lake's writers give to files. A Parquet file with another name was put here by somebody else.
 _NAME = re.compile(r"ducklake-[^/]*\.(?:parquet|puffin)")
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["KnownPaths"]
-
 _SOME = 500
 
 

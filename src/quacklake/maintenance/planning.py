@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Group", "Layout", "SourceFile", "batches", "merge_groups", "optimize_groups", "rewrite_groups"]
-
 #: The partitioning of a file and the texts of its partition values.
 Layout = tuple[int | None, tuple[tuple[int, str | None], ...]]
 

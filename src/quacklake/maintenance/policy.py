@@ -10,8 +10,6 @@ from dataclasses import dataclass, fields
 from quacklake.catalog import TableHealth
 from quacklake.errors import ConfigError
 
-__all__ = ["Job", "JobKind", "LakeHealth", "Policy", "due"]
-
 
 class JobKind(enum.Enum):
     """The kinds of maintenance, in the order in which a pass runs them."""

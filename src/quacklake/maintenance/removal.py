@@ -10,8 +10,6 @@ from quacklake.errors import QuacklakeError
 from quacklake.maintenance.reports import Skipped
 from quacklake.storage import Store
 
-__all__ = ["BATCH", "CleanupReport", "OnPath", "Removal", "Tally", "remove"]
-
 BATCH = 1000
 """The number of files to remove in one batch."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["CompactionReport", "Skipped"]
-
 
 @dataclass(frozen=True, slots=True)
 class Skipped:

@@ -20,8 +20,6 @@ from quacklake.maintenance.lease import LeasedWork, claim, hold
 from quacklake.maintenance.policy import Job, JobKind, LakeHealth, Policy, due
 from quacklake.progress import Progress, silent
 
-__all__ = ["JobReport", "MaintenanceReport", "Scheduler", "Stop", "examine"]
-
 _log = logging.getLogger("quacklake.maintenance")
 
 #: Runs one job.

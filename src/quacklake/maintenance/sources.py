@@ -19,8 +19,6 @@ from quacklake.maintenance.planning import Layout, SourceFile
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.storage import Store
 
-__all__ = ["TableFiles", "read_files"]
-
 
 @dataclass(frozen=True, eq=False)
 class TableFiles:

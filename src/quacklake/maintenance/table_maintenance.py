@@ -24,8 +24,6 @@ from quacklake.progress import Progress, silent
 from quacklake.scan import Filter, to_predicate
 from quacklake.transaction import Transaction
 
-__all__ = ["TableMaintenance", "check_sizes", "check_threshold"]
-
 _MAX_CURVE = 8
 """The most columns of a z-order curve; with more, each has too few bits to separate its values."""
 

@@ -34,8 +34,6 @@ from quacklake.storage import Footer, FooterColumn, Links, read_footers
 from quacklake.storage.parquet import Places, child_fields, leaf_places, placed_stats
 from quacklake.transaction import NewDataFile, Transaction
 
-__all__ = ["AddOptions", "add_files", "known_mappings", "to_patterns"]
-
 
 @dataclass(frozen=True, slots=True)
 class AddOptions:

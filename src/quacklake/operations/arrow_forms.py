@@ -9,8 +9,6 @@ import pyarrow.compute as pc
 
 from quacklake.errors import SchemaMismatchError
 
-__all__ = ["readable", "readable_schema"]
-
 _PRECISION = 38
 
 

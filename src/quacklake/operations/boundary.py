@@ -18,8 +18,6 @@ from quacklake.engines.duckdb.failures import translate
 from quacklake.errors import CatalogError, InputError, QuacklakeError, StorageError
 from quacklake.storage.failures import outage_of
 
-__all__ = ["boundary"]
-
 C = TypeVar("C", bound=type[Any])
 
 _HOME = str(Path(__file__).resolve().parents[1])

@@ -20,8 +20,6 @@ from quacklake.operations.times import instant
 from quacklake.scan import Filter
 from quacklake.scan.feed import FeedPlan, plan_feed
 
-__all__ = ["Bound", "ChangeScan", "first_of"]
-
 Bound: TypeAlias = "int | dt.datetime | str"
 """An end of a range of snapshots: a snapshot id, a tag or a time."""
 

@@ -19,8 +19,6 @@ from quacklake.errors import InputError
 from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.type_text import parse_column
 
-__all__ = ["to_column", "to_schema"]
-
 _PYTHON: Mapping[Any, str] = {
     bool: "boolean",
     bytearray: "blob",

@@ -18,8 +18,6 @@ from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.types import can_store, duckdb_type, scalar
 from quacklake.operations.conversion_hints import conversion_hint
 
-__all__ = ["Match", "expressions", "given_schema", "match", "match_given", "to_table", "type_problem"]
-
 _CHECKED = ("json", "uuid", "variant")
 
 

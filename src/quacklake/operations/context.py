@@ -24,8 +24,6 @@ from quacklake.operations.macros import order_macros
 from quacklake.storage import Store
 from quacklake.transaction import Retry, TableCache
 
-__all__ = ["LakeContext"]
-
 _MATCHES = 1024
 _OPTIONS_AGE = 5.0
 """How many seconds options set by another process may go unnoticed."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from quacklake.format.schema import Column
 
-__all__ = ["conversion_hint"]
-
 _NUMBERS = ("int", "uint", "float", "decimal")
 _ZONED = '{frame}.dt.tz_localize("UTC") says in which zone they are'
 _HINTS = {

@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-__all__ = ["html_table", "print_table", "python_values", "text_table"]
-
 _MAX_CELL = 60
 _MAX_COLUMNS = 20
 # Control characters that a terminal would obey are shown instead.

@@ -31,19 +31,6 @@ from quacklake.operations.inserting import check_not_null, insert_query, replace
 from quacklake.scan import to_predicate
 from quacklake.transaction import Transaction
 
-__all__ = [
-    "DUPLICATES_SHOWN",
-    "MergeResult",
-    "append",
-    "append_new",
-    "delete",
-    "delete_keys",
-    "duplicate_keys",
-    "merge",
-    "overwrite",
-    "update",
-]
-
 DUPLICATES_SHOWN = 5
 
 

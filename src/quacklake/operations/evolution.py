@@ -26,20 +26,6 @@ from quacklake.operations.expression import Expression
 from quacklake.operations.inlining import encoded_insert
 from quacklake.transaction import InlinedInsert, Transaction
 
-__all__ = [
-    "ColumnType",
-    "add_column",
-    "alter",
-    "alter_column",
-    "drop_column",
-    "drop_default",
-    "drop_not_null",
-    "evolve",
-    "rename_column",
-    "set_default",
-    "set_not_null",
-]
-
 #: An Arrow type, a Python type, or the text of a DuckDB type.
 ColumnType: TypeAlias = "pa.DataType | str | type"
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["Rows", "need"]
-
 
 class Rows(ABC):
     """Rows that subclasses provide as Arrow, and that this class converts to every other format."""

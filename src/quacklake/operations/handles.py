@@ -30,8 +30,6 @@ from quacklake.operations.signature import NO_SIGNATURE, Signature
 from quacklake.operations.times import instant
 from quacklake.transaction import CommitTurn, Transaction
 
-__all__ = ["Handle", "HasHandle", "LakeHandle", "SnapshotHandle", "TransactionHandle"]
-
 T = TypeVar("T")
 
 

@@ -14,8 +14,6 @@ from quacklake.format.operations import Operation
 from quacklake.format.snapshots import SnapshotInfo
 from quacklake.operations.context import LakeContext
 
-__all__ = ["lake_history", "table_history"]
-
 _SCHEMA = pa.schema(
     [
         ("snapshot_id", pa.int64()),

@@ -14,8 +14,6 @@ from quacklake.format.stats import ColumnStats
 from quacklake.operations.context import LakeContext
 from quacklake.transaction import InlinedInsert
 
-__all__ = ["encoded_insert"]
-
 
 def encoded_insert(
     context: LakeContext, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]

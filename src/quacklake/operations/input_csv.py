@@ -15,8 +15,6 @@ from typing import Any, TextIO
 
 from quacklake.errors import InputError
 
-__all__ = ["CsvOptions", "Dialect", "OpenText", "check_header", "dialect_of", "faulty_line"]
-
 _DELIMITERS = (",", "\t", ";", "|")
 _SAMPLE_BYTES = 1 << 18
 _SAMPLE_RECORDS = 100

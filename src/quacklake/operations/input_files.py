@@ -26,8 +26,6 @@ from quacklake.operations.input_json import faulty_value
 from quacklake.operations.input_paths import FoundFiles, PathLike, find
 from quacklake.storage import Store
 
-__all__ = ["InputFiles", "open_files"]
-
 _BATCH_ROWS = 65_536
 _FAILURES = (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 _ARROW_FILE = b"ARROW1"

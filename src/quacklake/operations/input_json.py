@@ -6,8 +6,6 @@ import json
 
 from quacklake.operations.input_csv import OpenText
 
-__all__ = ["faulty_value"]
-
 _LARGEST_ARRAY = 1 << 26
 """The most characters of an array to read at once when searching for a fault."""
 _SAMPLE = 1 << 18

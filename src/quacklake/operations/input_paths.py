@@ -12,8 +12,6 @@ from typing import TypeGuard
 from quacklake.errors import InputError, nearest
 from quacklake.storage import Store
 
-__all__ = ["FORMATS", "FoundFiles", "PathLike", "find", "is_hidden", "is_path", "is_paths"]
-
 FORMATS = ("parquet", "csv", "json", "arrow")
 _SUFFIXES = {
     ".parquet": "parquet",

@@ -16,8 +16,6 @@ from quacklake.format.schema import TableSchema
 from quacklake.format.value_ranges import check_values
 from quacklake.operations.arrow_forms import readable, readable_schema
 
-__all__ = ["ROWS_TAKEN", "Input", "Reopened", "Source"]
-
 ROWS_TAKEN = "input.rows"
 """The counter of stream rows that an engine has consumed; it shows the progress of a long write."""
 

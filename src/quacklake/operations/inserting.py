@@ -20,8 +20,6 @@ from quacklake.scan import ScanPlan
 from quacklake.scan.plan import LOCAL_VERSION
 from quacklake.transaction import Transaction
 
-__all__ = ["check_not_null", "insert_kept", "insert_query", "replace_rows", "write_rows"]
-
 
 def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Sequence[Column]) -> None:
     """Raise ``ConstraintError`` when rows have NULL in a required one of these columns."""

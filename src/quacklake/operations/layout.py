@@ -16,8 +16,6 @@ from quacklake.operations.macros import order_macros
 from quacklake.operations.reference import TableRef
 from quacklake.transaction import Transaction, features
 
-__all__ = ["create_table", "partition", "reset_partition", "reset_sort", "sort", "sort_spec", "texts"]
-
 Keys = str | Sequence[str]
 
 

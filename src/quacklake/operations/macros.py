@@ -14,8 +14,6 @@ from quacklake.format.schema import Column
 from quacklake.format.sorting import SortSpec
 from quacklake.operations.expression import Expression
 
-__all__ = ["Parameters", "declared", "forms_of", "make_variant", "order_macros"]
-
 Default = bool | int | float | str | Expression | None
 Parameters = Sequence[str] | Mapping[str, Default]
 """The names of parameters, or a mapping of names to defaults."""

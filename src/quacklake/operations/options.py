@@ -13,8 +13,6 @@ from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.transaction import features
 
-__all__ = ["LakeOptions"]
-
 
 class LakeOptions:
     """The options of a lake, of its schemas and of its tables."""

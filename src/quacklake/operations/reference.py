@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from quacklake.errors import InputError, InvalidNameError
 from quacklake.format.names import full_name
 
-__all__ = ["DEFAULT_SCHEMA", "TableRef", "name_parts", "renamed"]
-
 DEFAULT_SCHEMA = "main"
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from quacklake.operations.table_scan import TableScan
 
-__all__ = ["to_relation"]
-
 
 class _Following:
     """An Arrow stream that DuckDB opens each time the relation runs, with the columns of its creation.

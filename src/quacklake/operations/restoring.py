@@ -25,8 +25,6 @@ from quacklake.operations.undo import RestoredTable, check_files, newer_files, o
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.transaction import Transaction
 
-__all__ = ["Undo"]
-
 _SINCE = "_ql_since"
 _UNKNOWN_VERSION = -1
 """A schema version that no inlined table has, so that each is read with its own columns."""

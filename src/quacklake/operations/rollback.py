@@ -14,8 +14,6 @@ from quacklake.operations.restoring import Undo
 from quacklake.operations.undo import RestoredTable, UndoReport
 from quacklake.progress import Progress
 
-__all__ = ["roll_back"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Past:

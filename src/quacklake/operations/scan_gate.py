@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from quacklake.catalog import Catalog
 from quacklake.errors import CorruptFileError, TenantBusyError
 
-__all__ = ["ScanGate"]
-
 _left = threading.Condition()
 _running: Counter[str] = Counter()
 """The running scans of each catalog by uuid; all open lakes of a catalog count together."""

@@ -14,8 +14,6 @@ from quacklake.operations.context import LakeContext
 from quacklake.operations.inserting import write_rows
 from quacklake.transaction import NewDeleteFile, PastDeleteFile, PendingTable, TouchedFile, Transaction
 
-__all__ = ["DeleteFiles", "rewrite", "seal", "spill"]
-
 
 def seal(context: LakeContext, tx: Transaction) -> None:
     """Write many small inserts of one table to a file before the commit.

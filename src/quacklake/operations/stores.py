@@ -10,8 +10,6 @@ from quacklake import telemetry
 from quacklake.config import Config
 from quacklake.storage import S3Options, Store
 
-__all__ = ["narrowed", "open_store", "without_others"]
-
 
 def open_store(
     root: str,

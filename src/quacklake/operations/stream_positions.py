@@ -11,8 +11,6 @@ from quacklake.format.streams import StreamMark, check_stream, claimed
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 
-__all__ = ["StreamPositions"]
-
 _LISTED = pa.schema(
     [
         ("stream", pa.string()),

@@ -24,8 +24,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["Frame", "TableScan", "both", "scan_text"]
-
 _SHOWN_ROWS = 10
 
 

@@ -10,8 +10,6 @@ from quacklake.config import parse_duration
 from quacklake.errors import InputError
 from quacklake.format.snapshots import parse_time
 
-__all__ = ["Age", "before", "check_version", "instant", "span"]
-
 
 def instant(time: object) -> dt.datetime:
     """Return a time in UTC; text and naive times are UTC. Raises ``InputError``."""

@@ -14,8 +14,6 @@ from quacklake.errors import SnapshotExpiredError
 from quacklake.scan import ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["RestoredTable", "UndoReport", "check_files", "newer_files", "only_files", "unchanged_files"]
-
 _THREADS = 16
 
 

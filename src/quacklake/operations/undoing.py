@@ -23,8 +23,6 @@ from quacklake.operations.undo import UndoReport
 from quacklake.progress import Progress, silent
 from quacklake.transaction import Transaction
 
-__all__ = ["Version", "find_version", "restore_table", "roll_back_lake", "undrop"]
-
 Version: TypeAlias = "int | dt.datetime | str"
 """An older state: a snapshot id, a tag or a time."""
 

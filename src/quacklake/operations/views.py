@@ -22,17 +22,6 @@ from quacklake.operations.macros import declared
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.transaction import Transaction
 
-__all__ = [
-    "COMMENT",
-    "ViewSession",
-    "check_macro",
-    "check_tags",
-    "check_view",
-    "view_column",
-    "view_rows",
-    "view_tables",
-]
-
 COMMENT = "comment"
 """The tag that holds a comment."""
 

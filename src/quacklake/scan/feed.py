@@ -26,8 +26,6 @@ from quacklake.scan.plan import FILES, ScanPlan
 from quacklake.scan.planner import plan_files, plan_mappings, plan_past
 from quacklake.storage import Store
 
-__all__ = ["DATED_POSITIONS", "DELETE_FILES", "FEED_COLUMNS", "FeedPlan", "plan_feed"]
-
 #: The columns of a feed before the table's own.
 FEED_COLUMNS = (
     Column(-1, "snapshot_id", "int64"),

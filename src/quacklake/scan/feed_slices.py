@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 from quacklake.scan.feed import FeedPlan
 from quacklake.scan.plan import POSITIONS, ScanPlan
 
-__all__ = ["SLICE_BYTES", "last_within", "plain_inserts", "slices", "state_slices"]
-
 SLICE_BYTES = 128 << 20
 """About how much of files one part has."""
 

@@ -17,8 +17,6 @@ from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import Column, TableSchema
 from quacklake.scan import virtual
 
-__all__ = ["Filter", "to_predicate", "unknown_columns", "virtual_columns"]
-
 Filter: TypeAlias = "str | pc.Expression"
 
 _WORD = re.compile(r"\w+")

@@ -20,8 +20,6 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.shapes import initial_value, reshaped
 from quacklake.scan.plan import INLINED_META, column_key
 
-__all__ = ["decode", "local_rows"]
-
 _thread = threading.local()
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["ColumnMeasure", "FileMeasure", "PositionMeasure"]
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnMeasure:

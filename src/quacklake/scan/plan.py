@@ -20,19 +20,6 @@ from quacklake.format.mappings import MappingRow, NameMapping, flatten_mapping, 
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
 from quacklake.format.shapes import Past
 
-__all__ = [
-    "FILES",
-    "INLINED_META",
-    "LOCAL_VERSION",
-    "PARTITION_VALUES",
-    "POSITIONS",
-    "SECRET",
-    "STATISTICS",
-    "ScanPlan",
-    "column_key",
-    "encode_manifest",
-]
-
 #: One row per data file; ``path`` and ``delete_path`` are below the data root.
 FILES = pa.schema(
     [

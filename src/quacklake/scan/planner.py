@@ -17,8 +17,6 @@ from quacklake.scan import inlined
 from quacklake.scan.plan import FILES, POSITIONS, ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["plan_files", "plan_mappings", "plan_past", "plan_scan"]
-
 
 def plan_scan(
     reader: Reader,

@@ -14,8 +14,6 @@ from quacklake.format.predicate import ANYTHING, IsNull, Predicate, compare, eve
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import StatsKind, scalar
 
-__all__ = ["column_names", "from_sql"]
-
 _COMPARISONS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_IN = 1000

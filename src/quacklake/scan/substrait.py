@@ -19,8 +19,6 @@ from quacklake.format.predicate import ANYTHING, IsNull, Predicate, compare, eve
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import StatsKind, scalar
 
-__all__ = ["from_arrow_expression"]
-
 # where any package is called substrait, pyarrow imports this module of another distribution, which nothing here needs
 sys.modules.setdefault("substrait.proto", ModuleType("substrait.proto"))
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from quacklake.format.names import fold
 from quacklake.format.schema import Column, TableSchema
 
-__all__ = ["VIRTUAL", "find", "get", "with_virtual"]
-
 #: The virtual columns by name; their ids are no field's.
 VIRTUAL = {
     column.name: column

@@ -29,8 +29,6 @@ from quacklake.transaction import NewDataFile, PastDeleteFile, TouchedFile, Tran
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SparkFiles", "SparkTableMaintenance"]
-
 
 @dataclass(frozen=True, slots=True)
 class SparkFiles:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["SparkEngine", "schema_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class SparkEngine:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from quacklake.spark.write.rows import SparkRows
 
-__all__ = ["append_frame", "merge_frame", "overwrite_frame"]
-
 
 def append_frame(handle: Handle, ref: TableRef, frame: DataFrame) -> int:
     """Add the rows of a DataFrame to a table, in one snapshot; return how many. Executors write the files."""

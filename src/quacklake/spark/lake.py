@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from quacklake.spark.changes.staged_changes import ChangeMetrics
     from quacklake.spark.write.rows import SparkRows
 
-__all__ = ["SparkLake", "spark", "spark_settings"]
-
 
 def spark(lake: HasHandle, session: SparkSession | None = None) -> SparkLake:
     """Return a lake for reading and writing with Spark.

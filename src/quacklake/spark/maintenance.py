@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from quacklake.spark.engine import SparkEngine
 
-__all__ = ["SparkCompactors", "SparkMaintaining", "spark_maintenance"]
-
 
 class SparkCompactors:
     """Creates the maintenance of lakes with Spark. All share one session, found or created for the first lake."""

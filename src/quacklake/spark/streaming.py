@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from quacklake.spark.streams.sink import SparkSink, StreamHandle
     from quacklake.transaction import Transaction
 
-__all__ = ["SparkStreaming"]
-
 
 class SparkStreaming:
     """The stream methods of ``SparkLake``."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from quacklake.operations.context import LakeContext
     from quacklake.operations.handles import Handle, HasHandle, LakeHandle
 
-__all__ = ["METADATA", "PREFIX", "SETTING_NAMES", "Attached", "Attachments", "Target", "attached_as", "parts_of"]
-
 #: Settings of the DuckLake extension that ``connect`` has under another name.
 SETTING_NAMES = {
     "ducklake_default_data_inlining_row_limit": "data_inlining_row_limit",

@@ -10,8 +10,6 @@ from quacklake.format.partitions import key_texts
 from quacklake.format.schema import Column
 from quacklake.transaction import Transaction
 
-__all__ = ["declared", "default_of", "table_definition", "view_definition"]
-
 
 def default_of(column: Column) -> str | None:
     """Return the default of a column as SQL."""

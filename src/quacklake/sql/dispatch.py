@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Session, Cursor, Any], Result]
 
-__all__ = ["ends_transaction", "handler"]
-
 #: Functions in the modules of ``statements``, which are imported when a statement needs them.
 _CREATED: Mapping[str, str] = {
     "SCHEMA": "objects.create_schema",

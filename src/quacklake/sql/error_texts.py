@@ -6,8 +6,6 @@ import re
 
 from quacklake.sql.attached import PREFIX
 
-__all__ = ["in_own_words"]
-
 _PLACE = re.compile(r"\n*\nLINE \d+: (?P<excerpt>.*)\n(?P<blank> *)(?P<carets>\^+)\s*\Z")
 _LABEL = re.compile(r"LINE \d+: ")
 _TOKEN = re.compile(r"\w+|\"(?:[^\"]|\"\")+\"|\S")

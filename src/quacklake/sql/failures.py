@@ -12,8 +12,6 @@ from quacklake.engines.duckdb.failures import message_of, translate
 from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
 from quacklake.storage.failures import outage_of
 
-__all__ = ["translated"]
-
 _STATEMENT = (
     duckdb.BinderException,
     duckdb.CatalogException,

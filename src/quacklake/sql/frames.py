@@ -13,8 +13,6 @@ from quacklake.operations.arrow_forms import readable, readable_schema
 from quacklake.operations.frames import to_source
 from quacklake.operations.input_paths import is_path
 
-__all__ = ["find_frame", "registrable"]
-
 
 def registrable(value: Any) -> Any:
     """Return rows that can be read repeatedly under a name. Raises ``SchemaMismatchError`` for a value without rows."""

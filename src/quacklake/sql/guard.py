@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from quacklake.sql.tree import Node
     from quacklake.sql.words import Cursor
 
-__all__ = ["Guard"]
-
 _BATCH_ROWS = 122_880
 
 

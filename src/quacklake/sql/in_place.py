@@ -18,8 +18,6 @@ from quacklake.sql import tree
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor, words_of
 
-__all__ = ["with_names"]
-
 _CALLED = ("catalog", "schema", "function_name")
 _NAMES = ("catalog_name", "schema_name", "table_name")
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from quacklake.sql.binder import Binder
     from quacklake.sql.session_connection import SessionConnection
 
-__all__ = ["LakeCall", "snapshot_rows"]
-
 _TIME = pa.timestamp("us", tz="UTC")
 _SNAPSHOTS = pa.schema(
     [

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from quacklake.sql.binder import Binder
     from quacklake.sql.session_connection import SessionConnection
 
-__all__ = ["FUNCTIONS", "bind", "relation"]
-
 _PREFIX = "ducklake_"
 
 

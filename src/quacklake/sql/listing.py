@@ -37,8 +37,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session_connection import SessionConnection
 
-__all__ = ["described", "function", "relation", "shown"]
-
 _LISTINGS = frozenset(
     {
         "duckdb_tables",

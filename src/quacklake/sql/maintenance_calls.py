@@ -18,18 +18,6 @@ from quacklake.format.names import quote
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.sql.lake_calls import LakeCall, snapshot_rows
 
-__all__ = [
-    "checkpoint",
-    "cleanup_old_files",
-    "delete_orphaned_files",
-    "expire_snapshots",
-    "flush_inlined_data",
-    "groups",
-    "merge_adjacent_files",
-    "optimize",
-    "rewrite_data_files",
-]
-
 #: The steps of CHECKPOINT, in order.
 _STEPS = (
     "flush_inlined_data",

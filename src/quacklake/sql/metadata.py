@@ -20,8 +20,6 @@ from quacklake.sql.words import Cursor
 if TYPE_CHECKING:
     from quacklake.sql.session_connection import SessionConnection
 
-__all__ = ["change", "relation", "rows"]
-
 
 def relation(session: SessionConnection, names: Sequence[str]) -> pa.Table | None:
     """Return the rows of a metadata table, or None for any other name."""

@@ -23,8 +23,6 @@ from quacklake.sql.tree import Node
 if TYPE_CHECKING:
     from quacklake.sql.session_connection import SessionConnection
 
-__all__ = ["answer", "tell_statistics"]
-
 _EXACT = (StatsKind.INTEGER, StatsKind.DATE)
 """Types whose statistics are exact values of the column."""
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")

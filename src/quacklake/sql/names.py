@@ -14,8 +14,6 @@ from quacklake.sql.attached import Attached, Attachments, Target, parts_of
 if TYPE_CHECKING:
     from quacklake.transaction import Transaction
 
-__all__ = ["SYSTEM", "Names", "missing"]
-
 #: Schemas that exist in every database.
 SYSTEM = frozenset({"information_schema", "pg_catalog"})
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from quacklake.operations.handles import Handle, HasHandle
     from quacklake.sql.safety import Safety
 
-__all__ = ["late_session", "session", "session_of"]
-
 #: Optimizer rules that would take tables for empty, or for DuckDB's own.
 _NOT_PLANNED = (
     "statistics_propagation",

@@ -13,8 +13,6 @@ from quacklake.errors import SqlError
 from quacklake.format.names import fold
 from quacklake.sql.words import Cursor, Word, words_of
 
-__all__ = ["numbered", "refuse_parameters", "supplied"]
-
 
 def numbered(text: str) -> str:
     """Return the text with ``$n`` in place of every ``?``. Raises ``SqlError`` for a mix of names and numbers.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from quacklake.scan import ScanPlan
     from quacklake.sql.scans import Scan
 
-__all__ = ["Footers", "Plans"]
-
 _MOST_PLANS = 64
 _MOST_ROWS = 10_000
 """The most files, deletes and inlined rows of a plan that is cached."""

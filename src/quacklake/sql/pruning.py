@@ -20,8 +20,6 @@ from quacklake.format.predicate import ANYTHING, Predicate, every, some
 from quacklake.format.schema import TableSchema
 from quacklake.scan import to_predicate
 
-__all__ = ["filters_of", "scan_filters"]
-
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from quacklake.operations.frame_base import Rows
 
-__all__ = ["Result"]
-
 _BATCH_ROWS = 122_880
 
 

@@ -15,8 +15,6 @@ from quacklake import forks
 from quacklake.engines.duckdb.failures import interrupted
 from quacklake.errors import CancelledError, StatementTimeoutError
 
-__all__ = ["Running", "TimeBudget"]
-
 _AGAIN = 0.05
 """Seconds between repeated interrupts. DuckDB forgets an interrupt between two queries of a statement."""
 _IDLE = 10.0

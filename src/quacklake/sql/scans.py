@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from quacklake.scan import ScanPlan
     from quacklake.transaction import Transaction
 
-__all__ = ["Bound", "Scan", "first_table", "has_filters", "hide_virtual", "virtual_names", "with_local_ids"]
-
 
 @dataclass
 class Scan:

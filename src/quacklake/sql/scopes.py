@@ -16,8 +16,6 @@ from quacklake.errors import SqlError
 from quacklake.format.names import fold
 from quacklake.sql.tree import Node
 
-__all__ = ["Mention", "settle_names"]
-
 
 @dataclass(frozen=True, slots=True)
 class Mention:

@@ -33,9 +33,6 @@ from quacklake.sql.words import Cursor, split
 if TYPE_CHECKING:
     from quacklake.operations.handles import Handle, HasHandle
 
-__all__ = ["Session"]
-
-
 _UNKNOWN = re.compile(r"Catalog Error: Table with name (\S+) does not exist")
 
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from quacklake.sql.tree import Node
     from quacklake.transaction import Transaction
 
-__all__ = ["Parameters", "SessionConnection"]
-
 T = TypeVar("T")
 Parameters = Sequence[Any] | dict[str, Any] | None
 

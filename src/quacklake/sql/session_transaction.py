@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from quacklake.operations.handles import LakeHandle
     from quacklake.transaction import Transaction
 
-__all__ = ["SessionTransaction"]
-
 T = TypeVar("T")
 _HARMLESS = SqlError | NotFoundError | NotPermittedError | AlreadyExistsError | SchemaMismatchError | ReadOnlyError
 _ABORTED = "Current transaction is aborted (please ROLLBACK)"

@@ -11,8 +11,6 @@ from quacklake.operations.handles import Handle
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["LakeSessions"]
-
 
 class LakeSessions:
     """The sessions in which a lake, a past snapshot or an open transaction is the default catalog.

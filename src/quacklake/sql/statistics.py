@@ -10,8 +10,6 @@ from quacklake.format.geometry import GEOMETRY_KINDS
 from quacklake.format.schema import Column
 from quacklake.format.types import StatsKind, scalar
 
-__all__ = ["shown"]
-
 _SHORT = 8
 """The number of bytes of a text that its statistics hold."""
 _FLAGS = "Has Empty Geom: true, Has No Empty Geom: true, Has Empty Part: true, Has No Empty Part: true"

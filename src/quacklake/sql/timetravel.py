@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from quacklake.sql.words import Cursor, Word
 
-__all__ = ["NO_ALIAS", "TimeTravel", "time_travel", "with_at"]
-
 _UNITS = {
     ("AT", "SNAPSHOT"): "VERSION",
     ("AT", "VERSION"): "VERSION",

@@ -17,8 +17,6 @@ from quacklake.sql import tree
 from quacklake.sql.tree import Node
 from quacklake.sql.words import words_of
 
-__all__ = ["Title", "titles"]
-
 _SCALE = re.compile(r"(\bDECIMAL\(\d+),(\d+\))")
 _SPACED_SCALE = re.compile(r"\bDECIMAL\(\d+, \d+\)")
 

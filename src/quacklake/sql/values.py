@@ -13,8 +13,6 @@ from quacklake.sql.tree import Node
 if TYPE_CHECKING:
     from quacklake.sql.session_connection import SessionConnection
 
-__all__ = ["Values"]
-
 
 @dataclass
 class Values:

@@ -13,8 +13,6 @@ from quacklake.format.names import fold
 from quacklake.sql import tree
 from quacklake.sql.tree import Node
 
-__all__ = ["is_steady", "settle"]
-
 #: Functions with one result throughout a query, but not across connections or queries.
 _ONCE = frozenset(
     {

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from quacklake.errors import SqlError
 
-__all__ = ["Cursor", "Word", "caret", "split", "words_of"]
-
 _SPACE = r"\s\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
 _LETTER = r"a-zA-Z_\x80-\x9f\xa1-\u1fff\u200c-\u202e\u2030-\u205e\u2061-\u2fff\u3001-\ufefe\uff00-\U0010ffff"
 _TAG = rf"(?:[{_LETTER}][{_LETTER}\d]*)?"

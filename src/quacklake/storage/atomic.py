@@ -10,8 +10,6 @@ from uuid import uuid4
 
 from quacklake import faults
 
-__all__ = ["TEMPORARY_PREFIX", "make_directory", "replacing", "sync"]
-
 # It does not contain the final name, so that the longest legal name still gets a temporary one.
 TEMPORARY_PREFIX = ".quacklake-tmp-"
 

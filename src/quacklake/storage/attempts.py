@@ -13,8 +13,6 @@ from quacklake import faults, telemetry
 from quacklake.errors import ConfigError, StorageError
 from quacklake.storage.failures import explain
 
-__all__ = ["Attempts"]
-
 T = TypeVar("T")
 
 _LONGEST_WAIT = 10.0

@@ -18,8 +18,6 @@ from pyarrow import fs
 from quacklake.errors import StorageError
 from quacklake.storage.roots import Root
 
-__all__ = ["Bucket", "problem_of"]
-
 _SEEN_SECONDS = 10.0
 """For how long a bucket that was there is not asked for again: many files may be missing."""
 

@@ -12,8 +12,6 @@ from quacklake.errors import ConfigError, PathError
 from quacklake.format.paths import checked_relative
 from quacklake.storage.roots import Root, absolute
 
-__all__ = ["Confinement", "Links"]
-
 # The form of nearly every path of a lake, which is safe: no segment is empty or starts with a dot,
 # and percent signs are in the values of partitions only. No segment fits both alternatives, so matching is linear.
 _SEGMENT = r"(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*|[A-Za-z0-9_-]+=[A-Za-z0-9_=.-]*%[A-Za-z0-9_=.%-]*)"

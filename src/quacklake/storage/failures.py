@@ -16,8 +16,6 @@ from quacklake.config import redact
 from quacklake.errors import CorruptFileError, QuacklakeError, StorageError, StorageUnavailableError
 from quacklake.storage.buckets import problem_of
 
-__all__ = ["explain", "kind_of_message", "outage_of"]
-
 _TRANSIENT = frozenset(
     {
         errno.EAGAIN,

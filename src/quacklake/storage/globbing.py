@@ -10,8 +10,6 @@ from pyarrow import fs
 from quacklake.errors import PathError
 from quacklake.storage.roots import Root, absolute
 
-__all__ = ["find"]
-
 _MAGIC = re.compile(r"[*?[]")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 

@@ -16,8 +16,6 @@ from quacklake.storage.attempts import Attempts
 from quacklake.storage.confinement import Confinement, Links
 from quacklake.storage.roots import Root
 
-__all__ = ["FileEntry", "stream", "walk"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:

@@ -21,20 +21,6 @@ from quacklake.storage.confinement import Links
 from quacklake.storage.physical import FileType, fitting, geometry_extent
 from quacklake.storage.store import Store
 
-__all__ = [
-    "Footer",
-    "FooterColumn",
-    "Glance",
-    "Places",
-    "child_fields",
-    "column_stats",
-    "glance",
-    "leaf_places",
-    "placed_stats",
-    "read_footer",
-    "read_footers",
-]
-
 # One read fetches nearly every footer whole.
 _TAIL = 64 * 1024
 _LARGEST_FOOTER = 256 * 1024 * 1024

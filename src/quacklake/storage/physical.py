@@ -14,8 +14,6 @@ from quacklake.format.geometry import EVERYTHING, rendered
 from quacklake.format.temporal import INFINITY, NANOS, from_physical
 from quacklake.format.types import StatsKind, parse_type, scalar
 
-__all__ = ["FileType", "fitting", "geometry_extent"]
-
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _UNIT_OF = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp_ns": "ns"}
 _BITS = {"INT32": 32, "INT64": 64}

@@ -14,14 +14,6 @@ from pyarrow import fs
 from quacklake.config import redact
 from quacklake.errors import ConfigError
 
-__all__ = [
-    "SCHEMES",
-    "Root",
-    "S3Options",
-    "absolute",
-    "open_root",
-]
-
 SCHEMES = ("abfs", "abfss", "az", "file", "gcs", "gs", "s3")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 

@@ -23,8 +23,6 @@ from quacklake.storage.globbing import find
 from quacklake.storage.listing import FileEntry, stream, walk
 from quacklake.storage.roots import Root, S3Options, open_root
 
-__all__ = ["READ_LIMIT", "Store"]
-
 READ_LIMIT = 1 << 30
 """The bytes that :meth:`Store.read` takes into memory unless told otherwise."""
 

@@ -9,12 +9,6 @@ from pathlib import Path
 from quacklake.errors import CorruptFileError
 from quacklake.storage.store import Store
 
-__all__ = [
-    "copy_file",
-    "overlap",
-    "spellings",
-]
-
 _SAME_SERVICE = {"s3a": "s3", "s3n": "s3", "gs": "gcs", "abfs": "az", "abfss": "az"}
 
 

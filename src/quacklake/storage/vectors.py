@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 from quacklake.format.vectors import blobs_of, decode
 from quacklake.storage.store import Store
 
-__all__ = ["DATED_POSITIONS", "dated_positions", "deleted_positions"]
-
 #: A position, and the snapshot that deleted it; NULL when the file does not say.
 DATED_POSITIONS = pa.schema([("pos", pa.int64()), ("snapshot_id", pa.int64())])
 

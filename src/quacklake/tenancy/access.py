@@ -13,8 +13,6 @@ from quacklake.catalog.tables import WIDE_SPEC
 from quacklake.tenancy import exposing, rights_repairs, row_security
 from quacklake.tenancy.definer_functions import has_open_functions
 
-__all__ = ["Mend", "needed", "rights", "secure"]
-
 Mend = Callable[[Connection, SharedPlace, str | None], list[str]]
 """Takes a lake and its metadata schema, and returns the statements that it lacks; none if it is up to date."""
 

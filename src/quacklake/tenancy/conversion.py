@@ -24,8 +24,6 @@ from quacklake.errors import UnsupportedFeatureError, UnsupportedVersionError
 from quacklake.format.inline import parse_table_name
 from quacklake.format.tenants import check_tenant_name
 
-__all__ = ["ASIDE", "FORK_VERSIONS", "OLD_NAMES", "Conversion"]
-
 FORK_VERSIONS = ("0.4-dev1", "0.5-dev1")
 ASIDE = "quacklake_old_"
 """The prefix of the old tables until they are dropped."""

@@ -27,8 +27,6 @@ from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.store_pairs import copy_file
 
-__all__ = ["Moved", "move_catalog"]
-
 _THREADS = 8
 _PARTITIONS = re.compile(r"(?:[^/=]+=[^/]*/)*[^/]*\Z")
 _FILES = {"ducklake_data_file": "data_file_id", "ducklake_delete_file": "delete_file_id"}

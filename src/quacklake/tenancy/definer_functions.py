@@ -14,8 +14,6 @@ from sqlalchemy.engine import Connection
 from quacklake.catalog.shared_lake import SharedPlace, rows_of
 from quacklake.format.names import literal, quote
 
-__all__ = ["has_open_functions", "trigger_function"]
-
 _FOREIGN = "this function serves the tables of the lake only"
 
 

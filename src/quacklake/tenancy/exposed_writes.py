@@ -15,19 +15,6 @@ from quacklake.format.names import literal, quote
 from quacklake.format.options import EXPOSED
 from quacklake.tenancy.definer_functions import trigger_function
 
-__all__ = [
-    "MIRROR",
-    "REAL",
-    "columns_of",
-    "give_writes",
-    "mirror_functions",
-    "mirror_out",
-    "mirrors",
-    "quoted",
-    "real_table",
-    "writable_view",
-]
-
 REAL = ("metadata", "files_scheduled_for_deletion")
 """The tables, without prefix, of which a writable exposed catalog has its own."""
 _LIMIT = "data_inlining_row_limit"

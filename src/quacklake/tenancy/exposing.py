@@ -18,18 +18,6 @@ from quacklake.tenancy import exposed_writes
 from quacklake.tenancy.definer_functions import trigger_function
 from quacklake.tenancy.role_limits import timeouts, without_statistics
 
-__all__ = [
-    "begin",
-    "exposed",
-    "give",
-    "is_taken",
-    "is_used",
-    "leftovers",
-    "mend",
-    "unexpose",
-    "views",
-]
-
 _EXPOSED = "quacklake_exposed"
 _REFUSE = "quacklake_no_inlining"
 _LEAST = "the catalog is exposed to other clients by now and keeps no rows in the database: try again in some seconds"

@@ -9,8 +9,6 @@ from quacklake.format.tenants import tenant_key
 from quacklake.operations.stores import open_store
 from quacklake.storage.store_pairs import overlap, spellings
 
-__all__ = ["Occupancy"]
-
 
 class Occupancy:
     """Tells which data paths are in use. Most are single folders below ``root``, the data path of the lake."""

@@ -12,8 +12,6 @@ from quacklake.format.names import literal, quote
 from quacklake.tenancy.role_limits import timeouts
 from quacklake.tenancy.row_security import GRANTS
 
-__all__ = ["belong", "check_role", "grant", "need_role", "revoke", "written_by"]
-
 
 def need_role(connection: Connection, role: str) -> None:
     """Raise ``NotFoundError`` for a missing role."""

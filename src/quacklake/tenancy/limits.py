@@ -7,8 +7,6 @@ from typing import TypedDict, Unpack
 from quacklake.format.limits import Limits
 from quacklake.tenancy.tenancy import Tenancy
 
-__all__ = ["TenantLimits"]
-
 
 class _Given(TypedDict, total=False):
     commits_per_second: float | None

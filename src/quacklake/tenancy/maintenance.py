@@ -17,8 +17,6 @@ from quacklake.tenancy.maintenance_needs import CatalogNeed
 from quacklake.tenancy.rounds import RoundBudget, RoundLimits, RoundReport, Rounds
 from quacklake.tenancy.tenancy import Tenancy
 
-__all__ = ["TenantMaintainer"]
-
 _LEAST_FILES = 2
 """The fewest files that a compaction can merge."""
 

@@ -12,8 +12,6 @@ from quacklake.catalog.columns import Instant, readable_time
 from quacklake.catalog.inlined import ROWS
 from quacklake.catalog.registry import Registry
 
-__all__ = ["CatalogNeed", "Thresholds", "needs"]
-
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:

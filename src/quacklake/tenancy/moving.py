@@ -26,8 +26,6 @@ from quacklake.tenancy.tenancy import Tenancy
 if TYPE_CHECKING:
     from quacklake.tenancy.tenants import Tenant
 
-__all__ = ["ExportReport", "Moving", "TenantShare", "reserve_catalog"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:

@@ -32,8 +32,6 @@ from quacklake.errors import CommitConflict
 from quacklake.format.inline import parse_table_name
 from quacklake.tenancy.conversion import ASIDE, OLD_NAMES, Conversion
 
-__all__ = ["MySQLConversion"]
-
 BESIDE = "quacklake_new_"
 """The prefix of the new tables until they get the names of the old ones."""
 

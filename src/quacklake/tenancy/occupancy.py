@@ -12,8 +12,6 @@ import sqlalchemy as sa
 from quacklake.catalog.file_names import lake_data_paths
 from quacklake.catalog.registry import Registry
 
-__all__ = ["data_paths", "named_paths", "whole_folders"]
-
 _TABLES = ("data_file", "delete_file", "table", "schema")
 """The tables whose paths may be absolute."""
 

@@ -20,8 +20,6 @@ from quacklake.storage import Store
 from quacklake.tenancy.tenancy import Tenancy
 from quacklake.transaction import TableCache
 
-__all__ = ["check_enabled", "create_lake", "folder_path", "new_root", "open_lake", "open_metadata"]
-
 T = TypeVar("T")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 

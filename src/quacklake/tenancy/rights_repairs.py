@@ -20,8 +20,6 @@ from quacklake.tenancy import granting
 from quacklake.tenancy.role_limits import without_statistics
 from quacklake.tenancy.row_security import grant_writes, writers
 
-__all__ = ["missing_rights", "open_statistics"]
-
 _WRITES = ("INSERT", "DELETE")
 
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 
 from quacklake.format.names import literal, quote
 
-__all__ = ["timeouts", "without_statistics"]
-
 _TIMEOUTS = {
     "lock_timeout": "1min",
     "statement_timeout": "10min",

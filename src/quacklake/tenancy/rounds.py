@@ -28,8 +28,6 @@ from quacklake.progress import Progress, silent
 from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds
 from quacklake.tenancy.tenancy import Tenancy
 
-__all__ = ["RoundBudget", "RoundLimits", "RoundReport", "Rounds", "TenantVisit", "wants"]
-
 _log = logging.getLogger("quacklake.maintenance")
 _PAGE = 1_000
 _TARGET = int(str(option("target_file_size").default))

@@ -18,8 +18,6 @@ from quacklake.catalog.shared_tables import SharedTables
 from quacklake.format.names import quote
 from quacklake.tenancy.role_limits import without_statistics
 
-__all__ = ["GRANTS", "grant_writes", "secure", "writers"]
-
 GRANTS = "quacklake_grants"
 """The table of grants: which role may use which catalog."""
 _MINE = "quacklake_my_catalogs"

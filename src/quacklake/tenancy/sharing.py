@@ -20,8 +20,6 @@ from quacklake.catalog.registry import CatalogRow, Registry
 from quacklake.catalog.shared_lake import Share
 from quacklake.format.options import EXPOSED
 
-__all__ = ["Sharing"]
-
 _LEFT_OUT = frozenset(
     {
         "quacklake_commits",

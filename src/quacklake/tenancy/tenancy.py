@@ -39,8 +39,6 @@ from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds, needs
 from quacklake.tenancy.mysql_conversion import MySQLConversion
 from quacklake.tenancy.sharing import Sharing
 
-__all__ = ["Tenancy"]
-
 _LOG = logging.getLogger("quacklake.migrate")
 _LAYOUT = ("ducklake_catalog", "quacklake_shared")
 _QUEUE = "/catalogs"

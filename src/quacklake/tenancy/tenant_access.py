@@ -10,8 +10,6 @@ from quacklake.maintenance.lake_maintenance import LakeMaintenance
 from quacklake.operations.handles import LakeHandle
 from quacklake.tenancy.tenancy import Tenancy
 
-__all__ = ["Exposure", "TenantAccess"]
-
 
 @dataclass(frozen=True, slots=True)
 class Exposure:

@@ -29,8 +29,6 @@ from quacklake.tenancy.opening import check_enabled, create_lake, folder_path, m
 from quacklake.tenancy.tenancy import Tenancy
 from quacklake.tenancy.tenant_access import TenantAccess
 
-__all__ = ["PurgeReport", "Tenant", "TenantCatalogs", "TenantStats", "open_tenants"]
-
 T = TypeVar("T", bound="TenantCatalogs")
 _PAGE = 1_000
 _ROWS = 10_000

@@ -25,9 +25,6 @@ from quacklake.transaction.changeset import ChangeSet, TableChange
 from quacklake.transaction.limits import Allowance
 from quacklake.transaction.validation import check_conflicts
 
-__all__ = ["Attempt"]
-
-
 #: Inlined rows of a table: the schema version they are of, their encoded values and their ids.
 _Inlined = tuple[TableInfo, int, list[tuple[object, ...]], list[int]]
 

@@ -22,18 +22,6 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats
 from quacklake.transaction.object_changes import NO_OBJECTS, ObjectChanges
 
-__all__ = [
-    "AlteredTable",
-    "ChangeSet",
-    "FlushedRows",
-    "InlinedInsert",
-    "NewDataFile",
-    "NewDeleteFile",
-    "PastDeleteFile",
-    "RevivedTable",
-    "TableChange",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class NewDataFile:

@@ -25,8 +25,6 @@ from quacklake.transaction.attempt import Attempt
 from quacklake.transaction.changeset import ChangeSet
 from quacklake.transaction.limits import Patience
 
-__all__ = ["CommitTurn", "Retry", "commit"]
-
 _log = logging.getLogger("quacklake.commit")
 
 

@@ -15,8 +15,6 @@ from quacklake.format.schema import TableSchema
 if TYPE_CHECKING:
     from quacklake.catalog import Catalog
 
-__all__ = ["check_columns", "check_macro", "check_partition", "require_next"]
-
 NEW_TYPES = ("null", "timestamptz_ns")
 READ_ONLY_TYPES = ("timestamptz_ns",)
 

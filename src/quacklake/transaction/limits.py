@@ -12,8 +12,6 @@ from quacklake.errors import TenantBusyError, TenantLimitError
 from quacklake.format.limits import Limits
 from quacklake.transaction.changeset import ChangeSet
 
-__all__ = ["Allowance", "Patience"]
-
 _JITTER = 0.05
 """Seconds by which those who wait for the same moment are spread."""
 

@@ -11,8 +11,6 @@ from quacklake.catalog.objects import TagRow
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.objects import MacroInfo, ViewInfo
 
-__all__ = ["NO_OBJECTS", "ObjectChanges"]
-
 
 @dataclass(frozen=True, slots=True)
 class ObjectChanges:

@@ -16,8 +16,6 @@ from quacklake.scan.inlined import local_rows
 from quacklake.scan.plan import FILES, LOCAL_VERSION, ScanPlan
 from quacklake.transaction.changeset import InlinedInsert, NewDataFile, NewDeleteFile, PastDeleteFile, TableChange
 
-__all__ = ["DeleteTarget", "PendingTable", "TouchedFile", "touched_files", "with_flushed"]
-
 
 @dataclass(frozen=True, slots=True)
 class DeleteTarget:

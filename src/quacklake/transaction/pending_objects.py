@@ -17,8 +17,6 @@ from quacklake.transaction import features
 from quacklake.transaction.object_changes import ObjectChanges
 from quacklake.transaction.tables import TableCache
 
-__all__ = ["PendingObjects"]
-
 
 class _Owner(Protocol):
     """The transaction that the objects belong to."""

@@ -13,8 +13,6 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.transaction.changeset import NewDeleteFile, PastDeleteFile, TableChange
 from quacklake.transaction.pending import PendingTable, TouchedFile
 
-__all__ = ["WriteDeletes", "WritePastDeletes", "table_change"]
-
 #: Writes all deletes of a data file: its id, the file, the new positions and the begin of its delete file.
 WriteDeletes = Callable[[TableInfo, int, TouchedFile, pa.Array, int | None], NewDeleteFile]
 #: Writes the deletes that a data file had before it ended.

@@ -17,8 +17,6 @@ from quacklake.format.names import fold
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["TableCache"]
-
 
 class TableCache:
     """A bounded cache over one catalog; safe to share between threads."""

@@ -49,8 +49,6 @@ from quacklake.transaction.sealing import table_change
 from quacklake.transaction.tables import TableCache
 from quacklake.transaction.validation import overtaken
 
-__all__ = ["DeleteWriter", "Transaction"]
-
 _log = logging.getLogger("quacklake.transaction")
 
 UNCOMMITTED = -1

@@ -15,8 +15,6 @@ from quacklake.scan import inlined
 from quacklake.scan.plan import column_key
 from quacklake.transaction.changeset import ChangeSet, TableChange
 
-__all__ = ["check_conflicts", "overtaken"]
-
 _AGAIN = "run the operation again on the new state"
 
 

@@ -13,8 +13,6 @@ import sqlalchemy as sa
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.statements import CatalogStatements, visible
 
-__all__ = ["FOREVER", "LIVING", "Audit"]
-
 FOREVER = (1 << 62) - 1
 """Stands for the end of what has none."""
 

@@ -16,8 +16,6 @@ from quacklake.format.objects import DataFile, DeleteFile
 from quacklake.format.packed import LIFE, has_width
 from quacklake.format.schema import TableSchema
 
-__all__ = ["ColumnFacts", "RowAudit"]
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:

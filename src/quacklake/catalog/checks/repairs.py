@@ -11,8 +11,6 @@ from quacklake.catalog.inlined import delete_table
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import InternalError
 
-__all__ = ["Repairs"]
-
 
 class Repairs(Writer):
     """A writer that repairs. Each action takes the values of its finding."""

@@ -20,8 +20,6 @@ from quacklake.catalog.databases.sqlite_connection import read_head
 from quacklake.catalog.databases.sqlite_locks import LockedHere
 from quacklake.catalog.databases.url import CatalogUrl
 
-__all__ = ["Cause", "cause_of"]
-
 _SECONDS = 3.0
 """Seconds that one look at a server may take."""
 _PORTS = {"postgres": 5432, "mysql": 3306}

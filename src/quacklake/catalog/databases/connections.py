@@ -25,9 +25,6 @@ from quacklake.errors import (
     ReadOnlyError,
 )
 
-__all__ = ["Collision", "Connections"]
-
-
 #: How many connections of a pool commits leave alone.
 _RESERVED = 4
 

@@ -25,14 +25,6 @@ from quacklake.catalog import scoped
 from quacklake.catalog.databases.url import CatalogUrl
 from quacklake.errors import MissingExtraError
 
-__all__ = [
-    "Database",
-    "Failure",
-    "PreparedSelect",
-    "Rows",
-    "replace_closed",
-]
-
 Rows = Sequence[Sequence[Any]]
 
 

@@ -20,8 +20,6 @@ from quacklake.duckdb_versions import IS_2, TRANSACTION_POLICY, arrow_table, con
 from quacklake.errors import CatalogError, ConfigError
 from quacklake.format.names import literal
 
-__all__ = ["DuckDBDatabase"]
-
 _BULK = 100
 """From this many rows on, a table of Arrow is quicker than one statement for each."""
 

@@ -12,8 +12,6 @@ from sqlalchemy.sql import func
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, replace_closed
 
-__all__ = ["MySQLDatabase"]
-
 #: The error of reading a table that has been made since the transaction began.
 _CHANGED = 1412
 _MYSQL: Mapping[int, Failure] = {

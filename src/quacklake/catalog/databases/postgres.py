@@ -18,8 +18,6 @@ from quacklake.catalog.databases.database import Database, Failure, PreparedSele
 from quacklake.catalog.databases.postgres_copy import copy_arrow
 from quacklake.catalog.databases.postgres_direct import Direct, as_sqlalchemy, send_together
 
-__all__ = ["PostgresDatabase"]
-
 #: The space of advisory locks that is the commit queue's; the metadata schema picks one in it.
 _LOCK_SPACE = 0x51756163
 _POSTGRES_LOCK = sa.select(

@@ -16,8 +16,6 @@ from sqlalchemy.engine import Connection
 
 from quacklake.catalog import scoped
 
-__all__ = ["copy_arrow"]
-
 
 def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
     """Return the rows of a select as Arrow: int64, booleans, and anything else as text, bytes in hexadecimal."""

@@ -17,8 +17,6 @@ from sqlalchemy.engine import Connection
 
 from quacklake.catalog import scoped
 
-__all__ = ["Direct", "as_sqlalchemy", "send_together"]
-
 Step = tuple["Direct", Mapping[str, Any]]
 
 _EACH = 40

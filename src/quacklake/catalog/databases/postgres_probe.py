@@ -8,8 +8,6 @@ import struct
 
 import sqlalchemy as sa
 
-__all__ = ["startup_state"]
-
 _VERSION = 196_608
 _SSL_REQUEST = struct.pack("!ii", 8, 80_877_103)
 

@@ -14,8 +14,6 @@ from quacklake.catalog.databases.database import Database, Failure, PreparedSele
 from quacklake.catalog.databases.sqlite_connection import LockedConnection, open_locked
 from quacklake.catalog.databases.sqlite_wal import GuardedConnection, guard, log_replaced
 
-__all__ = ["SqliteDatabase"]
-
 
 class SqliteDatabase(Database):
     """SQLite through the standard library's driver. ``BEGIN IMMEDIATE`` is the commit queue.

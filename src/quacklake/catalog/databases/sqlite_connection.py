@@ -14,8 +14,6 @@ from quacklake import forks
 from quacklake.catalog.databases.sqlite_cursors import TidyConnection
 from quacklake.catalog.databases.sqlite_locks import FileLock, Identity, busy, is_supported, read_only
 
-__all__ = ["LockedConnection", "leave_wal", "lock_of", "open_locked", "read_head", "set_aside"]
-
 
 class LockedConnection(TidyConnection):
     """A connection whose transactions hold locks of an open file description.

@@ -12,8 +12,6 @@ import weakref
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["TidyConnection"]
-
 
 class TidyConnection(sqlite3.Connection):
     """A connection that closes its cursors at the end of a transaction."""

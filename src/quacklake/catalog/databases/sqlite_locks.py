@@ -20,8 +20,6 @@ from pathlib import Path
 if sys.platform == "linux":
     import fcntl
 
-__all__ = ["FileLock", "Identity", "LockedHere", "busy", "is_supported", "read_only"]
-
 #: The device and the number of a file.
 Identity = tuple[int, int]
 

@@ -20,8 +20,6 @@ from sqlalchemy.engine import Engine
 from quacklake.catalog.databases.sqlite_connection import LockedConnection
 from quacklake.catalog.databases.sqlite_cursors import TidyConnection
 
-__all__ = ["GuardedConnection", "guard", "log_replaced"]
-
 _Identity = tuple[int, int]
 
 

@@ -16,8 +16,6 @@ import sqlalchemy as sa
 from quacklake.config import redact
 from quacklake.errors import ConfigError, nearest
 
-__all__ = ["DATABASES", "CatalogUrl", "parse_url"]
-
 DATABASES = ("sqlite", "duckdb", "postgres", "mysql")
 _SCHEMES = {
     "sqlite": "sqlite",

@@ -21,8 +21,6 @@ from quacklake.catalog.migrations.versions import DEVELOPMENT, NEXT, VERSION, ha
 from quacklake.catalog.tables import Tables, partial_max
 from quacklake.catalog.writing.writer import Writer
 
-__all__ = ["migrate", "table_versions"]
-
 Versions = list[tuple[int, int]]
 
 

@@ -22,8 +22,6 @@ from quacklake.format.inline import PREFIX, data_table_name
 from quacklake.format.names import quote
 from quacklake.format.packed import LIFE
 
-__all__ = ["LAST", "alter", "back", "to_next", "widen"]
-
 LAST = "ducklake_view_column_tag"
 """The part that ``widen`` adds last: a lake that has it has everything."""
 

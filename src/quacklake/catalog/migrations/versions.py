@@ -9,19 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = [
-    "ADDED_COLUMNS",
-    "ADDED_TABLES",
-    "DEVELOPMENT",
-    "NEXT",
-    "PARTS",
-    "READABLE_VERSIONS",
-    "VERSION",
-    "WRITABLE_VERSIONS",
-    "Part",
-    "has_next",
-]
-
 VERSION = "1.0"
 """The version of a new lake, unless another is asked for."""
 NEXT = "1.1"

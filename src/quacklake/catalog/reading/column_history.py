@@ -12,8 +12,6 @@ from quacklake.errors import CatalogError
 from quacklake.format.schema import Column, ColumnRow, TableSchema, unflatten
 from quacklake.format.shapes import Past
 
-__all__ = ["Reshaped", "last_reshape", "past_columns"]
-
 #: Of each row: column, parent, name, begin and end.
 HistoryRow = tuple[Any, ...]
 

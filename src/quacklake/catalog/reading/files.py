@@ -19,8 +19,6 @@ from quacklake.format.partitions import PartitionSpec
 from quacklake.format.predicate import ANYTHING, Predicate, coarse, columns_of
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["FILE_COLUMNS", "FileQueries"]
-
 #: The columns of ``Reader.files``: a data file with the delete file that is visible with it.
 FILE_COLUMNS: Mapping[str, pa.DataType] = {
     "data_file_id": pa.int64(),

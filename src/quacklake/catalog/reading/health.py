@@ -13,8 +13,6 @@ from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.statements import visible
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["TableHealth", "scheduled_files", "table_health"]
-
 _STEP = 8
 """So many times larger are the files of one class of sizes than those of the next."""
 _CLASSES = 4

@@ -22,8 +22,6 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["DatedDeletes", "InlinedQueries", "InlinedRows"]
-
 
 @dataclass(frozen=True, slots=True)
 class InlinedRows:

@@ -14,22 +14,6 @@ from quacklake.format.partitions import PartitionKey, PartitionSpec
 from quacklake.format.predicate import Compare, IsNull, Predicate, columns_of
 from quacklake.format.sorting import SortKey, SortSpec
 
-__all__ = [
-    "by_table",
-    "constant",
-    "in_buckets",
-    "prune",
-    "select_partitions",
-    "select_sorts",
-    "select_specs",
-    "select_types",
-    "select_values",
-    "sorts",
-    "specs",
-    "useful",
-    "values_by_file",
-]
-
 _FEW = 500
 """Files up to which their values are asked for by id, not those of the whole table."""
 

@@ -19,8 +19,6 @@ from quacklake.catalog.databases.database import Database
 from quacklake.format.predicate import Compare, IsNull, Predicate, Some, widened
 from quacklake.format.types import StatsKind, scalar
 
-__all__ = ["condition", "shape", "values"]
-
 _KINDS = {
     StatsKind.INTEGER: "integer",
     StatsKind.FLOAT: "real",

@@ -14,8 +14,6 @@ from quacklake.catalog.statements import CatalogStatements
 from quacklake.format.inline import parse_table_name
 from quacklake.format.snapshots import Snapshot, parse_time
 
-__all__ = ["column_statistics", "file_bounds", "metadata_table"]
-
 _PREFIX = "ducklake_"
 _TIME = pa.timestamp("us", tz="UTC")
 

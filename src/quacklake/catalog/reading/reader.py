@@ -16,8 +16,6 @@ from quacklake.catalog.statements import CatalogStatements
 from quacklake.catalog.tables import Tables
 from quacklake.format.options import OptionRow
 
-__all__ = ["Reader"]
-
 
 class Reader(CatalogStatements):
     """One read transaction, by subject. All answers describe the same state of the database."""

@@ -19,8 +19,6 @@ from quacklake.format.limits import Limits
 from quacklake.format.operations import Operation, operations_of
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
 
-__all__ = ["LATEST", "LIMITS", "SnapshotQueries"]
-
 _LATEST = "latest_snapshot"
 LATEST = ("snapshot", _LATEST)
 """Where the cache of a catalog has the statement that finds the newest snapshot."""

@@ -18,8 +18,6 @@ from quacklake.format.shapes import Past
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortSpec
 
-__all__ = ["DroppedObject", "TableQueries"]
-
 
 @dataclass(frozen=True, slots=True)
 class DroppedObject:

@@ -18,8 +18,6 @@ from quacklake.format.objects import SchemaInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["add_first_rows", "create_own", "create_tables"]
-
 
 def create_tables(writer: Writer, tables: Tables, database: Database) -> None:
     """Create every table of a lake, empty."""

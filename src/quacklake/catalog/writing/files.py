@@ -17,8 +17,6 @@ from quacklake.format.objects import DataFile, DeleteFile, TableInfo
 from quacklake.format.stats import ColumnStats, stored_bound, stored_exact
 from quacklake.format.variants import parse_fields
 
-__all__ = ["FileUpdates"]
-
 _SOME = 500
 """Names that one statement asks for."""
 

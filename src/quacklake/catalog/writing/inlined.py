@@ -19,8 +19,6 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.shapes import stored_alike
 
-__all__ = ["InlinedUpdates"]
-
 
 class InlinedUpdates(InlinedQueries):
     """Writes the inlined rows and deletes of a commit."""

@@ -9,8 +9,6 @@ from quacklake.catalog.statements import WriteStatements
 from quacklake.format.changes import Change, render
 from quacklake.format.snapshots import Snapshot
 
-__all__ = ["SnapshotUpdates"]
-
 
 class SnapshotUpdates(SnapshotQueries):
     """Writes the snapshot of a commit."""

@@ -16,8 +16,6 @@ from quacklake.format.schema import ColumnRow
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortSpec
 
-__all__ = ["TableUpdates"]
-
 
 class TableUpdates(TableQueries):
     """Writes the schemas and tables of a commit."""

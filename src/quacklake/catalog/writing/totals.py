@@ -17,14 +17,6 @@ from quacklake import forks
 from quacklake.catalog.writing.writer import Writer
 from quacklake.format.stats import TableColumnStats, stored_bound, stored_exact
 
-__all__ = [
-    "TableTotals",
-    "Totals",
-    "TotalsCache",
-    "read_totals",
-    "write_totals",
-]
-
 
 def read_totals(writer: Writer, table_ids: Sequence[int]) -> dict[int, Totals]:
     """Return the running totals of tables; a table without rows so far is absent."""

@@ -10,8 +10,6 @@ import sqlalchemy as sa
 
 from quacklake.catalog.writing.writer import Writer
 
-__all__ = ["Usage", "live_bytes", "usage"]
-
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -22,8 +22,6 @@ from quacklake.catalog.writing.snapshots import SnapshotUpdates
 from quacklake.catalog.writing.tables import TableUpdates
 from quacklake.format.options import OptionRow
 
-__all__ = ["Writer"]
-
 
 class Writer(Reader, WriteStatements):
     """The commit transaction: a reader that also writes. It sees everything committed before its turn."""

@@ -11,8 +11,6 @@ from quacklake.cli.failures import as_typed
 from quacklake.config import redact
 from quacklake.errors import QuacklakeError
 
-__all__ = ["SECONDS", "CheckResult", "State", "bounded", "failed"]
-
 State = Literal["ok", "absent", "warning", "failed"]
 
 SECONDS = 15.0

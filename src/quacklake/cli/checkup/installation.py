@@ -12,8 +12,6 @@ from quacklake.cli.checkup.findings import CheckResult, State
 from quacklake.cli.context import Context
 from quacklake.errors import ConfigError
 
-__all__ = ["check_extras", "check_installation", "fits", "installed", "needed_extras", "numbers"]
-
 _PYTHON = (3, 11)
 _EXTRAS = {
     "psycopg": ("postgres", "PostgreSQL catalogs"),

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from quacklake.lake.lake import Lake
     from quacklake.storage import Store
 
-__all__ = ["check_lake"]
-
 _NAMES = {"sqlite": "SQLite", "duckdb": "DuckDB", "postgres": "PostgreSQL", "mysql": "MySQL"}
 _VERSIONS = {"sqlite": "SELECT sqlite_version()", "duckdb": "SELECT version()"}
 _REACH_SECONDS = 3.0

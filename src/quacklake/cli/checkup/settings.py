@@ -14,8 +14,6 @@ from quacklake.config.resolver import TOLD
 if TYPE_CHECKING:
     from quacklake.config import Config
 
-__all__ = ["check_settings", "check_variables"]
-
 
 def check_variables() -> Iterator[CheckResult]:
     """Yield the variables that look like settings but are not."""

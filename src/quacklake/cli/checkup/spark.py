@@ -9,8 +9,6 @@ from quacklake.cli.checkup.findings import CheckResult
 from quacklake.cli.checkup.installation import installed, numbers
 from quacklake.errors import UnsupportedVersionError
 
-__all__ = ["check_spark", "java"]
-
 _JAVA = 17
 _JAVA_SECONDS = 10
 

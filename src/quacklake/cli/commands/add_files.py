@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from quacklake.lake.lake import LakeTransaction
     from quacklake.operations.input_files import InputFiles
 
-__all__ = ["add_files"]
-
 
 def add_files(
     context: Context,

@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from quacklake.lake.lake import LakeTransaction
     from quacklake.lake.table import Table
 
-__all__ = [
-    "add_column",
-    "comment",
-    "drop_column",
-    "option",
-    "partition",
-    "rename",
-    "rename_column",
-    "sort",
-    "widen_column",
-]
-
 Signature = tuple[str | None, str | None]
 """The commit message and the author of a snapshot."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from quacklake.operations.input_csv import CsvOptions
     from quacklake.operations.input_files import InputFiles
 
-__all__ = ["append", "csv_options", "exists_or_create", "merge"]
-
 File = Annotated[
     str, typer.Argument(metavar="FILE", help="a Parquet, CSV or JSON file, or - for standard input", show_default=False)
 ]

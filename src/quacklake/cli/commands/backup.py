@@ -13,8 +13,6 @@ from quacklake.cli.output import human_size, plural
 from quacklake.cli.progress import stages
 from quacklake.errors import ConfigError
 
-__all__ = ["backup", "backups", "prune_backups", "restore_backup"]
-
 _COLUMNS = ("id", "time", "snapshot", "database", "files", "bytes")
 
 Place = Annotated[

@@ -14,8 +14,6 @@ from quacklake.cli.options import Columns, Limit, Since, TableName, Where, count
 if TYPE_CHECKING:
     from quacklake.operations.change_feed import ChangeScan
 
-__all__ = ["changes"]
-
 _ORDER = ("snapshot_id", "rowid", "change_type")
 """The last column sorts in descending order, so that the old version of an updated row comes first."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from quacklake.maintenance.reports import CompactionReport
     from quacklake.progress import Progress
 
-__all__ = ["compact"]
-
 
 def compact(
     context: Context,

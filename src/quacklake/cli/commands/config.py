@@ -13,8 +13,6 @@ from quacklake.cli.completion import complete_setting
 from quacklake.cli.context import Context
 from quacklake.cli.settings_file import FILE, find_setting, set_value, unset_value
 
-__all__ = ["get", "set_", "show", "unset"]
-
 Name = Annotated[
     str,
     typer.Argument(

@@ -11,8 +11,6 @@ import typer
 from quacklake.cli.context import Context
 from quacklake.errors import InputError
 
-__all__ = ["demo"]
-
 
 def demo(
     context: Context,

@@ -11,8 +11,6 @@ from quacklake.cli.options import At, TableName
 if TYPE_CHECKING:
     from quacklake.lake.table import Table
 
-__all__ = ["describe"]
-
 
 def describe(context: Context, table: TableName, at: At = None) -> None:
     """JSON has everything in one object; CSV and Arrow have the columns."""

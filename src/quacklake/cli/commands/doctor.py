@@ -9,8 +9,6 @@ from quacklake.cli.context import Context
 if TYPE_CHECKING:
     from quacklake.cli.checkup import CheckResult
 
-__all__ = ["doctor"]
-
 _BROKEN = 1
 _SIGNS = {"ok": ("✓", "green"), "absent": ("–", "dim"), "warning": ("!", "yellow"), "failed": ("✗", "bold red")}
 

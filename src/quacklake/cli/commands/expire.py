@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from quacklake.maintenance.removal import CleanupReport
     from quacklake.maintenance.reports import Skipped
 
-__all__ = ["cleanup", "expire"]
-
 _SHOWN = 20
 """The most paths that are printed for people."""
 

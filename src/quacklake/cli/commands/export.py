@@ -19,8 +19,6 @@ from quacklake.errors import AlreadyExistsError, InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["export"]
-
 _SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from quacklake.scan import ScanPlan
 
-__all__ = ["files"]
-
 _COLUMNS = ("data_file_id", "path", "record_count", "deleted_rows", "file_size_bytes", "begin_snapshot", "delete_path")
 
 

@@ -7,8 +7,6 @@ from quacklake.cli.commands.tables import measure
 from quacklake.cli.context import Context
 from quacklake.cli.options import At
 
-__all__ = ["info"]
-
 
 def info(context: Context, at: At = None) -> None:
     """Bytes are those of the data files that the snapshot uses; older snapshots may use more."""

@@ -13,8 +13,6 @@ from quacklake.cli.settings_file import FILE, set_value
 from quacklake.config import redact
 from quacklake.errors import NotFoundError
 
-__all__ = ["init"]
-
 _URL = "sqlite:///lake.db"
 
 

@@ -22,26 +22,6 @@ if TYPE_CHECKING:
     from quacklake.maintenance.policy import Job, Policy
     from quacklake.maintenance.scheduler import JobReport, MaintenanceReport
 
-__all__ = [
-    "DeleteAge",
-    "DeleteRatio",
-    "ExpireAge",
-    "FlushAge",
-    "FlushRows",
-    "Interval",
-    "OrphansEvery",
-    "SmallFiles",
-    "Watch",
-    "check_watch",
-    "json_line",
-    "maintain",
-    "policy_of",
-    "report_facts",
-    "sentence",
-    "until_interrupted",
-]
-
-
 _POLICY = "What makes care due"
 
 

@@ -8,8 +8,6 @@ import typer
 
 from quacklake.cli.context import Context
 
-__all__ = ["migrate"]
-
 
 def migrate(
     context: Context,

@@ -10,8 +10,6 @@ from quacklake.cli.options import At, Columns, Limit, TableName, Where, count_of
 if TYPE_CHECKING:
     from quacklake.operations.table_scan import Frame
 
-__all__ = ["head", "print_frame", "scan", "show"]
-
 
 def show(
     context: Context,

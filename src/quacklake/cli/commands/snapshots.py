@@ -12,8 +12,6 @@ from quacklake.cli.options import TableName, count_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["history", "snapshots"]
-
 Newest = Annotated[str, typer.Option("--limit", "-n", metavar="COUNT", help="The newest so many, or all.")]
 
 

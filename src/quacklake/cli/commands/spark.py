@@ -8,8 +8,6 @@ import typer
 
 from quacklake.cli.context import Context
 
-__all__ = ["spark_settings"]
-
 Version = Annotated[
     str | None, typer.Option("--spark", metavar="VERSION", help="The version of Spark; default: the one installed.")
 ]

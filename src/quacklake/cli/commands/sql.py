@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from quacklake.cli.statements import Statements
     from quacklake.lake.lake import Lake, LakeAt
 
-__all__ = ["run_text", "sql"]
-
 
 def sql(
     context: Context,

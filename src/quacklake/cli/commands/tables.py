@@ -14,8 +14,6 @@ from quacklake.errors import CorruptFileError, PathError, UnsupportedFeatureErro
 if TYPE_CHECKING:
     from quacklake.lake.lake import Lake, LakeAt
 
-__all__ = ["TableSize", "measure", "size_of", "tables"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableSize:

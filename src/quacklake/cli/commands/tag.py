@@ -11,8 +11,6 @@ from quacklake.cli.context import Context
 from quacklake.cli.options import DryRun, Yes
 from quacklake.errors import InputError, NotFoundError, nearest
 
-__all__ = ["tag"]
-
 
 def tag(
     context: Context,

@@ -17,23 +17,6 @@ if TYPE_CHECKING:
     from quacklake.lake.tenants import Tenants
     from quacklake.tenancy.tenants import Tenant
 
-__all__ = [
-    "Name",
-    "adopt",
-    "convert",
-    "create",
-    "drop",
-    "export",
-    "fork",
-    "list_",
-    "purge",
-    "release",
-    "rename",
-    "show",
-    "stats",
-    "tenants_of",
-]
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="the name of a catalog", show_default=False)]
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only those whose names begin with this.")]
 Count = Annotated[str, typer.Option("--limit", "-n", metavar="CATALOGS", help="How many catalogs.")]

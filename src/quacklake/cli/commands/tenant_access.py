@@ -11,8 +11,6 @@ from quacklake.cli.commands.tenant import Name, tenants_of
 from quacklake.cli.context import Context
 from quacklake.cli.options import DryRun
 
-__all__ = ["expose", "grant", "revoke", "unexpose"]
-
 Role = Annotated[str, typer.Argument(metavar="ROLE", help="a role of the database", show_default=False)]
 
 

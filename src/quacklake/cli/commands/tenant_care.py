@@ -34,8 +34,6 @@ from quacklake.errors import QuacklakeError
 if TYPE_CHECKING:
     from quacklake.tenancy.rounds import RoundReport, TenantVisit
 
-__all__ = ["limit", "limits", "maintain"]
-
 OneOrAll = Annotated[
     str | None,
     typer.Argument(metavar="NAME", help="a catalog; without, all for which nothing else is said", show_default=False),

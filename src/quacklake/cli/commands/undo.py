@@ -16,8 +16,6 @@ from quacklake.cli.progress import stages
 if TYPE_CHECKING:
     from quacklake.operations.undo import UndoReport
 
-__all__ = ["restore", "rollback", "undrop"]
-
 
 def rollback(context: Context, to: To, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Nothing is lost: the older state becomes a new snapshot.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from quacklake.maintenance.verify import Finding, RepairReport
 
-__all__ = ["verify"]
-
 _BROKEN = 1
 _COLUMNS = ("code", "severity", "what", "table", "file_id", "repairable", "hint")
 

@@ -9,8 +9,6 @@ import pyarrow as pa
 
 from quacklake.lake.lake import Lake
 
-__all__ = ["MONTHS", "ORDERS", "ORDERS_PER_MONTH", "PRODUCTS", "month", "order", "products", "stock"]
-
 PRODUCTS: list[dict[str, Any]] = [
     {"id": 1, "name": "coffee", "price": 9.5, "stock": 400},
     {"id": 2, "name": "tea", "price": 4.25, "stock": 300},

@@ -18,8 +18,6 @@ from quacklake.spark.lake import SparkLake, spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["main"]
-
 _MASTER = "local[2]"
 
 

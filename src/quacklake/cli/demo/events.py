@@ -7,8 +7,6 @@ from pathlib import Path
 from quacklake.duckdb_versions import connect
 from quacklake.lake.lake import Lake
 
-__all__ = ["BATCHES", "EVENTS", "MINUTES", "SCHEMA", "create_tables", "files_done", "generate", "totals"]
-
 EVENTS, MINUTES = "stream.events", "stream.minutes"
 SCHEMA = "id BIGINT, time TIMESTAMP, shop INT, amount BIGINT"
 BATCHES = 10

@@ -19,8 +19,6 @@ from quacklake.errors import CommitConflict
 from quacklake.lake.lake import Lake
 from quacklake.operations.expression import Expression
 
-__all__ = ["meet_duckdb", "share"]
-
 _PRODUCTS = "shop.products"
 
 

@@ -17,8 +17,6 @@ from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake
 from quacklake.operations.display import print_table
 
-__all__ = ["Stage", "open_lake", "own_settings"]
-
 
 class Stage:
     """Counts the steps of a story and prints them."""

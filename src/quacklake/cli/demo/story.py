@@ -19,8 +19,6 @@ from quacklake.lake.lake import Lake
 from quacklake.lake.table import Table
 from quacklake.operations.expression import Expression
 
-__all__ = ["tell"]
-
 
 def tell(console: Console, directory: Path, *, kept: bool = False, count: int = 0) -> None:
     """Tell the story with a lake in an empty directory. ``count`` events stream through Spark, if it is not 0."""

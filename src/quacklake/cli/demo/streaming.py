@@ -20,8 +20,6 @@ from quacklake.errors import QuacklakeError
 from quacklake.lake.lake import Lake
 from quacklake.progress import Progress
 
-__all__ = ["stream"]
-
 _PATIENCE = 600.0
 
 

@@ -9,8 +9,6 @@ from quacklake.errors import InputError, nearest
 if TYPE_CHECKING:
     from quacklake.cli.shell.loop import Shell
 
-__all__ = ["NAMES", "as_command", "run_command"]
-
 _HELP = {
     ".help": "this list",
     ".tables": "the tables of the lake",

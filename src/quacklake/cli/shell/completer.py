@@ -12,8 +12,6 @@ from prompt_toolkit.document import Document
 from quacklake.cli.shell.commands import NAMES
 from quacklake.format.names import quote
 
-__all__ = ["CompletionNames", "SqlCompleter"]
-
 _PATH = re.compile(r'((?:"[^"]*"|[\w$]+)\.)?((?:"[^"]*"?|[\w$])*)$')
 _BEFORE = re.compile(r"(\w+)\s+$")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*")

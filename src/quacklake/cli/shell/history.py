@@ -10,8 +10,6 @@ from prompt_toolkit.history import FileHistory
 
 from quacklake.config import redact
 
-__all__ = ["History", "history_file"]
-
 #: Statements about secrets, in any spelling.
 _SECRET = re.compile(r"\s*(?:CREATE\b.{0,60}\bSECRET\b|PRAGMA\s+add_parquet_key\b)", re.IGNORECASE | re.DOTALL)
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from quacklake.cli.statements import Statements
     from quacklake.lake.lake import Lake, LakeAt
 
-__all__ = ["Shell", "is_whole", "run_shell"]
-
 _ROWS = 100
 """The most rows of a result that are printed."""
 

@@ -21,8 +21,6 @@ from quacklake.format.types import StatsKind, scalar
 from quacklake.scan import ScanPlan
 from quacklake.scan.measures import ColumnMeasure, FileMeasure, PositionMeasure
 
-__all__ = ["DuckDBAudit"]
-
 
 class DuckDBAudit:
     """Reads rows for a verification. Memory is that of an aggregate: files times columns."""

@@ -19,8 +19,6 @@ from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.type_text import parse_column
 
-__all__ = ["ExpressionBinder", "Node", "session_function"]
-
 Node: TypeAlias = Mapping[str, Any]
 """A part of an expression, as DuckDB's parser writes it down."""
 

@@ -25,8 +25,6 @@ from quacklake.scan import ScanPlan
 from quacklake.scan.plan import column_key
 from quacklake.transaction import NewDataFile, PastDeleteFile, TouchedFile, Transaction
 
-__all__ = ["CompactionFiles", "z_order"]
-
 _SNAPSHOT = "_ql_came"
 
 

@@ -20,15 +20,6 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.stats import ColumnStats, is_always_exact
 from quacklake.format.variants import render_fields, shredded_fields
 
-__all__ = [
-    "WriteOptions",
-    "WrittenFacts",
-    "copy_clauses",
-    "grouping",
-    "written_facts",
-    "written_statistics",
-]
-
 _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 
 

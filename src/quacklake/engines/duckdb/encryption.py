@@ -23,8 +23,6 @@ from quacklake.errors import CorruptFileError, MissingExtraError
 from quacklake.format.names import literal
 from quacklake.storage import Store
 
-__all__ = ["EncryptedFiles", "encryption_clause", "lend_keys", "new_key", "prepare_writing"]
-
 _KEY_BYTES = 16
 _LENGTHS = (16, 24, 32)
 _VARIABLE = "ql_file_key"

@@ -35,8 +35,6 @@ from quacklake.scan.virtual import find
 from quacklake.storage import Store
 from quacklake.transaction import DeleteTarget
 
-__all__ = ["SNAPSHOT", "DuckDBEngine", "RunningScan", "check_filter"]
-
 SNAPSHOT = "_ql_snapshot"
 """The column with the snapshot that a row came with, where places are asked for."""
 

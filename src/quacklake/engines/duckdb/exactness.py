@@ -15,8 +15,6 @@ from types import MappingProxyType
 from quacklake.format.names import literal, quote
 from quacklake.format.schema import Column, TableSchema
 
-__all__ = ["REFUSALS", "exact", "huge_columns"]
-
 _ROUNDED = "would be rounded in a file, which holds it as a double"
 _CUT = "is an interval that a file cannot hold"
 REFUSALS: Mapping[str, str] = MappingProxyType(

@@ -23,15 +23,6 @@ from quacklake.errors import InputError
 from quacklake.format.names import fold
 from quacklake.format.sorting import SortKey, SortSpec, readable_keys
 
-__all__ = [
-    "OrderMacro",
-    "check_expression",
-    "constant",
-    "order_keys",
-    "parser",
-    "plain_expression",
-]
-
 _KINDS = frozenset(
     """
     BETWEEN CASE CAST COLLATE COLUMN_REF COMPARISON CONJUNCTION CONSTANT FUNCTION LAMBDA LAMBDA_REF OPERATOR STAR TYPE

@@ -21,8 +21,6 @@ from quacklake.errors import (
 )
 from quacklake.storage.failures import outage_of
 
-__all__ = ["interrupted", "message_of", "reading", "translate", "writing"]
-
 _WRITING = "write the data files"
 #: What httpfs says when it cannot begin to write a file.
 _UPLOAD = re.compile(r"Unable to connect to URL .*\(HTTP code 404\)")

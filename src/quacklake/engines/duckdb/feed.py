@@ -23,8 +23,6 @@ from quacklake.scan.plan import ScanPlan
 from quacklake.storage import Store
 from quacklake.storage.vectors import dated_positions
 
-__all__ = ["deleted_sql", "feed_sql", "to_blocks"]
-
 _KEY = f"(q._ql_file_id << {SHIFT}) | q._ql_position"
 _DATE = "_ql_date"
 

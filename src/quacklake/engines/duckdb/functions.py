@@ -5,8 +5,6 @@ A function that is not named here is refused, also one that a later DuckDB bring
 
 from __future__ import annotations
 
-__all__ = ["FUNCTIONS"]
-
 _OPERATORS = frozenset(
     """
     !__postfix !~~ !~~* % & && * ** + - ->> / // <-> << <=> <@ >> @ @> ^ ^@ | || ~ ~~ ~~* ~~~

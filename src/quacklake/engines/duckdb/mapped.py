@@ -10,8 +10,6 @@ from quacklake.format.names import literal, quote
 from quacklake.format.schema import Column
 from quacklake.format.shapes import initial_value, reshaped
 
-__all__ = ["Field", "mapped_columns"]
-
 
 @dataclass(frozen=True, slots=True)
 class Field:

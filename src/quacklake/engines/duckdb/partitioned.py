@@ -12,8 +12,6 @@ from quacklake.format.partitions import EPOCH, PartitionSpec, directory
 from quacklake.format.schema import TableSchema
 from quacklake.format.transforms import duckdb_expression
 
-__all__ = ["Keys", "by_one_thread", "partition_keys", "stored_columns", "without_nulls"]
-
 _UNWRITTEN = ("null", "timestamptz_ns")
 """Types that no file is written with; a whole column of the first is left out."""
 _ENDLESS = 9_000_000_000_000_000_000

@@ -7,8 +7,6 @@ import re
 from quacklake.errors import PathError
 from quacklake.format.names import literal
 
-__all__ = ["file_literal", "file_name"]
-
 _MAGIC = re.compile(r"[*?\[]")
 
 

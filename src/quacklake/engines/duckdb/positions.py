@@ -28,8 +28,6 @@ from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from quacklake.format.schema import Column
 from quacklake.scan.plan import ScanPlan
 
-__all__ = ["BLOCK_SHIFT", "POSITION_MASK", "Blocks", "picked_sql"]
-
 BLOCK_SHIFT = 11
 """A block is 2,048 rows, which DuckDB decodes at once."""
 POSITION_MASK = (1 << SHIFT) - 1

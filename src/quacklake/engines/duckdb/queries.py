@@ -9,8 +9,6 @@ import duckdb
 from quacklake.engines.duckdb.trees import Node, TooManyParts, nodes, serialize, stored
 from quacklake.errors import InputError
 
-__all__ = ["HARMLESS", "LAKE", "Query", "parse_expression", "parse_query", "select_of"]
-
 #: What a stored query calls the lake it belongs to; in DuckDB that is the name it is attached by.
 LAKE = "{DUCKLAKE_CATALOG}."
 

@@ -11,8 +11,6 @@ import duckdb
 from quacklake.format.names import literal
 from quacklake.storage import S3Options, Store
 
-__all__ = ["connect_store", "load_httpfs"]
-
 _log = logging.getLogger("quacklake.engine")
 
 

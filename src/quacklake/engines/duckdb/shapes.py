@@ -26,8 +26,6 @@ from quacklake.format.type_text import parse_column
 from quacklake.scan.plan import ScanPlan
 from quacklake.storage import Store
 
-__all__ = ["Shape", "ShapeCache", "Shapes"]
-
 _KEY = "ql_shape_key"
 _INTERNAL = frozenset({FIELD_ROW_ID, FIELD_SNAPSHOT_ID})
 

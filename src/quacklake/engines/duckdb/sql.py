@@ -28,23 +28,6 @@ from quacklake.scan.virtual import VIRTUAL
 from quacklake.storage import Store
 from quacklake.storage.vectors import deleted_positions
 
-__all__ = [
-    "NOTHING",
-    "ROW_COLUMNS",
-    "SHIFT",
-    "Branch",
-    "Reads",
-    "ScanSql",
-    "branches",
-    "dated_deletes_query",
-    "guarded_columns",
-    "needs_guard",
-    "own_columns",
-    "refuse_names",
-    "scan_sql",
-    "small_table",
-]
-
 #: Columns that identify a row, given on request: its id, and where it is (a file or a version of inlined rows).
 ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
 

@@ -13,8 +13,6 @@ from quacklake import telemetry
 from quacklake.engines.duckdb.failures import reading, translate
 from quacklake.errors import PredicateError
 
-__all__ = ["ROW_ID", "Gate", "stream"]
-
 #: Lets those in who read; each is in until the block ends.
 Gate = Callable[[], AbstractContextManager[None]]
 

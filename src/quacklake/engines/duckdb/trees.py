@@ -18,20 +18,6 @@ import duckdb
 from quacklake.duckdb_versions import first_row
 from quacklake.format.names import literal
 
-__all__ = [
-    "PLACES",
-    "Constant",
-    "Node",
-    "TooManyParts",
-    "bare",
-    "constant_of",
-    "nodes",
-    "render",
-    "serialize",
-    "stored",
-    "written",
-]
-
 Node = dict[str, Any]
 
 #: The parts of a name, by what has it.

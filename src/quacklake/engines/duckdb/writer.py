@@ -46,8 +46,6 @@ from quacklake.storage.parquet import glance
 from quacklake.storage.vectors import dated_positions
 from quacklake.transaction import NewDataFile, NewDeleteFile, PastDeleteFile, TouchedFile
 
-__all__ = ["FileWriter"]
-
 _FIELD = b"PARQUET:field_id"
 _DELETE_SCHEMA = pa.schema(
     [

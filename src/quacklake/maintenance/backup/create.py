@@ -24,8 +24,6 @@ from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.store_pairs import copy_file, overlap
 
-__all__ = ["BackupReport", "back_up"]
-
 _ATTEMPTS = 5
 _THREADS = 8
 _PAGE = 2_000

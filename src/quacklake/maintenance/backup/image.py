@@ -18,20 +18,6 @@ from quacklake.scan import inlined
 from quacklake.scan.plan import column_key
 from quacklake.storage import Store
 
-__all__ = [
-    "ImageFile",
-    "Texts",
-    "decoded_pages",
-    "fill_inlined",
-    "image_files",
-    "inlined_name",
-    "make_inlined",
-    "make_inlined_table",
-    "put_page",
-    "read_batches",
-    "write_image",
-]
-
 #: Columns of a table as text that DuckDB casts back: column id -> texts.
 Texts = Callable[[pa.Table, Sequence[Column]], Mapping[int, Sequence[str | None]]]
 

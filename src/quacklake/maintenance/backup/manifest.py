@@ -9,20 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from quacklake.errors import CorruptFileError, NotFoundError
 from quacklake.storage import FileEntry, Store
 
-__all__ = [
-    "ABANDONED",
-    "MANIFEST",
-    "BackupInfo",
-    "choose",
-    "folder_of",
-    "folders",
-    "list_backups",
-    "new_id",
-    "read_manifest",
-    "remove_unfinished",
-    "write_manifest",
-]
-
 _FORMAT = 1
 MANIFEST = "manifest.json"
 _LIMIT = 64 << 20

@@ -35,8 +35,6 @@ from quacklake.maintenance.removal import BATCH
 from quacklake.progress import Progress, silent
 from quacklake.storage import FileEntry, Store
 
-__all__ = ["PruneReport", "check_not_pruned", "prune"]
-
 _MARKS = "pruning/"
 _SIGN = 60.0
 """Seconds between signs of life."""

@@ -18,8 +18,6 @@ from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.store_pairs import copy_file
 
-__all__ = ["restore"]
-
 _THREADS = 8
 _PAGE = 2_000
 _INLINED = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]+))")

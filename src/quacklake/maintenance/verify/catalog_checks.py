@@ -15,8 +15,6 @@ from quacklake.format.schema import ColumnRow, unflatten
 from quacklake.maintenance.verify.context import Known
 from quacklake.maintenance.verify.findings import Finding, Fix, finding
 
-__all__ = ["CATALOG_CHECKS", "Check"]
-
 Check = Callable[[RowAudit, Known], Iterator[Finding]]
 
 

@@ -12,8 +12,6 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.maintenance.reports import Skipped
 from quacklake.maintenance.verify.findings import Finding
 
-__all__ = ["LIMIT", "Collector", "Known"]
-
 LIMIT = 100
 """How many findings of one code are reported."""
 

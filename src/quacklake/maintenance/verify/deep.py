@@ -25,8 +25,6 @@ from quacklake.scan.plan import FILES
 from quacklake.scan.planner import plan_mappings, plan_scan
 from quacklake.storage import Store
 
-__all__ = ["DeepChecks", "Reading"]
-
 _FILES = 200
 _ROW_IDS = 8_000_000
 _NO_STATS = (StatsKind.NONE, StatsKind.GEOMETRY, StatsKind.VARIANT)

@@ -19,8 +19,6 @@ from quacklake.progress import Progress
 from quacklake.storage import Store
 from quacklake.storage.parquet import Glance, glance
 
-__all__ = ["PAGE", "FileChecks"]
-
 PAGE = 2_000
 _THREADS = 8
 _KEY_LENGTHS = (16, 24, 32)

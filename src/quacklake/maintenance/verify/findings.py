@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from quacklake.maintenance.reports import Skipped
 
-__all__ = ["RULES", "Finding", "Fix", "RepairReport", "Rule", "VerifyReport", "finding"]
-
 Severity = Literal["error", "warning"]
 
 

@@ -13,8 +13,6 @@ from quacklake.errors import CommitConflict
 from quacklake.format.snapshots import Snapshot
 from quacklake.maintenance.verify.findings import Finding, RepairReport, VerifyReport
 
-__all__ = ["MESSAGE", "repair"]
-
 MESSAGE = "quacklake repair"
 """The commit message of the snapshot that a repair makes."""
 

@@ -16,8 +16,6 @@ from quacklake.maintenance.verify.catalog_checks import Check
 from quacklake.maintenance.verify.context import Known
 from quacklake.maintenance.verify.findings import Finding, Fix, finding
 
-__all__ = ["ROW_CHECKS"]
-
 _INLINED = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]+))")
 
 

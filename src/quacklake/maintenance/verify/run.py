@@ -14,8 +14,6 @@ from quacklake.maintenance.verify.row_checks import ROW_CHECKS
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 
-__all__ = ["verify"]
-
 
 def verify(catalog: Catalog, store: Store, engine: Reading | None, progress: Progress = silent) -> VerifyReport:
     """Check a lake against every rule; with an engine, also its data. Changes nothing.

@@ -33,8 +33,6 @@ from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import adopted, literal, quote, required, stored, stored_type
 from quacklake.spark.write.staging import Staging
 
-__all__ = ["SOURCE_ID", "ChangeClause", "Value", "computed", "marked_deletes", "stage"]
-
 #: A value for a column: a Python value, SQL of the lake, or a Spark column.
 Value = Any
 SOURCE_ID = "_ql_source_id"

@@ -22,8 +22,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["change", "delete", "update"]
-
 
 def delete(engine: SparkEngine, tx: Transaction, ref: TableRef, where: str | None) -> ChangeMetrics:
     """Delete the rows that match a filter. Without a filter, delete all rows without reading any."""

@@ -21,8 +21,6 @@ from quacklake.spark.runtime.failures import computing
 from quacklake.spark.runtime.types import as_shown, quote
 from quacklake.spark.write.rows import given_columns
 
-__all__ = ["conform_keys"]
-
 _SPELLED = ("interval", "timetz", "time_ns")
 """Types whose values are texts in Spark, which cannot normalise them."""
 

@@ -37,8 +37,6 @@ from quacklake.spark.write.rows import SparkRows, given_columns
 from quacklake.spark.write.staging import Staging
 from quacklake.transaction import Transaction
 
-__all__ = ["SparkMerge"]
-
 #: A condition: SQL of the lake, or a Spark column.
 Condition = str | Expression | SparkColumn
 

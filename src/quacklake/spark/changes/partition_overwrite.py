@@ -22,8 +22,6 @@ from quacklake.scan import ScanPlan
 from quacklake.scan.plan import LOCAL_VERSION
 from quacklake.transaction import Transaction
 
-__all__ = ["DYNAMIC", "MODES", "overwrite_partitions"]
-
 DYNAMIC = "dynamic"
 MODES = ("static", DYNAMIC)
 """With ``static``, partitions without new rows are removed too."""

@@ -25,19 +25,6 @@ from quacklake.spark.runtime.failures import writing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "CHANGED",
-    "DELETED",
-    "KIND",
-    "SEEN",
-    "UPDATED",
-    "Counts",
-    "FoundRows",
-    "counted_rows",
-    "few_rows",
-    "found_rows",
-]
-
 KIND = "_ql_kind"
 SEEN, UPDATED, DELETED = 0, 1, 2
 CHANGED = f"{KIND} <> {SEEN}"

@@ -43,14 +43,6 @@ from quacklake.transaction import DeleteTarget, NewDeleteFile, TouchedFile, Tran
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "ChangeMetrics",
-    "Changes",
-    "add_rows",
-    "counted",
-    "staged_schema",
-]
-
 _MARKS = (KIND, FILE_ID, VERSION, POSITION, ROW_ID)
 _SHOWN = 5
 _FILES_HERE = 32

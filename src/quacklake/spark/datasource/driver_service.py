@@ -45,8 +45,6 @@ from quacklake.tenancy.opening import open_lake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DriverService", "own_desk"]
-
 _Place = tuple[str, str | None]
 """The location of a lake and the name of its catalog, in the form for comparing names."""
 

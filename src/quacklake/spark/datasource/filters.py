@@ -14,8 +14,6 @@ from quacklake.format.names import literal, quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
 
-__all__ = ["PushedFilter", "all_of", "pushed_sql"]
-
 _COMPARED: Mapping[str, str] = {
     "EqualTo": "=",
     "EqualNullSafe": "=",

@@ -11,8 +11,6 @@ from quacklake.operations.reference import TableRef
 from quacklake.spark.streams.options import choice, positive, refuse_unknown
 from quacklake.spark.streams.source import EARLIEST
 
-__all__ = ["READ", "READ_ANY", "READ_CARRIED", "READ_STREAM", "UUID", "WRITE", "WRITE_STREAM", "FormatOptions"]
-
 _TABLE = ("lake", "catalog", "table")
 _STARTS = ("readChangeFeed", "startingVersion", "startingTimestamp")
 READ = (*_TABLE, "version", "timestamp", "where", *_STARTS, "endingVersion", "endingTimestamp")

@@ -11,8 +11,6 @@ from quacklake.spark.runtime.settings import STEADY, installed_version, parse_ve
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["has_sources", "register_spark", "require_pyspark", "require_sources"]
-
 
 def register_spark(
     session: SparkSession | None = None, lake: HasHandle | None = None, *, name: str | None = None

@@ -24,8 +24,6 @@ from quacklake.spark.streams.source import StreamSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["RemoteLake"]
-
 _registered: dict[tuple[SparkSession, str], str] = {}
 """The names of formats, by session and URL."""
 _INSTEAD = "pipeline(…) asks for new rows in this process, and needs no more than the session"

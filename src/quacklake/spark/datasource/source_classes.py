@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["FORMAT", "DriverClient", "TableSource"]
-
 FORMAT = "quacklake"
 _CALLED = f'format("{FORMAT}")'
 _BEGAN, _BEGAN_WITH = "began", "began_with"

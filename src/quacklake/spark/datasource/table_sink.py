@@ -33,8 +33,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.operations.handles import LakeHandle
 
-__all__ = ["BatchEnd", "TableSink"]
-
 _OVERWRITING = ("replaceWhere", "partitionOverwriteMode")
 
 

@@ -12,19 +12,6 @@ from quacklake.format.schema import Column
 from quacklake.format.types import parse_type
 from quacklake.spark.runtime.types import RAISED, literal, shown_type
 
-__all__ = [
-    "FLOATS",
-    "INTEGERS",
-    "STAMPS",
-    "TEXTS",
-    "checked",
-    "converted",
-    "failing",
-    "is_number",
-    "precision",
-    "type_name",
-]
-
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 INTEGERS = (*SIGNED, *UNSIGNED)

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from quacklake.engines.duckdb.binder import Node
     from quacklake.spark.expressions.translator import Translator, Typed
 
-__all__ = ["TEXT", "Maker", "TranslatedCall"]
-
 TEXT = Column(0, "v", "varchar")
 
 

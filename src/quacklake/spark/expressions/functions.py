@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from quacklake.engines.duckdb.binder import Node
     from quacklake.spark.expressions.translator import Translator, Typed
 
-__all__ = ["called"]
-
 _MOST_DIGITS = 38
 _ABSOLUTE = 34
 """The most digits for which Spark does not round the results of ``abs`` and ``%``."""

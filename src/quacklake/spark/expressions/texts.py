@@ -8,8 +8,6 @@ from quacklake.spark.expressions.casts import TEXTS, failing
 from quacklake.spark.expressions.function_calls import TEXT, Maker, TranslatedCall
 from quacklake.spark.runtime.types import literal
 
-__all__ = ["OF_TEXTS"]
-
 
 def _joined(call: TranslatedCall) -> str | None:
     if any(each.column.nested or each.type == "blob" for each in call.arguments):

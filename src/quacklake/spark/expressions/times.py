@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from quacklake.spark.expressions.casts import STAMPS
 from quacklake.spark.expressions.function_calls import Maker, TranslatedCall
 
-__all__ = ["OF_TIMES", "days", "shifted"]
-
 
 def days(call: TranslatedCall) -> str | None:
     """Translate a date plus or minus days, or the days between two dates."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from quacklake.engines.duckdb import DuckDBEngine
 
-__all__ = ["ExpressionScope", "Typed"]
-
 _COMPARED = {
     "COMPARE_EQUAL": "=",
     "COMPARE_NOTEQUAL": "<>",

@@ -30,8 +30,6 @@ from quacklake.spark.runtime.types import quote
 from quacklake.storage import Store
 from quacklake.storage.vectors import deleted_positions
 
-__all__ = ["BARRIER", "Deletes"]
-
 BARRIER = "spark_partition_id() >= 0"
 """A condition that always holds, but that Spark takes for volatile, so it moves no other condition below it."""
 

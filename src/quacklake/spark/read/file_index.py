@@ -39,8 +39,6 @@ from quacklake.spark.runtime.types import literal
 if TYPE_CHECKING:
     from quacklake.storage import Store
 
-__all__ = ["READ_OPTIONS", "FileRows", "free_name", "read_deletes", "read_files", "read_paths"]
-
 #: No setting of a session may skip a file or shift its times.
 READ_OPTIONS = {
     "recursiveFileLookup": "true",

@@ -11,8 +11,6 @@ from pyspark.sql import SparkSession
 from quacklake.spark.runtime.local import to_frame
 from quacklake.storage import Footer, Store, read_footer, read_footers
 
-__all__ = ["all_footers"]
-
 _HERE = 1000
 """The most footers that this process reads faster than Spark starts Python on the executors."""
 _A_TASK = 250

@@ -35,8 +35,6 @@ from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import initial_value, quote, read_type, shown, shown_type
 from quacklake.storage import Store
 
-__all__ = ["FILE_ID", "POSITION", "ROW_COLUMNS", "ROW_ID", "SNAPSHOT", "VERSION", "SparkScan"]
-
 ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT = (
     "_ql_row_id",
     "_ql_file_id",

@@ -21,8 +21,6 @@ from quacklake.spark.read.footers import all_footers
 from quacklake.storage import FooterColumn, Store
 from quacklake.storage.parquet import child_fields
 
-__all__ = ["FileShapes", "Shape"]
-
 #: The columns of the table that a file has: (id of the table's column, the file's column).
 Shape = tuple[tuple[int, Column], ...]
 

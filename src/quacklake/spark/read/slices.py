@@ -29,8 +29,6 @@ from quacklake.storage import Store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Sealed", "Slice", "carrier_fields", "read_slice", "shown_columns", "sliced_frame"]
-
 _BATCH_ROWS = 50_000
 _TIMES = pa.schema([("id", pa.int64()), ("time", pa.int64())])
 

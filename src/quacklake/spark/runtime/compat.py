@@ -16,22 +16,6 @@ from quacklake.format.schema import Column
 from quacklake.spark.runtime.settings import STEADY, Version, parse_version
 from quacklake.spark.runtime.types import quote
 
-__all__ = [
-    "arrow_udf",
-    "check_session",
-    "from_arrow",
-    "has_scalars",
-    "has_type",
-    "is_connect",
-    "place_of",
-    "rebalanced",
-    "require",
-    "require_types",
-    "to_arrow",
-    "user_settings",
-]
-
-
 _TYPES: Mapping[str, Version] = {"json": (4, 0), "variant": (4, 0), "time": (4, 1)}
 """Types of the format that not every Spark can write, with the first version that can."""
 

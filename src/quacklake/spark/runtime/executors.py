@@ -12,8 +12,6 @@ from pyspark.sql import DataFrame
 from quacklake.spark.runtime.failures import writing
 from quacklake.spark.runtime.local import to_frame
 
-__all__ = ["each_group", "each_own_group", "each_task"]
-
 T = TypeVar("T")
 
 _ANSWER = "answer BINARY"

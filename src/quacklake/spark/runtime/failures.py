@@ -11,8 +11,6 @@ from pyspark.errors import AnalysisException, PySparkException, PythonException
 from quacklake.errors import ConstraintError, InputError, MissingExtraError, StorageError
 from quacklake.spark.runtime.types import RAISED
 
-__all__ = ["computing", "reaching", "writing"]
-
 _NO_STORE = re.compile(r"S3AFileSystem not found|No FileSystem for scheme")
 _IN_PYTHON = re.compile(r"^[A-Za-z_][\w.]*: .*", re.MULTILINE)
 _OUR_CODE = re.compile(r'File "[^"]*[/\\]quacklake[/\\](engines|lake|storage)[/\\]')

@@ -14,8 +14,6 @@ from quacklake.format.types import parse_type
 from quacklake.scan.plan import column_key
 from quacklake.spark.runtime.compat import from_arrow
 
-__all__ = ["carried", "inlined_columns", "inlined_rows", "shown_rows", "to_frame"]
-
 #: Types that Arrow cannot hold, or that Spark does not take from it, are carried as text.
 _AS_TEXT = ("interval", "timetz", "uint128", "variant")
 _CARRIED: Mapping[str, tuple[str, pa.DataType]] = {

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from urllib.parse import quote as percent_encode
 
-__all__ = ["file_path", "spark_path", "spark_paths", "spark_uri"]
-
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 _LEGAL = "/_-!.~'()*,;:$&+=@"  # characters that Java keeps in the path of a URI
 _SCHEMES = {"s3://": "s3a://", "gcs://": "gs://"}

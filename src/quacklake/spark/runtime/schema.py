@@ -13,8 +13,6 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
 from quacklake.spark.runtime.types import stored_type
 
-__all__ = ["FIELD_ID", "arrow_schema", "file_type", "with_variants"]
-
 FIELD_ID = "parquet.field.id"
 """The metadata key of a field that becomes a Parquet field id."""
 

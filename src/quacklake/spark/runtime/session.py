@@ -17,8 +17,6 @@ from quacklake.spark.runtime.compat import check_session, has_type, is_connect, 
 from quacklake.spark.runtime.settings import find_java, spark_settings
 from quacklake.storage import Store
 
-__all__ = ["LISTING", "WRITING", "add_keys", "find_session", "has_time", "overwrites_dynamically", "settings"]
-
 #: Spark inspects each file when a DataFrame is created. On a local disk, a job for that costs more than it saves.
 LISTING: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000"}
 

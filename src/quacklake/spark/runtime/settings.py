@@ -15,8 +15,6 @@ from pathlib import Path
 from quacklake.errors import UnsupportedVersionError
 from quacklake.storage.store import Store
 
-__all__ = ["DELTA", "ICEBERG", "STEADY", "Version", "find_java", "installed_version", "parse_version", "spark_settings"]
-
 Version = tuple[int, int]
 
 _OLDEST: Version = (3, 5)

@@ -27,27 +27,6 @@ from quacklake.format.partitions import Transform
 from quacklake.format.schema import Column
 from quacklake.format.types import parse_type, spark_type
 
-__all__ = [
-    "EPOCH_NTZ",
-    "RAISED",
-    "TEXT_KEYS",
-    "adopted",
-    "as_shown",
-    "as_stored",
-    "initial_value",
-    "key_expression",
-    "literal",
-    "plain_in_parquet",
-    "quote",
-    "read_type",
-    "required",
-    "shown",
-    "shown_type",
-    "stored",
-    "stored_type",
-    "text_as_key",
-]
-
 EPOCH_NTZ = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
 TEXT_KEYS = ("uuid", "time")
 """Types to which DuckDB casts a text that is compared with them, and which Spark may show as text."""

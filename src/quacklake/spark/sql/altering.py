@@ -10,8 +10,6 @@ from quacklake.format.names import literal, quote
 from quacklake.spark.sql.lexer import SparkCursor
 from quacklake.spark.sql.parsing import to_lake
 
-__all__ = ["alterations", "lake_columns", "lake_key"]
-
 
 def lake_columns(columns: str) -> list[str]:
     """Return column definitions in the SQL of the lake. Raises ``SqlError``."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-__all__ = ["call"]
-
 #: Procedures that Spark runs on the files of tables.
 _ON_SPARK = ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files")
 _OPTIMIZE = ("table_name", "order_by", "zorder")

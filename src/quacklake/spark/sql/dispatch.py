@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from quacklake.spark.engine import SparkEngine
 
-__all__ = ["run"]
-
 Handler = Callable[[Statement, SparkCursor], "DataFrame"]
 
 _CHANGES: Mapping[str, Handler] = {

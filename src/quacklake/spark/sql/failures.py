@@ -11,8 +11,6 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from quacklake.errors import NotFoundError, QuacklakeError, SqlError
 from quacklake.sql.words import caret
 
-__all__ = ["translated"]
-
 _MISSING = re.compile(r"table or view (.+?) cannot be found", re.IGNORECASE)
 _PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")
 _WHERE = re.compile(r";? line \d+ pos \d+;?$")

@@ -13,8 +13,6 @@ from quacklake.errors import InputError, SqlError, nearest
 from quacklake.spark.runtime.types import literal
 from quacklake.sql.words import Cursor, Word, split, words_of
 
-__all__ = ["Parameters", "SparkCursor", "as_literal", "only_statement", "text_of", "with_values"]
-
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 
 _LEXER = re.compile(

@@ -15,8 +15,6 @@ from quacklake.spark.sql.statement import SqlText, Statement
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["describe", "explain", "show"]
-
 _EXPLAINED = ("EXTENDED", "FORMATTED", "COST", "CODEGEN", "LOGICAL")
 _QUERIES = ("SELECT", "FROM", "VALUES", "WITH", "TABLE", "(")
 

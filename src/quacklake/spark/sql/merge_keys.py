@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from quacklake.sql.words import Word
 
-__all__ = ["with_stored_keys"]
-
 _SPELLED = ("interval", "timetz", "time_ns")
 """Types whose values are texts in Spark, which cannot normalise them."""
 _OPEN, _CLOSE = ("(", "[", "CASE"), (")", "]", "END")

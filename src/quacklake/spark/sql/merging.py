@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from quacklake.spark.changes.merge import SparkMerge
 
-__all__ = ["merge"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Names:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from quacklake.spark.sql.statement import Statement
 
-__all__ = ["TABLES", "argument", "arguments", "called", "described", "is_described", "is_function"]
-
 _FEEDS = ("table_changes", "table_insertions", "table_deletions")
 _TELLING = (
     "snapshots",

@@ -12,16 +12,6 @@ from quacklake.errors import InputError, SqlError
 from quacklake.format.names import fold
 from quacklake.sql.words import caret
 
-__all__ = [
-    "Edit",
-    "declaration",
-    "edited",
-    "names_of",
-    "parse",
-    "span",
-    "to_lake",
-]
-
 _SPARK = "spark"
 
 

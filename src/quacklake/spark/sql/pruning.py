@@ -19,8 +19,6 @@ from quacklake.format.schema import TableSchema
 from quacklake.scan import to_predicate
 from quacklake.spark.sql.parsing import declaration
 
-__all__ = ["conditions", "predicate_of"]
-
 _BARRIERS = ("group", "having", "distinct", "limit", "offset", "qualify", "windows", "laterals", "pivots", "sample")
 _REJECTING = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
 _INSTANTS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ)

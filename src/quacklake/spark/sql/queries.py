@@ -29,8 +29,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["TARGET", "Rewriter", "run_query", "zone_of"]
-
 TARGET = "_ql_target"
 """The name, in a query, of the rows of the table that a statement changes."""
 _DEPTH = 16

@@ -38,8 +38,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["change_rows", "default_of", "delete", "insert", "update"]
-
 _BEGINS = ("SELECT", "VALUES", "FROM", "TABLE", "WITH", "MAP", "REDUCE")
 _SET = "_ql_set_"
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from quacklake.spark.engine import SparkEngine
     from quacklake.sql.session import Session
 
-__all__ = ["SqlText", "Statement"]
-
 
 @dataclass(frozen=True, slots=True)
 class SqlText:

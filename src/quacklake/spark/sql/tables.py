@@ -29,8 +29,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["alter", "comment", "create", "drop", "truncate"]
-
 _OURS = ("quacklake", "ducklake")
 _SCHEMAS = ("SCHEMA", "DATABASE", "NAMESPACE")
 

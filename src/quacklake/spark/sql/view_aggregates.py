@@ -17,8 +17,6 @@ from quacklake.spark.expressions.casts import FLOATS, INTEGERS, STAMPS
 from quacklake.spark.expressions.translator import Translator, Typed
 from quacklake.spark.runtime.types import quote
 
-__all__ = ["KEYS", "ViewBinder", "ViewTranslator"]
-
 KEYS = (*INTEGERS, "boolean", "varchar", "uuid", "date", "timestamptz", *STAMPS)
 """Types that DuckDB and Spark compare and sort alike; decimals too."""
 _BOOLEAN = Column(0, "v", "boolean")

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from quacklake.sql.attached import Target
 
-__all__ = ["lake_query"]
-
 _WHOLE = {"spark.sql.debug.maxToStringFields": "1000000"}
 """Shows every column and value of a plan."""
 _NUMBER = re.compile(r"#(\d+)")

@@ -22,8 +22,6 @@ from quacklake.spark.expressions.translator import Typed
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.sql.view_aggregates import KEYS, ViewBinder, ViewTranslator
 
-__all__ = ["Named", "Relation", "ViewQuery", "escaped", "unescaped"]
-
 
 @dataclass(frozen=True, slots=True)
 class Relation:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from quacklake.spark.engine import SparkEngine
     from quacklake.transaction import Transaction
 
-__all__ = ["computed_view", "outside_conditions", "translated_view", "where_predicate"]
-
 _MOST_BYTES = 1 << 30
 """The most bytes of files that DuckDB reads for a view, in the driver."""
 _MOST_ROWS = 100_000

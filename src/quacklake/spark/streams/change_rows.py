@@ -19,17 +19,6 @@ from quacklake.operations.frames import to_source
 from quacklake.spark.read.feed_names import CHANGE_TYPE, COMMIT_VERSION, FEED_NAMES
 from quacklake.transaction import Transaction
 
-__all__ = [
-    "PUT",
-    "TAKEN",
-    "ChangeCounts",
-    "apply_changes",
-    "check_names",
-    "null_key",
-    "unknown_change",
-    "upsert",
-]
-
 PUT = ("insert", "update_postimage")
 TAKEN = ("delete", "update_preimage")
 

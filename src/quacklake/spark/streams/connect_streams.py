@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["ConnectHandle"]
-
 _log = logging.getLogger("quacklake.stream")
 _LOOK = 0.1
 """Seconds between two checks for a new batch."""

@@ -27,8 +27,6 @@ from quacklake.spark.streams.source import StreamPlan, StreamSource
 if TYPE_CHECKING:
     from quacklake.spark.engine import SparkEngine
 
-__all__ = ["FEED_TYPES", "batch_frame", "raw_schema", "shown_frame", "slices_of"]
-
 _HERE = 1 << 20
 """The most bytes of files that this process reads faster than Spark starts Python on the executors."""
 FEED_TYPES = f"{CHANGE_TYPE} STRING, {COMMIT_VERSION} BIGINT, {COMMIT_TIMESTAMP} TIMESTAMP_LTZ"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from quacklake.spark.changes.merge import SparkMerge
 
-__all__ = ["changed_rows", "changes_merge", "upsert_merge", "upserted_rows"]
-
 _RANK = "_ql_rank"
 
 

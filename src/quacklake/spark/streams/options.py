@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from quacklake.errors import InputError, nearest
 
-__all__ = ["MODES", "OUTPUT_MODES", "choice", "columns", "positive", "refuse_unknown", "trigger_of"]
-
 MODES = ("append", "upsert", "changes")
 OUTPUT_MODES = ("append", "update", "complete")
 _SPAN = re.compile(r"\s*\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|days?)\s*", re.IGNORECASE)

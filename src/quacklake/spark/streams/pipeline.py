@@ -21,8 +21,6 @@ from quacklake.spark.streams.source import Position, StreamSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Pipeline", "Query"]
-
 Query: TypeAlias = "str | Callable[[DataFrame], DataFrame]"
 """The query of a pipeline: SQL over ``source``, or a function of a DataFrame."""
 

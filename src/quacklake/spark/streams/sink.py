@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from quacklake.spark.engine import SparkEngine
     from quacklake.spark.write.rows import SparkRows
 
-__all__ = ["BatchReport", "SparkSink", "StreamHandle"]
-
 _log = logging.getLogger("quacklake.stream")
 _REPORTS = 100
 """The number of batches whose reports a stream keeps."""

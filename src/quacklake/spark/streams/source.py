@@ -22,8 +22,6 @@ from quacklake.scan.feed import FeedPlan, plan_feed
 from quacklake.scan.feed_slices import last_within
 from quacklake.spark.read.feed_names import FEED_NAMES
 
-__all__ = ["EARLIEST", "LATEST", "Position", "StreamPlan", "StreamSource"]
-
 #: ``table``: its id; ``after``: the last snapshot that was read; ``state``: the snapshot whose rows come first.
 Position: TypeAlias = Mapping[str, int]
 

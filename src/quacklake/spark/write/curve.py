@@ -16,8 +16,6 @@ from quacklake.format.types import parse_type
 from quacklake.spark.runtime.types import literal, quote, shown_type
 from quacklake.spark.write.writer import SortBy
 
-__all__ = ["z_order"]
-
 _SAMPLE = 20_000
 _LONGEST = 64
 """The number of leading characters of a text that count."""

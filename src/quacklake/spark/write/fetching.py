@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["Fetch"]
-
 _FIRST = 1_000
 """The most rows that are fetched while their size is unknown."""
 _BYTES = 64 << 20

@@ -37,8 +37,6 @@ from quacklake.transaction import NewDataFile, Transaction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Prepared", "SparkRows", "carried_alike", "carries", "given_columns", "spark_order"]
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:

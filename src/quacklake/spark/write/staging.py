@@ -19,8 +19,6 @@ from quacklake.spark.runtime.paths import spark_path, spark_uri
 from quacklake.spark.runtime.session import WRITING, settings
 from quacklake.storage import Store
 
-__all__ = ["Staging"]
-
 _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "compression": "snappy"}
 
 

@@ -34,8 +34,6 @@ from quacklake.transaction import NewDataFile
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["TaskRows", "WriteTask", "write_task", "written_here", "written_in_python"]
-
 _NEVER = ("variant", "geometry", "time_ns")
 """Types that cannot be transferred from Spark to DuckDB."""
 

@@ -29,8 +29,6 @@ from quacklake.spark.runtime.session import WRITING, settings
 from quacklake.spark.runtime.types import RAISED, key_expression, quote, read_type
 from quacklake.storage import FileEntry, Footer, Store
 
-__all__ = ["FloatStats", "SortBy", "SparkWriter", "WriteJob", "Written"]
-
 #: True if a file's numbers include NaN, with the minimum and maximum of the others.
 FloatStats = tuple[bool, float | None, float | None]
 

@@ -23,8 +23,6 @@ from quacklake.sql.words import Cursor
 if TYPE_CHECKING:
     from quacklake.sql.session_connection import SessionConnection
 
-__all__ = ["SafeGuard"]
-
 _SAFE_BATCH_ROWS = 8_192
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from quacklake.config import parse_duration, parse_size
 from quacklake.errors import ConfigError
 
-__all__ = ["Safety"]
-
 Size = int | str
 Duration = float | str | timedelta
 

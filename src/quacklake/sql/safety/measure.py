@@ -16,8 +16,6 @@ from quacklake.sql.safety.limits import Safety
 from quacklake.sql.sizes import Size
 from quacklake.sql.tree import Node, constant_of
 
-__all__ = ["check_shape", "measure"]
-
 #: Functions whose result is as large as an argument says, with the position of that argument.
 _SIZED = {
     "repeat": (1,),

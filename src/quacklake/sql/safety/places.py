@@ -15,8 +15,6 @@ from quacklake.errors import NotPermittedError, QuacklakeError
 from quacklake.format.names import literal
 from quacklake.sql.attached import Attached
 
-__all__ = ["hidden_error", "hidden_plan", "hidden_text", "places_of", "relative_name"]
-
 _FRAME = re.compile(r"[\s│┌┐└┘├┤┬┴┼─]+")
 _CATALOG = "the catalog"
 

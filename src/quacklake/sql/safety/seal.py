@@ -17,8 +17,6 @@ from quacklake.format.names import literal
 from quacklake.sql.attached import Attached, Attachments
 from quacklake.sql.safety.limits import Safety
 
-__all__ = ["Seal", "configure"]
-
 
 def configure(safety: Safety, config: dict[str, Any]) -> None:
     """Add the limits to the configuration of a database. Its spill directory is removed when the process ends."""

@@ -14,8 +14,6 @@ from quacklake.sql.words import Cursor
 if TYPE_CHECKING:
     from quacklake.sql.session_connection import SessionConnection
 
-__all__ = ["admit"]
-
 _CHANGES = (inserting.insert, merging.merge, rows.delete, rows.truncate, rows.update)
 _TRANSACTIONS = {
     "ABORT": "ROLLBACK",

@@ -17,8 +17,6 @@ from quacklake.sql import tree
 from quacklake.sql.attached import PREFIX
 from quacklake.sql.tree import Node
 
-__all__ = ["LISTINGS", "Known", "check", "check_value"]
-
 #: Returns True for the name of a lake's macro, which is checked where it is used.
 Known = Callable[[Sequence[str], bool], bool]
 

@@ -35,8 +35,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["alter"]
-
 _DUCKDB_TEXT = ("interval", "timetz", "time_ns")
 """Types whose values only DuckDB can write as text."""
 Change = Callable[[LakeContext, Transaction, TableInfo], Any]

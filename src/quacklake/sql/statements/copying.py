@@ -18,8 +18,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["copy"]
-
 
 def copy(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run COPY name | (query) TO 'file' (…), or COPY name [(columns)] FROM 'file' (…)."""

@@ -24,8 +24,6 @@ from quacklake.tenancy.tenants import open_tenants
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["attach", "detach", "extension", "settings", "use"]
-
 #: Options of ATTACH that correspond to a parameter of ``connect``; the others are handled below.
 _CONNECT = {
     "catalog": "catalog",

@@ -32,8 +32,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["Insert", "append_bound", "conforming", "insert", "proposed"]
-
 _BATCH_ROWS = 122_880
 
 

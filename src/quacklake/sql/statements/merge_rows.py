@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from quacklake.scan import ScanPlan
     from quacklake.sql.session import Session
 
-__all__ = ["Merge", "MergeClause", "MergeSource", "change_rows"]
-
 _SOURCE = "_ql_source"
 _ACTION = "_ql_action"
 _MESSAGE = "_ql_message"

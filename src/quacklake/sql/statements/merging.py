@@ -21,8 +21,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["merge"]
-
 
 def merge(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run MERGE INTO name [alias] USING source [alias] ON condition | USING (columns) WHEN … [RETURNING …]."""

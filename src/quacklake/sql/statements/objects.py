@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from quacklake.catalog import Catalog
     from quacklake.sql.session import Session
 
-__all__ = ["comment", "create_macro", "create_schema", "create_view", "drop"]
-
 
 def schema_target(session: Session, names: Sequence[str]) -> tuple[Attached, str] | None:
     """Return the lake and the name of a schema, or None when the schema is DuckDB's."""

@@ -10,8 +10,6 @@ from quacklake.format.names import fold
 from quacklake.sql.statements.rows import assignments
 from quacklake.sql.words import Cursor
 
-__all__ = ["Conflict", "parse_conflict"]
-
 
 @dataclass(frozen=True, slots=True)
 class Conflict:

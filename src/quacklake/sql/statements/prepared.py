@@ -13,8 +13,6 @@ from quacklake.sql.words import Cursor
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["deallocate", "execute", "prepare"]
-
 
 def prepare(session: Session, cursor: Cursor, _: Any) -> Result:
     """Run PREPARE name AS statement."""

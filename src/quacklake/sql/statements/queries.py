@@ -17,20 +17,6 @@ from quacklake.sql.words import Cursor, Word
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = [
-    "call",
-    "checkpoint",
-    "describe",
-    "explain",
-    "native",
-    "native_create_as",
-    "native_ddl",
-    "native_rows",
-    "not_for_lakes",
-    "query",
-    "show",
-]
-
 
 def query(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run a statement that returns rows."""

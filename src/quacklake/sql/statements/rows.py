@@ -29,24 +29,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = [
-    "PLACES",
-    "alias_of",
-    "assignments",
-    "cast_to",
-    "counted",
-    "delete",
-    "find_table",
-    "new_values",
-    "note_read",
-    "own_name",
-    "prefix_of",
-    "returning_of",
-    "stand_in",
-    "truncate",
-    "update",
-]
-
 PLACES = "_ql_file_id, _ql_version, _ql_position"
 """The columns that hold the position of a row."""
 

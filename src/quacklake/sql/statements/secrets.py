@@ -16,8 +16,6 @@ from quacklake.sql.words import Cursor
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["create_secret", "drop_secret", "with_secret"]
-
 DEFAULT = "__default_ducklake"
 _NAME = re.compile(r"[^\W\d]\w*")
 

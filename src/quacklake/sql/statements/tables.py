@@ -33,18 +33,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = [
-    "LiteralText",
-    "check_reserved",
-    "create_table",
-    "default_of",
-    "numbered",
-    "schema_of_columns",
-    "taken",
-    "with_literal",
-]
-
-
 _RESERVED = "_ducklake_internal_"
 """Prefix of the names of the internal columns of files."""
 

@@ -13,8 +13,6 @@ from quacklake.sql.words import Cursor
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["begin", "commit", "rollback"]
-
 
 def begin(session: Session, cursor: Cursor, _: Any) -> Result:
     """Start a transaction over the lakes and DuckDB's own tables."""

@@ -23,8 +23,6 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-__all__ = ["upsert"]
-
 _ROWS = "_ql_proposed"
 
 
