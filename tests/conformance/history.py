@@ -10,9 +10,9 @@ import duckdb
 import pyarrow as pa
 
 import quacklake
-from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
+from quacklake.format.snapshots import ChangeKind, parse_changes
 from quacklake.lake.lake import LakeAt
 from quacklake.operations.reference import TableRef
 
@@ -294,7 +294,7 @@ def _our_snapshots(lake: quacklake.Lake) -> list[tuple[Any, ...]]:
 
 def _changes(text: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for change in parse(text):
+    for change in parse_changes(text):
         if change.name is not None:
             value = f"{change.schema}.{change.name}"
         else:

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 import quacklake
 from quacklake.duckdb_versions import arrow_table
-from quacklake.format.column_paths import format_path, parse_path
-from quacklake.format.names import literal, quote
+from quacklake.format.names import format_path, literal, parse_path, quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.operations.reference import TableRef
 

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quacklake.format.bounds import MAX_BOUND, comparable, decode, encode, encode_comparable, shorten
-from quacklake.format.temporal import INFINITY, from_physical
-from quacklake.format.types import SCALARS, StatsKind, duckdb_type
+from quacklake.format.types import INFINITY, SCALARS, StatsKind, duckdb_type, from_physical
 
 from .oracle import in_utc
 

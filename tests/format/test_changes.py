@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quacklake.errors import CatalogError, InputError
-from quacklake.format.changes import Change, ChangeKind, parse, render
+from quacklake.format.snapshots import Change, ChangeKind, parse_changes, render_changes
 
 _text = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('",.:\n'), max_size=12)
 _ids = st.integers(0, 2**63 - 1)
@@ -25,14 +25,14 @@ def _changes(draw: st.DrawFn) -> Change:
 
 @given(st.lists(_changes(), max_size=6))
 def test_what_is_rendered_is_parsed_back(changes: list[Change]) -> None:
-    text = render(changes)
-    assert set(parse(text)) == set(changes)
-    assert render(parse(text)) == text
+    text = render_changes(changes)
+    assert set(parse_changes(text)) == set(changes)
+    assert render_changes(parse_changes(text)) == text
 
 
 @given(st.lists(_changes(), max_size=6), st.randoms())
 def test_the_text_does_not_depend_on_the_order(changes: list[Change], rng: object) -> None:
-    assert render(reversed(changes)) == render(changes)
+    assert render_changes(reversed(changes)) == render_changes(changes)
 
 
 def test_there_are_twenty_kinds() -> None:
@@ -52,22 +52,26 @@ def test_there_are_twenty_kinds() -> None:
     ],
 )
 def test_entries_are_read(text: str, change: Change) -> None:
-    assert parse(text) == (change,)
+    assert parse_changes(text) == (change,)
 
 
 def test_several_entries_keep_their_order() -> None:
     text = 'inlined_delete:3,created_table:"s"."x",inserted_into_table:4'
-    assert [change.kind.value for change in parse(text)] == ["inlined_delete", "created_table", "inserted_into_table"]
+    assert [change.kind.value for change in parse_changes(text)] == [
+        "inlined_delete",
+        "created_table",
+        "inserted_into_table",
+    ]
 
 
 @pytest.mark.parametrize("text", [None, ""])
 def test_no_text_means_no_changes(text: str | None) -> None:
-    assert parse(text) == ()
+    assert parse_changes(text) == ()
 
 
 def test_an_unknown_word_is_named() -> None:
     with pytest.raises(CatalogError, match='unknown kind "inserted_into_tabel"') as caught:
-        parse("inserted_into_tabel:4")
+        parse_changes("inserted_into_tabel:4")
     assert "inserted_into_table" in str(caught.value)
 
 
@@ -90,16 +94,16 @@ def test_an_unknown_word_is_named() -> None:
 )
 def test_malformed_text_is_refused(text: str) -> None:
     with pytest.raises(CatalogError):
-        parse(text)
+        parse_changes(text)
 
 
 @given(st.text(max_size=30) | st.lists(st.sampled_from(["created_table:", '"', ".", ",", "a", "1", ":"])).map("".join))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
-        changes = parse(text)
+        changes = parse_changes(text)
     except CatalogError:
         return
-    assert set(parse(render(changes))) == set(changes)
+    assert set(parse_changes(render_changes(changes))) == set(changes)
 
 
 @pytest.mark.parametrize(
@@ -112,4 +116,4 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 )
 def test_a_change_that_lacks_something_is_not_written(change: Change) -> None:
     with pytest.raises(InputError):
-        render([change])
+        render_changes([change])

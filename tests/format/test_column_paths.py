@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quacklake.errors import InputError, InvalidNameError
-from quacklake.format.column_paths import find_column, format_path, parse_path, replace_column
+from quacklake.format.evolution import find_column, replace_column
+from quacklake.format.names import format_path, parse_path
 from quacklake.format.schema import Column, TableSchema
 
 SCHEMA = TableSchema(

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import InputError, InternalError, InvalidNameError, SchemaMismatchError
-from quacklake.format.column_paths import format_path, parse_path
 from quacklake.format.evolution import (
     DefaultExpression,
     SchemaChange,
@@ -28,6 +27,7 @@ from quacklake.format.evolution import (
     set_type,
     widen_column,
 )
+from quacklake.format.names import format_path, parse_path
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, from_arrow, unflatten
 
 from .oracle import lake

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quacklake.format.inline_width import fits
+from quacklake.format.inline import fits
 from quacklake.format.schema import Column
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from quacklake.errors import CatalogError
-from quacklake.format.packed import LIFE, has_width, pack, unpack
+from quacklake.format.inline import LIFE, has_width, pack, unpack
 from quacklake.format.schema import from_arrow
 
 SCHEMA = from_arrow(pa.schema([("a", pa.int64()), ("b", pa.string())]))

@@ -14,14 +14,23 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from quacklake.format.bounds import Comparable, comparable, decode
+from quacklake.format.bounds import (
+    ANYTHING,
+    Comparable,
+    Compare,
+    Every,
+    IsNull,
+    Predicate,
+    Some,
+    comparable,
+    compare,
+    decode,
+)
 from quacklake.format.partition_pruning import prune, pruner, wanted_buckets
 from quacklake.format.partitions import IDENTITY, PartitionKey, PartitionSpec, make_spec, parse_transform
-from quacklake.format.predicate import ANYTHING, Compare, Every, IsNull, Predicate, Some, compare
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.temporal import DAY, INFINITY, from_physical
 from quacklake.format.transforms import apply, bucket
-from quacklake.format.types import arrow_type
+from quacklake.format.types import DAY, INFINITY, arrow_type, from_physical
 
 from .oracle import value_text
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.format.bounds import decode
 from quacklake.format.literals import literal_text
+from quacklake.format.names import checked_relative
 from quacklake.format.partitions import (
     IDENTITY,
     PartitionKey,
@@ -26,7 +27,6 @@ from quacklake.format.partitions import (
     parse_partition,
     parse_transform,
 )
-from quacklake.format.paths import checked_relative
 from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.transforms import apply, duckdb_expression
 from quacklake.format.types import duckdb_type

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.shapes import Past, with_ids
+from quacklake.format.schema import Column, Past, TableSchema, with_ids
 
 
 def struct(id_: int, name: str, *children: Column) -> Column:

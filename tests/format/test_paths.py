@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quacklake.errors import InvalidNameError, PathError
-from quacklake.format import paths
+from quacklake.format import names
 from quacklake.format.names import MAX_NAME, check_name, fold, quote
 
 
 @pytest.mark.parametrize("name", ["t", "T_1", "a-b", "2024", "x" * 300])
 def test_a_plain_name_is_its_own_directory(name: str) -> None:
-    assert paths.object_dir(name, "uuid") == f"{name}/"
+    assert names.object_dir(name, "uuid") == f"{name}/"
 
 
 @pytest.mark.parametrize("name", ["a b", "a.b", "é", "..", "a/b", 'a"', "a\n", "%2e", ""])
 def test_any_other_name_goes_by_its_uuid(name: str) -> None:
-    assert paths.object_dir(name, "uuid") == "uuid/"
+    assert names.object_dir(name, "uuid") == "uuid/"
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_any_other_name_goes_by_its_uuid(name: str) -> None:
      "url=https%3A%2F%2Fexample.com%2F/f", "win=C%3A%5Cx/f", "text=a%0Ab%25/f", "p=../f", "ts=2024-01-01 00:00:00/f"]
 )  # fmt: skip
 def test_paths_that_stay_below_are_given_back(path: str) -> None:
-    assert paths.checked_relative(path) == path
-    assert paths.join_relative("root/", path) == f"root/{path}"
+    assert names.checked_relative(path) == path
+    assert names.join_relative("root/", path) == f"root/{path}"
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,15 @@ def test_paths_that_stay_below_are_given_back(path: str) -> None:
 )
 def test_paths_that_could_leave_are_refused(path: str) -> None:
     with pytest.raises(PathError):
-        paths.checked_relative(path)
+        names.checked_relative(path)
     with pytest.raises(PathError):
-        paths.join_relative("root/", path)
+        names.join_relative("root/", path)
 
 
 @given(st.text(st.sampled_from("ab./\\%2e5cC:\0 f"), max_size=14))
 def test_whatever_is_let_through_stays_below(path: str) -> None:
     try:
-        joined = paths.join_relative("/root/", path)
+        joined = names.join_relative("/root/", path)
     except PathError:
         return
     assert joined.startswith("/root/")
@@ -94,30 +94,30 @@ def test_whatever_is_let_through_stays_below(path: str) -> None:
 
 
 def test_a_base_without_a_slash_gets_one() -> None:
-    assert paths.join_relative("root", "a") == "root/a"
-    assert paths.join_relative("", "a") == "a"
+    assert names.join_relative("root", "a") == "root/a"
+    assert names.join_relative("", "a") == "a"
 
 
 def test_a_root_ends_with_a_slash() -> None:
-    assert paths.normalise_root("C:\\lake\\data") == "C:/lake/data/"
-    assert paths.normalise_root("/") == "/"
+    assert names.normalise_root("C:\\lake\\data") == "C:/lake/data/"
+    assert names.normalise_root("/") == "/"
     with pytest.raises(PathError):
-        paths.normalise_root("")
+        names.normalise_root("")
 
 
 def test_file_names_ascend_and_are_version_7() -> None:
     before = time.time_ns() // 1_000_000
-    names = [paths.data_file_name() for _ in range(5000)]
-    assert names == sorted(set(names))
-    one = paths.uuid7()
+    made = [names.data_file_name() for _ in range(5000)]
+    assert made == sorted(set(made))
+    one = names.uuid7()
     assert (one.version, one.variant) == (7, "specified in RFC 4122")
     assert before <= one.int >> 80 <= time.time_ns() // 1_000_000 + 5
 
 
 def test_file_names_are_those_of_the_format() -> None:
-    assert paths.checked_relative(paths.data_file_name()).endswith(".parquet")
-    assert paths.delete_file_name().endswith("-delete.parquet")
-    assert paths.delete_file_name("puffin").endswith("-delete.puffin")
+    assert names.checked_relative(names.data_file_name()).endswith(".parquet")
+    assert names.delete_file_name().endswith("-delete.parquet")
+    assert names.delete_file_name("puffin").endswith("-delete.puffin")
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * (MAX_NAME + 1), "\ud800"])

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.shapes import initial_value, reshaped, same_shape, same_shapes, stored_alike
+from quacklake.format.schema import Column, TableSchema, initial_value, reshaped, same_shape, same_shapes, stored_alike
 
 NAMES = ("a", "b", "c d", "e'f", 'g"h')
 

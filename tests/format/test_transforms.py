@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from quacklake.errors import InputError
 from quacklake.format.partitions import CALENDAR, EPOCH, IDENTITY, Transform
-from quacklake.format.temporal import day_number
 from quacklake.format.transforms import apply, bucket, civil, duckdb_expression
-from quacklake.format.types import arrow_type, duckdb_type
+from quacklake.format.types import arrow_type, day_number, duckdb_type
 
 from .oracle import in_utc
 

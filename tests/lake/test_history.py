@@ -11,7 +11,7 @@ import pytest
 import quacklake
 from quacklake import telemetry
 from quacklake.errors import SqlError
-from quacklake.format.operations import Operation, operations_of
+from quacklake.format.snapshots import Operation, operations_of
 from tests.catalog.stock import Stock
 from tests.layout import plain_only
 from tests.seeds import some

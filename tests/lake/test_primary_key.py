@@ -11,7 +11,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import CatalogError, ConstraintError, InputError
-from quacklake.format.keys import key_columns
+from quacklake.format.evolution import key_columns
 from tests.catalog.stock import Stock
 
 

@@ -18,7 +18,7 @@ from quacklake.errors import (
     StreamMismatchError,
 )
 from quacklake.faults import Fault, FaultInjected
-from quacklake.format.streams import StreamMark
+from quacklake.format.objects import StreamMark
 from quacklake.spark.streams.source import StreamSource
 from tests.catalog.stock import Stock
 

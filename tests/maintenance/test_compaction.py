@@ -15,7 +15,7 @@ from quacklake import faults, telemetry
 from quacklake.engines.duckdb import sql
 from quacklake.errors import InputError, NotFoundError, QuacklakeError, ReadOnlyError
 from quacklake.faults import Fault
-from quacklake.format.changes import ChangeKind, parse
+from quacklake.format.snapshots import ChangeKind, parse_changes
 from quacklake.maintenance.reports import CompactionReport
 from tests.catalog.stock import Stock
 from tests.maintenance.history import past, rows
@@ -42,7 +42,7 @@ def paths(lake: quacklake.Lake, name: str = "t") -> list[str]:
 
 
 def changes(lake: quacklake.Lake) -> set[ChangeKind]:
-    return {change.kind for change in parse(lake.snapshots().column("changes")[-1].as_py())}
+    return {change.kind for change in parse_changes(lake.snapshots().column("changes")[-1].as_py())}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

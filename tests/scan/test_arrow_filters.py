@@ -15,7 +15,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import PredicateError
-from quacklake.format.predicate import ANYTHING
+from quacklake.format.bounds import ANYTHING
 from quacklake.format.schema import from_arrow
 from quacklake.scan import to_predicate
 

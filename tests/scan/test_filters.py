@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import quacklake
 from quacklake.errors import PredicateError, QuacklakeError
-from quacklake.format.predicate import ANYTHING, Compare, Every, IsNull, Some
+from quacklake.format.bounds import ANYTHING, Compare, Every, IsNull, Some
 from quacklake.format.schema import from_arrow
 from quacklake.scan import to_predicate
-from quacklake.scan.filters import unknown_columns
+from quacklake.scan.planner import unknown_columns
 
 SCHEMA = from_arrow(
     pa.schema(

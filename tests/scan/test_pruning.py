@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import quacklake
 from quacklake import Lake
 from quacklake.errors import QuacklakeError
-from quacklake.scan.filters import to_predicate
+from quacklake.scan.planner import to_predicate
 from services import DatabaseServer
 from tests.conformance.conftest import kinds
 from tests.scan.pruning import FILES, POOLS, filters, judge, tables

@@ -13,7 +13,6 @@ import pytest
 import quacklake
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
-from quacklake.scan import feed_slices
 from quacklake.spark.datasource.filters import PushedFilter, pushed_sql
 from quacklake.spark.datasource.options import READ, READ_STREAM, WRITE, FormatOptions
 from tests.conformance.clients import LakeSite, plain_duckdb
@@ -115,7 +114,7 @@ def test_filters_rule_out_files_and_parts_are_groups_of_files(
 ) -> None:
     lake = site.lake()
     quacklake.spark(lake, session)
-    monkeypatch.setattr(feed_slices, "SLICE_BYTES", 1)
+    monkeypatch.setattr("quacklake.scan.feed.SLICE_BYTES", 1)
     table = lake.create_table("t", {"id": pa.int64(), "day": pa.date32()})
     for number in range(4):
         table.append(lake_rows(number))
@@ -255,7 +254,7 @@ def test_nothing_of_the_catalog_goes_to_executors(
     table = lake.create_table("t", pa.table({"id": range(100)}))
     table.append(pa.table({"id": range(100)}))
     quacklake.spark(lake, session)
-    monkeypatch.setattr(feed_slices, "SLICE_BYTES", 1)
+    monkeypatch.setattr("quacklake.scan.feed.SLICE_BYTES", 1)
     schema = StructType().add("id", LongType())
     source = source_class(str(SparkFormat.of(session)._listener.address))({"lake": site.url, "table": "t"})
     assert site.url.encode() in dumps(source), "Spark keeps it for the driver"

@@ -15,7 +15,6 @@ import pytest
 import quacklake
 from quacklake import expr
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
-from quacklake.scan import feed_slices
 from quacklake.spark.changes import row_places
 from quacklake.spark.read import slices
 from quacklake.spark.write.staging import Staging
@@ -77,7 +76,7 @@ def test_no_key_is_in_what_spark_shows_and_each_task_has_its_own_only(
     site = make_site("sqlite", 0, encrypted=True)
     fill(site)
     keys = keys_of(site)
-    monkeypatch.setattr(feed_slices, "SLICE_BYTES", 1)
+    monkeypatch.setattr("quacklake.scan.feed.SLICE_BYTES", 1)
     made: list[bytes] = []
     to_frame = slices.to_frame
 

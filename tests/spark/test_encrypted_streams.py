@@ -16,7 +16,6 @@ import quacklake
 from quacklake import faults
 from quacklake.errors import CorruptFileError
 from quacklake.faults import Fault, FaultInjected
-from quacklake.scan import feed_slices
 from quacklake.spark.read.slices import read_slice
 from quacklake.spark.streams.feed import slices_of
 from quacklake.spark.streams.source import EARLIEST, StreamSource
@@ -97,7 +96,7 @@ def test_inserts_stream_through_plain_spark_code(site: LakeSite, session: SparkS
 
 
 def test_each_task_gets_the_keys_of_its_own_files_only(site: LakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_slices, "SLICE_BYTES", 1)
+    monkeypatch.setattr("quacklake.scan.feed.SLICE_BYTES", 1)
     lake = site.lake()
     keys = [key.encode() for key in lake.table("t").plan().files.column("encryption_key").to_pylist()]
     source = StreamSource(lake._context, lake.table("t").info)

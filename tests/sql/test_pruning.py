@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quacklake.format.predicate import ANYTHING
+from quacklake.format.bounds import ANYTHING
 from quacklake.format.schema import TableSchema
 from quacklake.format.type_text import parse_column
 from quacklake.sql.pruning import filters_of

@@ -18,8 +18,8 @@ import pytest
 from quacklake import telemetry
 from quacklake.errors import CorruptFileError, QuacklakeError, StorageError, StorageUnavailableError
 from quacklake.storage import S3Options, Store
-from quacklake.storage.attempts import Attempts
 from quacklake.storage.failures import explain
+from quacklake.storage.store import Attempts
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_number_of_tries_has_a_limit_and_waits_in_between() -> None:
 
 def test_the_waits_grow_and_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("quacklake.storage.attempts.time.sleep", waits.append)
+    monkeypatch.setattr("quacklake.storage.store.time.sleep", waits.append)
 
     def action() -> None:
         raise TimeoutError

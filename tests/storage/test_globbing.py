@@ -9,7 +9,7 @@ import pytest
 
 from quacklake.errors import PathError
 from quacklake.storage import Store
-from quacklake.storage.globbing import _expression
+from quacklake.storage.listing import _expression
 
 FILES = ["a.parquet", "b.parquet", "c.txt", "x/a.parquet", "x/y/a.parquet", "x/y/[z].parquet", "x=1/f.parquet"]
 

@@ -18,7 +18,7 @@ import quacklake
 from quacklake import telemetry
 from quacklake.cli import main
 from quacklake.errors import InputError, NotFoundError, TenantBusyError, TenantLimitError
-from quacklake.format.limits import NO_LIMITS, Limits
+from quacklake.format.objects import NO_LIMITS, Limits
 from services import PostgresServer
 
 MANY = {"a": list(range(100))}

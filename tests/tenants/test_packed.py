@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import quacklake
 from quacklake.format import inline
-from quacklake.format.packed import LIFE, pack, unpack
+from quacklake.format.inline import LIFE, pack, unpack
 from quacklake.format.schema import from_arrow
 from tests.seeds import LONG
 
@@ -94,7 +94,7 @@ _SCHEMA = pa.schema(
 @given(st.lists(_VALUES, min_size=1, max_size=5))
 def test_packed_rows_unpack_to_the_same_values(values: list[dict[str, Any]]) -> None:
     from quacklake.catalog import InlinedRows
-    from quacklake.scan.inlined import decode
+    from quacklake.scan.planner import decode_inlined
 
     schema = from_arrow(_SCHEMA)
     table = pa.Table.from_pylist(values, _SCHEMA)
@@ -103,7 +103,7 @@ def test_packed_rows_unpack_to_the_same_values(values: list[dict[str, Any]]) -> 
     assert all(payload.isascii() and isinstance(json.loads(payload), list) for payload in payloads)
     life = {name: pa.array(range(len(values)), pa.int64()) for name in LIFE}
     stored = InlinedRows(schema, 1, unpack(pa.table({**life, "payload": payloads}), schema))
-    rows = decode([stored], schema, inline.PACKED)
+    rows = decode_inlined([stored], schema, inline.PACKED)
     assert rows is not None
     found = rows.select([f"c{column.id}" for column in schema.columns]).rename_columns(_SCHEMA.names).cast(_SCHEMA)
     assert found.to_pylist() == table.to_pylist()

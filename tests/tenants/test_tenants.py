@@ -19,7 +19,7 @@ from quacklake.errors import (
     NotFoundError,
     QuacklakeError,
 )
-from quacklake.format.tenants import check_tenant_name, tenant_key
+from quacklake.format.names import check_tenant_name, tenant_key
 from tests.seeds import LONG
 
 

@@ -12,11 +12,10 @@ import pytest
 
 import quacklake
 from quacklake.errors import CommitConflict
-from quacklake.format.changes import Change, ChangeKind, parse, render
+from quacklake.format.bounds import ANYTHING
 from quacklake.format.objects import SchemaInfo, TableInfo
-from quacklake.format.predicate import ANYTHING
 from quacklake.format.schema import from_arrow
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.snapshots import Change, ChangeKind, Snapshot, parse_changes, render_changes
 from quacklake.transaction import AlteredTable, ChangeSet, InlinedInsert, NewDataFile, NewDeleteFile, TableChange
 from tests.catalog.stock import Stock
 
@@ -74,7 +73,7 @@ def test_new_tables_have_their_real_ids_in_the_words_of_the_format() -> None:
         tables=(TableChange(table(-2, "new"), inlined=(ROWS,)),),
     )
     assert changes.alters_schema
-    assert render(changes.changes({-1: 9, -2: 10})) == (
+    assert render_changes(changes.changes({-1: 9, -2: 10})) == (
         'dropped_schema:6,dropped_table:3,created_schema:"odd ""name""",created_table:"main"."new",'
         'created_table:"main"."renamed",inlined_insert:10'
     )
@@ -92,7 +91,7 @@ def test_a_signature_changes_nothing_else() -> None:
 
 def changes_of(url: str) -> list[set[Change]]:
     with quacklake.connect(url) as lake:
-        return [set(parse(text)) for text in lake.snapshots().column("changes").to_pylist()]
+        return [set(parse_changes(text)) for text in lake.snapshots().column("changes").to_pylist()]
 
 
 def test_every_operation_says_the_same_as_stock_ducklake(stock: Stock, tmp_path: Path) -> None:

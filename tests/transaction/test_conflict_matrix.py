@@ -21,8 +21,8 @@ import pytest
 import quacklake
 from quacklake import faults
 from quacklake.errors import CommitConflict
-from quacklake.format.changes import Change, parse
 from quacklake.format.conflicts import Check, compare
+from quacklake.format.snapshots import Change, parse_changes
 from tests.catalog.stock import Stock
 from tests.layout import move
 from tests.transaction import model
@@ -111,7 +111,7 @@ def newest_changes(lake: quacklake.Lake, since: int | None = None) -> tuple[Chan
     """The changes of the newest snapshot, or of all after one."""
     texts = lake.snapshots().column("changes").to_pylist()
     chosen = texts[-1:] if since is None else texts[since + 1 :]
-    return tuple(change for text in chosen for change in parse(text or ""))
+    return tuple(change for text in chosen for change in parse_changes(text or ""))
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ from quacklake.errors import (
     UnsupportedVersionError,
 )
 from quacklake.format.inline import PACKED
-from quacklake.format.limits import NO_LIMITS, Limits
+from quacklake.format.objects import NO_LIMITS, Limits
 
 
 class Catalog(Connections):

@@ -13,7 +13,7 @@ from quacklake.catalog import scoped
 from quacklake.catalog.columns import NamedType, Text
 from quacklake.catalog.tables import Tables
 from quacklake.format import inline
-from quacklake.format.packed import LIFE, pack, unpack
+from quacklake.format.inline import LIFE, pack, unpack
 from quacklake.format.schema import TableSchema
 
 ROWS, DELETES = "ducklake_inlined_rows", "ducklake_inlined_deletes"

@@ -25,8 +25,8 @@ from quacklake.catalog.inlined import DELETES, ROWS
 from quacklake.catalog.shared_tables import SharedTables, create_statements
 from quacklake.catalog.tables import VERSION
 from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedVersionError
-from quacklake.format.changes import Change, ChangeKind, render
-from quacklake.format.tenants import check_tenant_name, folder_of, may_be_in_name, tenant_key, tombstone
+from quacklake.format.names import check_tenant_name, folder_of, may_be_in_name, tenant_key, tombstone
+from quacklake.format.snapshots import Change, ChangeKind, render_changes
 
 CATALOG_REQUIRED = "CATALOG is required. Please provide CATALOG when attaching the database."
 LAYOUT = "shared-1"
@@ -325,7 +325,7 @@ class Registry:
         facts = (("version", version), ("created_by", "quacklake"), ("encrypted", str(encrypted).lower()))
         options = [(row.id, *fact) for row in made for fact in (*facts, ("data_path", path_of(row.folder)))]
         now = datetime.now(UTC)
-        changes = render([Change(ChangeKind.CREATED_SCHEMA, schema="main")])
+        changes = render_changes([Change(ChangeKind.CREATED_SCHEMA, schema="main")])
         few = len(options) <= self._database.batch_rows
         with self._database.batch(self._connection) if few else nullcontext():
             self._count(len(made))

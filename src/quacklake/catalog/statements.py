@@ -17,7 +17,7 @@ from quacklake.catalog.inlined import DELETES, ROWS, delete_table, of_all_tables
 from quacklake.catalog.tables import Tables
 from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.format.inline import data_table_name, delete_table_name, parse_table_name
-from quacklake.format.limits import NO_LIMITS
+from quacklake.format.objects import NO_LIMITS
 
 _RUNS = 20
 """Up to this many runs of ids are named by their ends."""

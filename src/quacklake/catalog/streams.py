@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import ReadOnlyError
-from quacklake.format.streams import StreamMark
+from quacklake.format.objects import StreamMark
 
 _COLUMNS = ("name", "query", "run", "epoch", "position", "snapshot_id")
 

@@ -10,8 +10,8 @@ import enum
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.names import above, fold
+from quacklake.format.snapshots import Change, ChangeKind
 
 
 class Check(enum.Enum):

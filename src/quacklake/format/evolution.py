@@ -7,16 +7,54 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quacklake.errors import InputError, InternalError, InvalidNameError, SchemaMismatchError, nearest
-from quacklake.format.column_paths import Path, child_named, find_column, replace_column
+from quacklake.errors import CatalogError, InputError, InternalError, InvalidNameError, SchemaMismatchError, nearest
 from quacklake.format.literals import literal_text
-from quacklake.format.names import check_name, fold
+from quacklake.format.names import Path, check_name, fold
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten
 from quacklake.format.types import can_store, can_widen, parse_type
+
+
+def child_named(columns: Sequence[Column], name: str) -> Column | None:
+    """Return the column of that name among others, ignoring case, or ``None``."""
+    return next((column for column in columns if fold(column.name) == fold(name)), None)
+
+
+def find_column(schema: TableSchema, path: Path) -> Column:
+    """Return the column or nested field of that path, ignoring case. Raises :class:`InputError` when there is none."""
+    column, siblings = None, schema.columns
+    for name in path:
+        column = child_named(siblings, name)
+        if column is None:
+            raise InputError(
+                f'Column "{".".join(path)}" does not exist', hint=nearest(name, (sibling.name for sibling in siblings))
+            )
+        siblings = column.children
+    if column is None:
+        raise InputError("the column path is empty")
+    return column
+
+
+def replace_column(schema: TableSchema, path: Path, change: Callable[[Column], Column | None]) -> TableSchema:
+    """Return the schema in which ``change`` has replaced the column of that path, or removed it by giving ``None``."""
+    target = find_column(schema, path).id
+
+    def rebuild(columns: tuple[Column, ...], depth: int) -> Iterator[Column]:
+        for column in columns:
+            if column.id == target:
+                changed = change(column)
+                if changed is not None:
+                    yield changed
+            elif depth < len(path) - 1 and fold(column.name) == fold(path[depth]):
+                yield replace(column, children=tuple(rebuild(column.children, depth + 1)))
+            else:
+                yield column
+
+    return TableSchema(tuple(rebuild(schema.columns, 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,3 +348,79 @@ def _literal(default: Any, column: Column) -> str | None:
         return None
     _check_default(column)
     return literal_text(default, column.type)
+
+
+@dataclass(frozen=True, slots=True)
+class OldColumns:
+    """The columns to go back to.
+
+    ``kept`` are those, or fields inside them, whose type is wider than it was: files written since hold values that a
+    narrower one could not. ``lossy`` tells that some were dropped since, so that files written since lack their values.
+    """
+
+    schema: TableSchema
+    kept: tuple[str, ...] = ()
+    lossy: bool = False
+
+
+def missing_ids(now: TableSchema, old: TableSchema) -> list[int]:
+    """Return the columns and nodes of an older state that there are no more."""
+    known = {node.id for node in now.walk()}
+    return [node.id for node in old.walk() if node.id not in known]
+
+
+def old_columns(now: TableSchema, old: TableSchema, newest: Mapping[int, str]) -> OldColumns:
+    """Return the columns of ``old`` for a table that has those of ``now``.
+
+    ``newest`` are the last types of those gone.
+    """
+    types = {**newest, **{node.id: node.type for node in now.walk()}}
+    kept: list[str] = []
+
+    def go_back(column: Column, path: str) -> Column:
+        children = tuple(go_back(child, f"{path}.{child.name}") for child in column.children)
+        latest = types.get(column.id, column.type)
+        if latest != column.type and not column.nested and can_widen(column.type, latest):
+            kept.append(path)
+            return replace(column, type=latest)
+        return replace(column, children=children)
+
+    schema = TableSchema(tuple(go_back(column, column.name) for column in old.columns))
+    return OldColumns(schema, tuple(kept), bool(missing_ids(now, old)))
+
+
+PRIMARY_KEY = "quacklake_primary_key"
+"""The tag; its value is the field ids of the columns as a JSON list, so that renaming a column does not matter."""
+
+_NO_KEYS = ("list", "map", "struct", "variant", "geometry")
+
+
+def key_tag(schema: TableSchema, names: Sequence[str]) -> str:
+    """Return the value of the tag for these columns. Raises ``InputError`` for columns that cannot be a key."""
+    columns = [schema.find(name) for name in names]
+    if not columns or len({column.id for column in columns}) != len(columns):
+        raise InputError("a primary key needs columns, each once")
+    for column in columns:
+        if column.type in _NO_KEYS:
+            raise InputError(f'the column "{column.name}" of type {column.type} cannot be part of a primary key')
+    return json.dumps([column.id for column in columns])
+
+
+def with_required(schema: TableSchema, names: Sequence[str]) -> TableSchema:
+    """Return the schema with columns that take no NULL."""
+    ids = {schema.find(name).id for name in names}
+    return TableSchema(
+        tuple(replace(column, nullable=column.nullable and column.id not in ids) for column in schema.columns)
+    )
+
+
+def key_columns(schema: TableSchema, value: str | None) -> tuple[str, ...]:
+    """Return the names of the columns of a key; none without a tag, or when a column is gone."""
+    if value is None:
+        return ()
+    try:
+        ids = [int(id_) for id_ in json.loads(value)]
+    except (ValueError, TypeError):
+        raise CatalogError(f"the primary key of a table is kept as {value!r}, which is no list of field ids") from None
+    names = {column.id: column.name for column in schema.columns}
+    return tuple(names[id_] for id_ in ids) if all(id_ in names for id_ in ids) else ()

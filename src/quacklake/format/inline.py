@@ -7,24 +7,24 @@ text as DuckDB casts it.
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-from quacklake.errors import ConstraintError
+from quacklake.errors import CatalogError, ConstraintError
 from quacklake.format.bounds import encode_comparable
 from quacklake.format.names import fold, quote
-from quacklake.format.schema import Column
-from quacklake.format.temporal import from_physical
-from quacklake.format.types import parse_type
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.types import from_physical, parse_type
 
 PACKED = "packed"
-"""Stands for a database where a row is one text of texts, as in a shared lake; see ``format.packed``."""
+"""Stands for a database where a row is one text of texts, as in a shared lake."""
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _POSTGRES: Mapping[str, str] = {
@@ -225,3 +225,105 @@ def _variants(column: Column, sql: str, depth: int = 0) -> str:
         for child in column.children
     )
     return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({fields}) END"
+
+
+LIFE = ("row_id", "begin_snapshot", "end_snapshot")
+"""What stands beside a packed row."""
+
+
+def pack(values: Iterable[Any]) -> str:
+    """Return the encoded values of a row as one text."""
+    return json.dumps([None if value is None else str(value) for value in values], ensure_ascii=True)
+
+
+def has_width(payload: str, width: int) -> bool:
+    """Return whether a text is a packed row of that many values."""
+    try:
+        return len(_values(payload)) == width
+    except CatalogError:
+        return False
+
+
+def _values(payload: str) -> list[str | None]:
+    """Return the encoded values of a packed row. Raises ``CatalogError`` for a text that is none."""
+    try:
+        found = json.loads(payload)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(value is None or isinstance(value, str) for value in found):
+        raise CatalogError("the catalog holds an inlined row that is no list of texts", hint="verify tells where it is")
+    return found
+
+
+def unpack(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return packed rows (``LIFE`` and ``payload``) as columns of texts, named ``c<id>``.
+
+    A row that has fewer values than the schema has columns is padded with NULL.
+    """
+    payloads: Sequence[str] = rows.column("payload").to_pylist()
+    parsed = [_values(payload) for payload in payloads]
+    columns = {name: rows.column(name) for name in LIFE}
+    for index, column in enumerate(schema.columns):
+        values = [row[index] if index < len(row) else None for row in parsed]
+        columns[f"c{column.id}"] = pa.array(values, pa.string())
+    return pa.table(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The limits of one row of a table, in a database as it is usually built.
+
+    ``sizes`` are the most bytes that a value takes inside the row, and what its place is a multiple of; a type that is
+    not named is as long as ``others``. Longer values lie outside the row.
+    """
+
+    columns: int
+    row_bytes: int | None = None
+    head: int = 0
+    others: int = 0
+    sizes: Mapping[str, tuple[int, int]] | None = None
+
+
+_LIMITS: Mapping[str, _Limits] = {
+    "sqlite": _Limits(columns=2000),
+    # a page of 8 kB holds a whole row; a value goes elsewhere when it takes more than a pointer, rounded up to 24 bytes
+    "postgres": _Limits(
+        columns=1600,
+        row_bytes=8160,
+        head=23,
+        others=24,
+        sizes={
+            "BOOLEAN": (1, 1),
+            "SMALLINT": (2, 2),
+            "INTEGER": (4, 4),
+            "BIGINT": (8, 8),
+            "REAL": (4, 4),
+            "DOUBLE PRECISION": (8, 8),
+            "UUID": (16, 1),
+            "TIME": (8, 8),
+            "TIME WITH TIME ZONE": (12, 8),
+            "INTERVAL": (16, 8),
+        },
+    ),
+    # InnoDB, half a page of 16 kB; a text goes elsewhere from 41 bytes on, its length takes one more
+    "mysql": _Limits(columns=1017, row_bytes=8125, head=24, others=41, sizes={"BIGINT": (8, 1)}),
+}
+
+
+def fits(columns: Sequence[Column], database: str) -> bool:
+    """Return True when a row with these columns, and those before them, has room in a table of the database."""
+    limits = _LIMITS.get(database)
+    if limits is None:
+        return True
+    count = len(LIFE) + len(columns)
+    if count > limits.columns:
+        return False
+    if limits.row_bytes is None:
+        return True
+    sizes = limits.sizes or {}
+    types = ["BIGINT"] * len(LIFE) + [sql_type(column, database) for column in columns]
+    end = limits.head + -(-count // 8)  # a bit for each column says whether it is NULL
+    for type_ in types:
+        size, multiple = sizes.get(type_, (limits.others, 1))
+        end = -(-end // multiple) * multiple + size
+    return end <= limits.row_bytes

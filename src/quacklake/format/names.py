@@ -5,11 +5,16 @@ Schemas may be inside of schemas, which 1.1 has: one at the top has its own name
 
 from __future__ import annotations
 
+import os
 import re
 import string
+import threading
+import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import unquote
 
-from quacklake.errors import InvalidNameError
+from quacklake.errors import InvalidNameError, PathError
 
 MAX_NAME = 1024
 """The longest name we make, in characters. The format has no limit, databases and directories do."""
@@ -102,3 +107,181 @@ def full_names(rows: Iterable[tuple[int, str, int | None]]) -> Mapping[int, str]
         if at is None:
             found[id_] = full_name(parts)
     return found
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # of a URL, or the letter of a drive
+
+
+def object_dir(name: str, uuid: str) -> str:
+    """Return the directory of a new schema or table: its name when that is plain ASCII, else its uuid.
+
+    >>> object_dir("sales_2024", "u"), object_dir("a b", "u")
+    ('sales_2024/', 'u/')
+    """
+    return f"{name if _PLAIN.fullmatch(name) else uuid}/"
+
+
+def normalise_root(path: str) -> str:
+    r"""Return the data path with forward slashes and a slash at its end. Raises :class:`PathError` for an empty one.
+
+    >>> normalise_root("data"), normalise_root("C:\\lake"), normalise_root("s3://b/p/")
+    ('data/', 'C:/lake/', 's3://b/p/')
+    """
+    path = path.replace("\\", "/")
+    if not path or "\0" in path:
+        raise PathError("the data path is empty or contains a NUL character")
+    return path if path.endswith("/") else f"{path}/"
+
+
+def checked_relative(path: str) -> str:
+    """Return the path, when it is relative and stays below where it starts; :class:`PathError` when not.
+
+    Refused: absolute paths, drives and URLs, ``.`` and ``..``, empty segments (one slash at the end is fine),
+    backslashes and control characters. What percent-encoding hides must not lead out either, but may be
+    anything else: partition values are encoded into directory names.
+    """
+    if not path:
+        raise PathError("the path is empty")
+    if "\\" in path or any(ord(character) < 32 for character in path):
+        raise PathError(f"the path {path!r} contains a backslash or a control character")
+    if not all(segment.strip(" ") for segment in path.removesuffix("/").split("/")):
+        raise PathError(f"the path {path!r} is absolute or has an empty part")
+    decoded = path
+    while True:
+        _check_confined(decoded, path)
+        further = unquote(decoded, errors="replace")
+        if further == decoded:
+            return path
+        decoded = further
+
+
+def _check_confined(text: str, path: str) -> None:
+    parts = text.replace("\\", "/").split("/")
+    if not parts[0] or _SCHEME.match(text) or "\0" in text:
+        raise PathError(f"the path {path!r} is not relative")
+    if any(part.strip(" ") in (".", "..") for part in parts):
+        raise PathError(f"the path {path!r} would leave its directory")
+
+
+def join_relative(base: str, path: str) -> str:
+    """Return ``path`` below ``base``. Raises :class:`PathError` when it would not be below.
+
+    >>> join_relative("data/", "main/t/f.parquet")
+    'data/main/t/f.parquet'
+    """
+    checked_relative(path)
+    return f"{base}{path}" if not base or base.endswith("/") else f"{base}/{path}"
+
+
+def data_file_name() -> str:
+    """Return a fresh name for a data file; later ones sort after earlier ones."""
+    return f"ducklake-{uuid7()}.parquet"
+
+
+def delete_file_name(format: str = "parquet") -> str:
+    """Return a fresh name for a delete file of the given format."""
+    return f"ducklake-{uuid7()}-delete.{format}"
+
+
+_lock = threading.Lock()
+_last = 0
+
+
+def uuid7() -> uuid.UUID:
+    """Return a version 7 UUID: milliseconds since the epoch, then random bits; ascending within a process."""
+    global _last
+    with _lock:
+        # The 12 bits after the milliseconds count, so that ids of one millisecond ascend too.
+        _last = max(_last + 1, (time.time_ns() // 1_000_000) << 12)
+        stamp = _last
+    high = (stamp >> 12) << 16 | 0x7000 | (stamp & 0xFFF)
+    low = int.from_bytes(os.urandom(8)) & (1 << 62) - 1 | 1 << 63
+    return uuid.UUID(int=(high << 64) | low)
+
+
+MAX_TENANT_NAME = 63
+"""The longest name, in characters: what every database takes for the name of a schema or role."""
+
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?", re.ASCII)
+_PART = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+_DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
+_RESERVED = _DEVICES | {"information_schema", "pg_catalog", "system", "temp"}
+_TAKEN = ("ducklake_", "quacklake_", "__ducklake", "pg_")
+_APART = "~"
+"""Stands in no name, so that what is made with it is never another's."""
+
+
+def check_tenant_name(name: str) -> str:
+    """Return the name if a catalog may be called so; raise :class:`InvalidNameError` if not."""
+    if not isinstance(name, str):
+        raise InvalidNameError(f"the catalog name must be text, not {type(name).__name__}")
+    if not name:
+        raise InvalidNameError("the catalog name is empty")
+    if len(name) > MAX_TENANT_NAME:
+        raise InvalidNameError(f"the catalog name is longer than {MAX_TENANT_NAME} characters")
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise InvalidNameError(
+            f"the catalog name {name!a} cannot be a folder everywhere",
+            hint="use ASCII letters, digits, _ - and single dots, and none of - . in front or a dot at the end",
+        )
+    key = tenant_key(name)
+    if key.split(".")[0] in _RESERVED or key.startswith(_TAKEN):
+        raise InvalidNameError(f"the catalog name {name!r} is reserved", hint="choose another")
+    return name
+
+
+def may_be_in_name(text: str) -> bool:
+    """Return whether a name can contain a text; some texts no database takes at all."""
+    return bool(_PART.fullmatch(text))
+
+
+def tenant_key(name: str) -> str:
+    """Return the form under which names are compared: the case of letters does not count."""
+    return fold(name)
+
+
+def folder_of(name: str, catalog_id: int, *, taken: bool) -> str:
+    """Return the folder of a new catalog; ``taken`` when an older catalog has the one of its name."""
+    return f"{name}{_APART}{catalog_id}" if taken else name
+
+
+def tombstone(name: str, catalog_id: int) -> str:
+    """Return the name of a catalog that was dropped, which leaves its own to others."""
+    return f"{name}{_APART}{catalog_id}"
+
+
+def former_name(name: str) -> str:
+    """Return the name that a catalog had before it was dropped.
+
+    >>> former_name(tombstone("acme", 7))
+    'acme'
+    """
+    return name.partition(_APART)[0]
+
+
+Path = tuple[str, ...]
+
+_STEP = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s][^".]*?))\s*(\.|$)')
+
+
+def parse_path(text: str) -> Path:
+    """Return the names in ``a.b`` or ``"a"."b"``; quotes keep dots and blanks. Raises :class:`InvalidNameError`.
+
+    >>> parse_path('a."b.c"')
+    ('a', 'b.c')
+    """
+    names: list[str] = []
+    position, more = 0, True
+    while more:
+        match = _STEP.match(text, position)
+        if match is None:
+            raise InvalidNameError(f"{text!r} is not a column name", hint='names are joined by dots: a.b or "a"."b"')
+        names.append(check_name(match[2] or match[1].replace('""', '"'), "column"))
+        position, more = match.end(), match[3] == "."
+    return tuple(names)
+
+
+def format_path(path: Path) -> str:
+    """Return the text that :func:`parse_path` reads: every name in quotes."""
+    return ".".join(quote(name) for name in path)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
+from typing import Any
 
+from quacklake.errors import InputError, InvalidNameError, StreamBatchDoneError, StreamFencedError, StreamMismatchError
 from quacklake.format.partitions import PartitionSpec
 from quacklake.format.schema import TableSchema
 from quacklake.format.sorting import SortSpec
@@ -176,3 +182,153 @@ class DeleteFile:
     encryption_key: str | None = field(default=None, repr=False)
     partial_max: int | None = None
     row_groups: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a catalog may take; None for any number.
+
+    ``commits_per_second`` may be less than 1. ``concurrent_scans`` are those of one process. ``bytes`` are those of the
+    data files of the newest snapshot, as ``TenantStats`` has them.
+    """
+
+    commits_per_second: float | None = None
+    concurrent_scans: int | None = None
+    bytes: int | None = None
+    tables: int | None = None
+    snapshots: int | None = None
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def of(own: str | None, default: str | None) -> Limits:
+        """Return the limits of the texts in the database. What is said for a catalog goes before what is said for all.
+
+        >>> Limits.of('{"tables": 3, "bytes": null}', '{"tables": 9, "bytes": 9, "snapshots": 9}')
+        Limits(commits_per_second=None, concurrent_scans=None, bytes=None, tables=3, snapshots=9)
+        """
+        if own is None and default is None:
+            return NO_LIMITS
+        said = {**_parsed(default), **_parsed(own)}
+        return Limits(**{name: said[name] for name in _NAMES if name in said})
+
+    def asdict(self) -> dict[str, float | None]:
+        """Return the limits by name."""
+        return asdict(self)
+
+    @property
+    def pace(self) -> tuple[int, float] | None:
+        """So many commits in so many seconds; None for any number.
+
+        >>> Limits(commits_per_second=2.5).pace, Limits(commits_per_second=0.1).pace
+        ((2, 0.8), (1, 10.0))
+        """
+        if self.commits_per_second is None:
+            return None
+        count = max(1, math.floor(self.commits_per_second))
+        return count, count / self.commits_per_second
+
+
+NO_LIMITS = Limits()
+_NAMES = tuple(field.name for field in fields(Limits))
+
+
+def changed_limits(text: str | None, given: Mapping[str, Any]) -> str | None:
+    """Return the text with these limits changed, or None when none are left. Raises ``InputError``."""
+    said = {**_parsed(text), **{name: _checked(name, value) for name, value in given.items()}}
+    return json.dumps(said, sort_keys=True) if said else None
+
+
+def _parsed(text: str | None) -> dict[str, Any]:
+    return dict(json.loads(text)) if text else {}
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return a limit that can be kept. Those of things that are kept may be 0, which forbids them."""
+    if name not in _NAMES:
+        raise InputError(f"there is no limit {name!r}", hint=f"those that there are: {', '.join(_NAMES)}")
+    if value is None:
+        return None
+    rate = name == "commits_per_second"
+    number = isinstance(value, int | float if rate else int) and not isinstance(value, bool) and math.isfinite(value)
+    least = 1 if name in ("concurrent_scans", "snapshots") else 0
+    if not number or value < least or (rate and value <= 0) or value >= 2**63:
+        what = "a number above 0" if rate else f"a whole number, at least {least}"
+        raise InputError(f"the limit {name} must be {what}, not {value!r}", hint="None stands for no limit")
+    return value
+
+
+MAX_STREAM = 128
+"""The longest name of a stream, in characters."""
+
+NOTHING_YET = -1
+"""The epoch of a stream without any batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMark:
+    """The last batch of a stream that is in the lake.
+
+    ``query`` is what keeps its own count of batches, such as the checkpoint of a Spark query; ``run`` is one life of
+    it. ``epoch`` is the number of the batch, ``position`` where the stream has come to, in the words of whoever runs
+    it, ``snapshot_id`` the newest snapshot when it was marked.
+    """
+
+    name: str
+    query: str
+    run: str
+    epoch: int = NOTHING_YET
+    position: str | None = None
+    snapshot_id: int | None = None
+
+
+def check_stream(name: object) -> str:
+    """Return the name if a stream may be called so; raise ``InvalidNameError`` if not."""
+    if not isinstance(name, str) or not name.strip() or len(name) > MAX_STREAM or not name.isprintable():
+        raise InvalidNameError(
+            f"a stream cannot be called {name!r:.150}", hint=f"a text of at most {MAX_STREAM} printable characters"
+        )
+    return name
+
+
+def claimed(known: StreamMark | None, name: str, query: str, run: str, *, restart: bool) -> StreamMark:
+    """Return the mark after a new run has made a stream its own, which fences every other.
+
+    Raises ``StreamMismatchError`` when batches of another query are in the lake, unless the stream is to start anew.
+    """
+    if known is None:
+        return StreamMark(name, query, run)
+    if known.query == query:
+        return replace(known, run=run)
+    if known.epoch != NOTHING_YET and not restart:
+        raise StreamMismatchError(
+            f'the stream "{name}" is that of another query, which has come to batch {known.epoch}:'
+            " rows could be missing, or come twice",
+            hint="use the checkpoint it had, or another name; restart=True lets this query take the name over",
+        )
+    return StreamMark(name, query, run)
+
+
+def marked(
+    known: StreamMark | None, name: str, run: str, epoch: int, position: str | None, *, gaps: bool = False
+) -> StreamMark:
+    """Return the mark after a batch; with ``gaps`` batches may have been left out.
+
+    Raises ``StreamBatchDoneError`` for one that is in the lake already, ``StreamFencedError`` when the run is not the
+    last that has claimed the stream.
+    """
+    if known is None:
+        raise StreamFencedError(f'the stream "{name}" was forgotten while it ran', hint="start it again")
+    if known.run != run:
+        raise StreamFencedError(
+            f'another query has taken over the stream "{name}"', hint="let one query at a time have a name"
+        )
+    if epoch <= known.epoch:
+        raise StreamBatchDoneError(f'batch {epoch} of the stream "{name}" is in the lake already')
+    if epoch != known.epoch + 1 and not gaps:
+        lost = f"batch {known.epoch + 1}" if epoch == known.epoch + 2 else f"batches {known.epoch + 1} to {epoch - 1}"
+        raise StreamMismatchError(
+            f'{lost} of the stream "{name}" are not in this lake, and batch {epoch} is next',
+            hint="is the checkpoint that of another stream, or the lake restored from a backup?"
+            " restart=True goes on without them",
+        )
+    return replace(known, epoch=epoch, position=position)

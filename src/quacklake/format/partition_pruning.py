@@ -9,14 +9,11 @@ from functools import lru_cache
 from typing import Any
 
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.bounds import Comparable
-from quacklake.format.murmur import Hashing, hash_comparable, hashing
+from quacklake.format.bounds import Comparable, Compare, Every, IsNull, Predicate, Some, columns_of, widened
 from quacklake.format.partitions import CALENDAR, EPOCH, PartitionSpec, Transform, decode_value
-from quacklake.format.predicate import Compare, Every, IsNull, Predicate, Some, columns_of, widened
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.temporal import DAY, INFINITY, day_number
-from quacklake.format.transforms import civil
-from quacklake.format.types import StatsKind, parse_type, scalar
+from quacklake.format.transforms import Hashing, civil, hash_comparable, hashing
+from quacklake.format.types import DAY, INFINITY, StatsKind, day_number, parse_type, scalar
 
 _HOUR = DAY // 24
 _TEMPORAL = (StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP)

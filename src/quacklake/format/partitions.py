@@ -9,9 +9,7 @@ from urllib.parse import quote as percent_encode
 
 from quacklake.errors import InputError, InvalidNameError, PathError, UnsupportedFeatureError, nearest
 from quacklake.format.bounds import Comparable, decode
-from quacklake.format.column_paths import parse_path
-from quacklake.format.names import fold, quote
-from quacklake.format.paths import checked_relative
+from quacklake.format.names import checked_relative, fold, parse_path, quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
 

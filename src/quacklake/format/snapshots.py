@@ -3,13 +3,169 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
+import itertools
 import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from quacklake.errors import CatalogError, InvalidNameError
-from quacklake.format.changes import Change
-from quacklake.format.temporal import INFINITY, parse_temporal
+from quacklake.errors import CatalogError, InputError, InvalidNameError, nearest
+from quacklake.format.names import full_name, parts_of, quote
+from quacklake.format.types import INFINITY, parse_temporal
+
+
+class ChangeKind(enum.Enum):
+    """The words of the grammar, in the order in which they are written. Clients refuse any other word."""
+
+    DROPPED_SCHEMA = "dropped_schema"
+    DROPPED_TABLE = "dropped_table"
+    DROPPED_VIEW = "dropped_view"
+    CREATED_SCHEMA = "created_schema"
+    CREATED_TABLE = "created_table"
+    CREATED_VIEW = "created_view"
+    CREATED_SCALAR_MACRO = "created_scalar_macro"
+    CREATED_TABLE_MACRO = "created_table_macro"
+    DROPPED_SCALAR_MACRO = "dropped_scalar_macro"
+    DROPPED_TABLE_MACRO = "dropped_table_macro"
+    INSERTED_INTO_TABLE = "inserted_into_table"
+    DELETED_FROM_TABLE = "deleted_from_table"
+    ALTERED_TABLE = "altered_table"
+    ALTERED_VIEW = "altered_view"
+    INLINED_INSERT = "inlined_insert"
+    INLINED_DELETE = "inlined_delete"
+    INLINE_FLUSH = "inline_flush"
+    MERGE_ADJACENT = "merge_adjacent"
+    REWRITE_DELETE = "rewrite_delete"
+    COMPACTED_TABLE = "compacted_table"
+    """Read only: older clients wrote it for what is now ``merge_adjacent`` or ``rewrite_delete``."""
+
+    @property
+    def named(self) -> bool:
+        """True when the change names an object in a schema instead of giving an id."""
+        return self in _NAMED
+
+
+_NAMED = frozenset(
+    {
+        ChangeKind.CREATED_TABLE,
+        ChangeKind.CREATED_VIEW,
+        ChangeKind.CREATED_SCALAR_MACRO,
+        ChangeKind.CREATED_TABLE_MACRO,
+    }
+)
+_WORDS = {kind.value: kind for kind in ChangeKind} | {"flushed_inlined": ChangeKind.INLINE_FLUSH}
+_ORDER = {kind: position for position, kind in enumerate(ChangeKind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change: a created schema has a ``schema``, other created objects that and a ``name``, the rest an ``id``.
+
+    ``str()`` gives its text.
+    """
+
+    kind: ChangeKind
+    id: int | None = None
+    schema: str | None = None
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return render_changes((self,))
+
+
+def render_changes(changes: Iterable[Change]) -> str:
+    """Return the text of a snapshot's changes: each once, ordered by kind and then by id or name.
+
+    Raises :class:`InputError` for a change without what its kind needs.
+    """
+    return ",".join(_entry(change) for change in sorted(set(changes), key=_sort_key))
+
+
+def _sort_key(change: Change) -> tuple[int, int, str, str]:
+    return _ORDER[change.kind], -1 if change.id is None else change.id, change.schema or "", change.name or ""
+
+
+def _entry(change: Change) -> str:
+    word = change.kind.value
+    if change.kind is ChangeKind.CREATED_SCHEMA:
+        if change.schema is not None:
+            return f"{word}:{_schema(change.schema)}"
+    elif change.kind.named:
+        if change.schema is not None and change.name is not None:
+            return f"{word}:{_schema(change.schema)}.{quote(change.name)}"
+    elif change.id is not None and change.id >= 0:
+        return f"{word}:{change.id}"
+    raise InputError(f"a {word} change lacks {'a name' if change.id is None else 'an id'}")
+
+
+def _schema(name: str) -> str:
+    return ".".join(quote(part) for part in parts_of(name))
+
+
+def parse_changes(text: str | None) -> tuple[Change, ...]:
+    """Return the changes of a snapshot in the order of the text; no text means none.
+
+    Raises :class:`CatalogError` for an unknown word or a malformed entry: skipping one could hide a conflict.
+    """
+    changes: list[Change] = []
+    rest = text or ""
+    while rest:
+        word, colon, rest = rest.partition(":")
+        kind = _WORDS.get(word.lower())
+        if kind is None or not colon:
+            raise CatalogError(
+                f'the catalog records a change of the unknown kind "{word}"',
+                hint=nearest(word.lower(), _WORDS) or "it may have been written by a newer DuckLake client",
+            )
+        change, rest = _value(kind, rest)
+        changes.append(change)
+        if rest.startswith(",") and len(rest) > 1:
+            rest = rest[1:]
+        elif rest not in ("", ","):
+            raise _malformed(kind, rest)
+        else:
+            break
+    return tuple(changes)
+
+
+def _value(kind: ChangeKind, rest: str) -> tuple[Change, str]:
+    """Return the change at the head of ``rest`` and what follows it."""
+    if kind is ChangeKind.CREATED_SCHEMA or kind.named:
+        part, rest = _quoted(kind, rest)
+        parts = [part]
+        while rest.startswith("."):
+            part, rest = _quoted(kind, rest[1:])
+            parts.append(part)
+        if not kind.named:
+            return Change(kind, schema=full_name(parts)), rest
+        if len(parts) < 2:
+            raise _malformed(kind, rest)
+        return Change(kind, schema=full_name(parts[:-1]), name=parts[-1]), rest
+    digits, comma, rest = rest.partition(",")
+    if not (digits.isascii() and digits.isdigit()):
+        raise _malformed(kind, digits)
+    return Change(kind, id=int(digits)), comma + rest
+
+
+def _quoted(kind: ChangeKind, rest: str) -> tuple[str, str]:
+    """Return the quoted name at the head of ``rest``, unescaped, and what follows it."""
+    if not rest.startswith('"'):
+        raise _malformed(kind, rest)
+    start = end = 1
+    while True:
+        end = rest.find('"', end)
+        if end < 0:
+            raise _malformed(kind, rest)
+        if rest[end + 1 : end + 2] != '"':
+            return rest[start:end].replace('""', '"'), rest[end + 1 :]
+        end += 2
+
+
+def _malformed(kind: ChangeKind, rest: str) -> CatalogError:
+    return CatalogError(f"the catalog records a malformed {kind.value} change at {rest[:40]!r}")
+
 
 MAX_TAG = 128
 """The longest tag, in characters."""
@@ -105,3 +261,195 @@ def check_tag(name: object) -> str:
             hint=f"a tag starts with a letter; letters, digits and any of . _ - + / follow, {MAX_TAG} in all at most",
         )
     return name
+
+
+_BITS = 16
+_VERSION = 8
+_VERSION_PLACE = 76
+
+
+class Operation(enum.Flag):
+    """Operations on rows. The values are stored: they never change."""
+
+    NONE = 0
+    INSERT = 1
+    DELETE = 2
+    UPDATE = 4
+    MERGE = 8
+    OVERWRITE = 16
+    ADD_FILES = 32
+    RESTORE = 64
+    UNDROP = 128
+    ROLLBACK = 256
+    REPAIR = 512
+
+    @property
+    def words(self) -> list[str]:
+        """The operations as a user would say them."""
+        return [str(each.name).replace("_", " ") for each in self]
+
+
+_KNOWN = sum(each.value for each in Operation)
+
+
+def token_with(token: uuid.UUID, operations: Operation) -> str:
+    """Return the token of a commit that remembers what was asked.
+
+    >>> token_with(uuid.UUID("019a8c5e-1a2b-7c3d-8e4f-0123456789ab"), Operation.MERGE)
+    '019a8c5e-1a2b-8c3d-8e4f-012345670008'
+    """
+    number = token.int & ~((1 << _BITS) - 1) & ~(0xF << _VERSION_PLACE)
+    return str(uuid.UUID(int=number | _VERSION << _VERSION_PLACE | operations.value))
+
+
+def operations_of(token: str) -> Operation:
+    """Return what a commit was asked, by its token; nothing for one that does not say.
+
+    >>> operations_of("019a8c5e-1a2b-8c3d-8e4f-012345670009").words
+    ['INSERT', 'MERGE']
+    """
+    try:
+        found = uuid.UUID(token)
+    except ValueError:
+        return Operation.NONE
+    if found.int >> _VERSION_PLACE & 0xF != _VERSION:
+        return Operation.NONE
+    return Operation(found.int & (1 << _BITS) - 1 & _KNOWN)
+
+
+_K = ChangeKind
+_INSERTS = frozenset({_K.INSERTED_INTO_TABLE, _K.INLINED_INSERT})
+_DELETES = frozenset({_K.DELETED_FROM_TABLE, _K.INLINED_DELETE})
+_STATEMENTS = {
+    _K.DROPPED_SCHEMA: "DROP SCHEMA",
+    _K.DROPPED_TABLE: "DROP TABLE",
+    _K.DROPPED_VIEW: "DROP VIEW",
+    _K.DROPPED_SCALAR_MACRO: "DROP MACRO",
+    _K.DROPPED_TABLE_MACRO: "DROP MACRO",
+    _K.CREATED_SCHEMA: "CREATE SCHEMA",
+    _K.CREATED_TABLE: "CREATE TABLE",
+    _K.CREATED_VIEW: "CREATE VIEW",
+    _K.CREATED_SCALAR_MACRO: "CREATE MACRO",
+    _K.CREATED_TABLE_MACRO: "CREATE MACRO",
+    _K.ALTERED_TABLE: "ALTER TABLE",
+    _K.ALTERED_VIEW: "ALTER VIEW",
+    _K.INLINE_FLUSH: "FLUSH",
+    _K.MERGE_ADJACENT: "COMPACT",
+    _K.REWRITE_DELETE: "COMPACT",
+    _K.COMPACTED_TABLE: "COMPACT",
+}
+_PHRASES = {
+    _K.DROPPED_SCHEMA: "dropped schema {}",
+    _K.DROPPED_TABLE: "dropped table {}",
+    _K.DROPPED_VIEW: "dropped view {}",
+    _K.DROPPED_SCALAR_MACRO: "dropped macro {}",
+    _K.DROPPED_TABLE_MACRO: "dropped macro {}",
+    _K.CREATED_SCHEMA: "created schema {}",
+    _K.CREATED_TABLE: "created table {}",
+    _K.CREATED_VIEW: "created view {}",
+    _K.CREATED_SCALAR_MACRO: "created macro {}",
+    _K.CREATED_TABLE_MACRO: "created macro {}",
+    _K.ALTERED_TABLE: "altered table {}",
+    _K.ALTERED_VIEW: "altered view {}",
+    _K.INLINE_FLUSH: "moved rows of {} from the catalog into files",
+    _K.MERGE_ADJACENT: "merged files of {}",
+    _K.REWRITE_DELETE: "rewrote files of {} without deleted rows",
+    _K.COMPACTED_TABLE: "compacted files of {}",
+}
+#: What happened to rows that went and came, by the one operation that was asked.
+_CHANGED = {
+    Operation.UPDATE: "updated rows of {}",
+    Operation.MERGE: "merged rows into {}",
+    Operation.OVERWRITE: "replaced rows of {}",
+    Operation.RESTORE: "restored rows of {}",
+    Operation.ROLLBACK: "restored rows of {}",
+}
+_UNDONE = Operation.RESTORE | Operation.UNDROP | Operation.ROLLBACK | Operation.REPAIR
+
+
+Names = Mapping[int, Sequence[tuple[int, str]]]
+"""Every name that things have had, by id: since which snapshot, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Return the names that objects had when a snapshot was made. ``renamed`` is what :func:`renames` gives."""
+
+    snapshot: int
+    names: Names
+    renamed: Mapping[tuple[int, str], str]
+
+    def name(self, change: Change) -> str:
+        """Return the name that a changed object had then, or its number where the name is not known any more."""
+        if change.id is None:
+            return str(change.schema) if change.name is None else f"{change.schema}.{change.name}"
+        known = [name for begin, name in self.names.get(change.id, ()) if begin <= self.snapshot]
+        return known[-1] if known else f"number {change.id}"
+
+    def old_name(self, change: Change) -> str | None:
+        """Return the name before, of something that only got another one: the format calls that created."""
+        return self.renamed.get((self.snapshot, self.name(change))) if change.kind.named else None
+
+
+def renames(names: Names) -> dict[tuple[int, str], str]:
+    """Return the old name of whatever got another one, by snapshot and new name."""
+    return {
+        (begin, name): before
+        for found in names.values()
+        for (_, before), (begin, name) in itertools.pairwise(found)
+        if before != name
+    }
+
+
+def operation_of(changes: Sequence[Change], asked: Operation, naming: Naming) -> str:
+    """Return what made a snapshot, as a statement names it; ``asked`` is what its commit remembers.
+
+    Where it remembers nothing, as commits of other clients do, rows that went and came are ``UPDATE or MERGE``.
+    """
+    if asked & _UNDONE:
+        return ", ".join((asked & _UNDONE).words)
+    kinds = {change.kind for change in changes}
+    statements = list(dict.fromkeys(_STATEMENTS[kind] for kind in ChangeKind if kind in kinds and kind in _STATEMENTS))
+    if any(naming.old_name(change) for change in changes):
+        statements = [statement.replace("CREATE", "ALTER") for statement in statements]
+    rows = asked.words or _guessed(changes)
+    if rows == ["INSERT"] and statements == ["CREATE TABLE"]:
+        return "CREATE TABLE AS"
+    return ", ".join([*statements, *rows])
+
+
+def _guessed(changes: Iterable[Change]) -> list[str]:
+    inserted = {change.id for change in changes if change.kind in _INSERTS}
+    deleted = {change.id for change in changes if change.kind in _DELETES}
+    guesses = {
+        "INSERT": inserted - deleted,
+        "DELETE": deleted - inserted,
+        "UPDATE or MERGE": inserted & deleted,
+    }
+    return [word for word, tables in guesses.items() if tables]
+
+
+def describe(changes: Sequence[Change], asked: Operation, naming: Naming) -> str:
+    """Return what a snapshot did, one phrase for each object."""
+    phrases = [_phrase(change, asked, naming) for change in changes if change.kind in _PHRASES]
+    inserted = {change.id: change for change in changes if change.kind in _INSERTS}
+    deleted = {change.id: change for change in changes if change.kind in _DELETES}
+    for id_, change in {**deleted, **inserted}.items():
+        phrases.append(_row_phrase(asked, id_ in inserted, id_ in deleted).format(naming.name(change)))
+    return ", ".join(dict.fromkeys(phrases))
+
+
+def _phrase(change: Change, asked: Operation, naming: Naming) -> str:
+    old = naming.old_name(change)
+    phrase = _PHRASES[change.kind].format(naming.name(change))
+    if old is not None:
+        return phrase.replace("created", "renamed", 1).replace(naming.name(change), f"{old} to {naming.name(change)}")
+    return phrase.replace("created", "brought back", 1) if asked & (Operation.UNDROP | Operation.ROLLBACK) else phrase
+
+
+def _row_phrase(asked: Operation, inserted: bool, deleted: bool) -> str:
+    if inserted and deleted:
+        return _CHANGED.get(asked, "changed rows of {}")
+    if inserted:
+        return "added files to {}" if asked == Operation.ADD_FILES else "inserted rows into {}"
+    return "deleted rows from {}"

@@ -6,29 +6,226 @@ that is not known is ``None``.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from quacklake.format.bounds import Comparable, comparable, decode, encode, encode_comparable
-from quacklake.format.geometry import merge_extra
-from quacklake.format.measure import ColumnStats, of_array
-from quacklake.format.types import NESTED, StatsKind, scalar
-from quacklake.format.variants import merge_fields
+import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = [
-    "ColumnStats",
-    "Comparable",
-    "TableColumnStats",
-    "comparable",
-    "decode",
-    "encode",
-    "is_always_exact",
-    "keeps_bounds",
-    "merge",
-    "of_array",
-    "stored_bound",
-    "stored_exact",
-]
+from quacklake.errors import ConstraintError
+from quacklake.format.bounds import Comparable, comparable, decode, encode_comparable, shorten
+from quacklake.format.extras import extent, merge_extra, merge_fields
+from quacklake.format.types import NESTED, StatsKind, from_physical, scalar
+
+if TYPE_CHECKING:
+    from quacklake.format.schema import Column
+
+_SMALL = 200
+"""Up to this many rows plain Python is faster than starting a compute kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """The statistics of one column in one file; ``None`` where nothing is known.
+
+    ``value_count`` counts the values that are not NULL. In nested columns ``null_count`` counts one for every
+    missing or empty parent too, as Parquet does. A bound is exact when it is a value of the column: long texts and
+    blobs are cut.
+    """
+
+    column_id: int
+    size_bytes: int | None = None
+    value_count: int | None = None
+    null_count: int | None = None
+    min: str | None = None
+    max: str | None = None
+    contains_nan: bool | None = None
+    extra: str | None = None
+    min_exact: bool | None = None
+    max_exact: bool | None = None
+
+
+def of_array(array: pa.Array | pa.ChunkedArray, column: Column) -> list[ColumnStats]:
+    """Return the statistics of a column's values: one entry, or one for each leaf of a nested column.
+
+    The array holds values of the column's Arrow type, or of another whose values the column stores unchanged.
+    ``size_bytes`` is left to whoever writes the file.
+    """
+    if column.children:
+        return _nested(array, column, 0)
+    return [_leaf(array, column, 0)]
+
+
+def _nested(array: Any, column: Column, missing: int) -> list[ColumnStats]:
+    """Return the statistics below a nested column. ``missing`` counts the parents without any value so far."""
+    if not column.children:
+        return [_leaf(array, column, missing)]
+    array = _one_chunk(_unwrapped(array))
+    if column.type == "struct":
+        parts = array.flatten()  # with the struct's own NULLs laid over the children's
+    else:
+        # An array of type null has neither children nor values; any other is a list or a map.
+        missing += array.null_count
+        lists = [] if pa.types.is_null(array.type) else _lists(array.drop_null())
+        if lists:
+            missing += pc.sum(pc.equal(pc.list_value_length(lists[0]), 0)).as_py() or 0
+        parts = [part.flatten() for part in lists]
+    if not parts:
+        return [_leaf(pa.nulls(0), leaf, missing) for leaf in column.leaves()]
+    return [
+        entry for part, child in zip(parts, column.children, strict=True) for entry in _nested(part, child, missing)
+    ]
+
+
+def _lists(array: Any) -> list[Any]:
+    """Return the array itself when it is of lists; a map's keys and values as two arrays of lists."""
+    if isinstance(array, pa.MapArray):
+        return [pa.ListArray.from_arrays(array.offsets, side) for side in (array.keys, array.items)]
+    return [array]
+
+
+def _leaf(array: Any, column: Column, missing: int) -> ColumnStats:
+    type = column.type
+    kind = scalar(type).stats
+    if isinstance(array, pa.ChunkedArray) and array.num_chunks == 1:
+        array = array.chunk(0)
+    nulls = array.null_count
+    values = len(array) - nulls
+    low = high = extra = None
+    has_nan = False if kind is StatsKind.FLOAT else None
+    if kind is StatsKind.GEOMETRY:
+        extra = extent(_unwrapped(array).to_pylist())
+    elif values and (measure := _MEASURES.get(kind)) is not None:
+        low, high, has_nan = measure(_unwrapped(array), type)
+    return ColumnStats(
+        column.id,
+        None,
+        values,
+        nulls + missing,
+        None if low is None else _bound(low, type, upper=False),
+        None if high is None else _bound(high, type, upper=True),
+        has_nan,
+        extra,
+        *(None if end is None else shorten(end, upper=upper) == end for end, upper in ((low, False), (high, True))),
+    )
+
+
+def _bound(value: Comparable, type: str, *, upper: bool) -> str | None:
+    short = shorten(value, upper=upper)
+    return None if short is None else encode_comparable(short, type)
+
+
+_Extremes = tuple[Comparable | None, Comparable | None, bool | None]
+
+
+def _plain(array: Any, type: str) -> _Extremes:
+    """Return the bounds of values whose Python form compares as they do."""
+    low, high = _min_max(array)
+    return comparable(low, type), comparable(high, type), None
+
+
+def _uuids(array: Any, type: str) -> _Extremes:
+    """Return the bounds of uuids, which may be text in either case, compared as numbers."""
+    values = (array if len(array) <= _SMALL else pc.unique(array)).to_pylist()
+    numbers = [comparable(value, type) for value in values if value is not None]
+    return min(numbers), max(numbers), None  # type: ignore[type-var]
+
+
+def _floats(array: Any, type: str) -> _Extremes:
+    if not pa.types.is_floating(array.type):
+        low, high = _min_max(array)
+        return comparable(low, type), comparable(high, type), False
+    if len(array) <= _SMALL:
+        values = [value for value in array.to_pylist() if value is not None]
+        numbers = [value for value in values if not math.isnan(value)]
+        has_nan = len(numbers) != len(values)
+        return comparable(min(numbers, default=None), type), comparable(max(numbers, default=None), type), has_nan
+    has_nan = bool(pc.any(pc.is_nan(array)).as_py())
+    # The kernel leaves NaN out by itself, but an array of nothing else gives its own starting values.
+    if has_nan and not pc.any(pc.invert(pc.is_nan(array))).as_py():
+        return None, None, True
+    low, high = _min_max(array)
+    return comparable(low, type), comparable(high, type), has_nan
+
+
+def _temporal(array: Any, type: str) -> _Extremes:
+    """Return the bounds of dates and times by their integers: Python's own cannot hold infinity or far years."""
+    arrow = array.type
+    layout = _TEMPORAL.get(arrow.id)
+    if layout is None:
+        return _plain(array, type)
+    bits, unit = layout
+    unit = unit or arrow.unit
+    integers = _INT32 if bits == 32 else _INT64
+    low, high = _min_max(array.view(integers) if isinstance(array, pa.Array) else array.cast(integers))
+    return from_physical(low, unit, bits=bits), from_physical(high, unit, bits=bits), None
+
+
+_INT32, _INT64 = pa.int32(), pa.int64()
+_TEMPORAL: Mapping[int, tuple[int, str]] = {
+    pa.date32().id: (32, "D"),
+    pa.date64().id: (64, "ms"),
+    pa.time32("s").id: (32, ""),
+    pa.time64("us").id: (64, ""),
+    pa.timestamp("us").id: (64, ""),
+}
+"""Bits and unit of the integers inside an Arrow type; an empty unit is the type's own."""
+
+
+def _unwrapped(array: Any) -> Any:
+    """Return the array without dictionary, run-end or extension encoding, its strings and blobs of a plain layout."""
+    arrow = array.type
+    if arrow.id not in _WRAPPED:
+        return array
+    if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
+        return _unwrapped(array.cast(arrow.value_type))
+    if isinstance(arrow, pa.BaseExtensionType):
+        return _unwrapped(array.cast(arrow.storage_type))
+    return array.cast(_PLAIN[arrow.id])
+
+
+_PLAIN = {
+    pa.string_view().id: pa.large_string(),
+    pa.binary_view().id: pa.large_binary(),
+    pa.float16().id: pa.float32(),
+}
+_WRAPPED = {
+    *_PLAIN,
+    pa.dictionary(pa.int8(), pa.string()).id,
+    pa.run_end_encoded(pa.int32(), pa.int8()).id,
+    pa.uuid().id,  # every extension type has the same id
+}
+
+
+def _one_chunk(array: Any) -> Any:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _min_max(array: Any) -> tuple[Any, Any]:
+    if len(array) <= _SMALL:
+        values = array.to_pylist()
+        if array.null_count:
+            values = [value for value in values if value is not None]
+        return min(values), max(values)
+    result = pc.min_max(array)
+    return result["min"].as_py(), result["max"].as_py()
+
+
+_MEASURES: Mapping[StatsKind, Callable[[Any, str], _Extremes]] = {
+    StatsKind.BOOLEAN: _plain,
+    StatsKind.INTEGER: _plain,
+    StatsKind.DECIMAL: _plain,
+    StatsKind.TEXT: _plain,
+    StatsKind.BLOB: _plain,
+    StatsKind.UUID: _uuids,
+    StatsKind.FLOAT: _floats,
+    StatsKind.DATE: _temporal,
+    StatsKind.TIME: _temporal,
+    StatsKind.TIMESTAMP: _temporal,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +339,168 @@ def _documented(text: str, type: str) -> str | None:
     """Return a bound in the documented encoding."""
     value = _decoded(text, type)
     return None if value is None else encode_comparable(value, type)
+
+
+_INFINITY = (1 << 63) - 1
+_MICROS = (-9_223_372_022_400_000_000, _INFINITY - 1)
+"""The first and the last timestamp of DuckDB, 290309-12-22 (BC) to 294247-01-10, in microseconds."""
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The integers that the values of an Arrow type may be: between two, and multiples of a third."""
+
+    low: int
+    high: int
+    infinity: int | None = None
+    multiple: int = 1
+    hint: str | None = None
+
+
+def _scaled(units: int, infinity: int | None) -> _Range:
+    """Return the range of timestamps whose unit is so many microseconds."""
+    return _Range(-(-_MICROS[0] // units), _MICROS[1] // units, infinity)
+
+
+_WHOLE_MICROS = 'cut them first: df["…"].dt.floor("us")'
+_TIMESTAMPS: Mapping[tuple[str, bool], _Range] = {
+    **{(unit, False): _scaled(units, _INFINITY) for unit, units in (("s", 1_000_000), ("ms", 1_000), ("us", 1))},
+    **{(unit, True): _scaled(units, None) for unit, units in (("s", 1_000_000), ("ms", 1_000))},
+    ("us", True): _scaled(1, _INFINITY),
+    # the first whole day that 64 bits reach
+    ("ns", False): _Range(-9_223_286_400_000_000_000, _INFINITY - 1, _INFINITY),
+    ("ns", True): _Range(-_INFINITY - 1, _INFINITY, None, 1_000, _WHOLE_MICROS),
+}
+_DAY_OF: Mapping[str, int] = {unit: 86_400 * 10**digits for unit, digits in (("s", 0), ("ms", 3), ("us", 6), ("ns", 9))}
+_DURATIONS: Mapping[str, _Range] = {
+    **{
+        unit: _Range(-(_INFINITY // nanos), _INFINITY // nanos)
+        for unit, nanos in (("s", 10**9), ("ms", 10**6), ("us", 10**3))
+    },
+    "ns": _Range(-_INFINITY, _INFINITY, None, 1_000, _WHOLE_MICROS),
+}
+"""Arrow, through which intervals are read, has nanoseconds."""
+_DATE32 = _Range(-(2**31) + 2, 2**31 - 2, 2**31 - 1)
+_DATE64 = _Range(-(2**31 - 2) * _DAY_MS, (2**31 - 2) * _DAY_MS, None, _DAY_MS, "pass dates without a time of the day")
+
+
+def _range(arrow: pa.DataType) -> _Range | None:
+    """Return the integers that values of an Arrow type may be, or None where all of them are values."""
+    if pa.types.is_timestamp(arrow):
+        return _TIMESTAMPS[arrow.unit, arrow.tz is not None]
+    if pa.types.is_time(arrow):
+        return _Range(0, _DAY_OF[arrow.unit])
+    if pa.types.is_date32(arrow):
+        return _DATE32
+    if pa.types.is_date64(arrow):
+        return _DATE64
+    return _DURATIONS.get(arrow.unit) if pa.types.is_duration(arrow) else None
+
+
+def needs_check(arrow: pa.DataType) -> bool:
+    """Return True when values of an Arrow type, or inside of it, may be none of a column."""
+    if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
+        return needs_check(arrow.value_type)
+    if isinstance(arrow, pa.BaseExtensionType):
+        return needs_check(arrow.storage_type)
+    if pa.types.is_map(arrow) or arrow == pa.month_day_nano_interval():
+        return True
+    if pa.types.is_nested(arrow):
+        return any(needs_check(arrow.field(index).type) for index in range(arrow.num_fields))
+    return _range(arrow) is not None
+
+
+def check_values(rows: pa.Table | pa.RecordBatch, *, exact: bool = True) -> None:
+    """Raise ``ConstraintError`` that names the column of a value which cannot be stored as it is.
+
+    Without ``exact`` a value may lose digits on the way.
+    """
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if needs_check(field.type):
+            for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+                _check(chunk, field.name, exact=exact)
+
+
+def _check(array: Any, name: str, *, exact: bool) -> None:
+    for leaf in _leaves(array, name):
+        if leaf.type != pa.month_day_nano_interval():
+            _check_integers(leaf, name, exact=exact)
+        elif exact:
+            _check_intervals(leaf, name)
+
+
+def _leaves(array: Any, name: str) -> Iterator[Any]:
+    """Yield the arrays inside of an array whose values have a range; maps are checked on the way."""
+    arrow = array.type
+    if not needs_check(arrow):
+        return
+    if isinstance(arrow, pa.DictionaryType):
+        yield from _leaves(array.dictionary, name)
+    elif isinstance(arrow, pa.RunEndEncodedType):
+        yield from _leaves(array.values, name)
+    elif isinstance(arrow, pa.BaseExtensionType):
+        yield from _leaves(array.storage, name)
+    elif pa.types.is_map(arrow):
+        _check_keys(array, name)
+        start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        for side in (array.keys, array.items):
+            yield from _leaves(side.slice(start, end - start), name)
+    elif pa.types.is_struct(arrow):
+        for part in array.flatten():
+            yield from _leaves(part, name)
+    elif pa.types.is_nested(arrow):
+        yield from _leaves(array.flatten(), name)
+    else:
+        yield array
+
+
+def _check_integers(array: Any, name: str, *, exact: bool) -> None:
+    allowed = _range(array.type)
+    if allowed is None or array.null_count == len(array):
+        return
+    numbers = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+    ends = pc.min_max(numbers)
+    if ends["min"].as_py() < allowed.low or ends["max"].as_py() > allowed.high:
+        outside = pc.or_(pc.less(numbers, allowed.low), pc.greater(numbers, allowed.high))
+        found = array.view(numbers.type).filter(outside)
+        if allowed.infinity is not None:
+            found = found.filter(pc.not_equal(pc.abs(found), allowed.infinity))
+        if len(found):
+            raise ConstraintError(
+                f'a value does not fit the column "{name}": the {array.type} {found[0].as_py()} is out of range',
+                hint="DuckLake has dates of about 290,000 years, times of one day and nanoseconds from 1677-09-22 on",
+            )
+    if exact and allowed.multiple > 1:
+        parts = pc.multiply(pc.divide(numbers, allowed.multiple), allowed.multiple)
+        rest = numbers.filter(pc.not_equal(numbers, parts))
+        if len(rest):
+            raise ConstraintError(
+                f'a value does not fit the column "{name}": the {array.type} {rest[0].as_py()} would lose digits',
+                hint=allowed.hint,
+            )
+
+
+def _check_intervals(array: Any, name: str) -> None:
+    for value in array.to_pylist():
+        if value is not None and value.nanoseconds % 1_000:
+            raise ConstraintError(
+                f'a value does not fit the column "{name}": the interval of {value.nanoseconds} ns would lose digits',
+                hint="intervals have microseconds",
+            )
+
+
+def _check_keys(array: Any, name: str) -> None:
+    """Raise ``ConstraintError`` when a map has a key twice."""
+    lists = pa.ListArray.from_arrays(array.offsets, array.keys)
+    if (pc.max(pc.list_value_length(lists)).as_py() or 0) < 2:
+        return
+    keys, parents = lists.flatten(), pc.list_parent_indices(lists)
+    if pa.types.is_nested(keys.type):
+        seen = [(parent, repr(key)) for parent, key in zip(parents.to_pylist(), keys.to_pylist(), strict=True)]
+        twice = len(set(seen)) < len(seen)
+    else:
+        pairs = pa.table({"parent": parents, "key": keys})
+        twice = pairs.group_by(["parent", "key"]).aggregate([]).num_rows < pairs.num_rows
+    if twice:
+        raise ConstraintError(f'a value does not fit the column "{name}": a map has a key twice')

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from quacklake.errors import InputError
-from quacklake.format.limits import Limits
+from quacklake.format.objects import Limits
 from quacklake.format.snapshots import Snapshot
 from quacklake.lake.history import LakeHistory
 from quacklake.lake.reading import LakeReader

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from quacklake.catalog.objects import Tags
 from quacklake.errors import InputError, NotFoundError
-from quacklake.format.keys import PRIMARY_KEY, key_columns
+from quacklake.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.format.objects import TableInfo
 from quacklake.format.partitions import key_texts
 from quacklake.maintenance.table_maintenance import TableMaintenance

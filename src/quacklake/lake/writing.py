@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from quacklake.errors import InputError
-from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
+from quacklake.format.evolution import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, full_name, quote
-from quacklake.format.operations import Operation
 from quacklake.format.schema import TableSchema, from_arrow
+from quacklake.format.snapshots import Operation
 from quacklake.lake.reading import LakeReader
 from quacklake.lake.table import Table
 from quacklake.lake.view import View

@@ -16,16 +16,16 @@ import pyarrow.compute as pc
 from quacklake import faults
 from quacklake.catalog import Catalog, DatedDeletes
 from quacklake.errors import CommitConflict
-from quacklake.format.changes import ChangeKind
 from quacklake.format.objects import TableInfo
-from quacklake.format.shapes import stored_alike
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.schema import stored_alike
+from quacklake.format.snapshots import ChangeKind, Snapshot
 from quacklake.format.sorting import sort_of_stored
 from quacklake.maintenance.planning import Group, batches
 from quacklake.maintenance.reports import CompactionReport, Skipped
 from quacklake.maintenance.sources import TableFiles, read_files
 from quacklake.progress import Progress, silent
-from quacklake.scan import ScanPlan, inlined
+from quacklake.scan import ScanPlan
+from quacklake.scan.planner import decode_inlined
 from quacklake.storage import Store
 from quacklake.transaction import (
     FlushedRows,
@@ -337,7 +337,7 @@ class Compactor:
                 partition = None if at is None else at.partition
                 schema, sort = sort_of_stored(table.sort, table.schema, stored.schema)
                 then = replace(table, schema=schema, partition=partition, sort=sort)
-        rows = inlined.decode([stored], stored.schema, self.catalog.encoding, ends=True)
+        rows = decode_inlined([stored], stored.schema, self.catalog.encoding, ends=True)
         assert rows is not None
         begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")
         rows = rows.filter(pc.fill_null(pc.not_equal(begin, end), True))  # drop rows that no snapshot shows

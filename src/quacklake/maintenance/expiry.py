@@ -13,8 +13,8 @@ from quacklake import faults, telemetry
 from quacklake.catalog import Catalog, Reader, Writer, expired_rows, expiring, file_names, snapshot_tags
 from quacklake.catalog.file_names import NamedFile
 from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
-from quacklake.format.changes import parse
 from quacklake.format.options import parse_option
+from quacklake.format.snapshots import parse_changes
 from quacklake.maintenance.file_places import absolute_places, named, place
 from quacklake.maintenance.reports import Skipped
 from quacklake.progress import Progress, silent
@@ -220,7 +220,7 @@ def _touched(reader: Reader, table_ids: set[int], first: int, last: int) -> dict
     for id_, begin, end in expiring.table_lives(reader, sorted(table_ids)):
         touched[id_].update([begin] if end is None else [begin, end])
     for snapshot, text in reader.snapshots.changes_between(first, last).items():
-        for id_ in {change.id for change in parse(text) if change.id is not None} & table_ids:
+        for id_ in {change.id for change in parse_changes(text) if change.id is not None} & table_ids:
             touched[id_].add(snapshot)
     return touched
 

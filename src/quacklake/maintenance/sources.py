@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from quacklake.catalog import Catalog, Reader
 from quacklake.format.objects import TableInfo
 from quacklake.format.partitions import directory
-from quacklake.format.schema import TableSchema
-from quacklake.format.shapes import stored_alike
+from quacklake.format.schema import TableSchema, stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.maintenance.planning import Layout, SourceFile
 from quacklake.scan import ScanPlan, plan_scan

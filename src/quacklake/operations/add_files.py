@@ -21,13 +21,12 @@ from quacklake.errors import (
     nearest,
 )
 from quacklake.format.mappings import MappedColumn, NameMapping, fits, hive_values
-from quacklake.format.measure import of_array
 from quacklake.format.names import fold
 from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
-from quacklake.format.operations import Operation
 from quacklake.format.partitions import IDENTITY, PartitionSpec
 from quacklake.format.schema import Column
-from quacklake.format.stats import ColumnStats
+from quacklake.format.snapshots import Operation
+from quacklake.format.stats import ColumnStats, of_array
 from quacklake.format.types import NESTED, SCALARS, duckdb_type
 from quacklake.operations.context import LakeContext
 from quacklake.storage import Footer, FooterColumn, Links, read_footers

@@ -14,7 +14,7 @@ from quacklake.catalog import Catalog
 from quacklake.catalog.objects import macros
 from quacklake.config import Config
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter, Vectors, WriteOptions
-from quacklake.format import inline, inline_width
+from quacklake.format import inline
 from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.options import EXPOSED, OptionRow, effective
 from quacklake.format.schema import TableSchema
@@ -170,4 +170,4 @@ class LakeContext:
 def _inlines(schema: TableSchema, database: str, prefixed: bool) -> bool:
     """Return whether a database can inline the rows of a table; called for every change."""
     known = all(inline.supports(column, database, prefixed=prefixed) for column in schema.columns)
-    return known and inline_width.fits(schema.columns, database)
+    return known and inline.fits(schema.columns, database)

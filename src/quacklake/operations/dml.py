@@ -16,12 +16,11 @@ from quacklake.engines.duckdb.expressions import check_expression, constant
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
-from quacklake.format.bounds import decode
-from quacklake.format.measure import of_array
+from quacklake.format.bounds import ANYTHING, Predicate, compare, decode, every
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
-from quacklake.format.predicate import ANYTHING, Predicate, compare, every
+from quacklake.format.snapshots import Operation
+from quacklake.format.stats import of_array
 from quacklake.operations import conform, evolution
 from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression

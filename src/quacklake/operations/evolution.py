@@ -11,13 +11,11 @@ import pyarrow as pa
 from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import ConstraintError, InputError
 from quacklake.format import evolution, sorting
-from quacklake.format.column_paths import find_column, parse_path
-from quacklake.format.evolution import DefaultExpression
-from quacklake.format.names import quote
+from quacklake.format.bounds import ANYTHING, IsNull
+from quacklake.format.evolution import DefaultExpression, find_column
+from quacklake.format.names import parse_path, quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.predicate import ANYTHING, IsNull
-from quacklake.format.schema import Column, TableSchema
-from quacklake.format.shapes import initial_value, reshaped, stored_alike
+from quacklake.format.schema import Column, TableSchema, initial_value, reshaped, stored_alike
 from quacklake.format.type_text import parse_column
 from quacklake.operations import conform
 from quacklake.operations.column_types import to_column

@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from quacklake.format.changes import render
-from quacklake.format.history import Names, Naming, describe, operation_of, renames
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
-from quacklake.format.snapshots import SnapshotInfo
+from quacklake.format.snapshots import (
+    Names,
+    Naming,
+    Operation,
+    SnapshotInfo,
+    describe,
+    operation_of,
+    renames,
+    render_changes,
+)
 from quacklake.operations.context import LakeContext
 
 _SCHEMA = pa.schema(
@@ -41,7 +47,15 @@ def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], na
     def row(info: SnapshotInfo) -> tuple[object, ...]:
         operations, naming = asked.get(info.id, Operation.NONE), Naming(info.id, names, renamed)
         return (
-            *(info.id, info.time, info.schema_version, render(info.changes), info.author, info.message, info.extra),
+            *(
+                info.id,
+                info.time,
+                info.schema_version,
+                render_changes(info.changes),
+                info.author,
+                info.message,
+                info.extra,
+            ),
             operation_of(info.changes, operations, naming),
             describe(info.changes, operations, naming),
         )

@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.format import inline
-from quacklake.format.measure import of_array
 from quacklake.format.objects import TableInfo
-from quacklake.format.stats import ColumnStats
+from quacklake.format.stats import ColumnStats, of_array
 from quacklake.operations.context import LakeContext
 from quacklake.transaction import InlinedInsert
 

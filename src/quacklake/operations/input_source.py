@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from quacklake import telemetry
 from quacklake.format.schema import TableSchema
-from quacklake.format.value_ranges import check_values
+from quacklake.format.stats import check_values
 from quacklake.operations.arrow_forms import readable, readable_schema
 
 ROWS_TAKEN = "input.rows"

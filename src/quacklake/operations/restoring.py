@@ -13,11 +13,11 @@ from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.failures import writing
 from quacklake.errors import AlreadyExistsError, NotFoundError, SnapshotExpiredError
+from quacklake.format.bounds import ANYTHING
+from quacklake.format.evolution import OldColumns, missing_ids, old_columns
 from quacklake.format.names import above, quote
 from quacklake.format.objects import NAME_ROW_ID, MacroInfo, TableInfo, ViewInfo
-from quacklake.format.predicate import ANYTHING
 from quacklake.format.snapshots import Snapshot
-from quacklake.format.undo import OldColumns, missing_ids, old_columns
 from quacklake.operations import evolution, inserting
 from quacklake.operations.context import LakeContext
 from quacklake.operations.reference import TableRef

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from quacklake.catalog import objects
 from quacklake.catalog.objects import Tags
-from quacklake.format.changes import parse
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.snapshots import Snapshot, parse_changes
 from quacklake.operations.restoring import Undo
 from quacklake.operations.undo import RestoredTable, UndoReport
 from quacklake.progress import Progress
@@ -61,7 +60,9 @@ def _read(undo: Undo, version: int) -> _Past:
         changes = reader.snapshots.changes_between(version + 1, last)
         touched: set[int] | None = None
         if len(changes) == last - version:  # no snapshot has expired
-            touched = {change.id for text in changes.values() for change in parse(text) if change.id is not None}
+            touched = {
+                change.id for text in changes.values() for change in parse_changes(text) if change.id is not None
+            }
         views = objects.views(reader, snapshot)
         return _Past(
             snapshot,

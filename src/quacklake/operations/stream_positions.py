@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from quacklake.catalog import streams
 from quacklake.errors import NotFoundError, nearest
-from quacklake.format.paths import uuid7
-from quacklake.format.streams import StreamMark, check_stream, claimed
+from quacklake.format.names import uuid7
+from quacklake.format.objects import StreamMark, check_stream, claimed
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 

@@ -11,8 +11,7 @@ from typing import TypeAlias
 from quacklake.catalog import snapshot_tags
 from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
-from quacklake.format.snapshots import is_tag
+from quacklake.format.snapshots import Operation, is_tag
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef, renamed

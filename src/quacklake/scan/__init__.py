@@ -5,17 +5,12 @@ from typing import TYPE_CHECKING
 from quacklake.lazy import lazily
 
 if TYPE_CHECKING:
-    from quacklake.scan.filters import Filter, to_predicate
     from quacklake.scan.plan import ScanPlan
-    from quacklake.scan.planner import plan_scan
+    from quacklake.scan.planner import Filter, plan_scan, to_predicate
 else:
     __getattr__ = lazily(
         __name__,
-        {
-            "quacklake.scan.filters": "Filter to_predicate",
-            "quacklake.scan.plan": "ScanPlan",
-            "quacklake.scan.planner": "plan_scan",
-        },
+        {"quacklake.scan.plan": "ScanPlan", "quacklake.scan.planner": "Filter plan_scan to_predicate"},
     )
 
 __all__ = ["Filter", "ScanPlan", "plan_scan", "to_predicate"]

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from quacklake.errors import CatalogError, CorruptFileError, QuacklakeError
 from quacklake.format.mappings import MappingRow, NameMapping, flatten_mapping, unflatten_mappings
-from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
-from quacklake.format.shapes import Past
+from quacklake.format.schema import Column, ColumnRow, Past, TableSchema, flatten, unflatten
 
 #: One row per data file; ``path`` and ``delete_path`` are below the data root.
 FILES = pa.schema(
@@ -246,3 +245,34 @@ def encode_manifest(
     files = plan.files.append_column("partition_values", pa.array(keys, PARTITION_VALUES))
     files = files.append_column("column_statistics", pa.array(known, STATISTICS))
     return replace(plan, files=files).to_ipc()
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMeasure:
+    """The measured contents of a column: values outside of its bounds, NULLs, NaN."""
+
+    outside: bool
+    nulls: int
+    nan: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FileMeasure:
+    """The measured contents of a file; ``file_id`` is None for a whole table. Snapshots and row ids are extremes."""
+
+    file_id: int | None
+    rows: int
+    first_snapshot: int | None
+    last_snapshot: int | None
+    last_row_id: int | None
+    columns: Mapping[int, ColumnMeasure]
+
+
+@dataclass(frozen=True, slots=True)
+class PositionMeasure:
+    """The measured contents of a delete file."""
+
+    rows: int
+    lowest: int | None
+    highest: int | None
+    ordered: bool

@@ -2,20 +2,103 @@
 
 from __future__ import annotations
 
+import re
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
-from quacklake.catalog import Reader
-from quacklake.errors import CorruptFileError, InputError, UnsupportedFeatureError
+from quacklake.catalog import InlinedRows, Reader
+from quacklake.duckdb_versions import arrow_table, connect
+from quacklake.errors import (
+    CatalogError,
+    CorruptFileError,
+    InputError,
+    PredicateError,
+    UnsupportedFeatureError,
+    nearest,
+)
+from quacklake.format import inline
+from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.mappings import NameMapping
+from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.predicate import ANYTHING, Predicate
-from quacklake.format.shapes import Past
+from quacklake.format.schema import Column, Past, TableSchema, initial_value, reshaped
 from quacklake.format.snapshots import Snapshot
-from quacklake.scan import inlined
-from quacklake.scan.plan import FILES, POSITIONS, ScanPlan
+from quacklake.scan import virtual
+from quacklake.scan.plan import FILES, INLINED_META, POSITIONS, ScanPlan, column_key
 from quacklake.storage import Store
+
+_thread = threading.local()
+
+
+def _cursor() -> duckdb.DuckDBPyConnection:
+    """Return a private in-memory DuckDB of this thread."""
+    connection: duckdb.DuckDBPyConnection | None = getattr(_thread, "connection", None)
+    if connection is None:
+        connection = _thread.connection = connect(config={"threads": 1, "autoload_known_extensions": False})
+        connection.execute(
+            "SET TimeZone = 'UTC'"
+        )  # in which all inlined rows are, whatever the zone of machine and session
+    return connection
+
+
+def decode_inlined(
+    parts: Sequence[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False
+) -> pa.Table | None:
+    """Return all inlined rows as one table: ``INLINED_META``, then ``c<id>`` per column; None for no rows.
+
+    With ``ends`` the last column is ``end_snapshot``.
+    """
+    tables = [_decode_one(rows, schema, database, ends=ends) for rows in parts]
+    if not tables:
+        return None
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks() if len(tables) > 1 else tables[0]
+
+
+def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: bool) -> pa.Table:
+    old = {column.id: column for column in part.schema.columns}
+    columns = [_expression(column, old.get(column.id), database) for column in schema.columns]
+    if ends:
+        columns.append("CAST(end_snapshot AS BIGINT) AS end_snapshot")
+    meta = ["CAST(row_id AS BIGINT) AS row_id", "CAST(begin_snapshot AS BIGINT) AS begin_snapshot"]
+    query = f"SELECT {', '.join([*meta, f'{part.schema_version:d}::BIGINT AS schema_version', *columns])} FROM stored"
+    connection = _cursor()
+    connection.register("stored", part.rows)
+    try:
+        return arrow_table(connection, query)
+    except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
+        raise CatalogError(
+            f"the catalog holds an inlined row that cannot be read: {str(error).splitlines()[0]}",
+            hint="another client wrote a value that DuckDB cannot represent; snapshots before it can be read",
+        ) from None
+    finally:
+        connection.unregister("stored")
+
+
+def _expression(column: Column, stored: Column | None, database: str) -> str:
+    key = column_key(column)
+    if stored is None:
+        value = initial_value(column)
+    else:
+        value = reshaped(inline.decode_expression(stored, database, quote(key)), stored, column)
+    return f"{value}::VARCHAR AS {quote(key)}" if column.travels_as_text else f"{value} AS {quote(key)}"
+
+
+def local_rows(rows: pa.Table, row_ids: Sequence[int], schema: TableSchema, version: int) -> pa.Table:
+    """Return rows of an open transaction in the same shape; they are visible to it as inlined rows."""
+    count = rows.num_rows
+    meta = {
+        "row_id": pa.array(row_ids, pa.int64()),
+        "begin_snapshot": pa.nulls(count, pa.int64()),
+        "schema_version": pa.array([version] * count, pa.int64()),
+    }
+    assert tuple(meta) == INLINED_META
+    return pa.table({**meta, **{column_key(column): rows.column(i) for i, column in enumerate(schema.columns)}})
 
 
 def plan_scan(
@@ -51,7 +134,7 @@ def plan_scan(
         # read first what shows that the snapshot has expired: the rest may be gone with it
         rows = None
         if with_inlined:
-            rows = inlined.decode(reader.inlined.rows(snapshot, table, remains=remains), table.schema, database)
+            rows = decode_inlined(reader.inlined.rows(snapshot, table, remains=remains), table.schema, database)
         deletes = reader.inlined.deletes(snapshot, table.id)
         reshaped = reader.tables.reshaped(snapshot, table)
         past = plan_past(reader, snapshot, table, files)
@@ -160,3 +243,48 @@ def _only_planned(deletes: pa.Table, files: pa.Table, *, pruned: bool) -> pa.Tab
         return POSITIONS.empty_table()
     keep = pc.is_in(deletes.column("file_id"), value_set=files.column("data_file_id").combine_chunks())
     return deletes.filter(keep)
+
+
+Filter: TypeAlias = "str | pc.Expression"
+
+_WORD = re.compile(r"\w+")
+
+
+def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
+    """Return what a filter says about column bounds. Raise ``PredicateError`` for SQL that is not one expression."""
+    if where is None:
+        return ANYTHING
+    if isinstance(where, pc.Expression):
+        from quacklake.scan.substrait import from_arrow_expression
+
+        return from_arrow_expression(where, virtual.with_virtual(schema))
+    if not isinstance(where, str):
+        raise PredicateError(
+            f"a filter must be SQL text or a pyarrow.compute expression, not {type(where).__name__}",
+            hint="for example where=\"id > 5 AND name = 'x'\"",
+        )
+    from quacklake.scan.sql_filters import from_sql
+
+    return from_sql(where, schema)
+
+
+def unknown_columns(where: str, schema: TableSchema) -> str | None:
+    """Return a hint that names the nearest known columns when the filter speaks of unknown ones."""
+    from quacklake.scan.sql_filters import column_names
+
+    unknown = next((name for name in column_names(where) if schema.get(name) is None), None)
+    return None if unknown is None else nearest(unknown, schema.names)
+
+
+def virtual_columns(schema: TableSchema, columns: Sequence[str] | None, where: Filter | None) -> tuple[Column, ...]:
+    """Return the virtual columns that a read needs: the chosen ones and those its filter may speak of."""
+    names: Iterable[str] = columns or ()
+    if isinstance(where, pc.Expression):
+        # an expression does not list its columns: any word in it may be one
+        names = [*names, *_WORD.findall(str(where))]
+    elif where is not None and any(name in where.lower() for name in virtual.VIRTUAL):
+        from quacklake.scan.sql_filters import column_names
+
+        names = [*names, *column_names(where)]
+    chosen = {column.name: column for name in names if (column := virtual.get(schema, name)) is not None}
+    return tuple(column for name, column in virtual.VIRTUAL.items() if name in chosen)

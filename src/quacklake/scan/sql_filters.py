@@ -9,8 +9,7 @@ import sqlglot
 from sqlglot import exp
 
 from quacklake.errors import PredicateError
-from quacklake.format.bounds import comparable, decode
-from quacklake.format.predicate import ANYTHING, IsNull, Predicate, compare, every, some
+from quacklake.format.bounds import ANYTHING, IsNull, Predicate, comparable, compare, decode, every, some
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import StatsKind, scalar
 

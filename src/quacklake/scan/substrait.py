@@ -14,8 +14,7 @@ from google.protobuf.message import DecodeError
 from substrait.extended_expression_pb2 import ExtendedExpression
 
 from quacklake.errors import PredicateError
-from quacklake.format.bounds import comparable
-from quacklake.format.predicate import ANYTHING, IsNull, Predicate, compare, every, some
+from quacklake.format.bounds import ANYTHING, IsNull, Predicate, comparable, compare, every, some
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import StatsKind, scalar
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quacklake.errors import CommitUnknown, QuacklakeError, UnsupportedFeatureError
+from quacklake.format.bounds import Predicate
 from quacklake.format.objects import TableInfo
-from quacklake.format.predicate import Predicate
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle

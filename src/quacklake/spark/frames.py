@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from quacklake.errors import InputError
-from quacklake.format.operations import Operation
+from quacklake.format.snapshots import Operation
 from quacklake.operations import dml
 from quacklake.operations.dml import MergeResult
 from quacklake.operations.handles import Handle, LakeHandle

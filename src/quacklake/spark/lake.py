@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
+from quacklake.format.snapshots import Operation
 from quacklake.operations import dml, layout
 from quacklake.operations.expression import Expression
 from quacklake.operations.handles import HasHandle, LakeHandle

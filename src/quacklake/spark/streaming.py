@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quacklake.errors import InputError, SnapshotExpiredError
-from quacklake.format.streams import check_stream
+from quacklake.format.objects import check_stream
 from quacklake.operations.change_feed import Bound
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.errors import InputError
-from quacklake.format.value_ranges import check_values
+from quacklake.format.stats import check_values
 from quacklake.operations.arrow_forms import readable, readable_schema
 from quacklake.operations.frames import to_source
 from quacklake.operations.input_paths import is_path

@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.errors import SqlError
-from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.inline import is_reserved
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.options import OPTIONS
-from quacklake.format.snapshots import SnapshotInfo
+from quacklake.format.snapshots import Change, ChangeKind, SnapshotInfo
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
 from quacklake.operations.change_feed import ChangeScan
 from quacklake.operations.handles import LakeHandle, TransactionHandle

@@ -16,7 +16,7 @@ import duckdb
 
 from quacklake.duckdb_versions import first_row
 from quacklake.errors import QuacklakeError
-from quacklake.format.predicate import ANYTHING, Predicate, every, some
+from quacklake.format.bounds import ANYTHING, Predicate, every, some
 from quacklake.format.schema import TableSchema
 from quacklake.scan import to_predicate
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.scan import virtual as virtual_columns
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from quacklake.format.geometry import GEOMETRY_KINDS
+from quacklake.format.extras import GEOMETRY_KINDS
 from quacklake.format.schema import Column
 from quacklake.format.types import StatsKind, scalar
 

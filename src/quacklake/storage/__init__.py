@@ -17,10 +17,9 @@ module              what it holds
 ==================  ============================================================================
 """
 
-from quacklake.storage.confinement import Links
 from quacklake.storage.listing import FileEntry
 from quacklake.storage.parquet import Footer, FooterColumn, column_stats, read_footer, read_footers
-from quacklake.storage.roots import S3Options
+from quacklake.storage.roots import Links, S3Options
 from quacklake.storage.store import Store
 
 __all__ = [

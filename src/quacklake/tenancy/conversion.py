@@ -22,7 +22,7 @@ from quacklake.catalog.registry import CatalogRow, Registry
 from quacklake.catalog.tables import INDEXES, KINDS, OWN_TABLES, VERSION, WIDE_SPEC, partial_max
 from quacklake.errors import UnsupportedFeatureError, UnsupportedVersionError
 from quacklake.format.inline import parse_table_name
-from quacklake.format.tenants import check_tenant_name
+from quacklake.format.names import check_tenant_name
 
 FORK_VERSIONS = ("0.4-dev1", "0.5-dev1")
 ASIDE = "quacklake_old_"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quacklake.config import Config
-from quacklake.format.tenants import tenant_key
+from quacklake.format.names import tenant_key
 from quacklake.operations.stores import open_store
 from quacklake.storage.store_pairs import overlap, spellings
 

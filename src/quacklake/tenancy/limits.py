@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict, Unpack
 
-from quacklake.format.limits import Limits
+from quacklake.format.objects import Limits
 from quacklake.tenancy.tenancy import Tenancy
 
 

@@ -14,7 +14,7 @@ from quacklake.catalog.file_names import NamedFile
 from quacklake.config import Config
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError
-from quacklake.format.tenants import check_tenant_name
+from quacklake.format.names import check_tenant_name
 from quacklake.operations.stores import open_store
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store

@@ -11,7 +11,7 @@ from quacklake.catalog import Catalog, CatalogUrl, SharedFacts, no_such_catalog,
 from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter
 from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
-from quacklake.format.tenants import check_tenant_name
+from quacklake.format.names import check_tenant_name
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.scan_gate import ScanGate

@@ -32,7 +32,7 @@ from quacklake.errors import (
     ReadOnlyError,
     UnsupportedFeatureError,
 )
-from quacklake.format.limits import Limits, changed
+from quacklake.format.objects import Limits, changed_limits
 from quacklake.tenancy import access, exposing, granting, occupancy
 from quacklake.tenancy.conversion import Conversion
 from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds, needs
@@ -285,9 +285,9 @@ class Tenancy:
             row = None if name is None else registry.need(name)
             own, default = registry.limits(row)
             if row is None:
-                default = text = changed(None if reset else default, given)
+                default = text = changed_limits(None if reset else default, given)
             else:
-                own = text = changed(None if reset else own, given)
+                own = text = changed_limits(None if reset else own, given)
             registry.set_limits(row, text)
             return Limits.of(own, default)
 

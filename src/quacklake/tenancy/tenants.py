@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from quacklake.catalog import CatalogRow, CatalogTotals, parse_url
 from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError, StorageError, UnsupportedFeatureError
-from quacklake.format.tenants import check_tenant_name, former_name
+from quacklake.format.names import check_tenant_name, former_name
 from quacklake.maintenance.lake_maintenance import LakeMaintenance
 from quacklake.operations.boundary import boundary
 from quacklake.operations.handles import LakeHandle

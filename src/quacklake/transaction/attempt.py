@@ -16,11 +16,10 @@ from quacklake.catalog.inlined import InlinedTable
 from quacklake.catalog.writing.totals import read_totals, write_totals
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import DataFile, DeleteFile, TableInfo
+from quacklake.format.objects import DataFile, DeleteFile, StreamMark, TableInfo, marked
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats, keeps_bounds, merge
-from quacklake.format.streams import StreamMark, marked
 from quacklake.transaction.changeset import ChangeSet, TableChange
 from quacklake.transaction.limits import Allowance
 from quacklake.transaction.validation import check_conflicts

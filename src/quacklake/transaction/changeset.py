@@ -13,12 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.format.changes import Change, ChangeKind
+from quacklake.format.bounds import Predicate
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import SchemaInfo, TableInfo
-from quacklake.format.predicate import Predicate
-from quacklake.format.shapes import stored_alike
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.schema import stored_alike
+from quacklake.format.snapshots import Change, ChangeKind, Snapshot
 from quacklake.format.stats import ColumnStats
 from quacklake.transaction.object_changes import NO_OBJECTS, ObjectChanges
 

@@ -9,7 +9,7 @@ import time
 from quacklake.catalog import Writer
 from quacklake.catalog.writing.usage import Usage, live_bytes, usage
 from quacklake.errors import TenantBusyError, TenantLimitError
-from quacklake.format.limits import Limits
+from quacklake.format.objects import Limits
 from quacklake.transaction.changeset import ChangeSet
 
 _JITTER = 0.05

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from quacklake.catalog import Writer
 from quacklake.catalog import objects as rows
 from quacklake.catalog.objects import TagRow
-from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.objects import MacroInfo, ViewInfo
+from quacklake.format.snapshots import Change, ChangeKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.errors import InputError
+from quacklake.format.bounds import Predicate, some
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import TableInfo
-from quacklake.format.predicate import Predicate, some
-from quacklake.scan.inlined import local_rows
 from quacklake.scan.plan import FILES, LOCAL_VERSION, ScanPlan
+from quacklake.scan.planner import local_rows
 from quacklake.transaction.changeset import InlinedInsert, NewDataFile, NewDeleteFile, PastDeleteFile, TableChange
 
 

@@ -9,9 +9,8 @@ from typing import Protocol
 from quacklake.catalog import Catalog
 from quacklake.catalog.objects import TagRow, Tags
 from quacklake.errors import AlreadyExistsError, NotFoundError, nearest
-from quacklake.format.names import check_name, fold
+from quacklake.format.names import check_name, fold, uuid7
 from quacklake.format.objects import MacroInfo, MacroVariant, SchemaInfo, TableInfo, ViewInfo
-from quacklake.format.paths import uuid7
 from quacklake.format.snapshots import Snapshot
 from quacklake.transaction import features
 from quacklake.transaction.object_changes import ObjectChanges

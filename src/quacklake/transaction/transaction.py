@@ -21,14 +21,11 @@ from quacklake.errors import (
     ReadOnlyError,
     nearest,
 )
-from quacklake.format.names import above, check_name, fold
+from quacklake.format.bounds import ANYTHING, Predicate
+from quacklake.format.names import above, check_name, fold, object_dir, uuid7
 from quacklake.format.objects import SchemaInfo, TableInfo
-from quacklake.format.operations import Operation, token_with
-from quacklake.format.paths import object_dir, uuid7
-from quacklake.format.predicate import ANYTHING, Predicate
-from quacklake.format.schema import TableSchema
-from quacklake.format.shapes import same_shapes, stored_alike
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.schema import TableSchema, same_shapes, stored_alike
+from quacklake.format.snapshots import Operation, Snapshot, token_with
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.plan import FILES
 from quacklake.storage import Store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quacklake.format.changes import ChangeKind, parse
+from quacklake.format.snapshots import ChangeKind, parse_changes
 
 from .books import Books
 from .topics import ODD
@@ -14,7 +14,7 @@ _EXTRA = {ChangeKind.DELETED_FROM_TABLE}
 def test_f8_1_changes_are_of_known_kinds(books: Books) -> None:
     """Both clients tell the same kinds of the same objects, so that each can read what the other has changed."""
     found = [
-        {version: set(parse(text)) for version, text in rows}
+        {version: set(parse_changes(text)) for version, text in rows}
         for rows in books.each("SELECT snapshot_id, changes_made FROM ducklake_snapshot_changes ORDER BY 1")
     ]
     partitioned = set(books.books[0].versions["partitions"])
@@ -42,5 +42,5 @@ def test_f8_2_names_in_changes_are_quoted(books: Books) -> None:
 
 def test_f8_3_compaction_is_told_by_its_own_kinds(upkept: Books) -> None:
     for rows in upkept.each("SELECT changes_made FROM ducklake_snapshot_changes"):
-        told = {change.kind for (text,) in rows for change in parse(text)}
+        told = {change.kind for (text,) in rows for change in parse_changes(text)}
         assert {ChangeKind.INLINE_FLUSH, ChangeKind.MERGE_ADJACENT} <= told

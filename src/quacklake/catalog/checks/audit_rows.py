@@ -12,8 +12,8 @@ from quacklake.catalog.checks.audit import FOREVER, Audit, Row
 from quacklake.catalog.inlined import delete_table
 from quacklake.catalog.statements import visible
 from quacklake.format import inline
+from quacklake.format.inline import LIFE, has_width
 from quacklake.format.objects import DataFile, DeleteFile
-from quacklake.format.packed import LIFE, has_width
 from quacklake.format.schema import TableSchema
 
 

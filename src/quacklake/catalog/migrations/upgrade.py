@@ -18,9 +18,8 @@ from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import Tables
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.inline import PREFIX, data_table_name
+from quacklake.format.inline import LIFE, PREFIX, data_table_name
 from quacklake.format.names import quote
-from quacklake.format.packed import LIFE
 
 LAST = "ducklake_view_column_tag"
 """The part that ``widen`` adds last: a lake that has it has everything."""

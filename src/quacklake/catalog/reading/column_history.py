@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quacklake.errors import CatalogError
-from quacklake.format.schema import Column, ColumnRow, TableSchema, unflatten
-from quacklake.format.shapes import Past
+from quacklake.format.schema import Column, ColumnRow, Past, TableSchema, unflatten
 
 #: Of each row: column, parent, name, begin and end.
 HistoryRow = tuple[Any, ...]

@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from quacklake.catalog.reading import partitions, pruning
 from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.catalog.statements import CatalogStatements, arrow_table, visible
+from quacklake.format.bounds import ANYTHING, Predicate, coarse, columns_of
 from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings
 from quacklake.format.objects import TableInfo
 from quacklake.format.partition_pruning import pruner, wanted_buckets
 from quacklake.format.partitions import PartitionSpec
-from quacklake.format.predicate import ANYTHING, Predicate, coarse, columns_of
 from quacklake.format.snapshots import Snapshot
 
 #: The columns of ``Reader.files``: a data file with the delete file that is visible with it.

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from quacklake.catalog.databases.database import Database
 from quacklake.catalog.tables import Tables
+from quacklake.format.bounds import Compare, IsNull, Predicate, columns_of
 from quacklake.format.partitions import PartitionKey, PartitionSpec
-from quacklake.format.predicate import Compare, IsNull, Predicate, columns_of
 from quacklake.format.sorting import SortKey, SortSpec
 
 _FEW = 500

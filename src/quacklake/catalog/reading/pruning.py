@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quacklake.catalog.databases.database import Database
-from quacklake.format.predicate import Compare, IsNull, Predicate, Some, widened
+from quacklake.format.bounds import Compare, IsNull, Predicate, Some, widened
 from quacklake.format.types import StatsKind, scalar
 
 _KINDS = {

@@ -14,10 +14,8 @@ from quacklake.catalog.columns import readable_time
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.statements import CatalogStatements
 from quacklake.errors import NotFoundError, UnsupportedVersionError
-from quacklake.format.changes import Change, parse
-from quacklake.format.limits import Limits
-from quacklake.format.operations import Operation, operations_of
-from quacklake.format.snapshots import Snapshot, SnapshotInfo
+from quacklake.format.objects import Limits
+from quacklake.format.snapshots import Change, Operation, Snapshot, SnapshotInfo, operations_of, parse_changes
 
 _LATEST = "latest_snapshot"
 LATEST = ("snapshot", _LATEST)
@@ -211,7 +209,7 @@ class SnapshotQueries:
             .order_by(snapshot.c.snapshot_id)
         )
         snapshots = [
-            SnapshotInfo(row[0], row[1], row[2], parse(row[3]), row[4], row[5], row[6])
+            SnapshotInfo(row[0], row[1], row[2], parse_changes(row[3]), row[4], row[5], row[6])
             for row in self._sql.run("snapshots", statement)
         ]
         if not snapshots and self._t.shared:
@@ -230,7 +228,7 @@ class SnapshotQueries:
             )
 
         rows = self._sql.run("changes_since", self._sql.cached("changes_since", build), {"version": version})
-        return [(row[0], parse(row[1])) for row in rows]
+        return [(row[0], parse_changes(row[1])) for row in rows]
 
     def changes_between(self, first: int, last: int) -> dict[int, str | None]:
         """Return what the snapshots from ``first`` to ``last`` changed, as the catalog has it, in order.

@@ -13,8 +13,7 @@ from quacklake.catalog.reading.column_history import Reshaped, last_reshape, pas
 from quacklake.catalog.statements import CatalogStatements, visible
 from quacklake.format.names import fold, full_names, parts_of
 from quacklake.format.objects import SchemaInfo, TableInfo
-from quacklake.format.schema import ColumnRow, TableSchema, unflatten
-from quacklake.format.shapes import Past
+from quacklake.format.schema import ColumnRow, Past, TableSchema, unflatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortSpec
 

@@ -13,10 +13,9 @@ from quacklake.catalog import lakehouse
 from quacklake.catalog.databases.database import Database
 from quacklake.catalog.tables import Tables
 from quacklake.catalog.writing.writer import Writer
-from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.objects import SchemaInfo
 from quacklake.format.options import OptionRow
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.snapshots import Change, ChangeKind, Snapshot
 
 
 def create_tables(writer: Writer, tables: Tables, database: Database) -> None:

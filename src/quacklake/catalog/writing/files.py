@@ -12,10 +12,10 @@ from quacklake.catalog.reading.files import FileQueries
 from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.catalog.statements import WriteStatements, among
 from quacklake.errors import CommitConflict
+from quacklake.format.extras import parse_fields
 from quacklake.format.mappings import MAP_BY_NAME, NameMapping, flatten_mapping
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo
 from quacklake.format.stats import ColumnStats, stored_bound, stored_exact
-from quacklake.format.variants import parse_fields
 
 _SOME = 500
 """Names that one statement asks for."""

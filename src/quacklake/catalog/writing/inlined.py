@@ -16,8 +16,7 @@ from quacklake.catalog.statements import WriteStatements
 from quacklake.errors import CommitConflict
 from quacklake.format.inline import data_table_name
 from quacklake.format.objects import TableInfo
-from quacklake.format.schema import TableSchema
-from quacklake.format.shapes import stored_alike
+from quacklake.format.schema import TableSchema, stored_alike
 
 
 class InlinedUpdates(InlinedQueries):

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from quacklake.catalog.reading.snapshots import SnapshotQueries
 from quacklake.catalog.statements import WriteStatements
-from quacklake.format.changes import Change, render
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.snapshots import Change, Snapshot, render_changes
 
 
 class SnapshotUpdates(SnapshotQueries):
@@ -39,7 +38,7 @@ class SnapshotUpdates(SnapshotQueries):
             [
                 {
                     "snapshot_id": snapshot.id,
-                    "changes_made": render(changes),
+                    "changes_made": render_changes(changes),
                     "author": author,
                     "commit_message": message,
                     "commit_extra_info": extra,

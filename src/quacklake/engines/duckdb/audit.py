@@ -19,7 +19,7 @@ from quacklake.format.objects import NAME_POS
 from quacklake.format.schema import Column
 from quacklake.format.types import StatsKind, scalar
 from quacklake.scan import ScanPlan
-from quacklake.scan.measures import ColumnMeasure, FileMeasure, PositionMeasure
+from quacklake.scan.plan import ColumnMeasure, FileMeasure, PositionMeasure
 
 
 class DuckDBAudit:

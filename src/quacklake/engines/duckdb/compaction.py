@@ -17,9 +17,8 @@ from quacklake.engines.duckdb.failures import reading, writing
 from quacklake.engines.duckdb.mapped import Field
 from quacklake.engines.duckdb.sql import Reads, ScanSql
 from quacklake.engines.duckdb.writer import FileWriter, Vectors
-from quacklake.format.names import quote
+from quacklake.format.names import quote, uuid7
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
-from quacklake.format.paths import uuid7
 from quacklake.format.schema import Column
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import column_key

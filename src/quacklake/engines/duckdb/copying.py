@@ -12,13 +12,11 @@ import duckdb
 from quacklake.duckdb_versions import first_row
 from quacklake.engines.duckdb.expressions import OrderMacro
 from quacklake.engines.duckdb.paths import file_name
-from quacklake.format.geometry import written_extent
-from quacklake.format.names import literal, quote
+from quacklake.format.extras import render_fields, shredded_fields, written_extent
+from quacklake.format.names import literal, quote, uuid7
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID
-from quacklake.format.paths import uuid7
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.stats import ColumnStats, is_always_exact
-from quacklake.format.variants import render_fields, shredded_fields
 
 _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 

@@ -30,7 +30,7 @@ from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.scan import Filter, ScanPlan
 from quacklake.scan.feed import FeedPlan
-from quacklake.scan.filters import unknown_columns, virtual_columns
+from quacklake.scan.planner import unknown_columns, virtual_columns
 from quacklake.scan.virtual import find
 from quacklake.storage import Store
 from quacklake.transaction import DeleteTarget

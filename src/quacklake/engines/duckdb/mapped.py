@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from quacklake.format.mappings import MappedColumn, NameMapping, hive_values
 from quacklake.format.names import literal, quote
-from quacklake.format.schema import Column
-from quacklake.format.shapes import initial_value, reshaped
+from quacklake.format.schema import Column, initial_value, reshaped
 
 
 @dataclass(frozen=True, slots=True)

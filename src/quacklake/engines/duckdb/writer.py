@@ -28,7 +28,7 @@ from quacklake.engines.duckdb.expressions import order_keys
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys, stored_columns, without_nulls
 from quacklake.errors import CommitConflict, CorruptFileError
-from quacklake.format.names import literal, quote
+from quacklake.format.names import data_file_name, delete_file_name, literal, quote, uuid7
 from quacklake.format.objects import (
     FIELD_FILE_PATH,
     FIELD_POS,
@@ -39,7 +39,6 @@ from quacklake.format.objects import (
     NAME_SNAPSHOT_ID,
     TableInfo,
 )
-from quacklake.format.paths import data_file_name, delete_file_name, uuid7
 from quacklake.format.vectors import encode, encode_file, footer_size, referenced_file
 from quacklake.storage import Store
 from quacklake.storage.parquet import glance

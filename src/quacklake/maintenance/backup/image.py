@@ -12,10 +12,10 @@ import pyarrow as pa
 from quacklake import faults
 from quacklake.catalog.image import DELETE_COLUMNS, IMAGED, ImageReader, ImageWriter, InlinedId
 from quacklake.errors import CorruptFileError, UnsupportedFeatureError
-from quacklake.format import inline, inline_width
+from quacklake.format import inline
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
-from quacklake.scan import inlined
 from quacklake.scan.plan import column_key
+from quacklake.scan.planner import decode_inlined
 from quacklake.storage import Store
 
 #: Columns of a table as text that DuckDB casts back: column id -> texts.
@@ -49,7 +49,7 @@ def decoded_pages(reader: ImageReader, database: str, id_: InlinedId, schema: Ta
             f"{inlined_name(id_)} has inlined values of the type variant, which no other database can hold",
             hint="flush the inlined rows of the table into files first",
         )
-    pages = (inlined.decode([page], schema, database, ends=True) for page in reader.inlined_pages(id_, schema))
+    pages = (decode_inlined([page], schema, database, ends=True) for page in reader.inlined_pages(id_, schema))
     return (page for page in pages if page is not None)
 
 
@@ -142,7 +142,7 @@ def make_inlined_table(writer: ImageWriter, database: str, id_: InlinedId, schem
             f'the {database} catalog cannot hold inlined rows with the column "{strange[0]}"',
             hint=_NO_PLACE,
         )
-    if not inline_width.fits(schema.columns, database):
+    if not inline.fits(schema.columns, database):
         raise UnsupportedFeatureError(
             f"the {database} catalog cannot hold inlined rows with {len(schema.columns)} columns", hint=_NO_PLACE
         )

@@ -19,7 +19,7 @@ from types import TracebackType
 
 from quacklake import faults
 from quacklake.errors import StorageUnavailableError
-from quacklake.format.paths import uuid7
+from quacklake.format.names import uuid7
 from quacklake.maintenance.backup.image import image_files
 from quacklake.maintenance.backup.manifest import (
     ABANDONED,

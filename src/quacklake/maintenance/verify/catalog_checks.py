@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from quacklake.catalog.checks.audit import LIVING
 from quacklake.catalog.checks.audit_rows import RowAudit
 from quacklake.errors import CatalogError, ConfigError, QuacklakeError
-from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.names import fold
 from quacklake.format.options import OPTIONS, READ_ONLY_KEYS, OptionRow, Scope, parse_option
 from quacklake.format.schema import ColumnRow, unflatten
+from quacklake.format.snapshots import ChangeKind, parse_changes
 from quacklake.maintenance.verify.context import Known
 from quacklake.maintenance.verify.findings import Finding, Fix, finding
 
@@ -35,7 +35,7 @@ def snapshots(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 def _changes(snapshot: int, text: str | None, next_catalog: int | None) -> Iterator[Finding]:
     try:
-        changes = parse(text)
+        changes = parse_changes(text)
     except CatalogError as error:
         yield finding("V002", f"of snapshot {snapshot}: {error.message}")
         return

@@ -20,8 +20,7 @@ from quacklake.maintenance.verify.context import Collector, Known
 from quacklake.maintenance.verify.findings import Fix, finding
 from quacklake.progress import Progress
 from quacklake.scan import ScanPlan
-from quacklake.scan.measures import FileMeasure, PositionMeasure
-from quacklake.scan.plan import FILES
+from quacklake.scan.plan import FILES, FileMeasure, PositionMeasure
 from quacklake.scan.planner import plan_mappings, plan_scan
 from quacklake.storage import Store
 

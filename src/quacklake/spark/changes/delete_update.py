@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from quacklake.format.bounds import Predicate
 from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
-from quacklake.format.predicate import Predicate
+from quacklake.format.snapshots import Operation
 from quacklake.operations import dml
 from quacklake.operations.reference import TableRef
 from quacklake.scan import to_predicate

@@ -13,13 +13,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
 from quacklake.errors import InputError, SchemaMismatchError
-from quacklake.format.bounds import decode
+from quacklake.format.bounds import ANYTHING, Predicate, compare, decode, every
 from quacklake.format.evolution import evolve_to
-from quacklake.format.measure import of_array
 from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
-from quacklake.format.predicate import ANYTHING, Predicate, compare, every
 from quacklake.format.schema import Column, TableSchema
+from quacklake.format.snapshots import Operation
+from quacklake.format.stats import of_array
 from quacklake.operations import evolution
 from quacklake.operations.conform import given_schema, match_given
 from quacklake.operations.expression import Expression

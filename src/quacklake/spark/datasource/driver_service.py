@@ -24,13 +24,13 @@ from quacklake.errors import (
     StreamMismatchError,
     UnsupportedFeatureError,
 )
+from quacklake.format.names import tenant_key
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
-from quacklake.format.tenants import tenant_key
 from quacklake.operations.change_feed import Bound
 from quacklake.operations.handles import LakeHandle, SnapshotHandle
 from quacklake.scan import to_predicate
-from quacklake.scan.feed_slices import state_slices
+from quacklake.scan.feed import state_slices
 from quacklake.spark.datasource.filters import PushedFilter, all_of, pushed_sql
 from quacklake.spark.datasource.options import READ, READ_ANY, READ_CARRIED, READ_STREAM, UUID, FormatOptions
 from quacklake.spark.datasource.table_sink import BatchEnd, TableSink

@@ -16,9 +16,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from quacklake.errors import CommitUnknown, InputError, SchemaMismatchError, StreamBatchDoneError
-from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
-from quacklake.format.streams import check_stream
+from quacklake.format.objects import TableInfo, check_stream
+from quacklake.format.snapshots import Operation
 from quacklake.operations import dml
 from quacklake.operations.conform import match_given
 from quacklake.operations.frames import to_source

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.format.schema import Column
 from quacklake.scan import ScanPlan
-from quacklake.scan.feed import FeedPlan
-from quacklake.scan.feed_slices import state_slices
+from quacklake.scan.feed import FeedPlan, state_slices
 from quacklake.scan.plan import column_key
 from quacklake.spark.read.feed_names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from quacklake.spark.read.scan import ROW_COLUMNS

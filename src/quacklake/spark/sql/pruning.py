@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from sqlglot import ErrorLevel, exp
 
 from quacklake.errors import PredicateError
+from quacklake.format.bounds import ANYTHING, Predicate, every
 from quacklake.format.names import fold
-from quacklake.format.predicate import ANYTHING, Predicate, every
 from quacklake.format.schema import TableSchema
 from quacklake.scan import to_predicate
 from quacklake.spark.sql.parsing import declaration

@@ -11,9 +11,9 @@ from sqlglot import exp
 
 from quacklake.engines.duckdb.queries import LAKE
 from quacklake.errors import InputError, NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
+from quacklake.format.bounds import ANYTHING, Predicate, every
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo, ViewInfo
-from quacklake.format.predicate import ANYTHING, Predicate, every
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.sql import metadata

@@ -11,12 +11,12 @@ from pyspark.sql import functions as f
 from sqlglot import exp
 
 from quacklake.errors import SqlError, UnsupportedFeatureError
+from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
 from quacklake.format.partitions import IDENTITY
-from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import Column
+from quacklake.format.snapshots import Operation
 from quacklake.operations import dml
 from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.clauses import ChangeClause

@@ -16,9 +16,9 @@ from quacklake.engines.duckdb.binder import session_function
 from quacklake.engines.duckdb.queries import LAKE
 from quacklake.engines.duckdb.trees import serialize
 from quacklake.errors import QuacklakeError, UnsupportedFeatureError
+from quacklake.format.bounds import ANYTHING, Predicate, every
 from quacklake.format.names import fold
 from quacklake.format.objects import ViewInfo
-from quacklake.format.predicate import ANYTHING, Predicate, every
 from quacklake.format.schema import TableSchema
 from quacklake.operations.views import view_rows, view_tables
 from quacklake.scan import to_predicate

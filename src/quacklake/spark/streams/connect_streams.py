@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from quacklake.errors import StorageError, UnsupportedFeatureError
-from quacklake.format.paths import uuid7
+from quacklake.format.names import uuid7
 from quacklake.spark.runtime.paths import spark_path, spark_uri
 from quacklake.spark.streams.sink import SparkSink, StreamHandle
 

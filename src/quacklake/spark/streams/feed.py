@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from quacklake.scan import ScanPlan
-from quacklake.scan.feed import FeedPlan
-from quacklake.scan.feed_slices import plain_inserts, slices, state_slices
+from quacklake.scan.feed import FeedPlan, plain_inserts, slices, state_slices
 from quacklake.spark.read.feed_names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES
 from quacklake.spark.read.slices import Slice, carrier_fields, read_slice, shown_columns, sliced_frame
 from quacklake.spark.runtime.local import to_frame

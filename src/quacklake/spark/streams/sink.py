@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from quacklake import faults, telemetry
 from quacklake.catalog import streams
 from quacklake.errors import StreamBatchDoneError
-from quacklake.format.streams import marked
+from quacklake.format.objects import marked
 from quacklake.operations import evolution
 from quacklake.operations.reference import TableRef
 from quacklake.operations.stream_positions import StreamPositions

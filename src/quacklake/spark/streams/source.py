@@ -11,15 +11,13 @@ from typing import TypeAlias
 
 from quacklake.catalog import Reader
 from quacklake.errors import InputError, NotFoundError, SnapshotExpiredError, StreamMismatchError, nearest
-from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.snapshots import ChangeKind, Snapshot, parse_changes
 from quacklake.operations.change_feed import Bound, first_of
 from quacklake.operations.context import LakeContext
 from quacklake.scan import ScanPlan, plan_scan
-from quacklake.scan.feed import FeedPlan, plan_feed
-from quacklake.scan.feed_slices import last_within
+from quacklake.scan.feed import FeedPlan, last_within, plan_feed
 from quacklake.spark.read.feed_names import FEED_NAMES
 
 #: ``table``: its id; ``after``: the last snapshot that was read; ``state``: the snapshot whose rows come first.
@@ -125,7 +123,7 @@ class StreamSource:
     def _touched(self, reader: Reader, since: int, until: int) -> bool:
         """Return True when a snapshot of a range changed rows of the table, or when that is not known."""
         made = reader.snapshots.changes_between(since, until)
-        found = (change for text in made.values() for change in parse(text))
+        found = (change for text in made.values() for change in parse_changes(text))
         return len(made) != until - since + 1 or any(
             change.id == self.table.id and change.kind in _FEED for change in found
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from quacklake.format.paths import uuid7
+from quacklake.format.names import uuid7
 from quacklake.spark.read.file_index import READ_OPTIONS
 from quacklake.spark.runtime.failures import writing
 from quacklake.spark.runtime.paths import spark_path, spark_uri

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.duckdb_versions import first_row
 from quacklake.errors import InputError, NotFoundError, ReadOnlyError, SqlError
-from quacklake.format.column_paths import find_column, format_path
-from quacklake.format.evolution import DefaultExpression
-from quacklake.format.names import quote
+from quacklake.format.evolution import DefaultExpression, find_column
+from quacklake.format.names import format_path, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.type_text import parse_column
 from quacklake.operations import evolution, layout

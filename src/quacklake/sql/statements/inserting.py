@@ -13,8 +13,8 @@ from quacklake.engines.duckdb.expressions import order_keys
 from quacklake.errors import SqlError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
 from quacklake.format.schema import Column
+from quacklake.format.snapshots import Operation
 from quacklake.operations import dml, inserting
 from quacklake.operations.conform import default_value
 from quacklake.operations.frames import Source

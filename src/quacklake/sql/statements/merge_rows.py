@@ -15,11 +15,11 @@ from quacklake.duckdb_versions import first_row
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import ConstraintError, SqlError
+from quacklake.format.bounds import ANYTHING
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
-from quacklake.format.predicate import ANYTHING
 from quacklake.format.schema import Column
+from quacklake.format.snapshots import Operation
 from quacklake.operations import inserting
 from quacklake.operations.conform import default_value
 from quacklake.sql.attached import Target

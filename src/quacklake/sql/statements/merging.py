@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import SqlError
 from quacklake.format.names import fold, quote
-from quacklake.format.operations import Operation
+from quacklake.format.snapshots import Operation
 from quacklake.sql.attached import Target
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries

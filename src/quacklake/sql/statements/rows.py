@@ -10,11 +10,11 @@ import pyarrow as pa
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import InputError, SqlError
+from quacklake.format.bounds import ANYTHING
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
-from quacklake.format.predicate import ANYTHING
 from quacklake.format.schema import Column
+from quacklake.format.snapshots import Operation
 from quacklake.operations import dml, inserting
 from quacklake.operations.conform import default_value
 from quacklake.sql.attached import Target

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.errors import AlreadyExistsError, InputError, SqlError
 from quacklake.format import evolution
-from quacklake.format.column_paths import replace_column
-from quacklake.format.evolution import DefaultExpression
+from quacklake.format.evolution import PRIMARY_KEY, DefaultExpression, key_tag, replace_column, with_required
 from quacklake.format.inline import is_reserved
-from quacklake.format.keys import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema

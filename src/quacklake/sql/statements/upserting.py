@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quacklake.format.keys import PRIMARY_KEY, key_columns
+from quacklake.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
 from quacklake.format.schema import Column
+from quacklake.format.snapshots import Operation
 from quacklake.operations import inserting as rows
 from quacklake.sql.result import Result
 from quacklake.sql.statements.inserting import Insert, proposed
