@@ -24,7 +24,7 @@ GEOMETRY_KINDS = (
     "multipolygon",
     "geometrycollection",
 )
-_SUFFIXES = ("", "_z", "_m", "_zm")
+DIMENSIONS = ("", "_z", "_m", "_zm")
 _MAX_DEPTH = 32
 _LARGEST = 1.7976931348623157e308
 
@@ -52,7 +52,7 @@ def _empty_box() -> _Box:
 
 EVERYTHING = rendered(
     {f"{axis}{end}": sign * _LARGEST for axis in _AXES for end, sign in (("min", -1.0), ("max", 1.0))},
-    [kind + suffix for kind in ("unknown", *GEOMETRY_KINDS) for suffix in _SUFFIXES],
+    [kind + suffix for kind in ("unknown", *GEOMETRY_KINDS) for suffix in DIMENSIONS],
 )
 """The statistics of geometries nothing is known of. The reference implementation takes missing statistics for an
 empty box, which excludes every row; this one excludes none."""
@@ -131,7 +131,7 @@ class _Reader:
         if not 1 <= kind <= len(GEOMETRY_KINDS) or dimension > 3:
             raise ValueError("an unknown kind of geometry")
         if top:
-            self.types.add(GEOMETRY_KINDS[kind - 1] + _SUFFIXES[has_z + 2 * has_m])
+            self.types.add(GEOMETRY_KINDS[kind - 1] + DIMENSIONS[has_z + 2 * has_m])
         axes = "xy" + "z" * has_z + "m" * has_m
         if kind == 1:
             self.points(order, axes, 1)

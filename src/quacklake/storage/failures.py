@@ -165,7 +165,10 @@ def explain(error: BaseException, what: str, *, secrets: tuple[str, ...] = ()) -
         )
     if not isinstance(error, OSError | pa.ArrowException):
         return None
-    detail = _clean(str(error), secrets)
+    detail = str(error)
+    for secret in secrets:
+        detail = detail.replace(secret, "***")
+    detail = redact(detail)
     kind = _kind(error)
     if kind in _OUTAGES:
         failure, words, hint = _OUTAGES[kind]
@@ -237,9 +240,3 @@ def _kind_of_service(text: str) -> str:
             return "transient"
         return "denied" if azure["status"] in _DENIED_STATUS else "other"
     return "other"
-
-
-def _clean(text: str, secrets: tuple[str, ...]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return redact(text)

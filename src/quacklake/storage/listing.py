@@ -1,4 +1,4 @@
-"""Walking the files under a folder, one folder at a time."""
+"""Walking the files under a folder, one folder at a time, and finding those that a path or pattern names."""
 
 from __future__ import annotations
 
@@ -96,36 +96,25 @@ def _local_entry(folder: str, item: os.DirEntry[str]) -> FileEntry | None:
 
 
 def _entries(root: Root, confinement: Confinement, folder: str) -> tuple[list[FileEntry], list[str]]:
+    """Return the files and the folders in a folder, both in order."""
+    files: list[FileEntry] = []
+    folders: list[str] = []
     if root.scheme == "file":
-        files, folders = _local_entries(root, confinement, folder)
+        with _open_folder(root, confinement, folder) as items:
+            for item in items:
+                if item.is_dir(follow_symlinks=False):
+                    folders.append(f"{folder}{item.name}/")
+                elif (entry := _local_entry(folder, item)) is not None:
+                    files.append(entry)
     else:
-        files, folders = _remote_entries(root, folder)
+        selector = fs.FileSelector((root.prefix + folder).rstrip("/"), allow_not_found=True)
+        for info in root.filesystem.get_file_info(selector):
+            if info.type == fs.FileType.Directory:
+                folders.append(f"{folder}{info.base_name}/")
+            elif info.type == fs.FileType.File:
+                files.append(FileEntry(folder + info.base_name, int(info.size), info.mtime))
     files.sort(key=lambda entry: entry.path)
     return files, sorted(folders)
-
-
-def _local_entries(root: Root, confinement: Confinement, folder: str) -> tuple[list[FileEntry], list[str]]:
-    files: list[FileEntry] = []
-    folders: list[str] = []
-    with _open_folder(root, confinement, folder) as items:
-        for item in items:
-            if item.is_dir(follow_symlinks=False):
-                folders.append(f"{folder}{item.name}/")
-            elif (entry := _local_entry(folder, item)) is not None:
-                files.append(entry)
-    return files, folders
-
-
-def _remote_entries(root: Root, folder: str) -> tuple[list[FileEntry], list[str]]:
-    selector = fs.FileSelector((root.prefix + folder).rstrip("/"), allow_not_found=True)
-    files: list[FileEntry] = []
-    folders: list[str] = []
-    for info in root.filesystem.get_file_info(selector):
-        if info.type == fs.FileType.Directory:
-            folders.append(f"{folder}{info.base_name}/")
-        elif info.type == fs.FileType.File:
-            files.append(FileEntry(folder + info.base_name, int(info.size), info.mtime))
-    return files, folders
 
 
 _MAGIC = re.compile(r"[*?[]")
@@ -142,18 +131,11 @@ def find(root: Root, pattern: str) -> list[str]:
             hint="a lake reads files of its own kind of store only",
         )
     if root.scheme == "file":
-        return _local(pattern[len("file://") :] if match else pattern)
-    return _remote(root, pattern if match else root.url + pattern)
-
-
-def _local(pattern: str) -> list[str]:
-    full = absolute(pattern)
-    if Path(full).is_file():
-        return [full]
-    return sorted(str(path) for path in Path("/").glob(full.lstrip("/")) if path.is_file()) if full != "/" else []
-
-
-def _remote(root: Root, pattern: str) -> list[str]:
+        full = absolute(pattern[len("file://") :] if match else pattern)
+        if Path(full).is_file():
+            return [full]
+        return sorted(str(path) for path in Path("/").glob(full.lstrip("/")) if path.is_file()) if full != "/" else []
+    pattern = pattern if match else root.url + pattern
     start, _, rest = pattern.partition("://")
     magic = _MAGIC.search(rest)
     if magic is None:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from quacklake.errors import CorruptFileError, UnsupportedFeatureError
 from quacklake.format.bounds import Comparable, encode_comparable, shorten
-from quacklake.format.extras import EVERYTHING, merge_extra, rendered
+from quacklake.format.extras import DIMENSIONS, EVERYTHING, GEOMETRY_KINDS, merge_extra, rendered
 from quacklake.format.schema import FIELD_ID, Column, TableSchema
 from quacklake.format.stats import ColumnStats, is_always_exact
 from quacklake.format.types import INFINITY, NANOS, StatsKind, from_physical, parse_type, scalar
@@ -28,8 +28,6 @@ _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _UNIT_OF = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp_ns": "ns"}
 _BITS = {"INT32": 32, "INT64": 64}
 _TEXT = frozenset({"Enum", "JSON", "String"})
-_SHAPES = ("point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection")
-_DIMENSIONS = ("", "_z", "_m", "_zm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +44,6 @@ class FileType:
     unit: str = "us"
     utc: bool = False
     lake_type: str | None = None
-
-    @classmethod
-    def of(cls, column: Any) -> FileType:
-        """Return the type of a ``pyarrow.parquet.ColumnSchema``."""
-        return _file_type(str(column.physical_type), column.logical_type.to_json())
 
     def comparable(self, raw: Any) -> Comparable | None:
         """Return a raw bound as ``format.bounds`` compares such values, or ``None`` when it says nothing certain."""
@@ -165,11 +158,11 @@ def geometry_extent(statistics: Any) -> str:
         return EVERYTHING
     box = {f"{axis}{end}": getattr(statistics, f"{axis}{end}") for axis in "xyzm" for end in ("min", "max")}
     codes = statistics.geospatial_types
-    known = codes and all(1 <= code % 1000 <= len(_SHAPES) and code // 1000 < len(_DIMENSIONS) for code in codes)
+    known = codes and all(1 <= code % 1000 <= len(GEOMETRY_KINDS) and code // 1000 < len(DIMENSIONS) for code in codes)
     # A box may wrap around the date line; DuckLake's cannot.
     if not known or box["xmin"] is None or box["ymin"] is None or box["xmin"] > box["xmax"]:
         return EVERYTHING
-    types = sorted(_SHAPES[code % 1000 - 1] + _DIMENSIONS[code // 1000] for code in codes)
+    types = [GEOMETRY_KINDS[code % 1000 - 1] + DIMENSIONS[code // 1000] for code in codes]
     numbers = {key: None if value is None else float(value) for key, value in box.items()}
     return rendered(numbers, types)
 
@@ -313,8 +306,7 @@ def column_stats(
 
 def placed_stats(footer: Footer, places: Places, *, by_name: bool) -> tuple[ColumnStats, ...]:
     """Return ``column_stats`` of a file whose ``places`` are known; ``by_name`` when they come from paths."""
-    columns = footer.columns
-    return tuple([_stats(leaf, [columns[place] for place in own], by_name) for leaf, own in places])
+    return tuple([_stats(leaf, [footer.columns[place] for place in own], by_name) for leaf, own in places])
 
 
 def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> ColumnStats:
@@ -336,13 +328,9 @@ def _stats(leaf: Column, parts: Sequence[FooterColumn], by_name: bool) -> Column
         _bound(part.max, part.type, leaf.type, upper=True),
         extra=part.extra if leaf.type == "geometry" else None,
         # the reader of footers does not say whether a text was cut
-        min_exact=_is_exact(part.min, leaf.type),
-        max_exact=_is_exact(part.max, leaf.type),
+        min_exact=None if part.min is None else is_always_exact(leaf.type),
+        max_exact=None if part.max is None else is_always_exact(leaf.type),
     )
-
-
-def _is_exact(value: Comparable | None, type: str) -> bool | None:
-    return None if value is None else is_always_exact(type)
 
 
 def _bound(value: Comparable | None, file: FileType, type: str, *, upper: bool) -> str | None:
@@ -356,11 +344,6 @@ def _tail(source: pa.NativeFile, what: str, *, encrypted: bool = False) -> tuple
     size = int(source.size())
     first = min(size, _TAIL)
     tail = bytes(source.read_at(first, size - first))
-    needed = _footer_length(tail, size, what, encrypted=encrypted) + _ENDING
-    return size, tail[-needed:] if needed <= len(tail) else bytes(source.read_at(needed, size - needed))
-
-
-def _footer_length(tail: bytes, size: int, what: str, *, encrypted: bool) -> int:
     magic = tail[-4:]
     if magic == _ENCRYPTED and not encrypted:
         raise UnsupportedFeatureError(f"{what} is encrypted", hint="its statistics cannot be read without its key")
@@ -369,7 +352,8 @@ def _footer_length(tail: bytes, size: int, what: str, *, encrypted: bool) -> int
     length = int.from_bytes(tail[-8:-4], "little")
     if length > min(size - 4 - _ENDING, _LARGEST_FOOTER):
         raise CorruptFileError(f"{what} is truncated: it has {size} bytes and claims a footer of {length}")
-    return length
+    needed = length + _ENDING
+    return size, tail[-needed:] if needed <= len(tail) else bytes(source.read_at(needed, size - needed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,12 +388,12 @@ def _leaves(file: Any) -> _Leaves:
     ids = list(_field_ids(file.schema_arrow))
     if len(ids) != file.metadata.num_columns:
         raise ValueError(f"{len(ids)} leaves in the schema, {file.metadata.num_columns} columns in the file")
-    parts = [(schema.column(index), *leaf) for index, leaf in enumerate(ids)]
-    leaves = tuple(
-        _Leaf(id, inherited, str(leaf.path), FileType.of(leaf), leaf.max_definition_level == 0)
-        for leaf, id, inherited in parts
-    )
-    _last = _Leaves(schema, file.schema_arrow, leaves)
+    leaves = []
+    for index, (id, inherited) in enumerate(ids):
+        leaf = schema.column(index)
+        type = _file_type(str(leaf.physical_type), leaf.logical_type.to_json())
+        leaves.append(_Leaf(id, inherited, str(leaf.path), type, leaf.max_definition_level == 0))
+    _last = _Leaves(schema, file.schema_arrow, tuple(leaves))
     return _last
 
 
@@ -445,7 +429,14 @@ def child_fields(type: pa.DataType) -> list[pa.Field]:
 def _column(leaf: _Leaf, chunks: Sequence[Any]) -> FooterColumn:
     type = leaf.type
     counted = [(chunk, chunk.num_values, chunk.statistics) for chunk in chunks]
-    nulls = [_null_count(leaf, values, statistics) for _, values, statistics in counted]
+    nulls: list[int | None] = [
+        0
+        if leaf.required or values == 0
+        else int(statistics.null_count)
+        if statistics is not None and statistics.has_null_count
+        else None
+        for _, values, statistics in counted
+    ]
     null_count = None if None in nulls else sum(filter(None, nulls))
     total = sum([values for _, values, _ in counted])
     low, high = _extremes(type, [entry[1:] for entry in counted], nulls)
@@ -462,12 +453,6 @@ def _column(leaf: _Leaf, chunks: Sequence[Any]) -> FooterColumn:
         _extent(chunks) if type.kind is StatsKind.GEOMETRY else None,
         type.lake_type,
     )
-
-
-def _null_count(leaf: _Leaf, values: int, statistics: Any) -> int | None:
-    if leaf.required or values == 0:
-        return 0
-    return int(statistics.null_count) if statistics is not None and statistics.has_null_count else None
 
 
 def _extremes(

@@ -94,7 +94,23 @@ def _remote(scheme: str, text: str, s3: S3Options | None) -> Root:
 
 def _filesystem(scheme: str, account: str, s3: S3Options | None) -> fs.FileSystem:
     if scheme == "s3":
-        return _s3(s3 or S3Options())
+        options = s3 or S3Options()
+        return fs.S3FileSystem(
+            access_key=options.access_key,
+            secret_key=options.secret_key,
+            session_token=options.session_token,
+            region=options.region or ("us-east-1" if options.endpoint else None),
+            endpoint_override=options.endpoint,
+            scheme="https" if options.secure else "http",
+            force_virtual_addressing=bool(options.endpoint) and not options.path_style,
+            # A small object is one request, and a large one is never in memory as a whole.
+            allow_delayed_open=True,
+            background_writes=False,
+            # One retry by the client, for reads on an open file, which only it can repeat; ``Attempts`` does the rest.
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=2),
+            connect_timeout=10,
+            request_timeout=60,
+        )
     if scheme in ("gs", "gcs"):
         return fs.GcsFileSystem()
     name = account.partition(".")[0] or os.environ.get("AZURE_STORAGE_ACCOUNT", "")
@@ -104,25 +120,6 @@ def _filesystem(scheme: str, account: str, s3: S3Options | None) -> fs.FileSyste
             hint="name it in the URL, abfs://container@account.dfs.core.windows.net/…, or set AZURE_STORAGE_ACCOUNT",
         )
     return fs.AzureFileSystem(account_name=name, account_key=os.environ.get("AZURE_STORAGE_KEY"))
-
-
-def _s3(options: S3Options) -> fs.FileSystem:
-    return fs.S3FileSystem(
-        access_key=options.access_key,
-        secret_key=options.secret_key,
-        session_token=options.session_token,
-        region=options.region or ("us-east-1" if options.endpoint else None),
-        endpoint_override=options.endpoint,
-        scheme="https" if options.secure else "http",
-        force_virtual_addressing=bool(options.endpoint) and not options.path_style,
-        # A small object is one request, and a large one is never in memory as a whole.
-        allow_delayed_open=True,
-        background_writes=False,
-        # One retry by the client, for reads on an open file, which only it can repeat; attempts.py does the rest.
-        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=2),
-        connect_timeout=10,
-        request_timeout=60,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +248,13 @@ class Confinement:
             checked_relative(_PARTITION.sub(lambda match: match[0].replace("%", "_"), path))
         return path
 
-    def resolve(self, path: str, is_relative: bool, base: str, links: Links) -> str:
-        """See ``Store.resolve``."""
+    def resolve(self, path: str, is_relative: bool, base: str = "", links: Links | None = None) -> str:
+        """Return the path under the root of what the catalog calls ``path``: absolute, or relative to ``base``.
+
+        An absolute one must lie under the root or in an ``external`` folder, else ``PathError``; one in such a folder
+        is returned as it is, and taken wherever a file is read. ``links`` is one of many calls in a row.
+        """
+        links = links or Links()
         if is_relative:
             if not base:
                 return self.own(path)
@@ -261,7 +263,7 @@ class Confinement:
         return self._from_absolute(path, links)
 
     def locate(self, path: str) -> str | None:
-        """See ``Store.locate``."""
+        """Return the path under the root that an absolute ``path`` leads to, links followed; None for elsewhere."""
         match = _URL.match(path)
         if not self._local:
             # the scheme may be another name of the same store, as s3a:// is
@@ -276,7 +278,7 @@ class Confinement:
         return name[len(prefix) :] if name.startswith(prefix) else None
 
     def hides(self, path: str) -> bool:
-        """See ``Store.hides``."""
+        """Return whether an absolute path is in a folder closed to this store, by its text or by where links lead."""
         if not (self._closed or self._borrowed):
             return False
         if path.startswith(self._root.url) or self.locate(path) is not None:
@@ -285,7 +287,7 @@ class Confinement:
         return any(self._is_closed(place) or place.startswith(self._borrowed) for place in (path, real))
 
     def is_of_others(self, path: str) -> bool:
-        """See ``Store.is_of_others``."""
+        """Return whether an absolute path is in a folder of others, even if ``external`` lets it be read."""
         real = os.path.realpath(path) if self._local else path
         return self.is_absolute(path) and (path.startswith(self._closed) or real.startswith(self._closed))
 
@@ -293,18 +295,21 @@ class Confinement:
         return path.startswith(self._closed) and not path.startswith(self._opened)
 
     def url(self, path: str) -> str:
-        """See ``Store.url``."""
+        """Return what an engine opens, an absolute local path or a full URL; only the text is looked at."""
         if self.external and self.is_absolute(path):
             return self._allowed(path)
         return self._root.url + self.own(path)
 
     def urls(self, paths: Iterable[str]) -> list[str]:
-        """See ``Store.urls``."""
+        """Return ``url`` of each, quickly for very many."""
         root, plain, slow = self._root.url, _PLAIN, self.url
         return [root + path if plain(path) else slow(path) for path in paths]
 
     def readable_urls(self, paths: Iterable[str]) -> list[str]:
-        """See ``Store.readable_urls``."""
+        """Return ``urls`` for an engine that reads the files. Raise ``PathError`` when a link leads out of the root.
+
+        Call it right before the engine opens them: a link that comes later is not seen.
+        """
         if not self._local:
             return self.urls(paths)
         links, root = Links(), self._root.prefix
@@ -330,9 +335,21 @@ class Confinement:
         ``PathError`` when it, or the link it is, leads outside.
         """
         if self.external and self.is_absolute(path):
-            name = self._outside_name(self._allowed(path))
+            name = self._allowed(path)
+            match = _URL.match(name)
+            if (match[0][:-3].lower() if match else "file") != self._root.scheme:
+                raise PathError(
+                    f"{name!r} is in another kind of store than the data root {self._root.url}",
+                    hint="only a query engine can read it",
+                )
+            name = name[match.end() :] if match else name
             if self._local:
-                self._check_outside_links(path, name, links)
+                real = links.file(name)
+                if self._is_closed(real) or not any(real.startswith(links.folder(each)) for each in self.external):
+                    raise PathError(
+                        f"the path {path!r} leads outside the foreign_paths through a symbolic link",
+                        hint="name the folder it leads to in the setting foreign_paths",
+                    )
             return name
         full = self._root.prefix + self.own(path)
         if self._local:
@@ -353,7 +370,11 @@ class Confinement:
         return full
 
     def _from_absolute(self, path: str, links: Links) -> str:
-        for spelling in self._spellings(links):
+        spellings = [self._root.url]  # as a catalog may hold the root: before or after following links
+        if self._local:
+            real = links.folder(self._root.prefix)
+            spellings += [real, f"file://{self._root.url}", f"file://{real}"]
+        for spelling in spellings:
             if path.startswith(spelling):
                 rest = path[len(spelling) :]
                 return self.own(unquote(rest) if spelling.startswith("file:") else rest)
@@ -362,13 +383,6 @@ class Confinement:
                 raise PathError(f"the catalog calls the path {path!r} absolute, but it is not")
             path = absolute(path)  # stock clients store the path as typed, and read it from their working directory
         return self._allowed(path)
-
-    def _spellings(self, links: Links) -> tuple[str, ...]:
-        """Return the root as a catalog may hold it: before or after following links."""
-        if not self._local:
-            return (self._root.url,)
-        real = links.folder(self._root.prefix)
-        return (self._root.url, real, f"file://{self._root.url}", f"file://{real}")
 
     def _check_links(self, path: str, real: str, links: Links) -> None:
         # The root is looked up each time: it may have been made, or moved behind a link, since the store was opened.
@@ -388,14 +402,6 @@ class Confinement:
             hint="name its folder in the setting foreign_paths when files from there may be read",
         )
 
-    def _check_outside_links(self, path: str, name: str, links: Links) -> None:
-        real = links.file(name)
-        if self._is_closed(real) or not any(real.startswith(links.folder(folder)) for folder in self.external):
-            raise PathError(
-                f"the path {path!r} leads outside the foreign_paths through a symbolic link",
-                hint="name the folder it leads to in the setting foreign_paths",
-            )
-
     def _outside(self, path: str) -> str:
         """Return an absolute path in its one spelling, without ``..`` and the like; ``PathError`` when it has them."""
         match = _URL.match(path)
@@ -403,13 +409,3 @@ class Confinement:
             path, match = unquote(path[match.end() :]), None
         start = match[0] if match else "/"
         return start + self.own(path[len(start) :])
-
-    def _outside_name(self, path: str) -> str:
-        match = _URL.match(path)
-        scheme = match[0][:-3].lower() if match else "file"
-        if scheme != self._root.scheme:
-            raise PathError(
-                f"{path!r} is in another kind of store than the data root {self._root.url}",
-                hint="only a query engine can read it",
-            )
-        return path[match.end() :] if match else path

@@ -30,10 +30,6 @@ T = TypeVar("T")
 _LONGEST_WAIT = 10.0
 
 
-def _nowhere_else() -> None:
-    """Return no error."""
-
-
 @dataclass(frozen=True, slots=True)
 class Attempts:
     """How often and how long to retry; ``secrets`` are values to keep out of messages.
@@ -44,7 +40,7 @@ class Attempts:
     max_retries: int = 5
     retry_wait: float = 0.05
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    place: Callable[[], StorageError | None] = field(default=_nowhere_else, repr=False)
+    place: Callable[[], StorageError | None] = field(default=lambda: None, repr=False)
     """Gives the error to raise where a file is missing because all are."""
     label: str | None = None
 
@@ -150,7 +146,7 @@ _DELETE_BATCH = 1000
 _Urls = list[str]
 
 
-class Store:
+class Store(Confinement):
     """Files under one data root.
 
     Every path is relative to the root, with ``/`` between its parts, and confined to it: a path that would leave the
@@ -169,10 +165,9 @@ class Store:
         closed: Sequence[str] = (),
         s3: S3Options | None = None,
     ) -> None:
+        super().__init__(root, external=external, borrowed=borrowed, closed=closed)
         self.s3 = s3
-        self._root = root
-        self._attempts = attempts
-        self._confinement = Confinement(root, external=external, borrowed=borrowed, closed=closed)
+        self.attempts = attempts  # how calls on this store are tried, and tried again
 
     @classmethod
     def open(
@@ -209,11 +204,6 @@ class Store:
         return self._root.url
 
     @property
-    def external(self) -> tuple[str, ...]:
-        """The folders elsewhere from which files may be read, each ending with ``/``."""
-        return self._confinement.external
-
-    @property
     def scheme(self) -> str:
         """``file``, ``s3``, ``gs``, ``gcs``, ``az``, ``abfs`` or ``abfss``."""
         return self._root.scheme
@@ -231,53 +221,7 @@ class Store:
     @property
     def label(self) -> str | None:
         """The label of the tenant for which work on this store is counted."""
-        return self._attempts.label
-
-    @property
-    def attempts(self) -> Attempts:
-        """How calls on this store are tried, and tried again."""
-        return self._attempts
-
-    def resolve(self, path: str, is_relative: bool, base: str = "", links: Links | None = None) -> str:
-        """Return the path under the root of what the catalog calls ``path``: absolute, or relative to ``base``.
-
-        An absolute one must lie under the root or in an ``external`` folder, else ``PathError``; one in such a folder
-        is returned as it is, and taken wherever a file is read. ``links`` is one of many calls in a row.
-        """
-        return self._confinement.resolve(path, is_relative, base, links or Links())
-
-    def locate(self, path: str) -> str | None:
-        """Return the path under the root that an absolute ``path`` leads to, links followed.
-
-        None when it leads elsewhere.
-        """
-        return self._confinement.locate(path)
-
-    def hides(self, path: str) -> bool:
-        """Return whether an absolute path is in a folder closed to this store, by its text or by where links lead."""
-        return self._confinement.hides(path)
-
-    def is_of_others(self, path: str) -> bool:
-        """Return whether an absolute path is in a folder of others, even if ``external`` lets it be read."""
-        return self._confinement.is_of_others(path)
-
-    def url(self, path: str) -> str:
-        """Return what an engine opens: an absolute local path or a full URL.
-
-        Looks at the text only, not at the file.
-        """
-        return self._confinement.url(path)
-
-    def urls(self, paths: Iterable[str]) -> _Urls:
-        """Return ``url`` of each, quickly for very many."""
-        return self._confinement.urls(paths)
-
-    def readable_urls(self, paths: Iterable[str]) -> _Urls:
-        """Return ``urls`` for an engine that reads the files. Raise ``PathError`` when a link leads out of the root.
-
-        Call it right before the engine opens them: a link that comes later is not seen.
-        """
-        return self._confinement.readable_urls(paths)
+        return self.attempts.label
 
     def find(self, pattern: str) -> _Urls:
         """Return the files that a path or pattern (``*``, ``?``, ``[a-z]``, ``**``) names, absolute and in order.
@@ -285,22 +229,27 @@ class Store:
         A relative one starts at the working directory, or in an object store at the root. Files that are hidden are
         not found. ``PathError`` for one in another kind of store.
         """
-        paths = self._attempts.run("find", pattern, lambda: find(self._root, pattern))
-        return [url for url in paths if not self._confinement.hides(url)]
+        paths = self.attempts.run("find", pattern, lambda: find(self._root, pattern))
+        return [url for url in paths if not self.hides(url)]
 
     def check_place(self) -> None:
         """Raise ``StorageError`` if the bucket of an object store is missing, and with it every file."""
-        problem = self._attempts.place()
+        problem = self.attempts.place()
         if problem is not None:
             raise problem
 
     def exists_root(self) -> bool:
         """Return whether the root folder is there; in an object store, whether anything lies under it."""
-        return self._attempts.run("exists_root", self.root, self._root_is_folder)
+
+        def action() -> bool:
+            info = self.filesystem.get_file_info(self._root.prefix.rstrip("/") or "/")
+            return bool(info.type == fs.FileType.Directory)
+
+        return self.attempts.run("exists_root", self.root, action)
 
     def exists(self, path: str) -> bool:
         """Return whether ``path`` is a file."""
-        return self._attempts.run("exists", self._show(path), lambda: self._is_file(path))
+        return self.attempts.run("exists", self._show(path), lambda: bool(self._info(path).type == fs.FileType.File))
 
     def size(self, path: str) -> int:
         """Return the bytes of the file; ``CorruptFileError`` when it is missing."""
@@ -311,14 +260,14 @@ class Store:
                 raise FileNotFoundError(path)
             return int(info.size)
 
-        return self._attempts.run("size", self._show(path), action)
+        return self.attempts.run("size", self._show(path), action)
 
     def open_input(self, path: str, links: Links | None = None) -> pa.NativeFile:
         """Return the file, open for reading at any position.
 
         The caller closes it. ``links`` is one of many calls in a row.
         """
-        return self._attempts.run("open_input", self._show(path), lambda: self._open(path, links))
+        return self.attempts.run("open_input", self._show(path), lambda: self._open(path, links))
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> bytes:
         """Return the whole file; ``StorageError`` when it has more than ``limit`` bytes."""
@@ -336,7 +285,7 @@ class Store:
                 raise CorruptFileError(f"{self._show(path)} ended after {len(data)} of {size} bytes")
             return data
 
-        return self._attempts.run("read", self._show(path), action)
+        return self.attempts.run("read", self._show(path), action)
 
     def write(self, path: str, data: bytes | bytearray | memoryview | pa.Buffer) -> int:
         """Make ``path`` hold ``data`` and return its size. Readers see the whole file or none, also after a crash.
@@ -344,7 +293,7 @@ class Store:
         Folders are made as needed; a file already there is replaced.
         """
         buffer = pa.py_buffer(data)
-        self._attempts.run("write", self._show(path), lambda: self._put(path, buffer))
+        self.attempts.run("write", self._show(path), lambda: self._put(path, buffer))
         return int(buffer.size)
 
     @contextmanager
@@ -355,8 +304,8 @@ class Store:
         abandoned one leaves nothing behind.
         """
         what = self._show(path)
-        target = self._confinement.writable(path)
-        with self._attempts.once("open_output", what):
+        target = self.writable(path)
+        with self.attempts.once("open_output", what):
             if self.is_local:
                 make_directory(Path(target).parent)
                 with replacing(Path(target)) as temporary, pa.OSFile(str(temporary), "wb") as sink:
@@ -366,29 +315,34 @@ class Store:
                 spool = Path(folder, "spool")
                 with pa.OSFile(str(spool), "wb") as sink:
                     yield sink
-                self._attempts.run("upload", what, lambda: self._upload(target, spool))
+                if spool.stat().st_size == 0:  # cannot be mapped
+                    self.attempts.run("upload", what, lambda: self._send(target, pa.py_buffer(b"")))
+                    return
+                with pa.memory_map(str(spool), "rb") as source:
+                    buffer = source.read_buffer()
+                    self.attempts.run("upload", what, lambda: self._send(target, buffer))
 
     def make_parent(self, path: str) -> None:
         """Make the folder that will hold ``path``, for an engine that writes there. Object stores have none."""
-        target = self._confinement.writable(path)
+        target = self.writable(path)
         if self.is_local:
-            self._attempts.run("make_parent", self._show(path), lambda: make_directory(Path(target).parent))
+            self.attempts.run("make_parent", self._show(path), lambda: make_directory(Path(target).parent))
 
     def rename(self, path: str, new_path: str) -> None:
         """Let a file of a local store be called ``new_path``; folders are made as needed. A file there is replaced."""
-        source, target = Path(self._confinement.writable(path)), Path(self._confinement.writable(new_path))
+        source, target = Path(self.writable(path)), Path(self.writable(new_path))
 
         def action() -> None:
             make_directory(target.parent)
             source.replace(target)
 
-        self._attempts.run("rename", self._show(path), action)
+        self.attempts.run("rename", self._show(path), action)
 
     def prune(self, path: str) -> None:
         """Remove a folder of a local store, and those in it, as far as there are no files in them."""
         if not self.is_local:
             return
-        target = Path(self._confinement.writable(path.rstrip("/")))
+        target = Path(self.writable(path.rstrip("/")))
         if target.is_symlink():
             return
         for folder in sorted((each[0] for each in os.walk(target)), reverse=True):
@@ -402,21 +356,25 @@ class Store:
         """
         if not self.is_local:
             return
-        targets = [Path(self._confinement.writable(path)) for path in paths]
+
+        def sync_one(target: Path) -> None:
+            self.attempts.run("sync", str(target), partial(sync, target))
+
+        targets = [Path(self.writable(path)) for path in paths]
         for each in (targets, dict.fromkeys(target.parent for target in targets)):
             if len(each) == 1:
-                self._sync(*each)
+                sync_one(*each)
             elif each:
                 # a disk syncs many files at once faster than one by one
                 with ThreadPoolExecutor(min(_SYNC_THREADS, len(each)), "quacklake-sync") as pool:
-                    deque(pool.map(self._sync, each), maxlen=0)
+                    deque(pool.map(sync_one, each), maxlen=0)
 
     def delete(self, paths: Iterable[str]) -> int:
         """Remove the files and return how many were there; one that is missing already is fine.
 
         All paths are checked before anything is removed. On a failure some may be gone: the call can be repeated.
         """
-        targets = _Urls(dict.fromkeys(self._confinement.own(path) for path in paths))
+        targets = _Urls(dict.fromkeys(self.own(path) for path in paths))
         if len(targets) <= 1:
             return sum(map(self._delete, targets))
         removed = 0
@@ -430,48 +388,33 @@ class Store:
 
         Sorted within each folder. One folder at a time is read and held; symbolic links are passed over.
         """
-        folder = self._confinement.own(prefix.rstrip("/")) + "/" if prefix.rstrip("/") else ""
-        return walk(self._root, self._attempts, self._confinement, folder, limit)
+        folder = self.own(prefix.rstrip("/")) + "/" if prefix.rstrip("/") else ""
+        return walk(self._root, self.attempts, self, folder, limit)
 
     def stream(self) -> Iterator[FileEntry]:
         """Return every file of the store, in no order, in memory that does not depend on their number.
 
         In an object store one folder at a time is held; symbolic links are passed over.
         """
-        return stream(self._root, self._attempts, self._confinement)
+        return stream(self._root, self.attempts, self)
 
     def _show(self, path: str) -> str:
-        return path if self._confinement.is_absolute(path) else self._root.url + path
-
-    def _root_is_folder(self) -> bool:
-        info = self.filesystem.get_file_info(self._root.prefix.rstrip("/") or "/")
-        return bool(info.type == fs.FileType.Directory)
+        return path if self.is_absolute(path) else self._root.url + path
 
     def _info(self, path: str) -> fs.FileInfo:
-        return self.filesystem.get_file_info(self._confinement.readable(path, Links()))
-
-    def _is_file(self, path: str) -> bool:
-        return bool(self._info(path).type == fs.FileType.File)
+        return self.filesystem.get_file_info(self.readable(path, Links()))
 
     def _open(self, path: str, links: Links | None = None) -> pa.NativeFile:
-        return self.filesystem.open_input_file(self._confinement.readable(path, links or Links()))
+        return self.filesystem.open_input_file(self.readable(path, links or Links()))
 
     def _put(self, path: str, buffer: pa.Buffer) -> None:
-        target = self._confinement.writable(path)
+        target = self.writable(path)
         if not self.is_local:
             self._send(target, buffer)
             return
         make_directory(Path(target).parent)
         with replacing(Path(target)) as temporary, temporary.open("xb") as sink:
             sink.write(buffer)
-
-    def _upload(self, target: str, spool: Path) -> None:
-        if spool.stat().st_size == 0:
-            # An empty file cannot be mapped.
-            self._send(target, pa.py_buffer(b""))
-            return
-        with pa.memory_map(str(spool), "rb") as source:
-            self._send(target, source.read_buffer())
 
     def _send(self, target: str, buffer: pa.Buffer) -> None:
         # An object appears when its stream is closed, and Arrow closes it even after a failed write: so one call
@@ -487,12 +430,9 @@ class Store:
             raise
         sink.close()
 
-    def _sync(self, target: Path) -> None:
-        self._attempts.run("sync", str(target), partial(sync, target))
-
     def _delete(self, path: str) -> int:
         def action() -> int:
-            target = self._confinement.writable(path)
+            target = self.writable(path)
             try:
                 if self.is_local:
                     Path(target).unlink()
@@ -503,4 +443,4 @@ class Store:
                 return 0
             return 1
 
-        return self._attempts.run("delete", self._show(path), action)
+        return self.attempts.run("delete", self._show(path), action)

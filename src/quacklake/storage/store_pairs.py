@@ -22,8 +22,18 @@ def overlap(one: Store, other: Store) -> bool:
     if not one.is_local:
         roots = sorted((_place(one), _place(other)), key=len)
         return roots[1][: len(roots[0])] == roots[0]
-    short, long = sorted((_parts(one), _parts(other)), key=len)
-    return _same_folder(short, long[: len(short)])
+    short, long = sorted(
+        ([part for part in os.path.realpath(store.root).split("/") if part] for store in (one, other)), key=len
+    )
+    long = long[: len(short)]
+    if short == long:
+        return True
+    if _folded(short) != _folded(long):
+        return False
+    first, second = Path("/", *short), Path("/", *long)
+    there = first.exists(), second.exists()
+    # if only one spelling exists, the file system distinguishes them
+    return first.samefile(second) if all(there) else not any(there)
 
 
 def spellings(store: Store) -> tuple[str, ...]:
@@ -40,21 +50,6 @@ def _place(store: Store) -> list[str]:
     return [_SAME_SERVICE.get(scheme, scheme), bucket.partition("@")[0], *folders]
 
 
-def _parts(store: Store) -> list[str]:
-    return [part for part in os.path.realpath(store.root).split("/") if part]
-
-
-def _same_folder(one: list[str], other: list[str]) -> bool:
-    if one == other:
-        return True
-    if _folded(one) != _folded(other):
-        return False
-    first, second = Path("/", *one), Path("/", *other)
-    there = first.exists(), second.exists()
-    # if only one spelling exists, the file system distinguishes them
-    return first.samefile(second) if all(there) else not any(there)
-
-
 def _folded(parts: list[str]) -> list[str]:
     return [unicodedata.normalize("NFC", part).casefold() for part in parts]
 
@@ -67,8 +62,9 @@ _LARGEST = 5 << 30
 def copy_file(source: Store, path: str, target: Store, new_path: str) -> int:
     """Copy a file; it appears whole or not at all. Return its size. ``CorruptFileError`` when it is missing."""
     size = source.size(path)
-    if _same_service(source, target) and size < _LARGEST:
-        target.attempts.run("copy", new_path, lambda: _copy_there(source, path, target, new_path))
+    if not source.is_local and source.scheme == target.scheme and source.s3 == target.s3 and size < _LARGEST:
+        begin, end = source.url(path).partition("://")[2], target.url(new_path).partition("://")[2]
+        target.attempts.run("copy", new_path, lambda: target.filesystem.copy_file(begin, end))
         return size
     copied = 0
     with source.open_input(path) as stream, target.open_output(new_path) as sink:
@@ -78,12 +74,3 @@ def copy_file(source: Store, path: str, target: Store, new_path: str) -> int:
         if copied != size:
             raise CorruptFileError(f"{source.url(path)} ended after {copied} of {size} bytes")
     return size
-
-
-def _same_service(source: Store, target: Store) -> bool:
-    return not source.is_local and source.scheme == target.scheme and source.s3 == target.s3
-
-
-def _copy_there(source: Store, path: str, target: Store, new_path: str) -> None:
-    begin, end = source.url(path).partition("://")[2], target.url(new_path).partition("://")[2]
-    target.filesystem.copy_file(begin, end)
