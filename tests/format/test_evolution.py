@@ -25,10 +25,10 @@ from quacklake.format.evolution import (
     set_default,
     set_nullable,
     set_type,
-    widen_column,
 )
 from quacklake.format.names import format_path, parse_path
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, from_arrow, unflatten
+from quacklake.format.types import parse_type
 
 from .oracle import lake
 
@@ -43,6 +43,11 @@ COLUMNS = (
 )
 META = "__ducklake_metadata_l"
 Step = Callable[[TableSchema, int], TableSchema]
+
+
+def widen_column(schema: TableSchema, path: tuple[str, ...], new_type: str) -> TableSchema:
+    target = Column(0, path[-1] if path else "", str(parse_type(new_type)))
+    return set_type(schema, path, target, next_column_id=schema.max_id + 1)
 
 
 def column(name: str, type: pa.DataType) -> Column:

@@ -26,13 +26,18 @@ from quacklake.format.bounds import (
     compare,
     decode,
 )
-from quacklake.format.partition_pruning import prune, pruner, wanted_buckets
+from quacklake.format.partition_pruning import pruner, wanted_buckets
 from quacklake.format.partitions import IDENTITY, PartitionKey, PartitionSpec, make_spec, parse_transform
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.transforms import apply, bucket
 from quacklake.format.types import DAY, INFINITY, arrow_type, from_physical
 
 from .oracle import value_text
+
+
+def prune(predicate: Predicate, spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str | None]) -> bool:
+    return pruner(predicate, spec, schema)(values)
+
 
 OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import CorruptFileError, InputError
-from quacklake.format.vectors import decode, decode_file, encode, encode_file
+from quacklake.format.vectors import blobs_of, decode, encode, encode_file
 
 from .oracle import lake
 
@@ -40,6 +40,10 @@ _positions = st.sets(
 
 
 # -- the reference implementation ------------------------------------------------------------------------------
+
+
+def decode_file(data: bytes) -> list[tuple[int | None, pa.Array]]:
+    return [(snapshot, decode(blob)) for snapshot, blob in blobs_of(data)]
 
 
 @pytest.fixture

@@ -1,4 +1,8 @@
-"""One bound of a column's statistics: between a value and the text the catalog stores."""
+"""Bounds of columns: between a value and the text the catalog stores, and predicates that rule out files by them.
+
+A predicate is what remains of a filter once everything that statistics cannot answer has been replaced by "anything"
+(``ANYTHING``). It only ever rules files *out*: the filter itself is always applied to the rows by the engine.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +47,7 @@ def encode(value: Any, type: str) -> str | None:
 
     Raises :class:`TypeError` or :class:`ValueError` for a value that is not of the type.
     """
-    if value is None or type in NESTED:
-        return None
-    kind = scalar(type).stats
-    convert = _COMPARABLE.get(kind)
-    if convert is None:
-        return None
-    decoded = convert(value, type)
+    decoded = comparable(value, type)
     return None if decoded is None else encode_comparable(decoded, type)
 
 
@@ -75,7 +73,10 @@ def decode(text: str | None, type: str) -> Comparable | None:
     if text is None or type in NESTED:
         return None
     decoder = _DECODERS.get(scalar(type).stats)
-    return None if decoder is None else decoder(text, type)
+    try:
+        return None if decoder is None else decoder(text, type)
+    except (ValueError, InvalidOperation):
+        return None
 
 
 def shorten(value: Comparable, *, upper: bool) -> Comparable | None:
@@ -128,10 +129,6 @@ def _to_float32(number: float) -> float:
         return math.copysign(math.inf, number)
 
 
-def _decimal(value: Any, type: str) -> Decimal:
-    return value if isinstance(value, Decimal) else Decimal(value if isinstance(value, int) else str(value))
-
-
 def _nanos(value: Any, type: str) -> int:
     if isinstance(value, dt.date | dt.time):
         return nanos(value)
@@ -164,7 +161,7 @@ _COMPARABLE: Mapping[StatsKind, Callable[[Any, str], Comparable | None]] = {
     StatsKind.BOOLEAN: lambda value, type: bool(value),
     StatsKind.INTEGER: lambda value, type: int(value),
     StatsKind.FLOAT: _float,
-    StatsKind.DECIMAL: _decimal,
+    StatsKind.DECIMAL: lambda value, type: Decimal(value if isinstance(value, int | Decimal) else str(value)),
     StatsKind.DATE: _nanos,
     StatsKind.TIME: _nanos,
     StatsKind.TIMESTAMP: _nanos,
@@ -177,31 +174,19 @@ _COMPARABLE: Mapping[StatsKind, Callable[[Any, str], Comparable | None]] = {
 
 
 def _encode_float(value: Any, name: TypeName) -> str:
-    return _float32_text(value) if name.base == "float32" else repr(value)
-
-
-def _float32_text(value: float) -> str:
-    """Return the shortest decimal that reads back as the same 32-bit float; DuckDB now and then prints a longer one."""
-    if not math.isfinite(value):
-        return repr(value)
-    for digits in range(1, 10):
-        short = float(f"{value:.{digits}g}")
-        if _to_float32(short) == value:
-            return repr(short)
+    """Return the shortest decimal that reads back as the same float; of 32 bits DuckDB now and then prints a longer."""
+    if name.base == "float32" and math.isfinite(value):
+        for digits in range(1, 10):
+            short = float(f"{value:.{digits}g}")
+            if _to_float32(short) == value:
+                return repr(short)
     return repr(value)
 
 
 def _encode_decimal(value: Any, name: TypeName) -> str:
     text = f"{value:.{name.scale}f}"
-    if name.precision == name.scale:
-        # Without digits before the point DuckDB prints none.
-        text = text.replace("0.", ".", 1)
-    return text
-
-
-def _encode_text(value: Any, name: TypeName) -> str | None:
-    # The reference implementation stores no bound with a NUL, and PostgreSQL could not.
-    return None if "\0" in value else str(value)
+    # Without digits before the point DuckDB prints none.
+    return text.replace("0.", ".", 1) if name.precision == name.scale else text
 
 
 _ENCODERS: Mapping[StatsKind, Callable[[Any, TypeName], str | None]] = {
@@ -212,7 +197,8 @@ _ENCODERS: Mapping[StatsKind, Callable[[Any, TypeName], str | None]] = {
     StatsKind.DATE: lambda value, name: date_text(value),
     StatsKind.TIME: lambda value, name: time_text(value),
     StatsKind.TIMESTAMP: lambda value, name: timestamp_text(value, zone=name.base == "timestamptz"),
-    StatsKind.TEXT: _encode_text,
+    # The reference implementation stores no bound with a NUL, and PostgreSQL could not.
+    StatsKind.TEXT: lambda value, name: None if "\0" in value else str(value),
     StatsKind.BLOB: lambda value, name: value.hex().upper(),
     StatsKind.UUID: lambda value, name: str(uuid.UUID(int=value)),
 }
@@ -226,22 +212,8 @@ _BLOB_CAST = re.compile(r"(?:[\x20-\x5b\x5d-\x7e]|\\x[0-9A-Fa-f]{2})*")
 _BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
 
 
-def _decode_integer(text: str, type: str) -> int | None:
-    return int(text) if _INTEGER.fullmatch(text) else None
-
-
-def _decode_float(text: str, type: str) -> float | None:
-    try:
-        return _float(text, type)
-    except ValueError:
-        return None
-
-
 def _decode_decimal(text: str, type: str) -> Decimal | None:
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        return None
+    value = Decimal(text)
     return value if value.is_finite() else None
 
 
@@ -254,24 +226,17 @@ def _decode_blob(text: str, type: str) -> bytes | None:
     return re.sub(r"\\x(..)", lambda match: chr(int(match[1], 16)), text).encode("latin-1")
 
 
-def _decode_uuid(text: str, type: str) -> int | None:
-    try:
-        return uuid.UUID(text).int
-    except ValueError:
-        return None
-
-
 _DECODERS: Mapping[StatsKind, Callable[[str, str], Comparable | None]] = {
     StatsKind.BOOLEAN: lambda text, type: _BOOLEANS.get(text.lower()),
-    StatsKind.INTEGER: _decode_integer,
-    StatsKind.FLOAT: _decode_float,
+    StatsKind.INTEGER: lambda text, type: int(text) if _INTEGER.fullmatch(text) else None,
+    StatsKind.FLOAT: _float,
     StatsKind.DECIMAL: _decode_decimal,
     StatsKind.DATE: lambda text, type: parse_temporal(text),
     StatsKind.TIME: lambda text, type: parse_time(text),
     StatsKind.TIMESTAMP: lambda text, type: parse_temporal(text),
     StatsKind.TEXT: lambda text, type: text,
     StatsKind.BLOB: _decode_blob,
-    StatsKind.UUID: _decode_uuid,
+    StatsKind.UUID: lambda text, type: uuid.UUID(text).int,
 }
 
 
@@ -279,7 +244,6 @@ _DECODERS: Mapping[StatsKind, Callable[[str, str], Comparable | None]] = {
 FLOAT_SLACK = 2.4e-7
 #: The same for 32-bit floats next to zero.
 FLOAT_TINY = 1.5e-45
-OPERATORS = ("=", "<", "<=", ">", ">=")
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,17 +55,15 @@ _ROWS: tuple[tuple[tuple[ChangeKind, ...], tuple[Check, ...]], ...] = (
 )
 
 
-def _expand() -> dict[tuple[ChangeKind, ChangeKind], Check]:
-    return {
+MATRIX: Mapping[tuple[ChangeKind, ChangeKind], Check] = MappingProxyType(
+    {
         (mine, other): check
         for mine_group, checks in _ROWS
         for mine in mine_group
         for other_group, check in zip(_GROUPS, checks, strict=True)
         for other in other_group
     }
-
-
-MATRIX: Mapping[tuple[ChangeKind, ChangeKind], Check] = MappingProxyType(_expand())
+)
 """The check for (mine, other) on the same table, for every pair of :data:`TABLE_KINDS`."""
 
 READ_MATRIX: Mapping[tuple[ChangeKind, ChangeKind], Check] = MappingProxyType(
@@ -136,29 +134,13 @@ def _schemas_above(change: Change, schema_ids: Mapping[str, int]) -> set[int]:
     return {schema_ids[fold(name)] for name in names if fold(name) in schema_ids}
 
 
-_MINE: Mapping[ChangeKind, str] = {
-    _K.INSERTED_INTO_TABLE: "insert into",
-    _K.INLINED_INSERT: "insert into",
-    _K.DELETED_FROM_TABLE: "delete from",
-    _K.INLINED_DELETE: "delete from",
-    _K.INLINE_FLUSH: "flush the inlined data of",
-    _K.MERGE_ADJACENT: "compact",
-    _K.REWRITE_DELETE: "compact",
-    _K.COMPACTED_TABLE: "compact",
-    _K.ALTERED_TABLE: "alter",
-    _K.ALTERED_VIEW: "alter",
-}
-_OTHER: Mapping[ChangeKind, str] = {
-    _K.INSERTED_INTO_TABLE: "has inserted into it",
-    _K.INLINED_INSERT: "has inserted into it",
-    _K.DELETED_FROM_TABLE: "has deleted from it",
-    _K.INLINED_DELETE: "has deleted from it",
-    _K.INLINE_FLUSH: "has flushed its inlined data",
-    _K.MERGE_ADJACENT: "has compacted it",
-    _K.REWRITE_DELETE: "has compacted it",
-    _K.COMPACTED_TABLE: "has compacted it",
-    _K.ALTERED_TABLE: "has altered it",
-    _K.ALTERED_VIEW: "has altered it",
+#: What a change of mine wants to do, and what a change of another's has done.
+_WORDS: Mapping[ChangeKind, tuple[str, str]] = {
+    **dict.fromkeys(_INSERTS, ("insert into", "has inserted into it")),
+    **dict.fromkeys(_DELETES, ("delete from", "has deleted from it")),
+    **dict.fromkeys(_FLUSH, ("flush the inlined data of", "has flushed its inlined data")),
+    **dict.fromkeys(_COMPACTIONS, ("compact", "has compacted it")),
+    **dict.fromkeys((*_ALTER, _K.ALTERED_VIEW), ("alter", "has altered it")),
 }
 
 
@@ -168,16 +150,14 @@ def explain(mine: Change, other: Change) -> str:
         did = "has dropped this schema"
     elif mine.kind is ChangeKind.DROPPED_SCHEMA and other.kind in _CREATED_ANYTHING:
         did = f"has created {_thing(other)} in it"
+    elif other.kind in _WORDS:
+        did = _WORDS[other.kind][1]
     else:
-        did = _OTHER.get(other.kind) or f"has {other.kind.value.partition('_')[0]} it already"
-    return f"cannot {_intent(mine)}: another transaction {did}"
-
-
-def _intent(change: Change) -> str:
-    verb = _MINE.get(change.kind)
-    if verb is None:
-        verb = "create" if change.kind.value.startswith("created") else "drop"
-    return f"{verb} {_thing(change)}"
+        did = f"has {other.kind.value.partition('_')[0]} it already"
+    verb = "create" if mine.kind.value.startswith("created") else "drop"
+    if mine.kind in _WORDS:
+        verb = _WORDS[mine.kind][0]
+    return f"cannot {verb} {_thing(mine)}: another transaction {did}"
 
 
 def _thing(change: Change) -> str:

@@ -16,7 +16,7 @@ from quacklake.errors import CatalogError, InputError, InternalError, InvalidNam
 from quacklake.format.literals import literal_text
 from quacklake.format.names import Path, check_name, fold
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten
-from quacklake.format.types import can_store, can_widen, parse_type
+from quacklake.format.types import can_store, can_widen
 
 
 def child_named(columns: Sequence[Column], name: str) -> Column | None:
@@ -92,7 +92,7 @@ def add_column(
             "We cannot add a column with a non-literal default value. Add the column and then explicitly set the "
             'default for new values using "ALTER ... SET DEFAULT"'
         )
-    text = _literal(default, column)
+    text = _default_text(default, column)
     fresh = replace(ids.number(column), initial_default=text, default=text)
     if not parent:
         if schema.get(fresh.name) is not None:
@@ -164,15 +164,6 @@ def rename_column(schema: TableSchema, path: Path, name: str) -> TableSchema:
     return replace_column(schema, path, lambda old: replace(old, name=name))
 
 
-def widen_column(schema: TableSchema, path: Path, new_type: str) -> TableSchema:
-    """Return the schema with a wider type for a scalar column or field; the same type changes nothing.
-
-    Raises :class:`InputError` unless the format allows the promotion, see :func:`.types.can_widen`.
-    """
-    target = Column(0, path[-1] if path else "", str(parse_type(new_type)))
-    return replace_column(schema, path, lambda old: _widened(old, target))
-
-
 def set_type(schema: TableSchema, path: Path, target: Column, *, next_column_id: int) -> TableSchema:
     """Return the schema with the type of ``target``, whose own name and ids do not count.
 
@@ -189,11 +180,9 @@ def set_default(schema: TableSchema, path: Path, default: Any) -> TableSchema:
     Rows that exist keep what they have. Raises :class:`InputError` for fields of structs and for nested columns.
     """
     column = _own_column(schema, path, "a default")
-    if isinstance(default, DefaultExpression):
-        _check_default(column)
-        return replace_column(schema, path, lambda old: replace(old, default=default.sql, default_kind="expression"))
-    text = _literal(default, column)
-    return replace_column(schema, path, lambda old: replace(old, default=text, default_kind="literal"))
+    text = _default_text(default, column)
+    kind = "expression" if isinstance(default, DefaultExpression) else "literal"
+    return replace_column(schema, path, lambda old: replace(old, default=text, default_kind=kind))
 
 
 def drop_default(schema: TableSchema, path: Path) -> TableSchema:
@@ -298,24 +287,20 @@ class _Ids:
         return Column(id, column.name, kind, children=tuple([self.number(child) for child in column.children]))
 
 
-def _widened(old: Column, target: Column) -> Column:
-    if old.type == target.type:
+def _retyped(old: Column, target: Column, ids: _Ids) -> Column:
+    if old.type == target.type and not old.nested:
         return old
-    if old.nested:
+    if old.nested and old.type != target.type:
         raise InputError(
             f"Type evolution is not supported from type {old.duckdb_type()} to type {target.duckdb_type()}"
         )
-    if target.nested or not can_widen(old.type, target.type):
-        raise InputError(
-            f"Cannot change type of column {old.name} from {old.duckdb_type()} to {target.duckdb_type()} - "
-            "only widening type promotions are allowed"
-        )
-    return replace(old, type=target.type)
-
-
-def _retyped(old: Column, target: Column, ids: _Ids) -> Column:
-    if not old.nested or old.type != target.type:
-        return _widened(old, target)
+    if not old.nested:
+        if target.nested or not can_widen(old.type, target.type):
+            raise InputError(
+                f"Cannot change type of column {old.name} from {old.duckdb_type()} to {target.duckdb_type()} - "
+                "only widening type promotions are allowed"
+            )
+        return replace(old, type=target.type)
     if old.type != "struct":
         pairs = zip(old.children, target.children, strict=True)
         return replace(old, children=tuple([_retyped(one, two, ids) for one, two in pairs]))
@@ -338,16 +323,10 @@ def _own_column(schema: TableSchema, path: Path, what: str) -> Column:
     return column
 
 
-def _check_default(column: Column) -> None:
-    if column.nested:
+def _default_text(default: Any, column: Column) -> str | None:
+    if default is not None and column.nested:
         raise InputError(f"Default value for {column.type.upper()} type not supported")
-
-
-def _literal(default: Any, column: Column) -> str | None:
-    if default is None:
-        return None
-    _check_default(column)
-    return literal_text(default, column.type)
+    return default.sql if isinstance(default, DefaultExpression) else literal_text(default, column.type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,9 @@
-"""Bounding boxes of geometries: the statistics that a geometry column has instead of a minimum and maximum."""
+"""The extra statistics of columns without a minimum and maximum: bounding boxes of geometries, fields of variants.
+
+Of a variant there is one entry for every field that each value of a file has in the same type. Such fields are
+*shredded*: the file keeps them as columns of their own. A field that has another type in some value is left out,
+because bounds of the others would say nothing.
+"""
 
 from __future__ import annotations
 
@@ -192,21 +197,17 @@ def shredded_fields(found: Mapping[str, Mapping[str, str]]) -> list[ShreddedFiel
         return []  # what cannot be told apart is not known
     fields = []
     for path, entry in entries.items():
-        if path[-1] != _TYPED or not _only_null(entries.get((*path[:-1], _UNTYPED))):
+        untyped = entries.get((*path[:-1], _UNTYPED))
+        if path[-1] != _TYPED or untyped is None:
+            continue
+        nulls = untyped.get("null_count")
+        all_null = nulls is not None and nulls == untyped.get("num_values")
+        if not all_null and not untyped.get("min") == untyped.get("max") == _NULL:
             continue
         name, type_ = _named(shape, path)
         if type_ is not None:
             fields.append(_field(name, type_, entry))
     return fields
-
-
-def _only_null(untyped: Mapping[str, str] | None) -> bool:
-    if untyped is None:
-        return False
-    nulls = untyped.get("null_count")
-    if nulls is not None and nulls == untyped.get("num_values"):
-        return True
-    return untyped.get("min") == untyped.get("max") == _NULL
 
 
 def _named(shape: Column, path: Sequence[str]) -> tuple[str, str | None]:
@@ -249,24 +250,21 @@ def _field(path: str, type_: str, entry: Mapping[str, str]) -> ShreddedField:
 
 def render_fields(fields: Sequence[ShreddedField]) -> str | None:
     """Return the text that the catalog stores for a column, or None for no fields."""
-    if not fields:
-        return None
-    return json.dumps([_object(field) for field in fields], separators=(",", ":"), ensure_ascii=False)
-
-
-def _object(field: ShreddedField) -> dict[str, Any]:
-    known = {
-        "field_name": field.path,
-        "shredded_type": field.type,
-        "null_count": field.null_count,
-        "min": field.min,
-        "max": field.max,
-        "num_values": field.entries,
-        "contains_nan": field.contains_nan,
-        "column_size_bytes": field.size_bytes,
-        "any_valid": field.min is not None or field.max is not None or field.value_count != 0,
-    }
-    return {name: value for name, value in known.items() if value is not None}
+    objects = []
+    for field in fields:
+        known = {
+            "field_name": field.path,
+            "shredded_type": field.type,
+            "null_count": field.null_count,
+            "min": field.min,
+            "max": field.max,
+            "num_values": field.entries,
+            "contains_nan": field.contains_nan,
+            "column_size_bytes": field.size_bytes,
+            "any_valid": field.min is not None or field.max is not None or field.value_count != 0,
+        }
+        objects.append({name: value for name, value in known.items() if value is not None})
+    return json.dumps(objects, separators=(",", ":"), ensure_ascii=False) if objects else None
 
 
 def parse_fields(text: str | None) -> list[ShreddedField]:
@@ -296,30 +294,28 @@ def merge_fields(old: str | None, new: str | None, widest: Any) -> str | None:
     """
     others = {field.path: field for field in parse_fields(new)}
     merged = []
-    for field in parse_fields(old):
-        other = others.get(field.path)
-        if other is not None and other.type == field.type:
-            merged.append(_merged(field, other, widest))
+    for one in parse_fields(old):
+        two = others.get(one.path)
+        if two is None or two.type != one.type:
+            continue
+        if one.value_count == 0 or two.value_count == 0:
+            low, high = (two.min, two.max) if one.value_count == 0 else (one.min, one.max)
+        else:
+            low = widest(one.min, two.min, one.type, upper=False)
+            high = widest(one.max, two.max, one.type, upper=True)
+        nans = (one.contains_nan, two.contains_nan)
+        merged.append(
+            replace(
+                one,
+                size_bytes=one.size_bytes + two.size_bytes,
+                entries=_sum(one.entries, two.entries),
+                null_count=_sum(one.null_count, two.null_count),
+                min=low,
+                max=high,
+                contains_nan=None if None in nans else any(nans),
+            )
+        )
     return render_fields(merged)
-
-
-def _merged(one: ShreddedField, two: ShreddedField, widest: Any) -> ShreddedField:
-    empty = next((pair for pair in ((one, two), (two, one)) if pair[0].value_count == 0), None)
-    bounds = (
-        (empty[1].min, empty[1].max)
-        if empty is not None
-        else (widest(one.min, two.min, one.type, upper=False), widest(one.max, two.max, one.type, upper=True))
-    )
-    nans = (one.contains_nan, two.contains_nan)
-    return replace(
-        one,
-        size_bytes=one.size_bytes + two.size_bytes,
-        entries=_sum(one.entries, two.entries),
-        null_count=_sum(one.null_count, two.null_count),
-        min=bounds[0],
-        max=bounds[1],
-        contains_nan=None if None in nans else any(nans),
-    )
 
 
 def _sum(one: int | None, two: int | None) -> int | None:

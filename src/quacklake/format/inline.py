@@ -52,7 +52,8 @@ _TEMPORAL = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns",
 _TEXT = ("varchar", "json")
 PREFIX = "_ducklake_"
 """The prefix of columns that are not a user's in 1.1; no column of a user may have it."""
-_RESERVED = ("row_id", "begin_snapshot", "end_snapshot")
+LIFE = ("row_id", "begin_snapshot", "end_snapshot")
+"""What stands before an inlined row, or beside a packed one."""
 _NAME = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]+))", re.ASCII)
 
 
@@ -79,7 +80,7 @@ def parse_table_name(name: str) -> tuple[int, int | None] | None:
 
 def is_reserved(name: str) -> bool:
     """Return True for the name of one of the columns that tables of inlined rows have before those of the rows."""
-    return fold(name) in _RESERVED
+    return fold(name) in LIFE
 
 
 def supports(column: Column, database: str, *, prefixed: bool = False) -> bool:
@@ -120,64 +121,37 @@ def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> 
     base = column.type if column.nested else parse_type(column.type).base
     if base == "null" and array.null_count < len(array):
         raise ConstraintError(f'the column "{column.name}" of the type null holds nothing but NULL')
-    if base in ("boolean", "null") or base in _INTEGERS:
-        values: list[Any] = array.to_pylist()
-        if base == "boolean" and database in ("sqlite", "mysql", PACKED):
-            return [None if value is None else int(value) for value in values]
-        return values
-    if base in _TEXT:
-        values = array.to_pylist()
-        if database == "postgres":
-            return [None if value is None else value.encode() for value in values]
-        return values
-    if base == "blob":
-        values = array.to_pylist()
-        return [None if value is None else value.hex() for value in values] if database == PACKED else values
-    if base in ("float32", "float64"):
-        return _floats(array, base, database)
-    if base in _TEMPORAL:
-        unit = getattr(array.type, "unit", "D")
+    if base == "float32" and database not in ("postgres", "duckdb"):
+        array = array.cast(pa.string())
+    elif base in _TEMPORAL:
+        # as integers of their own unit, because Python's datetime cannot hold them all
+        unit, bits = getattr(array.type, "unit", "D"), array.type.bit_width
+        ticks = array.cast(pa.int32() if bits == 32 else pa.int64()).to_pylist()
         return [
-            None
-            if value is None
-            else encode_comparable(from_physical(value, unit, bits=array.type.bit_width), column.type)
-            for value in _ticks(array)
+            None if tick is None else encode_comparable(from_physical(tick, unit, bits=bits), column.type)
+            for tick in ticks
         ]
-    simple = _SIMPLE.get(base)
-    return None if simple is None else [None if value is None else simple(value) for value in array.to_pylist()]
-
-
-def _floats(array: pa.Array | pa.ChunkedArray, base: str, database: str) -> list[Any]:
     values: list[Any] = array.to_pylist()
-    if database in ("postgres", "duckdb"):
-        return values
-    if base == "float32":
-        texts: list[Any] = array.cast(pa.string()).to_pylist()
-        return texts
-    return [None if value is None else repr(value) for value in values]
+    write = _WRITTEN.get((base, database)) or _SIMPLE.get(base)
+    if write is None:
+        return values if base in _AS_IS else None
+    return [None if value is None else write(value) for value in values]
 
 
-def _ticks(array: pa.Array | pa.ChunkedArray) -> list[int | None]:
-    """Return temporal values as integers of their own unit, because Python's datetime cannot hold them all."""
-    width = pa.int32() if array.type.bit_width == 32 else pa.int64()
-    values: list[int | None] = array.cast(width).to_pylist()
-    return values
-
-
-def _uuid(value: Any) -> str:
-    return str(uuid.UUID(bytes=value)) if isinstance(value, bytes) else str(value)
-
-
-def _decimal(value: Decimal) -> str:
-    return format(value, "f")
-
-
+_AS_IS = ("boolean", "null", *_INTEGERS, *_TEXT, "blob", "float32", "float64")
+_WRITTEN: Mapping[tuple[str, str], Callable[[Any], Any]] = {
+    **{("boolean", database): int for database in ("sqlite", "mysql", PACKED)},
+    **{("float64", database): repr for database in ("sqlite", "mysql", PACKED)},
+    **{(base, "postgres"): str.encode for base in _TEXT},
+    ("blob", PACKED): bytes.hex,
+}
 _SIMPLE: Mapping[str, Callable[[Any], Any]] = {
-    "uuid": _uuid,
-    "decimal": _decimal,
+    "uuid": lambda value: str(uuid.UUID(bytes=value)) if isinstance(value, bytes) else str(value),
+    "decimal": lambda value: format(value, "f"),
     "uint64": str,
-    "int128": lambda value: format(value, "f") if isinstance(value, Decimal) else str(value),
-    "uint128": lambda value: format(value, "f") if isinstance(value, Decimal) else str(value),
+    **dict.fromkeys(
+        ("int128", "uint128"), lambda value: format(value, "f") if isinstance(value, Decimal) else str(value)
+    ),
 }
 
 
@@ -225,10 +199,6 @@ def _variants(column: Column, sql: str, depth: int = 0) -> str:
         for child in column.children
     )
     return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({fields}) END"
-
-
-LIFE = ("row_id", "begin_snapshot", "end_snapshot")
-"""What stands beside a packed row."""
 
 
 def pack(values: Iterable[Any]) -> str:

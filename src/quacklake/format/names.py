@@ -1,6 +1,10 @@
-"""Names of schemas, tables and columns: what is allowed, how they compare, how SQL spells them.
+"""Names: what is allowed, how they compare, how SQL spells them; the folders and files that are named after them.
 
-Schemas may be inside of schemas, which 1.1 has: one at the top has its own name, one below ``"a"."b"``.
+Schemas may be inside of schemas, which 1.1 has: one at the top has its own name, one below ``"a"."b"``. The name of a
+catalog (tenant) becomes a folder below the data path, so that it must be one on every store, and no two may be the same
+one: not by case, not by a look-alike, which ASCII letters, digits and ``_ - .`` leave none of.
+A path of a column, ``a.b``, is the field ``b`` of the struct ``a``; the value of a list is called ``element``, those of
+a map ``key`` and ``value``.
 """
 
 from __future__ import annotations
@@ -122,18 +126,6 @@ def object_dir(name: str, uuid: str) -> str:
     return f"{name if _PLAIN.fullmatch(name) else uuid}/"
 
 
-def normalise_root(path: str) -> str:
-    r"""Return the data path with forward slashes and a slash at its end. Raises :class:`PathError` for an empty one.
-
-    >>> normalise_root("data"), normalise_root("C:\\lake"), normalise_root("s3://b/p/")
-    ('data/', 'C:/lake/', 's3://b/p/')
-    """
-    path = path.replace("\\", "/")
-    if not path or "\0" in path:
-        raise PathError("the data path is empty or contains a NUL character")
-    return path if path.endswith("/") else f"{path}/"
-
-
 def checked_relative(path: str) -> str:
     """Return the path, when it is relative and stays below where it starts; :class:`PathError` when not.
 
@@ -149,29 +141,15 @@ def checked_relative(path: str) -> str:
         raise PathError(f"the path {path!r} is absolute or has an empty part")
     decoded = path
     while True:
-        _check_confined(decoded, path)
+        parts = decoded.replace("\\", "/").split("/")
+        if not parts[0] or _SCHEME.match(decoded) or "\0" in decoded:
+            raise PathError(f"the path {path!r} is not relative")
+        if any(part.strip(" ") in (".", "..") for part in parts):
+            raise PathError(f"the path {path!r} would leave its directory")
         further = unquote(decoded, errors="replace")
         if further == decoded:
             return path
         decoded = further
-
-
-def _check_confined(text: str, path: str) -> None:
-    parts = text.replace("\\", "/").split("/")
-    if not parts[0] or _SCHEME.match(text) or "\0" in text:
-        raise PathError(f"the path {path!r} is not relative")
-    if any(part.strip(" ") in (".", "..") for part in parts):
-        raise PathError(f"the path {path!r} would leave its directory")
-
-
-def join_relative(base: str, path: str) -> str:
-    """Return ``path`` below ``base``. Raises :class:`PathError` when it would not be below.
-
-    >>> join_relative("data/", "main/t/f.parquet")
-    'data/main/t/f.parquet'
-    """
-    checked_relative(path)
-    return f"{base}{path}" if not base or base.endswith("/") else f"{base}/{path}"
 
 
 def data_file_name() -> str:

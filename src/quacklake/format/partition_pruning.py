@@ -65,16 +65,12 @@ class _Known:
         return 1000 if base == "timestamp_ns" else 0
 
 
-def prune(predicate: Predicate, spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str | None]) -> bool:
-    """Return False only when no row of a file with these partition values, by key index, can satisfy the predicate."""
-    return pruner(predicate, spec, schema)(values)
-
-
 def pruner(
     predicate: Predicate, spec: PartitionSpec, schema: TableSchema, constant: Collection[int] = ()
 ) -> Callable[[Mapping[int, str | None]], bool]:
-    """Return :func:`prune` for many files of one partitioning, with everything prepared that can be.
+    """Return a function that tells by the partition values of a file, by key index, whether its rows may match.
 
+    It returns False only when no row of such a file can satisfy the predicate.
     ``constant`` are the ids of columns that never had another type: of these one bucket holds all equal values.
     """
     keys = list(_usable(predicate, spec, schema))

@@ -1,4 +1,9 @@
-"""Snapshots, the only clock: what one is, what is visible in it, how its time is written, and names people give it."""
+"""Snapshots, the only clock: their times and tags, what they changed and how that is written, told and remembered.
+
+``changes_made`` tells which tables have rows inserted and deleted, not whether that was an UPDATE, a MERGE or a
+restore, and it must not get new words. The token of a commit is a UUID of our own: one of version 8 has the operations
+in its last bits, so that nothing more is written, read or moved for them.
+"""
 
 from __future__ import annotations
 
@@ -44,17 +49,9 @@ class ChangeKind(enum.Enum):
     @property
     def named(self) -> bool:
         """True when the change names an object in a schema instead of giving an id."""
-        return self in _NAMED
+        return self.value.startswith("created_") and self is not ChangeKind.CREATED_SCHEMA
 
 
-_NAMED = frozenset(
-    {
-        ChangeKind.CREATED_TABLE,
-        ChangeKind.CREATED_VIEW,
-        ChangeKind.CREATED_SCALAR_MACRO,
-        ChangeKind.CREATED_TABLE_MACRO,
-    }
-)
 _WORDS = {kind.value: kind for kind in ChangeKind} | {"flushed_inlined": ChangeKind.INLINE_FLUSH}
 _ORDER = {kind: position for position, kind in enumerate(ChangeKind)}
 
@@ -80,28 +77,22 @@ def render_changes(changes: Iterable[Change]) -> str:
 
     Raises :class:`InputError` for a change without what its kind needs.
     """
-    return ",".join(_entry(change) for change in sorted(set(changes), key=_sort_key))
 
+    def order(change: Change) -> tuple[int, int, str, str]:
+        return _ORDER[change.kind], -1 if change.id is None else change.id, change.schema or "", change.name or ""
 
-def _sort_key(change: Change) -> tuple[int, int, str, str]:
-    return _ORDER[change.kind], -1 if change.id is None else change.id, change.schema or "", change.name or ""
+    return ",".join(_entry(change) for change in sorted(set(changes), key=order))
 
 
 def _entry(change: Change) -> str:
-    word = change.kind.value
-    if change.kind is ChangeKind.CREATED_SCHEMA:
-        if change.schema is not None:
-            return f"{word}:{_schema(change.schema)}"
-    elif change.kind.named:
-        if change.schema is not None and change.name is not None:
-            return f"{word}:{_schema(change.schema)}.{quote(change.name)}"
+    word, named = change.kind.value, change.kind.named
+    if named or change.kind is ChangeKind.CREATED_SCHEMA:
+        if change.schema is not None and (change.name is not None or not named):
+            parts = [*parts_of(change.schema), *([str(change.name)] if named else ())]
+            return f"{word}:{'.'.join(map(quote, parts))}"
     elif change.id is not None and change.id >= 0:
         return f"{word}:{change.id}"
     raise InputError(f"a {word} change lacks {'a name' if change.id is None else 'an id'}")
-
-
-def _schema(name: str) -> str:
-    return ".".join(quote(part) for part in parts_of(name))
 
 
 def parse_changes(text: str | None) -> tuple[Change, ...]:
@@ -320,41 +311,24 @@ def operations_of(token: str) -> Operation:
 _K = ChangeKind
 _INSERTS = frozenset({_K.INSERTED_INTO_TABLE, _K.INLINED_INSERT})
 _DELETES = frozenset({_K.DELETED_FROM_TABLE, _K.INLINED_DELETE})
-_STATEMENTS = {
-    _K.DROPPED_SCHEMA: "DROP SCHEMA",
-    _K.DROPPED_TABLE: "DROP TABLE",
-    _K.DROPPED_VIEW: "DROP VIEW",
-    _K.DROPPED_SCALAR_MACRO: "DROP MACRO",
-    _K.DROPPED_TABLE_MACRO: "DROP MACRO",
-    _K.CREATED_SCHEMA: "CREATE SCHEMA",
-    _K.CREATED_TABLE: "CREATE TABLE",
-    _K.CREATED_VIEW: "CREATE VIEW",
-    _K.CREATED_SCALAR_MACRO: "CREATE MACRO",
-    _K.CREATED_TABLE_MACRO: "CREATE MACRO",
-    _K.ALTERED_TABLE: "ALTER TABLE",
-    _K.ALTERED_VIEW: "ALTER VIEW",
-    _K.INLINE_FLUSH: "FLUSH",
-    _K.MERGE_ADJACENT: "COMPACT",
-    _K.REWRITE_DELETE: "COMPACT",
-    _K.COMPACTED_TABLE: "COMPACT",
-}
-_PHRASES = {
-    _K.DROPPED_SCHEMA: "dropped schema {}",
-    _K.DROPPED_TABLE: "dropped table {}",
-    _K.DROPPED_VIEW: "dropped view {}",
-    _K.DROPPED_SCALAR_MACRO: "dropped macro {}",
-    _K.DROPPED_TABLE_MACRO: "dropped macro {}",
-    _K.CREATED_SCHEMA: "created schema {}",
-    _K.CREATED_TABLE: "created table {}",
-    _K.CREATED_VIEW: "created view {}",
-    _K.CREATED_SCALAR_MACRO: "created macro {}",
-    _K.CREATED_TABLE_MACRO: "created macro {}",
-    _K.ALTERED_TABLE: "altered table {}",
-    _K.ALTERED_VIEW: "altered view {}",
-    _K.INLINE_FLUSH: "moved rows of {} from the catalog into files",
-    _K.MERGE_ADJACENT: "merged files of {}",
-    _K.REWRITE_DELETE: "rewrote files of {} without deleted rows",
-    _K.COMPACTED_TABLE: "compacted files of {}",
+#: What a change is as a statement, and in words.
+_TOLD = {
+    _K.DROPPED_SCHEMA: ("DROP SCHEMA", "dropped schema {}"),
+    _K.DROPPED_TABLE: ("DROP TABLE", "dropped table {}"),
+    _K.DROPPED_VIEW: ("DROP VIEW", "dropped view {}"),
+    _K.DROPPED_SCALAR_MACRO: ("DROP MACRO", "dropped macro {}"),
+    _K.DROPPED_TABLE_MACRO: ("DROP MACRO", "dropped macro {}"),
+    _K.CREATED_SCHEMA: ("CREATE SCHEMA", "created schema {}"),
+    _K.CREATED_TABLE: ("CREATE TABLE", "created table {}"),
+    _K.CREATED_VIEW: ("CREATE VIEW", "created view {}"),
+    _K.CREATED_SCALAR_MACRO: ("CREATE MACRO", "created macro {}"),
+    _K.CREATED_TABLE_MACRO: ("CREATE MACRO", "created macro {}"),
+    _K.ALTERED_TABLE: ("ALTER TABLE", "altered table {}"),
+    _K.ALTERED_VIEW: ("ALTER VIEW", "altered view {}"),
+    _K.INLINE_FLUSH: ("FLUSH", "moved rows of {} from the catalog into files"),
+    _K.MERGE_ADJACENT: ("COMPACT", "merged files of {}"),
+    _K.REWRITE_DELETE: ("COMPACT", "rewrote files of {} without deleted rows"),
+    _K.COMPACTED_TABLE: ("COMPACT", "compacted files of {}"),
 }
 #: What happened to rows that went and came, by the one operation that was asked.
 _CHANGED = {
@@ -409,47 +383,40 @@ def operation_of(changes: Sequence[Change], asked: Operation, naming: Naming) ->
     if asked & _UNDONE:
         return ", ".join((asked & _UNDONE).words)
     kinds = {change.kind for change in changes}
-    statements = list(dict.fromkeys(_STATEMENTS[kind] for kind in ChangeKind if kind in kinds and kind in _STATEMENTS))
+    statements = list(dict.fromkeys(_TOLD[kind][0] for kind in ChangeKind if kind in kinds and kind in _TOLD))
     if any(naming.old_name(change) for change in changes):
         statements = [statement.replace("CREATE", "ALTER") for statement in statements]
-    rows = asked.words or _guessed(changes)
+    rows = asked.words
+    if not rows:
+        inserted = {change.id for change in changes if change.kind in _INSERTS}
+        deleted = {change.id for change in changes if change.kind in _DELETES}
+        guesses = {"INSERT": inserted - deleted, "DELETE": deleted - inserted, "UPDATE or MERGE": inserted & deleted}
+        rows = [word for word, tables in guesses.items() if tables]
     if rows == ["INSERT"] and statements == ["CREATE TABLE"]:
         return "CREATE TABLE AS"
     return ", ".join([*statements, *rows])
 
 
-def _guessed(changes: Iterable[Change]) -> list[str]:
-    inserted = {change.id for change in changes if change.kind in _INSERTS}
-    deleted = {change.id for change in changes if change.kind in _DELETES}
-    guesses = {
-        "INSERT": inserted - deleted,
-        "DELETE": deleted - inserted,
-        "UPDATE or MERGE": inserted & deleted,
-    }
-    return [word for word, tables in guesses.items() if tables]
-
-
 def describe(changes: Sequence[Change], asked: Operation, naming: Naming) -> str:
     """Return what a snapshot did, one phrase for each object."""
-    phrases = [_phrase(change, asked, naming) for change in changes if change.kind in _PHRASES]
+    phrases = []
+    for change in changes:
+        if change.kind in _TOLD:
+            name, old = naming.name(change), naming.old_name(change)
+            phrase = _TOLD[change.kind][1].format(name)
+            if old is not None:
+                phrase = phrase.replace("created", "renamed", 1).replace(name, f"{old} to {name}")
+            elif asked & (Operation.UNDROP | Operation.ROLLBACK):
+                phrase = phrase.replace("created", "brought back", 1)
+            phrases.append(phrase)
     inserted = {change.id: change for change in changes if change.kind in _INSERTS}
     deleted = {change.id: change for change in changes if change.kind in _DELETES}
     for id_, change in {**deleted, **inserted}.items():
-        phrases.append(_row_phrase(asked, id_ in inserted, id_ in deleted).format(naming.name(change)))
+        if id_ in inserted and id_ in deleted:
+            phrase = _CHANGED.get(asked, "changed rows of {}")
+        elif id_ in inserted:
+            phrase = "added files to {}" if asked == Operation.ADD_FILES else "inserted rows into {}"
+        else:
+            phrase = "deleted rows from {}"
+        phrases.append(phrase.format(naming.name(change)))
     return ", ".join(dict.fromkeys(phrases))
-
-
-def _phrase(change: Change, asked: Operation, naming: Naming) -> str:
-    old = naming.old_name(change)
-    phrase = _PHRASES[change.kind].format(naming.name(change))
-    if old is not None:
-        return phrase.replace("created", "renamed", 1).replace(naming.name(change), f"{old} to {naming.name(change)}")
-    return phrase.replace("created", "brought back", 1) if asked & (Operation.UNDROP | Operation.ROLLBACK) else phrase
-
-
-def _row_phrase(asked: Operation, inserted: bool, deleted: bool) -> str:
-    if inserted and deleted:
-        return _CHANGED.get(asked, "changed rows of {}")
-    if inserted:
-        return "added files to {}" if asked == Operation.ADD_FILES else "inserted rows into {}"
-    return "deleted rows from {}"

@@ -1,4 +1,4 @@
-"""Column statistics: of one file, of a whole table, and how the first become the second.
+"""Column statistics: of an Arrow column, of one file, of a whole table; and Arrow values that no column can hold.
 
 Bounds are text, and they bound: nothing below ``min``, nothing above ``max``, NaN and NULL left out. A bound
 that is not known is ``None``.
@@ -48,43 +48,32 @@ class ColumnStats:
     max_exact: bool | None = None
 
 
-def of_array(array: pa.Array | pa.ChunkedArray, column: Column) -> list[ColumnStats]:
+def of_array(array: pa.Array | pa.ChunkedArray, column: Column, missing: int = 0) -> list[ColumnStats]:
     """Return the statistics of a column's values: one entry, or one for each leaf of a nested column.
 
     The array holds values of the column's Arrow type, or of another whose values the column stores unchanged.
-    ``size_bytes`` is left to whoever writes the file.
+    ``size_bytes`` is left to whoever writes the file; ``missing`` counts the parents without any value so far.
     """
-    if column.children:
-        return _nested(array, column, 0)
-    return [_leaf(array, column, 0)]
-
-
-def _nested(array: Any, column: Column, missing: int) -> list[ColumnStats]:
-    """Return the statistics below a nested column. ``missing`` counts the parents without any value so far."""
     if not column.children:
         return [_leaf(array, column, missing)]
-    array = _one_chunk(_unwrapped(array))
+    array = _unwrapped(array)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
     if column.type == "struct":
         parts = array.flatten()  # with the struct's own NULLs laid over the children's
+    elif pa.types.is_null(array.type):  # it has neither children nor values
+        return [_leaf(pa.nulls(0), leaf, missing + array.null_count) for leaf in column.leaves()]
     else:
-        # An array of type null has neither children nor values; any other is a list or a map.
         missing += array.null_count
-        lists = [] if pa.types.is_null(array.type) else _lists(array.drop_null())
-        if lists:
-            missing += pc.sum(pc.equal(pc.list_value_length(lists[0]), 0)).as_py() or 0
+        lists = [array.drop_null()]
+        if isinstance(lists[0], pa.MapArray):
+            entries = lists[0]
+            lists = [pa.ListArray.from_arrays(entries.offsets, side) for side in (entries.keys, entries.items)]
+        missing += pc.sum(pc.equal(pc.list_value_length(lists[0]), 0)).as_py() or 0
         parts = [part.flatten() for part in lists]
-    if not parts:
-        return [_leaf(pa.nulls(0), leaf, missing) for leaf in column.leaves()]
     return [
-        entry for part, child in zip(parts, column.children, strict=True) for entry in _nested(part, child, missing)
+        entry for part, child in zip(parts, column.children, strict=True) for entry in of_array(part, child, missing)
     ]
-
-
-def _lists(array: Any) -> list[Any]:
-    """Return the array itself when it is of lists; a map's keys and values as two arrays of lists."""
-    if isinstance(array, pa.MapArray):
-        return [pa.ListArray.from_arrays(array.offsets, side) for side in (array.keys, array.items)]
-    return [array]
 
 
 def _leaf(array: Any, column: Column, missing: int) -> ColumnStats:
@@ -200,10 +189,6 @@ _WRAPPED = {
 }
 
 
-def _one_chunk(array: Any) -> Any:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-
-
 def _min_max(array: Any) -> tuple[Any, Any]:
     if len(array) <= _SMALL:
         values = array.to_pylist()
@@ -288,7 +273,10 @@ def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: b
         high = _outer(old.max, new.max, type, upper=True)
         low_exact = _exactness(low, (old.min, old.min_exact), (new.min, new.min_exact), type)
         high_exact = _exactness(high, (old.max, old.max_exact), (new.max, new.max_exact), type)
-        extra = _merge_extra(old.extra, new.extra, _kind(type))
+        if _kind(type) is StatsKind.GEOMETRY:
+            extra = merge_extra(old.extra, new.extra)
+        else:
+            extra = merge_fields(old.extra, new.extra, _outer) if _kind(type) is StatsKind.VARIANT else None
     has_null, has_nan = _either(old.contains_null, has_null), _either(old.contains_nan, new.contains_nan)
     return TableColumnStats(new.column_id, has_null, has_nan, low, high, extra, low_exact, high_exact)
 
@@ -302,12 +290,6 @@ def _exactness(
     value = _decoded(text, type)
     flags = [exact for bound, exact in (one, two) if bound is not None and _decoded(bound, type) == value]
     return bool(flags) and all(flags)
-
-
-def _merge_extra(old: str | None, new: str | None, kind: StatsKind) -> str | None:
-    if kind is StatsKind.GEOMETRY:
-        return merge_extra(old, new)
-    return merge_fields(old, new, _outer) if kind is StatsKind.VARIANT else None
 
 
 def _either(one: bool | None, two: bool | None) -> bool | None:
@@ -358,16 +340,13 @@ class _Range:
     hint: str | None = None
 
 
-def _scaled(units: int, infinity: int | None) -> _Range:
-    """Return the range of timestamps whose unit is so many microseconds."""
-    return _Range(-(-_MICROS[0] // units), _MICROS[1] // units, infinity)
-
-
 _WHOLE_MICROS = 'cut them first: df["…"].dt.floor("us")'
 _TIMESTAMPS: Mapping[tuple[str, bool], _Range] = {
-    **{(unit, False): _scaled(units, _INFINITY) for unit, units in (("s", 1_000_000), ("ms", 1_000), ("us", 1))},
-    **{(unit, True): _scaled(units, None) for unit, units in (("s", 1_000_000), ("ms", 1_000))},
-    ("us", True): _scaled(1, _INFINITY),
+    **{
+        (unit, zone): _Range(-(-_MICROS[0] // units), _MICROS[1] // units, None if zone and unit != "us" else _INFINITY)
+        for unit, units in (("s", 1_000_000), ("ms", 1_000), ("us", 1))
+        for zone in (False, True)
+    },
     # the first whole day that 64 bits reach
     ("ns", False): _Range(-9_223_286_400_000_000_000, _INFINITY - 1, _INFINITY),
     ("ns", True): _Range(-_INFINITY - 1, _INFINITY, None, 1_000, _WHOLE_MICROS),
@@ -419,15 +398,11 @@ def check_values(rows: pa.Table | pa.RecordBatch, *, exact: bool = True) -> None
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if needs_check(field.type):
             for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-                _check(chunk, field.name, exact=exact)
-
-
-def _check(array: Any, name: str, *, exact: bool) -> None:
-    for leaf in _leaves(array, name):
-        if leaf.type != pa.month_day_nano_interval():
-            _check_integers(leaf, name, exact=exact)
-        elif exact:
-            _check_intervals(leaf, name)
+                for leaf in _leaves(chunk, field.name):
+                    if leaf.type != pa.month_day_nano_interval():
+                        _check_integers(leaf, field.name, exact=exact)
+                    elif exact:
+                        _check_intervals(leaf, field.name)
 
 
 def _leaves(array: Any, name: str) -> Iterator[Any]:

@@ -1,4 +1,8 @@
-"""The scalar types of the format, as one table of data, and what each is elsewhere."""
+"""The scalar types of the format, as one table of data, and what each is elsewhere; dates and times as numbers.
+
+Nanoseconds since 1970 (or since midnight) are plain Python integers, so every date that the format can hold
+compares rightly: years beyond 9999, years before Christ, and infinity.
+"""
 
 from __future__ import annotations
 
@@ -38,23 +42,11 @@ class StatsKind(enum.Enum):
     VARIANT = "variant"
 
 
-class _Family(enum.Enum):
-    """Types between whose values a checked conversion may exist."""
-
-    BOOLEAN = enum.auto()
-    INTEGER = enum.auto()
-    FLOAT = enum.auto()
-    DECIMAL = enum.auto()
-    DATE = enum.auto()
-    TIME = enum.auto()
-    TIMETZ = enum.auto()
-    TIMESTAMP = enum.auto()
-    TIMESTAMPTZ = enum.auto()
-    INTERVAL = enum.auto()
-    TEXT = enum.auto()
-    BLOB = enum.auto()
-    UUID = enum.auto()
-    OTHER = enum.auto()
+_Family = enum.Enum(
+    "_Family",
+    "BOOLEAN INTEGER FLOAT DECIMAL DATE TIME TIMETZ TIMESTAMP TIMESTAMPTZ INTERVAL TEXT BLOB UUID OTHER",
+)
+"""Types between whose values a checked conversion may exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +163,8 @@ def parse_type(text: str) -> TypeName:
     """
     name = text.strip().lower()
     if name in SCALARS:
-        if name == "decimal":
-            # A bare DECIMAL is DuckDB's default width and scale.
-            return TypeName("decimal", 18, 3)
-        return TypeName(SCALARS[name].name)
+        # A bare DECIMAL is DuckDB's default width and scale.
+        return TypeName("decimal", 18, 3) if name == "decimal" else TypeName(SCALARS[name].name)
     if name in NESTED:
         return TypeName(name)
     if match := _DECIMAL.fullmatch(name):
@@ -192,10 +182,8 @@ def parse_type(text: str) -> TypeName:
         )
     if "collate" in name.split():
         raise InputError("Collations are not supported in DuckLake storage")
-    if other := _BY_DUCKDB.get(name):
-        hint: str | None = f'the DuckLake name of this type is "{other}"'
-    else:
-        hint = nearest(name, (*SCALARS, *NESTED))
+    other = _BY_DUCKDB.get(name)
+    hint = f'the DuckLake name of this type is "{other}"' if other else nearest(name, (*SCALARS, *NESTED))
     raise InputError(f"Failed to parse DuckLake type - unsupported type '{text}'", hint=hint)
 
 
@@ -288,8 +276,7 @@ def from_arrow_type(arrow: pa.DataType) -> str:
     if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
         return from_arrow_type(arrow.value_type)
     if isinstance(arrow, pa.BaseExtensionType):
-        known = _ARROW_EXTENSIONS.get(arrow.extension_name)
-        return known if known is not None else from_arrow_type(arrow.storage_type)
+        return _ARROW_EXTENSIONS.get(arrow.extension_name) or from_arrow_type(arrow.storage_type)
     if pa.types.is_timestamp(arrow):
         if arrow.tz is not None:
             return "timestamptz"
@@ -370,9 +357,8 @@ def date_text(value: int) -> str:
     cycles, rest = divmod(ordinal - 1, 146_097)
     date = dt.date.fromordinal(rest + 1)
     year = date.year + cycles * 400
-    if year > 0:
-        return f"{year:04d}-{date.month:02d}-{date.day:02d}"
-    return f"{1 - year:04d}-{date.month:02d}-{date.day:02d} (BC)"
+    text = f"{year if year > 0 else 1 - year:04d}-{date.month:02d}-{date.day:02d}"
+    return text if year > 0 else f"{text} (BC)"
 
 
 def time_text(value: int) -> str:
@@ -407,9 +393,7 @@ def parse_temporal(text: str) -> int | None:
     match = _TEMPORAL.fullmatch(text)
     if match is None:
         return None
-    year = int(match["year"])
-    if match["bc"]:
-        year = 1 - year
+    year = 1 - int(match["year"]) if match["bc"] else int(match["year"])
     try:
         value = day_number(year, int(match["month"]), int(match["day"])) * DAY
     except ValueError:
@@ -418,13 +402,9 @@ def parse_temporal(text: str) -> int | None:
         time = parse_time(match["time"])
         if time is None:
             return None
-        value += time - _offset(match["zone"])
+        value += time
+        if (zone := match["zone"]) not in (None, "Z"):
+            digits = zone[1:].replace(":", "").ljust(6, "0")
+            seconds = int(digits[:2]) * 3600 + int(digits[2:4]) * 60 + int(digits[4:6])
+            value -= (-seconds if zone[0] == "-" else seconds) * NANOS["s"]
     return value
-
-
-def _offset(zone: str | None) -> int:
-    if zone is None or zone == "Z":
-        return 0
-    digits = zone[1:].replace(":", "").ljust(6, "0")
-    seconds = int(digits[:2]) * 3600 + int(digits[2:4]) * 60 + int(digits[4:6])
-    return (-seconds if zone[0] == "-" else seconds) * NANOS["s"]

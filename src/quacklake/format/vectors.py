@@ -137,17 +137,12 @@ def _ordered(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> pa.Array:
     return array
 
 
-def decode_file(data: bytes | memoryview, *, rows: int | None = None) -> list[tuple[int | None, pa.Array]]:
-    """Return the vectors of a delete file: each with the snapshot it is of, ``None`` where the file does not say.
+def blobs_of(data: bytes | memoryview) -> list[tuple[int | None, memoryview]]:
+    """Return the vectors of a delete file, oldest first, each with the snapshot it is of, ``None`` if it does not say.
 
     A vector holds all positions deleted until its snapshot, not only those deleted in it. Blobs of other types are
-    passed over. Raises :class:`CorruptFileError` for a file without vectors and for what :func:`decode` refuses.
+    passed over. Raises :class:`CorruptFileError` for a file without vectors.
     """
-    return [(snapshot, decode(blob, rows=rows)) for snapshot, blob in blobs_of(data)]
-
-
-def blobs_of(data: bytes | memoryview) -> list[tuple[int | None, memoryview]]:
-    """Return the vectors of a delete file as :func:`decode_file` gives them, oldest first, but not decoded yet."""
     data = memoryview(data)
     if bytes(data[:4]) != _PUFFIN:
         return [(None, data)]
@@ -170,7 +165,7 @@ def blobs_of(data: bytes | memoryview) -> list[tuple[int | None, memoryview]]:
 
 
 def encode_file(vectors: Sequence[tuple[int | None, Any]], *, data_file: str = "") -> bytes:
-    """Return a delete file of one or more vectors, as :func:`decode_file` gives them.
+    """Return a delete file of one or more vectors, each with its snapshot, if it has one.
 
     One vector is a bare blob, which every reader of DuckLake 1.0 knows; several, each with its snapshot, are a Puffin
     file that names ``data_file``. Raises :class:`InputError` for none, and for several without snapshots.

@@ -17,8 +17,7 @@ from quacklake.operations.frame_base import Rows
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.scan import Filter, ScanPlan, to_predicate
-from quacklake.scan.plan import encode_manifest
-from quacklake.scan.virtual import find
+from quacklake.scan.plan import encode_manifest, find_column
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ class TableScan(Frame):
         table = self._handle.view().find_table(self._ref.schema, self._ref.name)
         if self._columns is None:
             return table.schema.to_arrow()
-        return pa.schema([find(table.schema, name).arrow_field() for name in self._columns])
+        return pa.schema([find_column(table.schema, name).arrow_field() for name in self._columns])
 
 
 def both(first: Filter | None, second: Filter) -> Filter:

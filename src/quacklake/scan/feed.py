@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -79,7 +80,7 @@ class FeedPlan:
             (self.delete_files, "data_file_id", "begin_snapshot"),
             (self.positions, "file_id", "snapshot_id"),
         ):
-            for id_, begin in zip(table.column(file).to_pylist(), table.column(date).to_pylist(), strict=True):
+            for id_, begin in _rows(table, file, date):
                 first[id_] = min(begin, first.get(id_, begin))
         return first
 
@@ -245,20 +246,21 @@ def plain_inserts(plan: FeedPlan) -> tuple[ScanPlan, FeedPlan]:
     A file that rows of an update went from belongs to the rest: without it the new values would seem to be inserted.
     """
     first, tangled = plan.first_deletes, _tangled(plan)
-    begins, partial = (plan.rows.files.column(name).to_pylist() for name in ("begin_snapshot", "partial_max"))
-    ids = plan.rows.files.column("data_file_id").to_pylist()
+    rows = list(_rows(plan.rows.files, "data_file_id", "begin_snapshot", "partial_max"))
     plain = [
         last is None
         and begin >= plan.since
         and begin not in plan.compactions
         and id_ not in tangled
         and not first.get(id_, begin + 1) <= begin
-        for id_, begin, last in zip(ids, begins, partial, strict=True)
+        for id_, begin, last in rows
     ]
     chosen = pa.array(plain, pa.bool_())
     inlined = None if plan.updates else plan.inserted
     scan = replace(plan.rows, files=plan.rows.files.filter(chosen), inlined=inlined)
-    rest = _of_files(plan, [id_ for id_, one in zip(ids, plain, strict=True) if not one], inlined=bool(plan.updates))
+    rest = _of_files(
+        plan, [row[0] for row, one in zip(rows, plain, strict=True) if not one], inlined=bool(plan.updates)
+    )
     return scan, rest
 
 
@@ -271,13 +273,7 @@ def slices(plan: FeedPlan, *, deletes: bool = True) -> list[FeedPlan]:
     tangled = _tangled(plan)
     files = plan.rows.files
     apart: list[tuple[int, int]] = []
-    for id_, begin, last, bytes_ in zip(
-        *(
-            files.column(name).to_pylist()
-            for name in ("data_file_id", "begin_snapshot", "partial_max", "file_size_bytes")
-        ),
-        strict=True,
-    ):
+    for id_, begin, last, bytes_ in _rows(files, "data_file_id", "begin_snapshot", "partial_max", "file_size_bytes"):
         comes = (begin if last is None else last) >= plan.since
         if id_ not in tangled and (comes or deletes):
             apart.append((id_, bytes_ or 0))
@@ -290,9 +286,9 @@ def slices(plan: FeedPlan, *, deletes: bool = True) -> list[FeedPlan]:
 
 def state_slices(plan: ScanPlan) -> list[ScanPlan]:
     """Return the parts of a scan."""
-    sizes = zip(*(plan.files.column(name).to_pylist() for name in ("data_file_id", "file_size_bytes")), strict=True)
+    sizes = [(id_, bytes_ or 0) for id_, bytes_ in _rows(plan.files, "data_file_id", "file_size_bytes")]
     parts = []
-    for ids in _packed([(id_, bytes_ or 0) for id_, bytes_ in sizes]):
+    for ids in _packed(sizes):
         chosen = pa.array(ids, pa.int64())
         files = plan.files.filter(pc.is_in(plan.files.column("data_file_id"), value_set=chosen))
         gone = plan.deletes.filter(pc.is_in(plan.deletes.column("file_id"), value_set=chosen))
@@ -311,8 +307,7 @@ def last_within(files: pa.Table, since: int, until: int, max_files: int | None, 
         return until
     sizes: dict[int, list[int]] = {}
     seen: set[int] = set()
-    names = ("data_file_id", "begin_snapshot", "partial_max", "file_size_bytes")
-    for id_, begin, last, bytes_ in zip(*(files.column(name).to_pylist() for name in names), strict=True):
+    for id_, begin, last, bytes_ in _rows(files, "data_file_id", "begin_snapshot", "partial_max", "file_size_bytes"):
         if id_ in seen or (begin if last is None else last) < since:
             continue
         seen.add(id_)
@@ -327,6 +322,10 @@ def last_within(files: pa.Table, since: int, until: int, max_files: int | None, 
         if over:
             return snapshot
     return until
+
+
+def _rows(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table.column(name).to_pylist() for name in names), strict=True)
 
 
 def _packed(files: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
@@ -367,10 +366,9 @@ def _tangled(plan: FeedPlan) -> set[int]:
         return set()
     first = plan.first_deletes
     newest = max(plan.updates)
-    names = ("data_file_id", "begin_snapshot", "partial_max")
     return {
         id_
-        for id_, begin, last in zip(*(plan.rows.files.column(name).to_pylist() for name in names), strict=True)
+        for id_, begin, last in _rows(plan.rows.files, "data_file_id", "begin_snapshot", "partial_max")
         if last is not None
         or begin in plan.updates
         or first.get(id_, newest + 1) <= newest

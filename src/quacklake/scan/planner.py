@@ -1,4 +1,9 @@
-"""Planning: a snapshot, a table and a predicate become a scan plan."""
+"""Planning: a snapshot, a table and a filter become a scan plan.
+
+A filter is SQL text or a ``pyarrow.compute`` expression. What a predicate cannot say of it becomes "anything": the
+engine applies the whole filter to the rows in any case. Inlined rows are decoded by DuckDB: stored text is text as
+DuckDB casts it, and only its own casts read every type back.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +34,16 @@ from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, Past, TableSchema, initial_value, reshaped
 from quacklake.format.snapshots import Snapshot
-from quacklake.scan import virtual
-from quacklake.scan.plan import FILES, INLINED_META, POSITIONS, ScanPlan, column_key
+from quacklake.scan.plan import (
+    FILES,
+    INLINED_META,
+    POSITIONS,
+    VIRTUAL,
+    ScanPlan,
+    column_key,
+    virtual_column,
+    with_virtual,
+)
 from quacklake.storage import Store
 
 _thread = threading.local()
@@ -41,9 +54,8 @@ def _cursor() -> duckdb.DuckDBPyConnection:
     connection: duckdb.DuckDBPyConnection | None = getattr(_thread, "connection", None)
     if connection is None:
         connection = _thread.connection = connect(config={"threads": 1, "autoload_known_extensions": False})
-        connection.execute(
-            "SET TimeZone = 'UTC'"
-        )  # in which all inlined rows are, whatever the zone of machine and session
+        # in which all inlined rows are, whatever the zone of machine and session
+        connection.execute("SET TimeZone = 'UTC'")
     return connection
 
 
@@ -138,6 +150,11 @@ def plan_scan(
         deletes = reader.inlined.deletes(snapshot, table.id)
         reshaped = reader.tables.reshaped(snapshot, table)
         past = plan_past(reader, snapshot, table, files)
+    if deletes.num_rows:  # others belong to files that are pruned or gone
+        planned = files.column("data_file_id").combine_chunks()
+        deletes = deletes.filter(pc.is_in(deletes.column("file_id"), value_set=planned))
+    else:
+        deletes = POSITIONS.empty_table()
     return ScanPlan(
         table_id=table.id,
         schema_name=table.schema_name,
@@ -146,7 +163,7 @@ def plan_scan(
         root=store.root,
         schema=table.schema,
         files=files,
-        deletes=_only_planned(deletes, files, pruned=predicate != ANYTHING),
+        deletes=deletes,
         inlined=rows,
         pruned=predicate != ANYTHING,
         shaped_at=reshaped.at,
@@ -161,8 +178,22 @@ def plan_files(
     files: pa.Table, table: TableInfo, store: Store, snapshot_id: int, *, encrypted: bool = False
 ) -> pa.Table:
     """Return files as the catalog has them as a plan lists them (``FILES``). Raise as ``plan_scan`` does."""
-    _refuse_unreadable(files, table, encrypted=encrypted)
-    return _resolve(files, table, store, snapshot_id)
+    if encrypted:
+        _check_keys(files, "path", "encryption_key", table)
+        _check_keys(files, "delete_path", "delete_encryption_key", table)
+    formats = set(files.column("delete_format").unique().to_pylist()) - {None, "parquet", "puffin"}
+    if formats:
+        raise UnsupportedFeatureError(f"{table.qualified_name} has deletes in the format {formats.pop()}")
+    # paths below the data root instead of below the table
+    relative = table.path_is_relative and table.schema_path_is_relative
+    base = table.location if relative else store.resolve(table.location, False)
+    columns = {name: files.column(name) for name in FILES.names if name in files.column_names}
+    for name in ("path", "delete_path"):
+        columns[name] = _resolved(files.column(name), files.column(f"{name}_is_relative"), base, store)
+    # a delete file of several snapshots counts rows that are not yet deleted at an older one: then it says nothing
+    later = pc.fill_null(pc.greater(files.column("delete_partial_max"), snapshot_id), False)
+    columns["delete_count"] = pc.if_else(later, None, files.column("delete_count"))
+    return pa.table({name: columns[name] for name in FILES.names}, schema=FILES)
 
 
 def plan_mappings(reader: Reader, files: pa.Table) -> tuple[NameMapping, ...]:
@@ -179,15 +210,6 @@ def plan_past(reader: Reader, snapshot: Snapshot, table: TableInfo, files: pa.Ta
     return reader.tables.past_columns(snapshot, table)
 
 
-def _refuse_unreadable(files: pa.Table, table: TableInfo, *, encrypted: bool) -> None:
-    if encrypted:
-        _check_keys(files, "path", "encryption_key", table)
-        _check_keys(files, "delete_path", "delete_encryption_key", table)
-    formats = set(files.column("delete_format").unique().to_pylist()) - {None, "parquet", "puffin"}
-    if formats:
-        raise UnsupportedFeatureError(f"{table.qualified_name} has deletes in the format {formats.pop()}")
-
-
 def _check_keys(files: pa.Table, path: str, key: str, table: TableInfo) -> None:
     parquet = pc.fill_null(pc.not_equal(files.column("delete_format"), "puffin"), True) if path != "path" else True
     lacking = files.filter(pc.and_(pc.and_(pc.is_valid(files.column(path)), pc.is_null(files.column(key))), parquet))
@@ -198,32 +220,7 @@ def _check_keys(files: pa.Table, path: str, key: str, table: TableInfo) -> None:
         )
 
 
-def _resolve(files: pa.Table, table: TableInfo, store: Store, snapshot_id: int) -> pa.Table:
-    """Return paths below the data root instead of below the table; everything else as it is."""
-    base, base_is_relative = _location(table, store)
-    paths = _resolve_column(files.column("path"), files.column("path_is_relative"), base, base_is_relative, store)
-    deletes = _resolve_column(
-        files.column("delete_path"), files.column("delete_path_is_relative"), base, base_is_relative, store
-    )
-    columns = {name: files.column(name) for name in FILES.names if name in files.column_names}
-    columns["path"], columns["delete_path"] = paths, deletes
-    # a delete file of several snapshots counts rows that are not yet deleted at an older one: then it says nothing
-    later = pc.fill_null(pc.greater(files.column("delete_partial_max"), snapshot_id), False)
-    columns["delete_count"] = pc.if_else(later, None, files.column("delete_count"))
-    return pa.table({name: columns[name] for name in FILES.names}, schema=FILES)
-
-
-def _location(table: TableInfo, store: Store) -> tuple[str, bool]:
-    relative = table.path_is_relative and table.schema_path_is_relative
-    location = table.location
-    if not relative:
-        location = store.resolve(location, False)
-    return location, True
-
-
-def _resolve_column(
-    paths: pa.ChunkedArray, relative: pa.ChunkedArray, base: str, base_is_relative: bool, store: Store
-) -> pa.ChunkedArray:
+def _resolved(paths: pa.ChunkedArray, relative: pa.ChunkedArray, base: str, store: Store) -> pa.ChunkedArray:
     if not len(paths):
         return paths
     hostile = pc.match_substring_regex(paths, r"(^|/)\.{1,2}(/|$)|//|\\|%|\x00|^$")
@@ -235,14 +232,6 @@ def _resolve_column(
         for path, is_relative in zip(paths.to_pylist(), relative.to_pylist(), strict=True)
     ]
     return pa.chunked_array([pa.array(resolved, pa.string())])
-
-
-def _only_planned(deletes: pa.Table, files: pa.Table, *, pruned: bool) -> pa.Table:
-    """Return inlined deletes of the planned files; others belong to files that are pruned or gone."""
-    if not deletes.num_rows:
-        return POSITIONS.empty_table()
-    keep = pc.is_in(deletes.column("file_id"), value_set=files.column("data_file_id").combine_chunks())
-    return deletes.filter(keep)
 
 
 Filter: TypeAlias = "str | pc.Expression"
@@ -257,7 +246,7 @@ def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
     if isinstance(where, pc.Expression):
         from quacklake.scan.substrait import from_arrow_expression
 
-        return from_arrow_expression(where, virtual.with_virtual(schema))
+        return from_arrow_expression(where, with_virtual(schema))
     if not isinstance(where, str):
         raise PredicateError(
             f"a filter must be SQL text or a pyarrow.compute expression, not {type(where).__name__}",
@@ -282,9 +271,9 @@ def virtual_columns(schema: TableSchema, columns: Sequence[str] | None, where: F
     if isinstance(where, pc.Expression):
         # an expression does not list its columns: any word in it may be one
         names = [*names, *_WORD.findall(str(where))]
-    elif where is not None and any(name in where.lower() for name in virtual.VIRTUAL):
+    elif where is not None and any(name in where.lower() for name in VIRTUAL):
         from quacklake.scan.sql_filters import column_names
 
         names = [*names, *column_names(where)]
-    chosen = {column.name: column for name in names if (column := virtual.get(schema, name)) is not None}
-    return tuple(column for name, column in virtual.VIRTUAL.items() if name in chosen)
+    chosen = {column.name: column for name in names if (column := virtual_column(schema, name)) is not None}
+    return tuple(column for name, column in VIRTUAL.items() if name in chosen)

@@ -14,7 +14,7 @@ from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.operations.macros import declared
-from quacklake.scan import virtual as virtual_columns
+from quacklake.scan.plan import virtual_column
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target
 from quacklake.sql.in_place import with_names
@@ -212,7 +212,7 @@ class Binder(Values):
         elif isinstance(info, ViewInfo):
             name = self._view(Target(attached, info.schema_name, info.name), tx, info, scope)
         else:
-            extra = tuple(sorted(v for v in wanted if virtual_columns.get(info.schema, v) is not None))
+            extra = tuple(sorted(v for v in wanted if virtual_column(info.schema, v) is not None))
             scan = Scan(self.session.fresh_name(), attached, tx, info, extra, rows=bool(is_target), past=past)
             self.scans.append(scan)
             self._sizes[scan.name] = Size(1, 1, len(info.schema.columns) + len(extra))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
-from quacklake.scan import virtual as virtual_columns
+from quacklake.scan.plan import VIRTUAL
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached
 from quacklake.sql.titles import Title
@@ -39,7 +39,7 @@ class Scan:
         from quacklake.engines.duckdb.sql import ROW_COLUMNS
 
         found = [f"{quote(column.name)} {column.duckdb_type()}" for column in self.table.schema.columns]
-        found += [f"{quote(name)} {virtual_columns.VIRTUAL[name].duckdb_type()}" for name in self.virtual]
+        found += [f"{quote(name)} {VIRTUAL[name].duckdb_type()}" for name in self.virtual]
         found += [f"{name} BIGINT" for name in (ROW_COLUMNS if self.rows else ())]
         return ", ".join(found)
 
@@ -83,7 +83,7 @@ def first_table(node: Node) -> Node:
 def virtual_names(node: Node) -> frozenset[str]:
     """Return the virtual columns that a query block names."""
     named = (found["column_names"][-1] for found in tree.nodes(node) if found.get("class") == "COLUMN_REF")
-    return frozenset(fold(name) for name in named) & virtual_columns.VIRTUAL.keys()
+    return frozenset(fold(name) for name in named) & VIRTUAL.keys()
 
 
 def hide_virtual(node: Node, scans: Mapping[str, tuple[str, ...]]) -> None:

@@ -30,8 +30,8 @@ from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.scan import Filter, ScanPlan
 from quacklake.scan.feed import FeedPlan
+from quacklake.scan.plan import find_column
 from quacklake.scan.planner import unknown_columns, virtual_columns
-from quacklake.scan.virtual import find
 from quacklake.storage import Store
 from quacklake.transaction import DeleteTarget
 
@@ -186,7 +186,9 @@ class DuckDBEngine:
 
         With ``row_ids`` ``rowid`` comes after them; with ``places`` ``ROW_COLUMNS``, and ``SNAPSHOT``, that of the row.
         """
-        chosen = [find(plan.schema, name) for name in columns] if columns is not None else list(plan.schema.columns)
+        chosen = (
+            [find_column(plan.schema, name) for name in columns] if columns is not None else list(plan.schema.columns)
+        )
         virtual = {"snapshot_id": SNAPSHOT} if places else {}
         bind = partial(self.bind, plan=plan, rows=row_ids or places, columns=columns, where=where, virtual=virtual)
         beside = {ROW_ID.name: ROW_COLUMNS[0]} if row_ids else {}

@@ -22,8 +22,7 @@ from quacklake.format.inline import data_table_name
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_POS, NAME_SNAPSHOT_ID
 from quacklake.format.schema import Column, reshaped
-from quacklake.scan.plan import LOCAL_VERSION, ScanPlan, column_key
-from quacklake.scan.virtual import VIRTUAL
+from quacklake.scan.plan import LOCAL_VERSION, VIRTUAL, ScanPlan, column_key
 from quacklake.storage import Store
 from quacklake.storage.vectors import deleted_positions
 
