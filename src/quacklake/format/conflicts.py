@@ -173,10 +173,7 @@ _TITLES = ("insert", "delete", "flush", "compact", "alter", "drop")
 
 def markdown() -> str:
     """Return the matrix as a Markdown table; cells that a read set changes show both."""
-    lines = [
-        "| mine \\ other | " + " | ".join(_TITLES) + " |",
-        "|---" * (len(_GROUPS) + 1) + "|",
-    ]
+    lines = ["| mine \\ other | " + " | ".join(_TITLES) + " |", "|---" * (len(_GROUPS) + 1) + "|"]
     for title, group in zip(_TITLES, _GROUPS, strict=True):
         cells = []
         for other in _GROUPS:

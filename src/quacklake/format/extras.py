@@ -21,14 +21,8 @@ from quacklake.format.type_text import parse_column
 
 _AXES = ("x", "y", "z", "m")
 GEOMETRY_KINDS = (
-    "point",
-    "linestring",
-    "polygon",
-    "multipoint",
-    "multilinestring",
-    "multipolygon",
-    "geometrycollection",
-)
+    "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection",
+)  # fmt: skip
 DIMENSIONS = ("", "_z", "_m", "_zm")
 _MAX_DEPTH = 32
 _LARGEST = 1.7976931348623157e308

@@ -28,26 +28,11 @@ PACKED = "packed"
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _POSTGRES: Mapping[str, str] = {
-    "boolean": "BOOLEAN",
-    "int8": "SMALLINT",
-    "int16": "SMALLINT",
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "uint8": "INTEGER",
-    "uint16": "INTEGER",
-    "uint32": "BIGINT",
-    "float32": "REAL",
-    "float64": "DOUBLE PRECISION",
-    "varchar": "BYTEA",
-    "json": "BYTEA",
-    "blob": "BYTEA",
-    "variant": "BYTEA",
-    "null": "INTEGER",
-    "uuid": "UUID",
-    "time": "TIME",
-    "timetz": "TIME WITH TIME ZONE",
-    "interval": "INTERVAL",
-}
+    "boolean": "BOOLEAN", "int8": "SMALLINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT",
+    "uint8": "INTEGER", "uint16": "INTEGER", "uint32": "BIGINT", "float32": "REAL",
+    "float64": "DOUBLE PRECISION", "varchar": "BYTEA", "json": "BYTEA", "blob": "BYTEA", "variant": "BYTEA",
+    "null": "INTEGER", "uuid": "UUID", "time": "TIME", "timetz": "TIME WITH TIME ZONE", "interval": "INTERVAL",
+}  # fmt: skip
 _TEMPORAL = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz", "time", "time_ns")
 _TEXT = ("varchar", "json")
 PREFIX = "_ducklake_"

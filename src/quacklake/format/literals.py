@@ -12,8 +12,6 @@ from quacklake.errors import InputError
 from quacklake.format.bounds import encode, encode_comparable
 from quacklake.format.types import NESTED, StatsKind, TypeName, parse_type, scalar
 
-_TEMPORAL = (StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP)
-_BOOLEANS = {True: "true", False: "false"}
 _EXACT = Context(prec=80, rounding=ROUND_HALF_UP)
 _PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b"\\'\"")
 
@@ -28,7 +26,8 @@ def literal_text(value: Any, type: str) -> str | None:
     if value is None:
         return None
     name = parse_type(type)
-    write = None if name.base in NESTED else _WRITERS.get(name.base) or _BY_KIND.get(scalar(type).stats)
+    huge = name.base in ("int128", "uint128")
+    write = None if name.base in NESTED else _WRITERS.get(StatsKind.INTEGER if huge else scalar(type).stats)
     if write is None:
         raise InputError(f"a value of the type {name} cannot be written as a literal")
     try:
@@ -39,8 +38,8 @@ def literal_text(value: Any, type: str) -> str | None:
 
 def _boolean(value: Any, name: TypeName) -> str:
     if isinstance(value, str):
-        value = {text: truth for truth, text in _BOOLEANS.items()}.get(value.lower())
-    return _BOOLEANS[_kept(bool(value), value)]
+        value = {"true": True, "false": False}.get(value.lower())
+    return "true" if _kept(bool(value), value) else "false"
 
 
 def _integer(value: Any, name: TypeName) -> str:
@@ -94,8 +93,7 @@ def _temporal(value: Any, name: TypeName) -> str:
     return str(encode(value, str(name)))
 
 
-_WRITERS: Mapping[str, Callable[[Any, TypeName], str]] = {"int128": _integer, "uint128": _integer}
-_BY_KIND: Mapping[StatsKind, Callable[[Any, TypeName], str]] = {
+_WRITERS: Mapping[StatsKind, Callable[[Any, TypeName], str]] = {
     StatsKind.BOOLEAN: _boolean,
     StatsKind.INTEGER: _integer,
     StatsKind.FLOAT: _float,
@@ -103,5 +101,5 @@ _BY_KIND: Mapping[StatsKind, Callable[[Any, TypeName], str]] = {
     StatsKind.TEXT: _text,
     StatsKind.BLOB: _blob,
     StatsKind.UUID: lambda value, name: str(encode(value, str(name))),
-    **dict.fromkeys(_TEMPORAL, _temporal),
+    **dict.fromkeys((StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP), _temporal),
 }

@@ -295,11 +295,9 @@ def claimed(known: StreamMark | None, name: str, query: str, run: str, *, restar
 
     Raises ``StreamMismatchError`` when batches of another query are in the lake, unless the stream is to start anew.
     """
-    if known is None:
-        return StreamMark(name, query, run)
-    if known.query == query:
+    if known is not None and known.query == query:
         return replace(known, run=run)
-    if known.epoch != NOTHING_YET and not restart:
+    if known is not None and known.epoch != NOTHING_YET and not restart:
         raise StreamMismatchError(
             f'the stream "{name}" is that of another query, which has come to batch {known.epoch}:'
             " rows could be missing, or come twice",

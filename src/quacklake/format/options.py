@@ -60,12 +60,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         entry.name: entry
         for entry in (
             Option("auto_compact", _T.BOOLEAN, True, "include the table in maintenance of the whole lake"),
-            Option(
-                "data_inlining_row_limit",
-                _T.COUNT,
-                10,
-                "writes of at most this many rows stay in the catalog",
-            ),
+            Option("data_inlining_row_limit", _T.COUNT, 10, "writes of at most this many rows stay in the catalog"),
             Option(
                 "delete_older_than",
                 _T.INTERVAL,
@@ -85,10 +80,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             Option("per_thread_output", _T.BOOLEAN, False, "let every thread write a file of its own"),
             Option("require_commit_message", _T.BOOLEAN, False, "refuse commits without an author and message"),
             Option(
-                "rewrite_delete_threshold",
-                _T.FRACTION,
-                0.95,
-                "share of deleted rows from which a file is rewritten",
+                "rewrite_delete_threshold", _T.FRACTION, 0.95, "share of deleted rows from which a file is rewritten"
             ),
             Option(
                 "skip_stats_columns",

@@ -148,14 +148,9 @@ def _epoch_span(name: str, number: int) -> Range:
         unit = DAY if name == "epoch_day" else _HOUR
         return number * unit, (number + 1) * unit - 1
     months = 12 if name == "epoch_year" else 1
-    first, following = number * months, (number + 1) * months
-    return _month_start(first) * DAY, _month_start(following) * DAY - 1
-
-
-def _month_start(months: int) -> int:
-    """Return the day on which a month begins that is counted from January 1970."""
-    years, month = divmod(months, 12)
-    return day_number(1970 + years, month + 1, 1)
+    first, following = (divmod(months * each, 12) for each in (number, number + 1))
+    start, end = (day_number(1970 + years, month + 1, 1) for years, month in (first, following))
+    return start * DAY, end * DAY - 1
 
 
 # -- predicates ------------------------------------------------------------------------------------------------
@@ -283,7 +278,8 @@ def _find_moment(parts: Mapping[str, int], low: int, high: int) -> bool:
     for year in _years(parts, low, high):
         if finest == 0 and _meet(day_number(year, 1, 1), day_number(year + 1, 1, 1), low, high):
             return True
-        for month in _choices(parts, "month") if finest else ():
+        months = (parts["month"],) if "month" in parts else range(1, 13)
+        for month in months if finest else ():
             first = day_number(year, month, 1)
             end = day_number(year + month // 12, month % 12 + 1, 1)
             if not _meet(first, end, low, high):
@@ -302,11 +298,6 @@ def _years(parts: Mapping[str, int], low: int, high: int) -> Iterator[int]:
     first = civil(low // DAY)[0] if low < INFINITY // 2 else 1970
     last = civil(high // DAY)[0] if high < INFINITY // 2 else first + _MANY_YEARS
     yield from range(first, min(last, first + _MANY_YEARS) + 1)
-
-
-def _choices(parts: Mapping[str, int], name: str) -> range:
-    low, high = _LIMITS[name]
-    return range(parts[name], parts[name] + 1) if name in parts else range(low, high + 1)
 
 
 def _find_day(parts: Mapping[str, int], first: int, end: int, low: int, high: int) -> bool:

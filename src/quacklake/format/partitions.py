@@ -100,7 +100,8 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
     name = _ALIASES.get(name, name)
     if name == "bucket":
         count, comma, rest = arguments.partition(",")
-        if not comma or rest.lstrip().startswith("'") or (schema.get(rest.strip()) is None and _has_comma(rest)):
+        more = "," in re.sub(r'"(?:[^"]|"")*"', "", rest)  # a comma that is no part of a quoted name
+        if not comma or rest.lstrip().startswith("'") or (schema.get(rest.strip()) is None and more):
             raise InputError(f"Expected bucket(bucket_count, column), but got {text}")
         return _checked(_column(rest, schema), Transform("bucket", _bucket_count(count.strip())))
     if name == "identity":
@@ -129,15 +130,14 @@ def make_spec(id: int, keys: Iterable[str], schema: TableSchema) -> PartitionSpe
 
 def key_texts(spec: PartitionSpec | None, schema: TableSchema) -> list[str]:
     """Return the keys as :func:`parse_partition` reads them."""
-    names = ((key, schema.by_id(key.column_id).name) for key in (spec.keys if spec else ()))
-    return [_key_text(key, name if _WORD.fullmatch(name) else quote(name)) for key, name in names]
-
-
-def _key_text(key: PartitionKey, column: str) -> str:
-    if key.transform == str(IDENTITY):
-        return column
-    name, bracket, count = key.transform.partition("(")
-    return f"{name}({count.removesuffix(')')}, {column})" if bracket else f"{name}({column})"
+    texts = []
+    for key in spec.keys if spec else ():
+        name = schema.by_id(key.column_id).name
+        column = name if _WORD.fullmatch(name) else quote(name)
+        function, bracket, count = key.transform.partition("(")
+        call = f"{function}({count.removesuffix(')')}, {column})" if bracket else f"{function}({column})"
+        texts.append(column if key.transform == str(IDENTITY) else call)
+    return texts
 
 
 def decode_value(text: str | None, type: str, transform: Transform) -> Comparable | None:
@@ -188,11 +188,6 @@ def directory(spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str
         return checked_relative("".join(segments)) if segments else ""
     except PathError:
         return ""
-
-
-def _has_comma(text: str) -> bool:
-    """Return True for a comma that is no part of a quoted name."""
-    return "," in re.sub(r'"(?:[^"]|"")*"', "", text)
 
 
 def _bucket_count(text: str) -> int:

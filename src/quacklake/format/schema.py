@@ -91,10 +91,7 @@ class Column:
         if field_ids:
             metadata[FIELD_ID] = str(self.id).encode()
         return pa.field(
-            self.name if name is None else name,
-            self.arrow_type(field_ids=field_ids),
-            self.nullable,
-            metadata or None,
+            self.name if name is None else name, self.arrow_type(field_ids=field_ids), self.nullable, metadata or None
         )
 
 

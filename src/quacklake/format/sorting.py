@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ def parse_sort(text: str, schema: TableSchema) -> SortKey:
         raise InputError(f"the sort key {text!r} speaks of no column")
     if any(len(column.parts) > 1 for column in columns):
         raise InputError(f"the sort key {text!r} has a qualified name - only names of columns are supported")
-    _check_columns([ordered], schema)
+    _check_columns([text], schema)
     return SortKey(
         _expression(text, ordered.this),
         "DESC" if ordered.args.get("desc") else "ASC",
@@ -67,11 +68,11 @@ def parse_sort(text: str, schema: TableSchema) -> SortKey:
     )
 
 
-def _check_columns(keys: Iterable[exp.Ordered], schema: TableSchema) -> None:
+def _check_columns(keys: Iterable[str], schema: TableSchema) -> None:
     """Raise :class:`InputError` that names every column which the table does not have."""
     from sqlglot import exp
 
-    names = [column.name for key in keys for column in key.this.find_all(exp.Column, bfs=False)]
+    names = [column.name for key in keys for column in _parse(key).this.find_all(exp.Column, bfs=False)]
     unmatched = list(dict.fromkeys(name for name in names if schema.get(name) is None))
     if unmatched:
         raise InputError(
@@ -114,7 +115,7 @@ def make_sort(
 ) -> SortSpec:
     """Return the order that texts for :func:`parse_sort` describe; ``canonical`` gives the text to be stored."""
     texts = list(keys)
-    _check_columns([_parse(text) for text in texts], schema)
+    _check_columns(texts, schema)
     parsed = (parse_sort(text, schema) for text in texts)
     return SortSpec(id, tuple(replace(key, expression=canonical(key.expression)) for key in parsed))
 
@@ -152,31 +153,23 @@ def sort_of_stored(
 
 def rename_column(spec: SortSpec, before: str, after: str) -> SortSpec:
     """Return the order with another name for a column."""
-    return replace(spec, keys=tuple(_renamed(key, before, after) for key in spec.keys))
-
-
-def _renamed(key: SortKey, before: str, after: str) -> SortKey:
-    if key not in _readable(SortSpec(0, (key,))):
-        return key
     from sqlglot import exp
 
-    tree = _parse(str(key)).this
-    found = [column for column in tree.find_all(exp.Column) if fold(column.name) == fold(before)]
-    if not found:
-        return key
-    for column in found:
-        column.set("this", exp.to_identifier(after, quoted=True))
-    return replace(key, expression=tree.sql(dialect=_DIALECT))
+    readable, keys = _readable(spec), []
+    for key in spec.keys:
+        tree = _parse(str(key)).this if key in readable else None
+        found = [] if tree is None else [each for each in tree.find_all(exp.Column) if fold(each.name) == fold(before)]
+        for column in found:
+            column.set("this", exp.to_identifier(after, quoted=True))
+        keys.append(replace(key, expression=tree.sql(dialect=_DIALECT)) if tree is not None and found else key)
+    return replace(spec, keys=tuple(keys))
 
 
-def _readable(spec: SortSpec | None) -> list[SortKey]:
+def _readable(spec: SortSpec) -> list[SortKey]:
     """Return the keys whose expression can be taken apart; others come from another client and are left alone."""
     found = []
-    for key in spec.keys if spec is not None else ():
-        try:
-            if key.dialect == _DIALECT:
-                _parse(str(key))
-                found.append(key)
-        except InputError:
-            continue
+    for key in readable_keys(spec):
+        with suppress(InputError):
+            _parse(str(key))
+            found.append(key)
     return found

@@ -176,11 +176,7 @@ def _unwrapped(array: Any) -> Any:
     return array.cast(_PLAIN[arrow.id])
 
 
-_PLAIN = {
-    pa.string_view().id: pa.large_string(),
-    pa.binary_view().id: pa.large_binary(),
-    pa.float16().id: pa.float32(),
-}
+_PLAIN = {pa.string_view().id: pa.large_string(), pa.binary_view().id: pa.large_binary(), pa.float16().id: pa.float32()}
 _WRAPPED = {
     *_PLAIN,
     pa.dictionary(pa.int8(), pa.string()).id,

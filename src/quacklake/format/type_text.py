@@ -7,6 +7,7 @@ know the format's names.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from quacklake.errors import InputError, nearest
 from quacklake.format.names import fold
@@ -16,42 +17,16 @@ from quacklake.format.types import NESTED, SCALARS, parse_type
 _TOKEN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|(\w+)|([(),\[\]]))')
 _MAX_DEPTH = 64
 _ALIASES = {
-    "bigint": "int64",
-    "bool": "boolean",
-    "bytea": "blob",
-    "char": "varchar",
-    "datetime": "timestamp",
-    "double": "float64",
-    "double precision": "float64",
-    "float": "float32",
-    "float4": "float32",
-    "float8": "float64",
-    "hugeint": "int128",
-    "int": "int32",
-    "int1": "int8",
-    "int2": "int16",
-    "int4": "int32",
-    "integer": "int32",
-    "long": "int64",
-    "numeric": "decimal",
-    "real": "float32",
-    "short": "int16",
-    "signed": "int32",
-    "smallint": "int16",
-    "string": "varchar",
-    "text": "varchar",
-    "time with time zone": "timetz",
-    "time without time zone": "time",
-    "timestamp with time zone": "timestamptz",
-    "timestamp without time zone": "timestamp",
-    "tinyint": "int8",
-    "ubigint": "uint64",
-    "uhugeint": "uint128",
-    "uinteger": "uint32",
-    "usmallint": "uint16",
-    "utinyint": "uint8",
-    "varbinary": "blob",
-}
+    "bigint": "int64", "bool": "boolean", "bytea": "blob", "char": "varchar", "datetime": "timestamp",
+    "double": "float64", "double precision": "float64", "float": "float32", "float4": "float32",
+    "float8": "float64", "hugeint": "int128", "int": "int32", "int1": "int8", "int2": "int16", "int4": "int32",
+    "integer": "int32", "long": "int64", "numeric": "decimal", "real": "float32", "short": "int16",
+    "signed": "int32", "smallint": "int16", "string": "varchar", "text": "varchar",
+    "time with time zone": "timetz", "time without time zone": "time",
+    "timestamp with time zone": "timestamptz", "timestamp without time zone": "timestamp", "tinyint": "int8",
+    "ubigint": "uint64", "uhugeint": "uint128", "uinteger": "uint32", "usmallint": "uint16",
+    "utinyint": "uint8", "varbinary": "blob",
+}  # fmt: skip
 
 
 def parse_column(name: str, text: str) -> Column:
@@ -62,61 +37,66 @@ def parse_column(name: str, text: str) -> Column:
     """
     parser = _Parser(text)
     column = parser.type(name, 0)
-    parser.end()
+    if parser.at != len(parser.tokens):
+        raise parser.error()
     return column
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens: list[tuple[str, bool]] = []
+        self.tokens: list[tuple[str, bool]] = []
         position, stripped = 0, text.rstrip()
         while position < len(stripped):
             match = _TOKEN.match(stripped, position)
             if match is None:
-                raise self._error()
+                raise self.error()
             quoted = match[1] is not None
-            self._tokens.append((match[1].replace('""', '"') if quoted else match[2] or match[3], quoted))
+            self.tokens.append((match[1].replace('""', '"') if quoted else match[2] or match[3], quoted))
             position = match.end()
-        self._at = 0
+        self.at = 0
 
-    def _error(self) -> InputError:
+    def error(self) -> InputError:
         return _unsupported(self._text, "write it as DuckDB does: INTEGER, STRUCT(a INTEGER)[]")
 
     def _peek(self) -> str | None:
-        if self._at < len(self._tokens) and not self._tokens[self._at][1]:
-            return self._tokens[self._at][0].lower()
+        if self.at < len(self.tokens) and not self.tokens[self.at][1]:
+            return self.tokens[self.at][0].lower()
         return None
 
     def _take(self, *wanted: str) -> bool:
         if self._peek() in wanted:
-            self._at += 1
+            self.at += 1
             return True
         return False
 
     def _need(self, wanted: str) -> None:
         if not self._take(wanted):
-            raise self._error()
+            raise self.error()
 
     def _name(self) -> str:
-        if self._at == len(self._tokens):
-            raise self._error()
-        name, quoted = self._tokens[self._at]
+        if self.at == len(self.tokens):
+            raise self.error()
+        name, quoted = self.tokens[self.at]
         if not quoted and not name[0].isidentifier():
-            raise self._error()
-        self._at += 1
+            raise self.error()
+        self.at += 1
         return name
-
-    def end(self) -> None:
-        if self._at != len(self._tokens):
-            raise self._error()
 
     def type(self, name: str, depth: int) -> Column:
         if depth > _MAX_DEPTH:
             raise InputError("the type is nested too deeply")
         word = self._name().lower()
         if word in ("struct", "row"):
-            column = Column(0, name, "struct", children=self._fields(name, depth))
+            self._need("(")
+            fields: list[Column] = []
+            while not fields or self._take(","):
+                field = self._name()
+                if fold(field) in {fold(other.name) for other in fields}:
+                    raise InputError(f'Duplicate child name found in column "{name}"')
+                fields.append(self.type(field, depth + 1))
+            self._need(")")
+            column = Column(0, name, "struct", children=tuple(fields))
         elif word == "map":
             self._need("(")
             key = self.type("key", depth + 1)
@@ -128,19 +108,8 @@ class _Parser:
             column = Column(0, name, self._scalar(word))
         while self._take("["):
             self._need("]")
-            column = Column(0, name, "list", children=(_renamed(column, "element"),))
+            column = Column(0, name, "list", children=(replace(column, name="element"),))
         return column
-
-    def _fields(self, name: str, depth: int) -> tuple[Column, ...]:
-        self._need("(")
-        fields: list[Column] = []
-        while not fields or self._take(","):
-            field = self._name()
-            if fold(field) in {fold(other.name) for other in fields}:
-                raise InputError(f'Duplicate child name found in column "{name}"')
-            fields.append(self.type(field, depth + 1))
-        self._need(")")
-        return tuple(fields)
 
     def _scalar(self, word: str) -> str:
         if word == "double" and self._take("precision"):
@@ -169,8 +138,8 @@ class _Parser:
     def _number(self) -> str:
         token = self._peek()
         if token is None or not token.isdigit():
-            raise self._error()
-        self._at += 1
+            raise self.error()
+        self.at += 1
         return token
 
 
@@ -182,7 +151,3 @@ def _unsupported(text: str, hint: str | None) -> InputError:
     elif re.search(r"\[\s*[0-9]+\s*\]", text):
         hint = "use a list, INTEGER[], which takes arrays of any length"
     return InputError(f"Failed to convert DuckDB type to DuckLake - unsupported type {text}", hint=hint)
-
-
-def _renamed(column: Column, name: str) -> Column:
-    return Column(0, name, column.type, children=column.children)

@@ -43,8 +43,7 @@ class StatsKind(enum.Enum):
 
 
 _Family = enum.Enum(
-    "_Family",
-    "BOOLEAN INTEGER FLOAT DECIMAL DATE TIME TIMETZ TIMESTAMP TIMESTAMPTZ INTERVAL TEXT BLOB UUID OTHER",
+    "_Family", "BOOLEAN INTEGER FLOAT DECIMAL DATE TIME TIMETZ TIMESTAMP TIMESTAMPTZ INTERVAL TEXT BLOB UUID OTHER"
 )
 """Types between whose values a checked conversion may exist."""
 

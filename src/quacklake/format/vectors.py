@@ -186,11 +186,7 @@ def encode_file(vectors: Sequence[tuple[int | None, Any]], *, data_file: str = "
                 "sequence-number": -1,
                 "offset": offset,
                 "length": len(blobs[-1]),
-                "properties": {
-                    _REFERENCED: data_file,
-                    "cardinality": str(len(ordered)),
-                    _SNAPSHOT: str(snapshot),
-                },
+                "properties": {_REFERENCED: data_file, "cardinality": str(len(ordered)), _SNAPSHOT: str(snapshot)},
             }
         )
         offset += len(blobs[-1])

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from quacklake.scan.planner import Filter, plan_scan, to_predicate
 else:
     __getattr__ = lazily(
-        __name__,
-        {"quacklake.scan.plan": "ScanPlan", "quacklake.scan.planner": "Filter plan_scan to_predicate"},
+        __name__, {"quacklake.scan.plan": "ScanPlan", "quacklake.scan.planner": "Filter plan_scan to_predicate"}
     )
 
 __all__ = ["Filter", "ScanPlan", "plan_scan", "to_predicate"]

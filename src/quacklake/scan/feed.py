@@ -27,11 +27,7 @@ from quacklake.scan.planner import decode_inlined, plan_files, plan_mappings, pl
 from quacklake.storage import Store
 
 #: The columns of a feed before the table's own.
-FEED_COLUMNS = (
-    Column(-1, "snapshot_id", "int64"),
-    Column(-2, "rowid", "int64"),
-    Column(-3, "change_type", "varchar"),
-)
+FEED_COLUMNS = (Column(-1, "snapshot_id", "int64"), Column(-2, "rowid", "int64"), Column(-3, "change_type", "varchar"))
 #: One row per delete file. Deletes after ``last``, when the data file ended, do not count.
 DELETE_FILES = pa.schema(
     [

@@ -56,10 +56,7 @@ def _translate(node: exp.Expr, schema: TableSchema) -> Predicate:
         return some(_translate(part, schema) for part in node.flatten())
     if isinstance(node, exp.Between):
         return every(
-            (
-                _compare(node.this, ">=", node.args["low"], schema),
-                _compare(node.this, "<=", node.args["high"], schema),
-            )
+            (_compare(node.this, ">=", node.args["low"], schema), _compare(node.this, "<=", node.args["high"], schema))
         )
     if isinstance(node, exp.In):
         values = node.expressions

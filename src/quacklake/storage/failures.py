@@ -67,56 +67,24 @@ def problem_of(text: str) -> StorageError | None:
     return problems[0] if problems and all(problems) else None
 
 
-_TRANSIENT = frozenset(
-    {
-        errno.EAGAIN,
-        errno.EBUSY,
-        errno.ECONNABORTED,
-        errno.ECONNREFUSED,
-        errno.ECONNRESET,
-        errno.EHOSTDOWN,
-        errno.EHOSTUNREACH,
-        errno.EINTR,
-        errno.EIO,
-        errno.EMFILE,
-        errno.ENETDOWN,
-        errno.ENETRESET,
-        errno.ENETUNREACH,
-        errno.ENFILE,
-        errno.EPIPE,
-        errno.ESTALE,
-        errno.ETIMEDOUT,
-    }
-)
+_TRANSIENT = frozenset({
+    errno.EAGAIN, errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTDOWN,
+    errno.EHOSTUNREACH, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENETDOWN, errno.ENETRESET,
+    errno.ENETUNREACH, errno.ENFILE, errno.EPIPE, errno.ESTALE, errno.ETIMEDOUT,
+})  # fmt: skip
 _DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 # "AWS Error SLOW_DOWN during …", "AWS Error UNKNOWN (HTTP status 503) during …"
 _AWS = re.compile(r"AWS Error (?P<code>[A-Z_]+|\[code \d+\])(?: \(HTTP status (?P<status>\d{3})\))? during ")
-_AWS_TRANSIENT = frozenset(
-    {
-        "INTERNAL_FAILURE",
-        "NETWORK_CONNECTION",
-        "REQUEST_EXPIRED",
-        "REQUEST_TIMEOUT",
-        "REQUEST_TIME_TOO_SKEWED",
-        "SERVICE_UNAVAILABLE",
-        "SLOW_DOWN",
-        "THROTTLING",
-    }
-)
-_AWS_DENIED = frozenset(
-    {
-        "ACCESS_DENIED",
-        "INCOMPLETE_SIGNATURE",
-        "INVALID_ACCESS_KEY_ID",
-        "INVALID_CLIENT_TOKEN_ID",
-        "INVALID_SIGNATURE",
-        "MISSING_AUTHENTICATION_TOKEN",
-        "SIGNATURE_DOES_NOT_MATCH",
-        "UNRECOGNIZED_CLIENT",
-    }
-)
+_AWS_TRANSIENT = frozenset({
+    "INTERNAL_FAILURE", "NETWORK_CONNECTION", "REQUEST_EXPIRED", "REQUEST_TIMEOUT", "REQUEST_TIME_TOO_SKEWED",
+    "SERVICE_UNAVAILABLE", "SLOW_DOWN", "THROTTLING",
+})  # fmt: skip
+_AWS_DENIED = frozenset({
+    "ACCESS_DENIED", "INCOMPLETE_SIGNATURE", "INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID",
+    "INVALID_SIGNATURE", "MISSING_AUTHENTICATION_TOKEN", "SIGNATURE_DOES_NOT_MATCH", "UNRECOGNIZED_CLIENT",
+})  # fmt: skip
 # "google::cloud::Status(UNAVAILABLE: …"
 _GCS = re.compile(r"google::cloud::Status\((?P<code>[A-Z_]+)")
 _GCS_TRANSIENT = frozenset({"ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
@@ -141,11 +109,7 @@ _OUTAGES: dict[str, tuple[type[StorageError], str, str]] = {
     ),
     "denied": (StorageError, "no permission", "check the credentials and the rights on the data path"),
     "full": (StorageError, "no space left", "free some space on the data path"),
-    "nowhere": (
-        StorageError,
-        "there is no such bucket",
-        "make it, or check the data path, the endpoint and the keys",
-    ),
+    "nowhere": (StorageError, "there is no such bucket", "make it, or check the data path, the endpoint and the keys"),
 }
 
 
