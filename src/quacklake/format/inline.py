@@ -3,6 +3,13 @@
 Stock DuckLake gives an inlined table one column per top-level column, of the database's own type where that can hold
 every value and of text (or bytes) where it cannot. DuckDB reads such text back with a plain cast, so everything here is
 text as DuckDB casts it.
+
+In a shared lake each row is one text, a JSON array with the texts of its values in schema order: a table for each table
+of each tenant would not hold at many tenants, so that the rows of all are in one. The texts are those of ``encode`` for
+``PACKED``, so that rows go to the stock form and come from it by way of Arrow.
+
+Every database has a limit of columns, and some have one of bytes. What a row takes at most follows from its columns
+alone, so that a table either inlines its rows or never does, whatever their values are.
 """
 
 from __future__ import annotations

@@ -55,52 +55,32 @@ class Option:
 
 
 _T = OptionType
-OPTIONS: Mapping[str, Option] = MappingProxyType(
-    {
-        entry.name: entry
-        for entry in (
-            Option("auto_compact", _T.BOOLEAN, True, "include the table in maintenance of the whole lake"),
-            Option("data_inlining_row_limit", _T.COUNT, 10, "writes of at most this many rows stay in the catalog"),
-            Option(
-                "delete_older_than",
-                _T.INTERVAL,
-                None,
-                "how old a file no longer in use must be before it is deleted",
-                (Scope.GLOBAL,),
-            ),
-            Option(
-                "expire_older_than", _T.INTERVAL, None, "how old a snapshot must be before it expires", (Scope.GLOBAL,)
-            ),
-            Option("hive_file_pattern", _T.BOOLEAN, True, "write partitions into key=value directories"),
-            Option("parquet_compression", _T.CODEC, "snappy", "compression of Parquet files"),
-            Option("parquet_compression_level", _T.COUNT, 3, "level of the compression, where it has one"),
-            Option("parquet_row_group_size", _T.COUNT, 122_880, "rows in a row group"),
-            Option("parquet_row_group_size_bytes", _T.BYTES, None, "bytes in a row group"),
-            Option("parquet_version", _T.VERSION, 1, "version of the Parquet encodings, 1 or 2"),
-            Option("per_thread_output", _T.BOOLEAN, False, "let every thread write a file of its own"),
-            Option("require_commit_message", _T.BOOLEAN, False, "refuse commits without an author and message"),
-            Option(
-                "rewrite_delete_threshold", _T.FRACTION, 0.95, "share of deleted rows from which a file is rewritten"
-            ),
-            Option(
-                "skip_stats_columns",
-                _T.COLUMNS,
-                "",
-                "ids of columns, with commas between them, for which no bounds are kept; format 1.1",
-                (Scope.TABLE,),
-            ),
-            Option("sort_on_insert", _T.BOOLEAN, True, "sort new rows by the table's sort order"),
-            Option("target_file_size", _T.BYTES, 1 << 29, "size that written and merged files aim at"),
-            Option(
-                "update_mode",
-                _T.UPDATE_MODE,
-                "auto",
-                "whether changed files are written anew (copy_on_write) or get delete files (merge_on_read)",
-            ),
-            Option("write_deletion_vectors", _T.BOOLEAN, False, "write deletes as puffin vectors instead of Parquet"),
-        )
-    }
+# fmt: off
+_ENTRIES = (
+    Option("auto_compact", _T.BOOLEAN, True, "include the table in maintenance of the whole lake"),
+    Option("data_inlining_row_limit", _T.COUNT, 10, "writes of at most this many rows stay in the catalog"),
+    Option("delete_older_than", _T.INTERVAL, None, "how old a file no longer in use must be before it is deleted",
+           (Scope.GLOBAL,)),
+    Option("expire_older_than", _T.INTERVAL, None, "how old a snapshot must be before it expires", (Scope.GLOBAL,)),
+    Option("hive_file_pattern", _T.BOOLEAN, True, "write partitions into key=value directories"),
+    Option("parquet_compression", _T.CODEC, "snappy", "compression of Parquet files"),
+    Option("parquet_compression_level", _T.COUNT, 3, "level of the compression, where it has one"),
+    Option("parquet_row_group_size", _T.COUNT, 122_880, "rows in a row group"),
+    Option("parquet_row_group_size_bytes", _T.BYTES, None, "bytes in a row group"),
+    Option("parquet_version", _T.VERSION, 1, "version of the Parquet encodings, 1 or 2"),
+    Option("per_thread_output", _T.BOOLEAN, False, "let every thread write a file of its own"),
+    Option("require_commit_message", _T.BOOLEAN, False, "refuse commits without an author and message"),
+    Option("rewrite_delete_threshold", _T.FRACTION, 0.95, "share of deleted rows from which a file is rewritten"),
+    Option("skip_stats_columns", _T.COLUMNS, "",
+           "ids of columns, with commas between them, for which no bounds are kept; format 1.1", (Scope.TABLE,)),
+    Option("sort_on_insert", _T.BOOLEAN, True, "sort new rows by the table's sort order"),
+    Option("target_file_size", _T.BYTES, 1 << 29, "size that written and merged files aim at"),
+    Option("update_mode", _T.UPDATE_MODE, "auto",
+           "whether changed files are written anew (copy_on_write) or get delete files (merge_on_read)"),
+    Option("write_deletion_vectors", _T.BOOLEAN, False, "write deletes as puffin vectors instead of Parquet"),
 )
+# fmt: on
+OPTIONS: Mapping[str, Option] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 """Every option that can be set, by name."""
 
 READ_ONLY_KEYS = frozenset({"created_by", "data_path", "encrypted", "version"})
@@ -160,40 +140,39 @@ def _not_a_value(entry: Option, text: str) -> str:
 
 
 def _parse(entry: Option, text: str) -> OptionValue | None:
+    """Return the value of a text in lower case. Raise ``ValueError`` for one that is no value of the option."""
+    value: OptionValue | None
     match entry.type:
         case OptionType.BOOLEAN:
-            if text not in _BOOLEANS:
-                raise ValueError(text)
-            return _BOOLEANS[text]
+            value = _BOOLEANS.get(text)
+            valid = value is not None
         case OptionType.COUNT:
-            return _count(entry, text)
+            value = int(text)
+            valid = value > 0 or (value == 0 and entry.name != "parquet_row_group_size")
         case OptionType.BYTES:
-            size = _bytes(text)
-            if size == 0 and entry.name == "parquet_row_group_size_bytes":
+            match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text)
+            if match is None or match[2] not in _UNITS:
                 raise ValueError(text)
-            return size
+            unit = _UNITS[match[2]]
+            value = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+            valid = value > 0 or entry.name != "parquet_row_group_size_bytes"
         case OptionType.FRACTION:
-            fraction = float(text)
-            if not 0 <= fraction <= 1:
-                raise ValueError(text)
-            return fraction
+            value = float(text)
+            valid = 0 <= value <= 1
         case OptionType.CODEC:
-            if text not in _CODECS:
-                raise ValueError(text)
-            return text
+            value, valid = text, text in _CODECS
         case OptionType.UPDATE_MODE:
-            if text not in UPDATE_MODES:
-                raise ValueError(text)
-            return text
+            value, valid = text, text in UPDATE_MODES
         case OptionType.VERSION:
-            version = int(text.removeprefix("v"))
-            if version not in (1, 2):
-                raise ValueError(text)
-            return version
+            value = int(text.removeprefix("v"))
+            valid = value in (1, 2)
         case OptionType.INTERVAL:
             return parse_duration(text, bare=False) if text else None
         case OptionType.COLUMNS:
             return ",".join(str(id_) for id_ in column_ids(text))
+    if not valid:
+        raise ValueError(text)
+    return value
 
 
 def column_ids(text: str) -> list[int]:
@@ -203,20 +182,6 @@ def column_ids(text: str) -> list[int]:
     [3, 1]
     """
     return [int(part) for part in text.split(",")] if text.strip() else []
-
-
-def _count(entry: Option, text: str) -> int:
-    count = int(text)
-    if count < 0 or (count == 0 and entry.name == "parquet_row_group_size"):
-        raise ValueError(text)
-    return count
-
-
-def _bytes(text: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text)
-    if match is None or match[2] not in _UNITS:
-        raise ValueError(text)
-    return int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
 
 
 def format_option(name: str, value: OptionValue) -> str:

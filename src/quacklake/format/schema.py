@@ -1,7 +1,14 @@
-"""Columns with their field ids: found by name, and carried to and from Arrow, DuckDB and catalog rows."""
+"""Columns with their field ids: found by name, and carried to and from Arrow, DuckDB and catalog rows.
+
+Columns as they were, in older files and rows, are matched by id at every depth. DuckDB matches fields of structs by
+name, which is wrong after a field was renamed, or dropped and added again. A file that tells names only is read with
+the history of the table. A name may have had several ids; which one the file means follows from the snapshot it began
+with, as long as that is sure. Otherwise nothing is guessed.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -161,28 +168,16 @@ def from_arrow(schema: pa.Schema, *, first_id: int = 1) -> TableSchema:
     Nodes inside nested columns are always nullable: the format has no constraint on them.
     Raises :class:`InvalidNameError` for empty or duplicate names and :class:`InputError` for types it lacks.
     """
-    columns: list[Column] = []
-    next_id = first_id
-    for field in schema:
-        column = _from_field(field.name, field, next_id)
-        columns.append(column)
-        next_id = max(node.id for node in column.walk()) + 1
+    ids = itertools.count(first_id)
+    columns = [_from_field(field.name, field, field.nullable, ids) for field in schema]
     _check_names(columns, "column")
     return TableSchema(tuple(columns))
 
 
-def _from_field(name: str, field: pa.Field, id: int, *, nullable: bool | None = None) -> Column:
+def _from_field(name: str, field: pa.Field, nullable: bool, ids: Iterator[int]) -> Column:
     kind, fields = _shape(field)
-    if nullable is None:
-        nullable = field.nullable
-    if not fields and kind != "struct":
-        return Column(id, name, kind, nullable)
-    children: list[Column] = []
-    next_id = id + 1
-    for child_name, child_field in fields:
-        child = _from_field(child_name, child_field, next_id, nullable=True)
-        children.append(child)
-        next_id = max(node.id for node in child.walk()) + 1
+    id = next(ids)
+    children = [_from_field(child_name, child, True, ids) for child_name, child in fields]
     if kind == "struct":
         if not children:
             raise InputError(f'the column "{name}" is a struct without fields')
@@ -199,12 +194,8 @@ def _shape(field: pa.Field) -> tuple[str, list[tuple[str, pa.Field]]]:
         return "map", [("key", arrow.key_field), ("value", arrow.item_field)]
     if pa.types.is_struct(arrow):
         return "struct", [(child.name, child) for child in arrow]
-    if (
-        pa.types.is_list(arrow)
-        or pa.types.is_large_list(arrow)
-        or pa.types.is_fixed_size_list(arrow)
-        or pa.types.is_list_view(arrow)
-        or pa.types.is_large_list_view(arrow)
+    if isinstance(
+        arrow, pa.ListType | pa.LargeListType | pa.FixedSizeListType | pa.ListViewType | pa.LargeListViewType
     ):
         return "list", [("element", arrow.value_field)]
     if (field.metadata or {}).get(b"ARROW:extension:name") == b"geoarrow.wkb":
@@ -245,7 +236,19 @@ def flatten(schema: TableSchema) -> tuple[ColumnRow, ...]:
     rows: list[ColumnRow] = []
 
     def add(column: Column, parent: int | None) -> None:
-        rows.append(column_row(column, parent))
+        value, kind = column.default, column.default_kind
+        if value is None:
+            value, kind = _NO_DEFAULT, "" if column.nested else "literal"
+        elif value == _NO_DEFAULT and kind == "literal":
+            # The text NULL would be read back as no default; as an expression it is itself.
+            value, kind = f"'{_NO_DEFAULT}'", "expression"
+        id, dialect = column.id, column.default_dialect
+        rows.append(
+            ColumnRow(
+                *(id, parent, id, column.name, column.type),
+                *(column.initial_default, value, column.nullable, kind, dialect),
+            )
+        )
         for child in column.children:
             add(child, column.id)
 
@@ -254,45 +257,18 @@ def flatten(schema: TableSchema) -> tuple[ColumnRow, ...]:
     return tuple(rows)
 
 
-def column_row(column: Column, parent: int | None = None) -> ColumnRow:
-    """Return the catalog row of one column, without its children."""
-    value, kind = column.default, column.default_kind
-    if value is None:
-        value, kind = _NO_DEFAULT, "" if column.nested else "literal"
-    elif value == _NO_DEFAULT and kind == "literal":
-        # The text NULL would be read back as no default; as an expression it is itself.
-        value, kind = f"'{_NO_DEFAULT}'", "expression"
-    return ColumnRow(
-        column.id,
-        parent,
-        column.id,
-        column.name,
-        column.type,
-        column.initial_default,
-        value,
-        column.nullable,
-        kind,
-        column.default_dialect,
-    )
-
-
 def unflatten(rows: Iterable[ColumnRow]) -> TableSchema:
     """Return the schema of catalog rows in any order. Raises :class:`CatalogError` for rows that fit no tree."""
     by_parent: dict[int | None, list[ColumnRow]] = {}
-    count = 0
     for row in rows:
         by_parent.setdefault(row.parent_column, []).append(row)
-        count += 1
-    built = 0
 
     def build(parent: int | None) -> tuple[Column, ...]:
-        nonlocal built
-        children = sorted(by_parent.get(parent, ()), key=lambda row: (row.column_order, row.column_id))
-        built += len(children)
+        children = sorted(by_parent.pop(parent, ()), key=lambda row: (row.column_order, row.column_id))
         return tuple(_from_row(row, build(row.column_id)) for row in children)
 
     columns = build(None)
-    if built != count:
+    if by_parent:
         raise CatalogError("the catalog holds columns whose parent column does not exist")
     return TableSchema(columns)
 
@@ -305,8 +281,8 @@ def _from_row(row: ColumnRow, children: tuple[Column, ...]) -> Column:
     if len(children) != _ARITY.get(type_text, len(children)) or bool(children) != (type_text in NESTED):
         raise CatalogError(f'the {type_text} column "{row.column_name}" has {len(children)} child columns')
     default = None if row.default_value == _NO_DEFAULT else row.default_value
-    if type_text in NESTED and not default:
-        default = None
+    if type_text in NESTED:
+        default = default or None
     return Column(
         row.column_id,
         row.column_name,
@@ -376,14 +352,15 @@ def _rebuilt(value: str, stored: Column, wanted: Column, depth: int) -> str:
             return f"map_from_entries({entries})"
         case _:
             known = {child.id: child for child in stored.children}
-            fields = [f"{quote(new.name)} := {_field(value, known.get(new.id), new, depth)}" for new in wanted.children]
+            fields = []
+            for new in wanted.children:
+                old = known.get(new.id)
+                if old is None:
+                    inner = initial_value(new)
+                else:
+                    inner = _rebuilt(f"struct_extract({value}, {literal(old.name)})", old, new, depth)
+                fields.append(f"{quote(new.name)} := {inner}")
             return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({', '.join(fields)}) END"
-
-
-def _field(struct: str, stored: Column | None, wanted: Column, depth: int) -> str:
-    if stored is None:
-        return initial_value(wanted)
-    return _rebuilt(f"struct_extract({struct}, {literal(stored.name)})", stored, wanted, depth)
 
 
 def with_ids(names: Mapping[str, Column], wanted: Column, past: Past, begin: int | None) -> Column | None:
@@ -393,7 +370,10 @@ def with_ids(names: Mapping[str, Column], wanted: Column, past: Past, begin: int
     table has too get its types. None when the file has not got the column. Raises ``LookupError`` when the history
     does not tell, or tells more than one story.
     """
-    then, ever = _at(past, begin), [schema for _, schema in past]
+    before = [schema for since, schema in past if begin is not None and since < begin]
+    # the transaction of the file may have written before and after changing the columns
+    then = [*before[-1:], *(schema for since, schema in past if since == begin)]
+    ever = [schema for _, schema in past]
     others = {column.name for schema in then for column in schema.columns if column.id != wanted.id}
     called = {version.name for version in _versions(ever, wanted.id)}
     if not (called & names.keys()) - others:
@@ -408,12 +388,6 @@ def with_ids(names: Mapping[str, Column], wanted: Column, past: Past, begin: int
     raise LookupError(wanted.name)
 
 
-def _at(past: Past, begin: int | None) -> list[TableSchema]:
-    """Return the columns a file of a snapshot may have: its transaction may write before and after changing them."""
-    before = [schema for since, schema in past if begin is not None and since < begin]
-    return [*before[-1:], *(schema for since, schema in past if since == begin)]
-
-
 def _versions(schemas: Iterable[TableSchema], id_: int) -> list[Column]:
     return [column for schema in schemas for column in schema.columns if column.id == id_]
 
@@ -423,20 +397,20 @@ def _identified(stored: Column | None, version: Column, wanted: Column | None) -
     if stored is None or stored.nested != version.nested:
         return None
     if not version.nested:
-        known = wanted is not None and not wanted.nested
-        return replace(wanted if known and wanted else Column(0, "", stored.type), id=version.id, name=stored.name)
+        typed = Column(0, "", stored.type) if wanted is None or wanted.nested else wanted
+        return replace(typed, id=version.id, name=stored.name)
     if stored.type != version.type:
         return None
-    children = tuple(_children(stored, version, wanted))
-    if None in children or len(children) != len(version.children):
-        return None
-    return Column(version.id, stored.name, stored.type, children=tuple(child for child in children if child))
-
-
-def _children(stored: Column, version: Column, wanted: Column | None) -> Iterator[Column | None]:
     known = {} if wanted is None else {child.id: child for child in wanted.children}
     names = {child.name: child for child in version.children}
+    children = []
     for place, child in enumerate(stored.children):
         # what is inside lists and maps has its name from its place
         one = names.get(child.name) if version.type == "struct" else version.children[place]
-        yield None if one is None else _identified(child, one, known.get(one.id))
+        found = None if one is None else _identified(child, one, known.get(one.id))
+        if found is None:
+            return None
+        children.append(found)
+    if len(children) != len(version.children):
+        return None
+    return Column(version.id, stored.name, stored.type, children=tuple(children))

@@ -2,6 +2,9 @@
 
 Bounds are text, and they bound: nothing below ``min``, nothing above ``max``, NaN and NULL left out. A bound
 that is not known is ``None``.
+
+Arrow stores dates and times as any integer, also as such that DuckDB has no date for: it would write them, and could
+not read their text again. Nor does it tell that it cuts off nanoseconds, or that a map has a key twice.
 """
 
 from __future__ import annotations

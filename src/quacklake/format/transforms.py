@@ -1,7 +1,10 @@
 """Partition transforms at work: of one value, of an Arrow array, and as an expression in plain DuckDB SQL.
 
 Dates and times are taken in UTC. The reference implementation takes the parts of a ``timestamptz`` in the time zone of
-the session that writes, so the values in a catalog can be those of any zone.
+the session that writes, so the values in a catalog can be those of any zone. The hash behind ``bucket`` is 32-bit
+Murmur3. Booleans, numbers up to 64 bits, decimals up to 18 digits, dates and times are hashed as the 8 bytes of the
+integer that DuckDB stores, floats as those of the double, text and blobs as they are. Everything else, unsigned
+integers too, is hashed as its text.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from quacklake.errors import InputError
 from quacklake.format.bounds import Comparable, comparable, encode_comparable
 from quacklake.format.literals import literal_text
 from quacklake.format.partitions import CALENDAR, EPOCH, Transform
-from quacklake.format.types import INFINITY, NANOS, NESTED, StatsKind, TypeName, parse_type, scalar
+from quacklake.format.types import DAY, INFINITY, NANOS, NESTED, StatsKind, TypeName, parse_type, scalar
 
 _WORD = 0xFFFFFFFF
 _C1, _C2, _C3 = 0xCC9E2D51, 0x1B873593, 0xE6546B64
@@ -48,15 +51,9 @@ def hashing(type: str) -> Hashing | None:
 
 _SIGNED = ("boolean", "int8", "int16", "int32", "int64")
 _TEMPORAL: Mapping[str, str] = {
-    "date": "D",
-    "time": "us",
-    "time_ns": "ns",
-    "timestamp": "us",
-    "timestamptz": "us",
-    "timestamp_s": "s",
-    "timestamp_ms": "ms",
-    "timestamp_ns": "ns",
-}
+    "date": "D", "time": "us", "time_ns": "ns", "timestamp": "us", "timestamptz": "us",
+    "timestamp_s": "s", "timestamp_ms": "ms", "timestamp_ns": "ns",
+}  # fmt: skip
 _HASHINGS: Mapping[str, Hashing | None] = {
     **dict.fromkeys((*_SIGNED, *_TEMPORAL), Hashing.INTEGER),
     **dict.fromkeys(("float32", "float64"), Hashing.FLOAT),
@@ -152,8 +149,12 @@ def _hash_words(numbers: pa.Array) -> pa.Array:
         pc.bit_wise_and(bits, pa.scalar(_WORD, pa.uint64())),
         pc.shift_right(bits, pa.scalar(32, pa.uint64())),
     ):
-        state = _step_all(pc.bit_wise_xor(state, _mix_all(half.cast(pa.uint32()))))
-    return _finish_all(state, _constant(bits, 8))
+        mixed = _times(_rotated(_times(half.cast(pa.uint32()), _C1), 15), _C2)
+        state = pc.add(_times(_rotated(pc.bit_wise_xor(state, mixed), 13), 5), pa.scalar(_C3, pa.uint32()))
+    state = pc.bit_wise_xor(state, _constant(bits, 8))
+    for shift, factor in ((16, _F1), (13, _F2)):
+        state = _times(pc.bit_wise_xor(state, pc.shift_right(state, pa.scalar(shift, pa.uint32()))), factor)
+    return pc.bit_wise_xor(state, pc.shift_right(state, pa.scalar(16, pa.uint32()))).view(pa.int32())
 
 
 def _constant(like: pa.Array, value: int) -> pa.Array:
@@ -168,21 +169,6 @@ def _times(array: pa.Array, factor: int) -> pa.Array:
 def _rotated(array: pa.Array, bits: int) -> pa.Array:
     left = pc.shift_left(array, pa.scalar(bits, pa.uint32()))
     return pc.bit_wise_or(left, pc.shift_right(array, pa.scalar(32 - bits, pa.uint32())))
-
-
-def _mix_all(blocks: pa.Array) -> pa.Array:
-    return _times(_rotated(_times(blocks, _C1), 15), _C2)
-
-
-def _step_all(state: pa.Array) -> pa.Array:
-    return pc.add(_times(_rotated(state, 13), 5), pa.scalar(_C3, pa.uint32()))
-
-
-def _finish_all(state: pa.Array, lengths: pa.Array) -> pa.Array:
-    state = pc.bit_wise_xor(state, lengths)
-    for shift, factor in ((16, _F1), (13, _F2)):
-        state = _times(pc.bit_wise_xor(state, pc.shift_right(state, pa.scalar(shift, pa.uint32()))), factor)
-    return pc.bit_wise_xor(state, pc.shift_right(state, pa.scalar(16, pa.uint32()))).view(pa.int32())
 
 
 # -- DuckDB ----------------------------------------------------------------------------------------------------
@@ -272,8 +258,6 @@ def _hash_hex(digits: str) -> str:
 
 
 _LOWER = 0x7FFFFFFF
-_PER_DAY = {"D": 1, "s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-_EXTREME = {32: (1 << 31) - 1, 64: (1 << 63) - 1}
 _ARROW_DAYS = 11_000_000  # Arrow's calendar ends with the year 32767
 
 
@@ -329,24 +313,18 @@ def apply(array: pa.Array | pa.ChunkedArray, transform: Transform, type: str) ->
 
 def _days_and_hours(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return the days since 1970 and the hours since midnight, NULL for infinity."""
-    unit = getattr(array.type, "unit", "D")
+    day = DAY // NANOS[getattr(array.type, "unit", "D")]
     bits = array.type.bit_width
     number = array.cast(pa.int32() if bits == 32 else pa.int64()).cast(pa.int64())
-    if not pa.types.is_time(array.type):
-        extreme = pa.scalar(_EXTREME[bits], pa.int64())
-        infinite = pc.or_(pc.equal(number, extreme), pc.equal(number, pc.negate(extreme)))
-        number = pc.if_else(infinite, pa.scalar(None, pa.int64()), number)
     if pa.types.is_time(array.type):
-        return pc.multiply(number, 0), pc.divide(number, _PER_DAY[unit] // 24)
-    days = _floor(number, _PER_DAY[unit])
-    seconds = pc.subtract(number, pc.multiply(days, _PER_DAY[unit]))
-    return days, pc.divide(seconds, max(_PER_DAY[unit] // 24, 1))
-
-
-def _floor(array: pa.Array, divisor: int) -> pa.Array:
-    quotient = pc.divide(array, divisor)
-    exceeds = pc.greater(pc.multiply(quotient, divisor), array)
-    return pc.subtract(quotient, exceeds.cast(pa.int64()))
+        return pc.multiply(number, 0), pc.divide(number, day // 24)
+    extreme = pa.scalar((1 << (bits - 1)) - 1, pa.int64())
+    infinite = pc.or_(pc.equal(number, extreme), pc.equal(number, pc.negate(extreme)))
+    number = pc.if_else(infinite, pa.scalar(None, pa.int64()), number)
+    days = pc.divide(number, day)
+    days = pc.subtract(days, pc.greater(pc.multiply(days, day), number).cast(pa.int64()))  # round down, not to 0
+    seconds = pc.subtract(number, pc.multiply(days, day))
+    return days, pc.divide(seconds, max(day // 24, 1))
 
 
 def _calendar(days: pa.Array, part: str) -> pa.Array:

@@ -1,7 +1,9 @@
 """Turning what the operating system and the object stores report into Quacklake's own errors.
 
 The exception class and ``errno`` decide. Arrow's object-store clients report neither, only a line of text with the
-error code of the service; the code is taken from the line and looked up.
+error code of the service; the code is taken from the line and looked up. A store answers the same for a missing file
+and for a missing bucket, a status without a text. So when a file is missing, its bucket is looked up. Errors of DuckDB,
+of any connection, name files by URLs: ``problem_of`` finds the store by these.
 """
 
 from __future__ import annotations
@@ -67,28 +69,38 @@ def problem_of(text: str) -> StorageError | None:
     return problems[0] if problems and all(problems) else None
 
 
-_TRANSIENT = frozenset({
-    errno.EAGAIN, errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTDOWN,
-    errno.EHOSTUNREACH, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENETDOWN, errno.ENETRESET,
-    errno.ENETUNREACH, errno.ENFILE, errno.EPIPE, errno.ESTALE, errno.ETIMEDOUT,
-})  # fmt: skip
-_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
+_CODES = {
+    "transient": frozenset({
+        errno.EAGAIN, errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTDOWN,
+        errno.EHOSTUNREACH, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH,
+        errno.ENFILE, errno.EPIPE, errno.ESTALE, errno.ETIMEDOUT,
+    }),
+    "denied": frozenset({errno.EACCES, errno.EPERM, errno.EROFS}),
+    "full": frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}),
+}  # fmt: skip
+_STATUS = {
+    **dict.fromkeys(("408", "429", "500", "502", "503", "504"), "transient"),
+    **dict.fromkeys(("401", "403"), "denied"),
+}
 # "AWS Error SLOW_DOWN during …", "AWS Error UNKNOWN (HTTP status 503) during …"
 _AWS = re.compile(r"AWS Error (?P<code>[A-Z_]+|\[code \d+\])(?: \(HTTP status (?P<status>\d{3})\))? during ")
-_AWS_TRANSIENT = frozenset({
-    "INTERNAL_FAILURE", "NETWORK_CONNECTION", "REQUEST_EXPIRED", "REQUEST_TIMEOUT", "REQUEST_TIME_TOO_SKEWED",
-    "SERVICE_UNAVAILABLE", "SLOW_DOWN", "THROTTLING",
-})  # fmt: skip
-_AWS_DENIED = frozenset({
-    "ACCESS_DENIED", "INCOMPLETE_SIGNATURE", "INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID",
-    "INVALID_SIGNATURE", "MISSING_AUTHENTICATION_TOKEN", "SIGNATURE_DOES_NOT_MATCH", "UNRECOGNIZED_CLIENT",
-})  # fmt: skip
+_AWS_CODES = {
+    **dict.fromkeys((
+        "INTERNAL_FAILURE", "NETWORK_CONNECTION", "REQUEST_EXPIRED", "REQUEST_TIMEOUT", "REQUEST_TIME_TOO_SKEWED",
+        "SERVICE_UNAVAILABLE", "SLOW_DOWN", "THROTTLING",
+    ), "transient"),
+    **dict.fromkeys((
+        "ACCESS_DENIED", "INCOMPLETE_SIGNATURE", "INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID",
+        "INVALID_SIGNATURE", "MISSING_AUTHENTICATION_TOKEN", "SIGNATURE_DOES_NOT_MATCH", "UNRECOGNIZED_CLIENT",
+    ), "denied"),
+    "NO_SUCH_BUCKET": "nowhere",
+}  # fmt: skip
 # "google::cloud::Status(UNAVAILABLE: …"
 _GCS = re.compile(r"google::cloud::Status\((?P<code>[A-Z_]+)")
-_GCS_TRANSIENT = frozenset({"ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
-_GCS_DENIED = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
+_GCS_CODES = {
+    **dict.fromkeys(("ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "UNAVAILABLE"), "transient"),
+    **dict.fromkeys(("PERMISSION_DENIED", "UNAUTHENTICATED"), "denied"),
+}
 # "Azure Error: [ServerBusy] 503 …"
 _AZURE = re.compile(r"Azure Error: \[[^\]]*\] (?P<status>\d{3})")
 # DuckDB: "Could not connect to server error for HTTP GET to 'http://…'", "… Service Unavailable (HTTP code 503)"
@@ -96,9 +108,6 @@ _NO_ANSWER = re.compile(r" error for HTTP [A-Z]+ to ")
 _HTTP = re.compile(r"\(HTTP (?:code )?(?P<status>\d{3})")
 #: DuckDB, of a file that a file system of Arrow does not find.
 _NO_FILES = "No files found that match the pattern"
-_TRANSIENT_STATUS = frozenset({"408", "429", "500", "502", "503", "504"})
-_DENIED_STATUS = frozenset({"401", "403"})
-
 
 #: What a kind of failure is: the error, what it says, and what to do.
 _OUTAGES: dict[str, tuple[type[StorageError], str, str]] = {
@@ -158,13 +167,9 @@ def _kind(error: BaseException) -> str:
     if isinstance(error, ConnectionError | TimeoutError | InterruptedError):
         return "transient"
     code = getattr(error, "errno", None)
-    if code is not None:
-        if code in _TRANSIENT:
-            return "transient"
-        if code in _DENIED:
-            return "denied"
-        return "full" if code in _FULL else "other"
-    return _kind_of_service(str(error))
+    if code is None:
+        return _kind_of_service(str(error))
+    return next((kind for kind, codes in _CODES.items() if code in codes), "other")
 
 
 def kind_of_message(text: str) -> str:
@@ -175,12 +180,8 @@ def kind_of_message(text: str) -> str:
     if _NO_ANSWER.search(text):
         return "transient"
     if http := _HTTP.search(text):
-        if http["status"] in _TRANSIENT_STATUS:
-            return "transient"
-        if http["status"] in _DENIED_STATUS:
-            return "denied"
-        return "missing" if http["status"] == "404" else "other"
-    for kind, codes in (("transient", _TRANSIENT), ("denied", _DENIED), ("full", _FULL)):
+        return "missing" if http["status"] == "404" else _STATUS.get(http["status"], "other")
+    for kind, codes in _CODES.items():
         if any(os.strerror(code) in text for code in codes):
             return kind
     if os.strerror(errno.ENOENT) in text or _NO_FILES in text:
@@ -190,17 +191,10 @@ def kind_of_message(text: str) -> str:
 
 def _kind_of_service(text: str) -> str:
     if aws := _AWS.search(text):
-        if aws["code"] in _AWS_TRANSIENT or aws["status"] in _TRANSIENT_STATUS:
-            return "transient"
-        if aws["code"] == "NO_SUCH_BUCKET":
-            return "nowhere"
-        return "denied" if aws["code"] in _AWS_DENIED or aws["status"] in _DENIED_STATUS else "other"
+        known = _AWS_CODES.get(aws["code"])
+        status = _STATUS.get(aws["status"], "other")
+        return "transient" if "transient" in (known, status) else known or status
     if gcs := _GCS.search(text):
-        if gcs["code"] in _GCS_TRANSIENT:
-            return "transient"
-        return "denied" if gcs["code"] in _GCS_DENIED else "other"
-    if azure := _AZURE.search(text):
-        if azure["status"] in _TRANSIENT_STATUS:
-            return "transient"
-        return "denied" if azure["status"] in _DENIED_STATUS else "other"
-    return "other"
+        return _GCS_CODES.get(gcs["code"], "other")
+    azure = _AZURE.search(text)
+    return _STATUS.get(azure["status"], "other") if azure else "other"
