@@ -11,7 +11,7 @@ import math
 import re
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 from quacklake.format.schema import Column
 from quacklake.format.types import (
     NESTED,
-    StatsKind,
-    TypeName,
     date_text,
     nanos,
     parse_temporal,
@@ -55,13 +53,94 @@ def comparable(value: Any, type: str) -> Comparable | None:
     """Return the value as :func:`decode` would give it back: what a pruner compares bounds with."""
     if value is None or type in NESTED:
         return None
-    convert = _COMPARABLE.get(scalar(type).stats)
-    return None if convert is None else convert(value, type)
+    kind = scalar(type).stats.value
+    match kind:
+        case "integer":
+            return int(value)
+        case "float":
+            return _float(value, type)
+        case "text" if isinstance(value, str):
+            return value
+        case "blob" if not isinstance(value, str):
+            return bytes(value)
+        case "date" | "time" | "timestamp":
+            if isinstance(value, dt.date | dt.time):
+                return nanos(value)
+            if isinstance(value, str):
+                parsed = parse_time(value) if kind == "time" else parse_temporal(value)
+                if parsed is not None:
+                    return parsed
+        case "decimal":
+            return Decimal(value if isinstance(value, int | Decimal) else str(value))
+        case "boolean":
+            return bool(value)
+        case "uuid":
+            known = value if isinstance(value, uuid.UUID) else None
+            if isinstance(value, bytes | bytearray):
+                known = uuid.UUID(bytes=bytes(value))
+            return (known or uuid.UUID(str(value))).int
+        case "none" | "geometry" | "variant":
+            return None
+    raise TypeError(f"{value!r} is not a {type} value")
 
 
-def encode_comparable(value: Comparable, type: str) -> str | None:
+def _float(value: Any, type: str) -> float | None:
+    number = float(value)
+    if math.isnan(number):
+        return None
+    return _to_float32(number) if scalar(type).name == "float32" else number
+
+
+def _to_float32(number: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
+def encode_comparable(known: Comparable, type: str) -> str | None:
     """Return the documented text of a value in the form of :func:`comparable`."""
-    return _ENCODERS[scalar(type).stats](value, parse_type(type))
+    value: Any = known
+    found = scalar(type)
+    match found.stats.value:
+        case "integer":
+            return str(value)
+        case "timestamp":
+            return timestamp_text(value, zone=found.name == "timestamptz")
+        case "date":
+            return date_text(value)
+        case "time":
+            return time_text(value)
+        case "text":
+            # The reference implementation stores no bound with a NUL, and PostgreSQL could not.
+            return None if "\0" in value else str(value)
+        case "float":
+            # The shortest decimal that reads back as the same float; of 32 bits DuckDB may print a longer one.
+            if found.name == "float32" and math.isfinite(value):
+                for digits in range(1, 10):
+                    short = float(f"{value:.{digits}g}")
+                    if _to_float32(short) == value:
+                        return repr(short)
+            return repr(value)
+        case "decimal":
+            name = parse_type(type)
+            text = f"{value:.{name.scale}f}"
+            # Without digits before the point DuckDB prints none.
+            return text.replace("0.", ".", 1) if name.precision == name.scale else text
+        case "boolean":
+            return "1" if value else "0"
+        case "blob":
+            return str(value.hex().upper())
+        case "uuid":
+            return str(uuid.UUID(int=value))
+    raise KeyError(type)
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+_HEX = re.compile(r"(?:[0-9A-F]{2})*")
+_ANY_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})*")
+_BLOB_CAST = re.compile(r"(?:[\x20-\x5b\x5d-\x7e]|\\x[0-9A-Fa-f]{2})*")
+_BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
 
 
 def decode(text: str | None, type: str) -> Comparable | None:
@@ -72,11 +151,33 @@ def decode(text: str | None, type: str) -> Comparable | None:
     """
     if text is None or type in NESTED:
         return None
-    decoder = _DECODERS.get(scalar(type).stats)
     try:
-        return None if decoder is None else decoder(text, type)
+        match scalar(type).stats.value:
+            case "integer":
+                return int(text) if _INTEGER.fullmatch(text) else None
+            case "text":
+                return text
+            case "float":
+                return _float(text, type)
+            case "date" | "timestamp":
+                return parse_temporal(text)
+            case "time":
+                return parse_time(text)
+            case "decimal":
+                number = Decimal(text)
+                return number if number.is_finite() else None
+            case "boolean":
+                return _BOOLEANS.get(text.lower())
+            case "uuid":
+                return uuid.UUID(text).int
+            case "blob" if _HEX.fullmatch(text):
+                return bytes.fromhex(text)
+            # Lower-case hexadecimal may be another writer's encoding or the blob's own characters.
+            case "blob" if _BLOB_CAST.fullmatch(text) and not _ANY_HEX.fullmatch(text):
+                return re.sub(r"\\x(..)", lambda match: chr(int(match[1], 16)), text).encode("latin-1")
     except (ValueError, InvalidOperation):
-        return None
+        pass
+    return None
 
 
 def shorten(value: Comparable, *, upper: bool) -> Comparable | None:
@@ -110,134 +211,6 @@ def _shorten_text(value: str, *, upper: bool) -> str | None:
             return cut[:-1] + chr(following)
         cut = cut[:-1]
     return None
-
-
-# -- values to comparables -------------------------------------------------------------------------------------
-
-
-def _float(value: Any, type: str) -> float | None:
-    number = float(value)
-    if math.isnan(number):
-        return None
-    return _to_float32(number) if scalar(type).name == "float32" else number
-
-
-def _to_float32(number: float) -> float:
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", number))[0])
-    except OverflowError:
-        return math.copysign(math.inf, number)
-
-
-def _nanos(value: Any, type: str) -> int:
-    if isinstance(value, dt.date | dt.time):
-        return nanos(value)
-    if isinstance(value, str):
-        parsed = parse_time(value) if scalar(type).stats is StatsKind.TIME else parse_temporal(value)
-        if parsed is not None:
-            return parsed
-    raise TypeError(f"{value!r} is not a {type} value")
-
-
-def _bytes(value: Any, type: str) -> bytes:
-    if isinstance(value, str):
-        raise TypeError(f"{value!r} is not a {type} value")
-    return bytes(value)
-
-
-def _text(value: Any, type: str) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a {type} value")
-    return value
-
-
-def _uuid(value: Any, type: str) -> int:
-    if isinstance(value, uuid.UUID):
-        return value.int
-    return (uuid.UUID(bytes=bytes(value)) if isinstance(value, bytes | bytearray) else uuid.UUID(str(value))).int
-
-
-_COMPARABLE: Mapping[StatsKind, Callable[[Any, str], Comparable | None]] = {
-    StatsKind.BOOLEAN: lambda value, type: bool(value),
-    StatsKind.INTEGER: lambda value, type: int(value),
-    StatsKind.FLOAT: _float,
-    StatsKind.DECIMAL: lambda value, type: Decimal(value if isinstance(value, int | Decimal) else str(value)),
-    StatsKind.DATE: _nanos,
-    StatsKind.TIME: _nanos,
-    StatsKind.TIMESTAMP: _nanos,
-    StatsKind.TEXT: _text,
-    StatsKind.BLOB: _bytes,
-    StatsKind.UUID: _uuid,
-}
-
-# -- comparables to text ---------------------------------------------------------------------------------------
-
-
-def _encode_float(value: Any, name: TypeName) -> str:
-    """Return the shortest decimal that reads back as the same float; of 32 bits DuckDB now and then prints a longer."""
-    if name.base == "float32" and math.isfinite(value):
-        for digits in range(1, 10):
-            short = float(f"{value:.{digits}g}")
-            if _to_float32(short) == value:
-                return repr(short)
-    return repr(value)
-
-
-def _encode_decimal(value: Any, name: TypeName) -> str:
-    text = f"{value:.{name.scale}f}"
-    # Without digits before the point DuckDB prints none.
-    return text.replace("0.", ".", 1) if name.precision == name.scale else text
-
-
-_ENCODERS: Mapping[StatsKind, Callable[[Any, TypeName], str | None]] = {
-    StatsKind.BOOLEAN: lambda value, name: "1" if value else "0",
-    StatsKind.INTEGER: lambda value, name: str(value),
-    StatsKind.FLOAT: _encode_float,
-    StatsKind.DECIMAL: _encode_decimal,
-    StatsKind.DATE: lambda value, name: date_text(value),
-    StatsKind.TIME: lambda value, name: time_text(value),
-    StatsKind.TIMESTAMP: lambda value, name: timestamp_text(value, zone=name.base == "timestamptz"),
-    # The reference implementation stores no bound with a NUL, and PostgreSQL could not.
-    StatsKind.TEXT: lambda value, name: None if "\0" in value else str(value),
-    StatsKind.BLOB: lambda value, name: value.hex().upper(),
-    StatsKind.UUID: lambda value, name: str(uuid.UUID(int=value)),
-}
-
-# -- text to comparables ---------------------------------------------------------------------------------------
-
-_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
-_HEX = re.compile(r"(?:[0-9A-F]{2})*")
-_ANY_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})*")
-_BLOB_CAST = re.compile(r"(?:[\x20-\x5b\x5d-\x7e]|\\x[0-9A-Fa-f]{2})*")
-_BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
-
-
-def _decode_decimal(text: str, type: str) -> Decimal | None:
-    value = Decimal(text)
-    return value if value.is_finite() else None
-
-
-def _decode_blob(text: str, type: str) -> bytes | None:
-    if _HEX.fullmatch(text):
-        return bytes.fromhex(text)
-    if _ANY_HEX.fullmatch(text) or not _BLOB_CAST.fullmatch(text):
-        # Lower-case hexadecimal may be another writer's encoding or the blob's own characters.
-        return None
-    return re.sub(r"\\x(..)", lambda match: chr(int(match[1], 16)), text).encode("latin-1")
-
-
-_DECODERS: Mapping[StatsKind, Callable[[str, str], Comparable | None]] = {
-    StatsKind.BOOLEAN: lambda text, type: _BOOLEANS.get(text.lower()),
-    StatsKind.INTEGER: lambda text, type: int(text) if _INTEGER.fullmatch(text) else None,
-    StatsKind.FLOAT: _float,
-    StatsKind.DECIMAL: _decode_decimal,
-    StatsKind.DATE: lambda text, type: parse_temporal(text),
-    StatsKind.TIME: lambda text, type: parse_time(text),
-    StatsKind.TIMESTAMP: lambda text, type: parse_temporal(text),
-    StatsKind.TEXT: lambda text, type: text,
-    StatsKind.BLOB: _decode_blob,
-    StatsKind.UUID: lambda text, type: uuid.UUID(text).int,
-}
 
 
 #: Relative error of a 32-bit float's shortest text, doubled.
@@ -378,10 +351,6 @@ def may_match(predicate: Predicate, bounds: Mapping[int, Bounds]) -> bool:
     if isinstance(predicate, IsNull):
         # stock DuckLake writes 0 and 0 for types it keeps no counts of
         return known.null_count != 0 or known.value_count == 0
-    return _may_compare(predicate, known)
-
-
-def _may_compare(predicate: Compare, known: Bounds) -> bool:
     low, high = widened(predicate)
     low_ok = known.low is None or known.low <= high
     # NaN sorts above every number and is not part of the bounds
