@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quacklake.errors import InputError
-from quacklake.format.literals import literal_text
+from quacklake.format.texts import literal_text
 from quacklake.format.types import duckdb_type
 
 from .oracle import in_utc

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import InputError
 from quacklake.format.bounds import decode, encode
-from quacklake.format.literals import literal_text
+from quacklake.format.texts import literal_text
 from quacklake.format.transforms import hash_array, hash_comparable, hash_sql
 from quacklake.format.types import can_widen, duckdb_type
 from tests.duckdbs import import_extension

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.format.bounds import decode
-from quacklake.format.literals import literal_text
 from quacklake.format.names import checked_relative
 from quacklake.format.partitions import (
     IDENTITY,
@@ -28,6 +27,7 @@ from quacklake.format.partitions import (
     parse_transform,
 )
 from quacklake.format.schema import Column, TableSchema, from_arrow
+from quacklake.format.texts import literal_text
 from quacklake.format.transforms import apply, duckdb_expression
 from quacklake.format.types import duckdb_type
 

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from quacklake.errors import InputError
-from quacklake.format.type_text import parse_column
+from quacklake.format.texts import parse_column
 
 
 @pytest.mark.parametrize(

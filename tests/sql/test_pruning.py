@@ -10,7 +10,7 @@ import pytest
 
 from quacklake.format.bounds import ANYTHING
 from quacklake.format.schema import TableSchema
-from quacklake.format.type_text import parse_column
+from quacklake.format.texts import parse_column
 from quacklake.sql.pruning import filters_of
 
 Run = Callable[..., list[tuple[Any, ...]]]

@@ -253,6 +253,8 @@ class Some:
 
 Predicate = Compare | IsNull | Every | Some
 ANYTHING = Every()
+FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""The operators with their sides changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quacklake.errors import CatalogError, InputError, InternalError, InvalidNameError, SchemaMismatchError, nearest
-from quacklake.format.literals import literal_text
 from quacklake.format.names import Path, check_name, fold
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten
+from quacklake.format.texts import literal_text
 from quacklake.format.types import can_store, can_widen
 
 

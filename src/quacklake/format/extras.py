@@ -17,7 +17,7 @@ from typing import Any
 from quacklake.errors import QuacklakeError
 from quacklake.format.names import fold, parse_path, quote
 from quacklake.format.schema import Column
-from quacklake.format.type_text import parse_column
+from quacklake.format.texts import parse_column
 
 _AXES = ("x", "y", "z", "m")
 GEOMETRY_KINDS = (

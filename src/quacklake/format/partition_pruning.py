@@ -284,8 +284,14 @@ def _find_moment(parts: Mapping[str, int], low: int, high: int) -> bool:
             end = day_number(year + month // 12, month % 12 + 1, 1)
             if not _meet(first, end, low, high):
                 continue
-            if finest == 1 or _find_day(parts, first, end, low, high):
+            if finest == 1:
                 return True
+            for day in range(first, end):
+                if parts.get("day", day - first + 1) != day - first + 1 or not _meet(day, day + 1, low, high):
+                    continue
+                start = day * DAY + parts.get("hour", 0) * _HOUR
+                if "hour" not in parts or (low < start + _HOUR and start <= high):
+                    return True
     return False
 
 
@@ -298,18 +304,6 @@ def _years(parts: Mapping[str, int], low: int, high: int) -> Iterator[int]:
     first = civil(low // DAY)[0] if low < INFINITY // 2 else 1970
     last = civil(high // DAY)[0] if high < INFINITY // 2 else first + _MANY_YEARS
     yield from range(first, min(last, first + _MANY_YEARS) + 1)
-
-
-def _find_day(parts: Mapping[str, int], first: int, end: int, low: int, high: int) -> bool:
-    for day in range(first, end):
-        if parts.get("day", day - first + 1) != day - first + 1 or not _meet(day, day + 1, low, high):
-            continue
-        if "hour" not in parts:
-            return True
-        start = day * DAY + parts["hour"] * _HOUR
-        if low < start + _HOUR and start <= high:
-            return True
-    return False
 
 
 def _meet(first: int, end: int, low: int, high: int) -> bool:

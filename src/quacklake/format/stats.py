@@ -199,16 +199,10 @@ def _min_max(array: Any) -> tuple[Any, Any]:
 
 
 _MEASURES: Mapping[StatsKind, Callable[[Any, str], _Extremes]] = {
-    StatsKind.BOOLEAN: _plain,
-    StatsKind.INTEGER: _plain,
-    StatsKind.DECIMAL: _plain,
-    StatsKind.TEXT: _plain,
-    StatsKind.BLOB: _plain,
+    **dict.fromkeys((StatsKind.BOOLEAN, StatsKind.INTEGER, StatsKind.DECIMAL, StatsKind.TEXT, StatsKind.BLOB), _plain),
     StatsKind.UUID: _uuids,
     StatsKind.FLOAT: _floats,
-    StatsKind.DATE: _temporal,
-    StatsKind.TIME: _temporal,
-    StatsKind.TIMESTAMP: _temporal,
+    **dict.fromkeys((StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP), _temporal),
 }
 
 

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from quacklake.errors import InputError
 from quacklake.format.bounds import Comparable, comparable, encode_comparable
-from quacklake.format.literals import literal_text
 from quacklake.format.partitions import CALENDAR, EPOCH, Transform
+from quacklake.format.texts import literal_text
 from quacklake.format.types import DAY, INFINITY, NANOS, NESTED, StatsKind, TypeName, parse_type, scalar
 
 _WORD = 0xFFFFFFFF

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from quacklake.errors import InputError
 from quacklake.format.schema import Column, TableSchema, from_arrow
-from quacklake.format.type_text import parse_column
+from quacklake.format.texts import parse_column
 
 _PYTHON: Mapping[Any, str] = {
     bool: "boolean",

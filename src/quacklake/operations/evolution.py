@@ -16,7 +16,7 @@ from quacklake.format.evolution import DefaultExpression, find_column
 from quacklake.format.names import parse_path, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema, initial_value, reshaped, stored_alike
-from quacklake.format.type_text import parse_column
+from quacklake.format.texts import parse_column
 from quacklake.operations import conform
 from quacklake.operations.column_types import to_column
 from quacklake.operations.context import LakeContext

@@ -16,7 +16,7 @@ from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError,
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, TableInfo, ViewInfo
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.type_text import parse_column
+from quacklake.format.texts import parse_column
 from quacklake.operations.context import LakeContext
 from quacklake.operations.macros import declared
 from quacklake.operations.reference import DEFAULT_SCHEMA

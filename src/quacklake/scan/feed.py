@@ -140,6 +140,12 @@ def plan_feed(
     joined = plan_files(changed, table, store, until.id, encrypted=encrypted)
     files, ends = _data_files(joined, changed)
     inserted, deleted = _inlined(rows, since, until.id)
+    # the deletes in the catalog that count: of the files at hand, and not later than these ended
+    positions = pa.table(positions.columns, schema=DATED_POSITIONS)
+    planned = files.column("data_file_id").combine_chunks()
+    positions = positions.filter(pc.is_in(positions.column("file_id"), value_set=planned))
+    last = pa.array([ends.get(id_, until.id) for id_ in positions.column("file_id").to_pylist()], pa.int64())
+    positions = positions.filter(pc.less_equal(positions.column("snapshot_id"), last))
     return FeedPlan(
         since=since,
         until=until.id,
@@ -148,7 +154,7 @@ def plan_feed(
         ),
         ended={id_: end for id_, end in ends.items() if since <= end <= until.id and end not in compactions},
         delete_files=_delete_files(joined, changed, until.id),
-        positions=_positions(positions, files, ends, until.id),
+        positions=positions,
         inserted=inserted,
         deleted=deleted,
         compactions=compactions,
@@ -209,14 +215,6 @@ def _delete_files(joined: pa.Table, planned: pa.Table, until: int) -> pa.Table:
         schema=DELETE_FILES,
     )
     return table.filter(pc.is_valid(table.column("path")))
-
-
-def _positions(deletes: pa.Table, files: pa.Table, ends: dict[int, int], until: int) -> pa.Table:
-    """Return the deletes in the catalog that count: of the files at hand, and not later than these ended."""
-    rows = pa.table(deletes.columns, schema=DATED_POSITIONS)
-    rows = rows.filter(pc.is_in(rows.column("file_id"), value_set=files.column("data_file_id").combine_chunks()))
-    last = pa.array([ends.get(id_, until) for id_ in rows.column("file_id").to_pylist()], pa.int64())
-    return rows.filter(pc.less_equal(rows.column("snapshot_id"), last))
 
 
 def _inlined(rows: pa.Table | None, since: int, until: int) -> tuple[pa.Table | None, pa.Table | None]:

@@ -74,7 +74,14 @@ def decode_inlined(
 
 def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: bool) -> pa.Table:
     old = {column.id: column for column in part.schema.columns}
-    columns = [_expression(column, old.get(column.id), database) for column in schema.columns]
+    columns = []
+    for column in schema.columns:
+        key, stored = quote(column_key(column)), old.get(column.id)
+        if stored is None:
+            value = initial_value(column)
+        else:
+            value = reshaped(inline.decode_expression(stored, database, key), stored, column)
+        columns.append(f"{value}{'::VARCHAR' if column.travels_as_text else ''} AS {key}")
     if ends:
         columns.append("CAST(end_snapshot AS BIGINT) AS end_snapshot")
     meta = ["CAST(row_id AS BIGINT) AS row_id", "CAST(begin_snapshot AS BIGINT) AS begin_snapshot"]
@@ -90,15 +97,6 @@ def _decode_one(part: InlinedRows, schema: TableSchema, database: str, *, ends: 
         ) from None
     finally:
         connection.unregister("stored")
-
-
-def _expression(column: Column, stored: Column | None, database: str) -> str:
-    key = column_key(column)
-    if stored is None:
-        value = initial_value(column)
-    else:
-        value = reshaped(inline.decode_expression(stored, database, quote(key)), stored, column)
-    return f"{value}::VARCHAR AS {quote(key)}" if column.travels_as_text else f"{value} AS {quote(key)}"
 
 
 def local_rows(rows: pa.Table, row_ids: Sequence[int], schema: TableSchema, version: int) -> pa.Table:

@@ -9,12 +9,11 @@ import sqlglot
 from sqlglot import exp
 
 from quacklake.errors import PredicateError
-from quacklake.format.bounds import ANYTHING, IsNull, Predicate, comparable, compare, decode, every, some
+from quacklake.format.bounds import ANYTHING, FLIPPED, IsNull, Predicate, comparable, compare, decode, every, some
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import StatsKind, scalar
 
 _COMPARISONS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
-_FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_IN = 1000
 _INTEGER = re.compile(r"-?[0-9]{1,40}")
 # sqlglot's duckdb dialect calls TIMESTAMP "without time zone"
@@ -70,7 +69,7 @@ def _translate(node: exp.Expr, schema: TableSchema) -> Predicate:
     if operator is None:
         return ANYTHING
     if _column(node.this, schema) is None:
-        return _compare(node.expression, _FLIPPED[operator], node.this, schema)
+        return _compare(node.expression, FLIPPED[operator], node.this, schema)
     return _compare(node.this, operator, node.expression, schema)
 
 

@@ -14,18 +14,15 @@ from google.protobuf.message import DecodeError
 from substrait.extended_expression_pb2 import ExtendedExpression
 
 from quacklake.errors import PredicateError
-from quacklake.format.bounds import ANYTHING, IsNull, Predicate, comparable, compare, every, some
+from quacklake.format.bounds import ANYTHING, FLIPPED, IsNull, Predicate, comparable, compare, every, some
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.types import StatsKind, scalar
+from quacklake.format.types import DAY, StatsKind, scalar
 
 # where any package is called substrait, pyarrow imports this module of another distribution, which nothing here needs
 sys.modules.setdefault("substrait.proto", ModuleType("substrait.proto"))
 
 _COMPARISONS = {"equal": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
-_FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _INTEGERS = ("i8", "i16", "i32", "i64")
-_DAY = 86_400_000_000_000
-"""Nanoseconds."""
 
 
 def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Predicate:
@@ -33,9 +30,19 @@ def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Pre
 
     Raise ``PredicateError`` when it does not fit the columns.
     """
-    _check(expression, schema.to_arrow())
+    arrow = schema.to_arrow()
     try:
-        encoded = expression.to_substrait(_signed(schema.to_arrow()), allow_arrow_extensions=True)
+        arrow.empty_table().filter(expression)  # does it fit at all?
+    except (pa.ArrowException, KeyError, TypeError) as error:
+        raise PredicateError(
+            f"the expression {expression} does not fit the table: {error}",
+            hint="compare columns with values of their own types, or write the filter as SQL text",
+        ) from None
+    # unsigned numbers as signed ones: Substrait has no others, and bounds are the same
+    unsigned = (pa.uint8(), pa.uint16(), pa.uint32())
+    signed = pa.schema([field.with_type(pa.int64()) if field.type in unsigned else field for field in arrow])
+    try:
+        encoded = expression.to_substrait(signed, allow_arrow_extensions=True)
         message = ExtendedExpression.FromString(bytes(encoded))
     except (pa.ArrowException, KeyError, DecodeError):
         return ANYTHING  # a function or a cast without an open form: the engine evaluates it
@@ -45,23 +52,6 @@ def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Pre
         if entry.WhichOneof("mapping_type") == "extension_function"
     }
     return _Translator(schema, names).translate(message.referred_expr[0].expression)
-
-
-def _check(expression: pc.Expression, schema: pa.Schema) -> None:
-    """Raise ``PredicateError`` unless rows of a schema can be filtered by an expression; tried on no rows."""
-    try:
-        schema.empty_table().filter(expression)
-    except (pa.ArrowException, KeyError, TypeError) as error:
-        raise PredicateError(
-            f"the expression {expression} does not fit the table: {error}",
-            hint="compare columns with values of their own types, or write the filter as SQL text",
-        ) from None
-
-
-def _signed(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with unsigned numbers as signed ones: Substrait has no others, and bounds are the same."""
-    unsigned = (pa.uint8(), pa.uint16(), pa.uint32())
-    return pa.schema([field.with_type(pa.int64()) if field.type in unsigned else field for field in schema])
 
 
 class _Translator:
@@ -93,7 +83,7 @@ class _Translator:
             column = self._column(left)
             if column is not None:
                 return self._compare(column, _COMPARISONS[name], right)
-            return self._compare(self._column(right), _FLIPPED[_COMPARISONS[name]], left)
+            return self._compare(self._column(right), FLIPPED[_COMPARISONS[name]], left)
         return ANYTHING
 
     def _column(self, node: Any) -> Column | None:
@@ -122,7 +112,7 @@ def _value(literal: Any, type_: str) -> Any:
     if literal_type == "string" and kind is StatsKind.TEXT and type_ != "json":
         return comparable(literal.string, type_)
     if literal_type == "date" and kind is StatsKind.DATE:
-        return int(literal.date) * _DAY  # as a number: Python's dates end with the year 9999
+        return int(literal.date) * DAY  # as a number: Python's dates end with the year 9999
     if literal_type == "decimal" and kind is StatsKind.DECIMAL:
         unscaled = int.from_bytes(literal.decimal.value, "little", signed=True)
         return comparable(Decimal(unscaled).scaleb(-literal.decimal.scale), type_)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -258,7 +258,11 @@ def read_footer(store: Store, path: str, links: Links | None = None) -> Footer:
     try:
         # The footer alone stands for the file: no offset in it is followed.
         file = pq.ParquetFile(pa.BufferReader(footer))
-        return _footer(file, size, len(footer) - _ENDING)
+        metadata, known = file.metadata, _leaves(file)
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        columns = [_column(leaf, [group.column(at) for group in groups]) for at, leaf in enumerate(known.leaves)]
+        rows = int(metadata.num_rows)
+        return Footer(rows, size, len(footer) - _ENDING, len(groups), tuple(columns), known.arrow)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise CorruptFileError(f"the footer of {what} cannot be read: {error}") from error
 
@@ -397,13 +401,6 @@ def _leaves(file: Any) -> _Leaves:
     return _last
 
 
-def _footer(file: Any, size: int, footer_size: int) -> Footer:
-    metadata, known = file.metadata, _leaves(file)
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    columns = tuple(_column(leaf, [group.column(index) for group in groups]) for index, leaf in enumerate(known.leaves))
-    return Footer(int(metadata.num_rows), size, footer_size, len(groups), columns, known.arrow)
-
-
 def _field_ids(fields: Any, above: int | None = None) -> Iterator[tuple[int | None, bool]]:
     """Yield for each leaf in the order of the file: its field id, and whether it only inherits it."""
     for field in fields:
@@ -450,7 +447,9 @@ def _column(leaf: _Leaf, chunks: Sequence[Any]) -> FooterColumn:
         null_count,
         low,
         high,
-        _extent(chunks) if type.kind is StatsKind.GEOMETRY else None,
+        reduce(merge_extra, [geometry_extent(getattr(chunk, "geo_statistics", None)) for chunk in chunks])
+        if type.kind is StatsKind.GEOMETRY and chunks
+        else None,
         type.lake_type,
     )
 
@@ -473,11 +472,3 @@ def _extremes(
         highs.append(type.comparable(statistics.max_raw))
     low = None if not lows or None in lows else min(lows)
     return low, None if not highs or None in highs else max(highs)
-
-
-def _extent(chunks: Sequence[Any]) -> str | None:
-    extra: str | None = None
-    for chunk in chunks:
-        part = geometry_extent(getattr(chunk, "geo_statistics", None))
-        extra = part if extra is None else merge_extra(extra, part)
-    return extra

@@ -293,7 +293,17 @@ class Store(Confinement):
         Folders are made as needed; a file already there is replaced.
         """
         buffer = pa.py_buffer(data)
-        self.attempts.run("write", self._show(path), lambda: self._put(path, buffer))
+
+        def action() -> None:
+            target = self.writable(path)
+            if not self.is_local:
+                self._send(target, buffer)
+                return
+            make_directory(Path(target).parent)
+            with replacing(Path(target)) as temporary, temporary.open("xb") as sink:
+                sink.write(buffer)
+
+        self.attempts.run("write", self._show(path), action)
         return int(buffer.size)
 
     @contextmanager
@@ -406,15 +416,6 @@ class Store(Confinement):
 
     def _open(self, path: str, links: Links | None = None) -> pa.NativeFile:
         return self.filesystem.open_input_file(self.readable(path, links or Links()))
-
-    def _put(self, path: str, buffer: pa.Buffer) -> None:
-        target = self.writable(path)
-        if not self.is_local:
-            self._send(target, buffer)
-            return
-        make_directory(Path(target).parent)
-        with replacing(Path(target)) as temporary, temporary.open("xb") as sink:
-            sink.write(buffer)
 
     def _send(self, target: str, buffer: pa.Buffer) -> None:
         # An object appears when its stream is closed, and Arrow closes it even after a failed write: so one call

@@ -58,7 +58,7 @@ def _value(text: str, type: str) -> Any:
     import duckdb
 
     from quacklake.duckdb_versions import connect, first_row
-    from quacklake.format.type_text import parse_column
+    from quacklake.format.texts import parse_column
 
     known = parse_column("value", type).duckdb_type()
     try:

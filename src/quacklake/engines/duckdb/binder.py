@@ -17,7 +17,7 @@ from quacklake.engines.duckdb.trees import nodes, render
 from quacklake.errors import InputError, PredicateError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.type_text import parse_column
+from quacklake.format.texts import parse_column
 
 Node: TypeAlias = Mapping[str, Any]
 """A part of an expression, as DuckDB's parser writes it down."""

@@ -21,7 +21,7 @@ from quacklake.engines.duckdb.paths import file_literal
 from quacklake.errors import QuacklakeError, UnsupportedFeatureError
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from quacklake.format.schema import Column, same_shape, with_ids
-from quacklake.format.type_text import parse_column
+from quacklake.format.texts import parse_column
 from quacklake.scan.plan import ScanPlan
 from quacklake.storage import Store
 

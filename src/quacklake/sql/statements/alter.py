@@ -11,7 +11,7 @@ from quacklake.errors import InputError, NotFoundError, ReadOnlyError, SqlError
 from quacklake.format.evolution import DefaultExpression, find_column
 from quacklake.format.names import format_path, quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.type_text import parse_column
+from quacklake.format.texts import parse_column
 from quacklake.operations import evolution, layout
 from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression

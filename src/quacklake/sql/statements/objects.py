@@ -10,7 +10,7 @@ from quacklake.engines.duckdb.queries import parse_expression
 from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroVariant, TableInfo, ViewInfo
-from quacklake.format.type_text import parse_column
+from quacklake.format.texts import parse_column
 from quacklake.operations.expression import Expression
 from quacklake.operations.macros import make_variant
 from quacklake.operations.reference import DEFAULT_SCHEMA

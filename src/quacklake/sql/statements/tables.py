@@ -14,7 +14,7 @@ from quacklake.format.inline import is_reserved
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.type_text import parse_column
+from quacklake.format.texts import parse_column
 from quacklake.operations import layout
 from quacklake.operations.context import LakeContext
 from quacklake.operations.reference import TableRef
