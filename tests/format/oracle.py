@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from quacklake.format.partitions import IDENTITY, Transform
+from quacklake.format.layout import IDENTITY, Transform
 from quacklake.format.texts import literal_text
 from tests.duckdbs import import_extension
 

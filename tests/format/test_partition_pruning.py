@@ -26,8 +26,8 @@ from quacklake.format.bounds import (
     compare,
     decode,
 )
+from quacklake.format.layout import IDENTITY, PartitionKey, PartitionSpec, make_spec, parse_transform
 from quacklake.format.partition_pruning import pruner, wanted_buckets
-from quacklake.format.partitions import IDENTITY, PartitionKey, PartitionSpec, make_spec, parse_transform
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.transforms import apply, bucket
 from quacklake.format.types import DAY, INFINITY, arrow_type, from_physical

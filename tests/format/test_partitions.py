@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.format.bounds import decode
-from quacklake.format.names import checked_relative
-from quacklake.format.partitions import (
+from quacklake.format.layout import (
     IDENTITY,
     PartitionKey,
     PartitionSpec,
@@ -26,6 +25,7 @@ from quacklake.format.partitions import (
     parse_partition,
     parse_transform,
 )
+from quacklake.format.names import checked_relative
 from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.texts import literal_text
 from quacklake.format.transforms import apply, duckdb_expression

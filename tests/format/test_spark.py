@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.partitions import Transform
+from quacklake.format.layout import Transform
 from quacklake.format.schema import Column
 from quacklake.format.types import SCALARS
 from quacklake.spark.runtime.types import (

@@ -14,7 +14,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import InputError
-from quacklake.format.sorting import SortKey, SortSpec, make_sort, rename_column, sort_columns
+from quacklake.format.layout import SortKey, SortSpec, make_sort, rename_column, sort_columns
 from tests.layout import by_hand
 
 

@@ -7,6 +7,7 @@ its own.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -83,7 +84,7 @@ def add_column(
     Of ``column`` the name, the type and the children count; it gets fresh ids, may be NULL, and both its defaults
     are the literal ``default``. Raises :class:`InputError` for a name in use and a default that is no literal.
     """
-    ids = _Ids(schema, next_column_id)
+    ids = _fresh_ids(schema, next_column_id)
     check_name(column.name, "column")
     if not column.nullable:
         raise InputError("Adding columns with constraints not yet supported")
@@ -93,7 +94,7 @@ def add_column(
             'default for new values using "ALTER ... SET DEFAULT"'
         )
     text = _default_text(default, column)
-    fresh = replace(ids.number(column), initial_default=text, default=text)
+    fresh = replace(_numbered(column, ids), initial_default=text, default=text)
     if not parent:
         if schema.get(fresh.name) is not None:
             raise InputError(f"Column with name {fresh.name} already exists!")
@@ -170,7 +171,7 @@ def set_type(schema: TableSchema, path: Path, target: Column, *, next_column_id:
     Fields of structs are matched by name at every depth: new ones come last with fresh ids, missing ones go, those
     that stay may widen. Raises :class:`InputError` for every other change of a type.
     """
-    ids = _Ids(schema, next_column_id)
+    ids = _fresh_ids(schema, next_column_id)
     return replace_column(schema, path, lambda old: _retyped(old, target, ids))
 
 
@@ -225,7 +226,7 @@ def evolve_to(schema: TableSchema, rows: TableSchema, next_column_id: int) -> Ta
     Columns and fields are matched by name; the type ``unknown`` fits every column. Added ones may be NULL and have no
     default. Raises :class:`SchemaMismatchError` that tells every difference that cannot be bridged.
     """
-    ids, problems = _Ids(schema, next_column_id), list[str]()
+    ids, problems = _fresh_ids(schema, next_column_id), list[str]()
     columns = _fitted_all(schema.columns, rows.columns, "", ids, problems)
     problems += [
         f'"{column.name}" is missing and cannot be NULL'
@@ -238,7 +239,7 @@ def evolve_to(schema: TableSchema, rows: TableSchema, next_column_id: int) -> Ta
 
 
 def _fitted_all(
-    own: tuple[Column, ...], given: tuple[Column, ...], prefix: str, ids: _Ids, problems: list[str]
+    own: tuple[Column, ...], given: tuple[Column, ...], prefix: str, ids: Iterator[int], problems: list[str]
 ) -> tuple[Column, ...]:
     by_name = {fold(column.name): column for column in given}
     fitted = [
@@ -247,10 +248,10 @@ def _fitted_all(
         else column
         for column in own
     ]
-    return (*fitted, *(ids.number(column) for column in by_name.values()))
+    return (*fitted, *(_numbered(column, ids) for column in by_name.values()))
 
 
-def _fitted(own: Column, given: Column, path: str, ids: _Ids, problems: list[str]) -> Column:
+def _fitted(own: Column, given: Column, path: str, ids: Iterator[int], problems: list[str]) -> Column:
     if given.type == "unknown":
         return own
     if own.type == given.type == "struct":
@@ -268,26 +269,24 @@ def _fitted(own: Column, given: Column, path: str, ids: _Ids, problems: list[str
     return own
 
 
-class _Ids:
-    """Fresh column ids, given depth first."""
-
-    def __init__(self, schema: TableSchema, next_column_id: int) -> None:
-        if next_column_id <= schema.max_id:
-            raise InternalError(f"the column id {next_column_id} is in use already")
-        self._next = next_column_id
-
-    def number(self, column: Column) -> Column:
-        """Return the column as a new one: fresh ids, no constraints, no defaults."""
-        id, self._next = self._next, self._next + 1
-        names = [fold(child.name) for child in column.children]
-        if len(set(names)) < len(names):
-            raise InvalidNameError(f'Duplicate child name found in column "{column.name}"')
-        # A column that is always NULL has the type DuckDB gives a bare NULL.
-        kind = "int32" if column.type == "unknown" else column.type
-        return Column(id, column.name, kind, children=tuple([self.number(child) for child in column.children]))
+def _fresh_ids(schema: TableSchema, next_column_id: int) -> Iterator[int]:
+    if next_column_id <= schema.max_id:
+        raise InternalError(f"the column id {next_column_id} is in use already")
+    return itertools.count(next_column_id)
 
 
-def _retyped(old: Column, target: Column, ids: _Ids) -> Column:
+def _numbered(column: Column, ids: Iterator[int]) -> Column:
+    """Return the column as a new one: fresh ids, given depth first, no constraints, no defaults."""
+    id = next(ids)
+    names = [fold(child.name) for child in column.children]
+    if len(set(names)) < len(names):
+        raise InvalidNameError(f'Duplicate child name found in column "{column.name}"')
+    # A column that is always NULL has the type DuckDB gives a bare NULL.
+    kind = "int32" if column.type == "unknown" else column.type
+    return Column(id, column.name, kind, children=tuple([_numbered(child, ids) for child in column.children]))
+
+
+def _retyped(old: Column, target: Column, ids: Iterator[int]) -> Column:
     if old.type == target.type and not old.nested:
         return old
     if old.nested and old.type != target.type:
@@ -309,7 +308,7 @@ def _retyped(old: Column, target: Column, ids: _Ids) -> Column:
     for child in target.children:
         own = child_named(old.children, child.name)
         if own is None:
-            added.append(ids.number(child))
+            added.append(_numbered(child, ids))
         else:
             kept[own.id] = _retyped(own, child, ids)
     # The order of fields is that of their ids, whatever the order in the target.

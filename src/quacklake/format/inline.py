@@ -18,7 +18,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -243,30 +243,17 @@ class _Limits:
     row_bytes: int | None = None
     head: int = 0
     others: int = 0
-    sizes: Mapping[str, tuple[int, int]] | None = None
+    sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
+_POSTGRES_SIZES: Mapping[str, tuple[int, int]] = {
+    "BOOLEAN": (1, 1), "SMALLINT": (2, 2), "INTEGER": (4, 4), "BIGINT": (8, 8), "REAL": (4, 4), "UUID": (16, 1),
+    "DOUBLE PRECISION": (8, 8), "TIME": (8, 8), "TIME WITH TIME ZONE": (12, 8), "INTERVAL": (16, 8),
+}  # fmt: skip
 _LIMITS: Mapping[str, _Limits] = {
     "sqlite": _Limits(columns=2000),
     # a page of 8 kB holds a whole row; a value goes elsewhere when it takes more than a pointer, rounded up to 24 bytes
-    "postgres": _Limits(
-        columns=1600,
-        row_bytes=8160,
-        head=23,
-        others=24,
-        sizes={
-            "BOOLEAN": (1, 1),
-            "SMALLINT": (2, 2),
-            "INTEGER": (4, 4),
-            "BIGINT": (8, 8),
-            "REAL": (4, 4),
-            "DOUBLE PRECISION": (8, 8),
-            "UUID": (16, 1),
-            "TIME": (8, 8),
-            "TIME WITH TIME ZONE": (12, 8),
-            "INTERVAL": (16, 8),
-        },
-    ),
+    "postgres": _Limits(columns=1600, row_bytes=8160, head=23, others=24, sizes=_POSTGRES_SIZES),
     # InnoDB, half a page of 16 kB; a text goes elsewhere from 41 bytes on, its length takes one more
     "mysql": _Limits(columns=1017, row_bytes=8125, head=24, others=41, sizes={"BIGINT": (8, 1)}),
 }
@@ -278,14 +265,11 @@ def fits(columns: Sequence[Column], database: str) -> bool:
     if limits is None:
         return True
     count = len(LIFE) + len(columns)
-    if count > limits.columns:
-        return False
-    if limits.row_bytes is None:
-        return True
-    sizes = limits.sizes or {}
+    if count > limits.columns or limits.row_bytes is None:
+        return count <= limits.columns
     types = ["BIGINT"] * len(LIFE) + [sql_type(column, database) for column in columns]
     end = limits.head + -(-count // 8)  # a bit for each column says whether it is NULL
     for type_ in types:
-        size, multiple = sizes.get(type_, (limits.others, 1))
+        size, multiple = limits.sizes.get(type_, (limits.others, 1))
         end = -(-end // multiple) * multiple + size
     return end <= limits.row_bytes

@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from quacklake.errors import InputError, InvalidNameError, StreamBatchDoneError, StreamFencedError, StreamMismatchError
-from quacklake.format.partitions import PartitionSpec
+from quacklake.format.layout import PartitionSpec, SortSpec
 from quacklake.format.schema import TableSchema
-from quacklake.format.sorting import SortSpec
 
 EXPRESSION = "expression"
 """The type of a macro's default that is an expression, which 1.1 has."""

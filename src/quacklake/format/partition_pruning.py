@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,10 +9,10 @@ from typing import Any
 
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.bounds import Comparable, Compare, Every, IsNull, Predicate, Some, columns_of, widened
-from quacklake.format.partitions import CALENDAR, EPOCH, PartitionSpec, Transform, decode_value
+from quacklake.format.layout import CALENDAR, EPOCH, PartitionSpec, Transform, decode_value
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.transforms import Hashing, civil, hash_comparable, hashing
-from quacklake.format.types import DAY, INFINITY, StatsKind, day_number, parse_type, scalar
+from quacklake.format.transforms import Hashing, hash_comparable, hashing
+from quacklake.format.types import DAY, INFINITY, StatsKind, civil, day_number, parse_type, scalar
 
 _HOUR = DAY // 24
 _TEMPORAL = (StatsKind.DATE, StatsKind.TIME, StatsKind.TIMESTAMP)
@@ -199,20 +198,13 @@ def _may_compare(predicate: Compare, fact: _Known) -> bool:
 
 
 def _holds(predicate: Compare, value: Any) -> bool:
-    low = high = predicate.value
-    if isinstance(low, float) and math.isfinite(low):
-        low, high = widened(predicate)
-    match predicate.operator:
-        case "<" if low == high:
-            return bool(value < high)
-        case "<" | "<=":
-            return bool(value <= high)
-        case ">" if low == high:
-            return bool(value > low)
-        case ">" | ">=":
-            return bool(value >= low)
-        case _:
-            return bool(low <= value <= high)
+    low, high = widened(predicate)
+    operator, sharp = predicate.operator, low == high
+    below = value < high if sharp and operator == "<" else value <= high
+    above = value > low if sharp and operator == ">" else value >= low
+    if operator in ("<", "<="):
+        return bool(below)
+    return bool(above) if operator in (">", ">=") else bool(below and above)
 
 
 def _temporal(predicate: Compare) -> bool:
@@ -220,18 +212,9 @@ def _temporal(predicate: Compare) -> bool:
 
 
 def _range(predicate: Compare) -> Range:
-    value = int(predicate.value)
-    match predicate.operator:
-        case "<":
-            return -INFINITY, value - 1
-        case "<=":
-            return -INFINITY, value
-        case ">":
-            return value + 1, INFINITY
-        case ">=":
-            return value, INFINITY
-        case _:
-            return value, value
+    value, operator = int(predicate.value), predicate.operator
+    low = -INFINITY if operator in ("<", "<=") else value + (operator == ">")
+    return low, INFINITY if operator in (">", ">=") else value - (operator == "<")
 
 
 # -- buckets ---------------------------------------------------------------------------------------------------

@@ -242,13 +242,10 @@ def flatten(schema: TableSchema) -> tuple[ColumnRow, ...]:
         elif value == _NO_DEFAULT and kind == "literal":
             # The text NULL would be read back as no default; as an expression it is itself.
             value, kind = f"'{_NO_DEFAULT}'", "expression"
-        id, dialect = column.id, column.default_dialect
-        rows.append(
-            ColumnRow(
-                *(id, parent, id, column.name, column.type),
-                *(column.initial_default, value, column.nullable, kind, dialect),
-            )
-        )
+        rows.append(ColumnRow(
+            column.id, parent, column.id, column.name, column.type, column.initial_default, value, column.nullable,
+            kind, column.default_dialect,
+        ))  # fmt: skip
         for child in column.children:
             add(child, column.id)
 

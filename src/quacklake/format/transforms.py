@@ -9,7 +9,6 @@ integers too, is hashed as its text.
 
 from __future__ import annotations
 
-import datetime as dt
 import enum
 import struct
 from collections.abc import Mapping
@@ -21,9 +20,9 @@ import pyarrow.compute as pc
 
 from quacklake.errors import InputError
 from quacklake.format.bounds import Comparable, comparable, encode_comparable
-from quacklake.format.partitions import CALENDAR, EPOCH, Transform
+from quacklake.format.layout import CALENDAR, EPOCH, Transform
 from quacklake.format.texts import literal_text
-from quacklake.format.types import DAY, INFINITY, NANOS, NESTED, StatsKind, TypeName, parse_type, scalar
+from quacklake.format.types import DAY, INFINITY, NANOS, NESTED, StatsKind, TypeName, civil, parse_type, scalar
 
 _WORD = 0xFFFFFFFF
 _C1, _C2, _C3 = 0xCC9E2D51, 0x1B873593, 0xE6546B64
@@ -334,18 +333,6 @@ def _calendar(days: pa.Array, part: str) -> pa.Array:
         return getattr(pc, part)(dates)
     index = CALENDAR.index(part)
     return pa.array([None if day is None else civil(day)[index] for day in days.to_pylist()], pa.int64())
-
-
-def civil(day: int) -> tuple[int, int, int]:
-    """Return the year, month and day of a number of days since 1970; the year 0 is 1 BC.
-
-    >>> civil(0), civil(-719_163)
-    ((1970, 1, 1), (0, 12, 31))
-    """
-    # The calendar repeats every 400 years of 146097 days.
-    cycles, rest = divmod(day + 719_162, 146_097)
-    date = dt.date.fromordinal(rest + 1)
-    return date.year + 400 * cycles, date.month, date.day
 
 
 def duckdb_expression(transform: Transform, column: str, type: str) -> str:

@@ -249,21 +249,13 @@ _ARROW_IDS: Mapping[int, str] = {
     pa.bool_().id: "boolean",
     **{t.id: str(t) for t in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
     **{t.id: str(t) for t in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())},
-    pa.float16().id: "float32",
-    pa.float32().id: "float32",
+    **dict.fromkeys((pa.float16().id, pa.float32().id), "float32"),
     pa.float64().id: "float64",
-    pa.date32().id: "date",
-    pa.date64().id: "date",
+    **dict.fromkeys((pa.date32().id, pa.date64().id), "date"),
     pa.time32("s").id: "time",
-    pa.month_day_nano_interval().id: "interval",
-    pa.duration("us").id: "interval",
-    pa.string().id: "varchar",
-    pa.large_string().id: "varchar",
-    pa.string_view().id: "varchar",
-    pa.binary().id: "blob",
-    pa.large_binary().id: "blob",
-    pa.binary_view().id: "blob",
-    pa.binary(1).id: "blob",
+    **dict.fromkeys((pa.month_day_nano_interval().id, pa.duration("us").id), "interval"),
+    **dict.fromkeys((pa.string().id, pa.large_string().id, pa.string_view().id), "varchar"),
+    **dict.fromkeys((pa.binary().id, pa.large_binary().id, pa.binary_view().id, pa.binary(1).id), "blob"),
 }
 
 
@@ -323,6 +315,18 @@ def day_number(year: int, month: int, day: int) -> int:
     return dt.date(rest + 1, month, day).toordinal() - _EPOCH + cycles * 146_097
 
 
+def civil(day: int) -> tuple[int, int, int]:
+    """Return the year, month and day of a number of days since 1970; the year 0 is 1 BC.
+
+    >>> civil(0), civil(-719_163)
+    ((1970, 1, 1), (0, 12, 31))
+    """
+    # The calendar repeats every 400 years of 146097 days.
+    cycles, rest = divmod(day + 719_162, 146_097)
+    date = dt.date.fromordinal(rest + 1)
+    return date.year + 400 * cycles, date.month, date.day
+
+
 def from_physical(value: int, unit: str, *, bits: int = 64) -> int:
     """Return nanoseconds for the integer inside an Arrow or DuckDB array, whose extreme values mean infinity."""
     extreme = _PHYSICAL_INFINITY[bits]
@@ -353,10 +357,8 @@ def date_text(value: int) -> str:
     ordinal = value // DAY + _EPOCH
     if 1 <= ordinal <= 3_652_059:
         return dt.date.fromordinal(ordinal).isoformat()
-    cycles, rest = divmod(ordinal - 1, 146_097)
-    date = dt.date.fromordinal(rest + 1)
-    year = date.year + cycles * 400
-    text = f"{year if year > 0 else 1 - year:04d}-{date.month:02d}-{date.day:02d}"
+    year, month, day = civil(ordinal - _EPOCH)
+    text = f"{year if year > 0 else 1 - year:04d}-{month:02d}-{day:02d}"
     return text if year > 0 else f"{text} (BC)"
 
 

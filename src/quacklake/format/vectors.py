@@ -101,26 +101,23 @@ def encode(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> bytes:
 
     Raises :class:`InputError` for positions that are negative or missing.
     """
+    from pyroaring import BitMap
+
     ordered = _ordered(positions)
     high = pc.shift_right(ordered, pa.scalar(32, pa.int64()))
     parts = []
     keys = pc.unique(high).to_pylist()
     for key in keys:
         numbers = ordered.filter(pc.equal(high, key)) if len(keys) > 1 else ordered
-        parts += [struct.pack("<i", key), _bitmap_of(pc.bit_wise_and(numbers, pa.scalar(0xFFFFFFFF, pa.int64())))]
+        numbers = pc.bit_wise_and(numbers, pa.scalar(0xFFFFFFFF, pa.int64()))
+        values = array("I")
+        values.frombytes(numbers.cast(pa.uint32()).buffers()[1][: 4 * len(numbers)])
+        # without runs, as stock DuckLake writes it
+        parts += [struct.pack("<i", key), BitMap(values, optimize=False).serialize()]
     body = b"".join((_MAGIC, struct.pack("<Q", len(keys)), *parts))
     if len(body) >= 1 << 32:
         raise InputError("there are too many positions for one deletion vector")
     return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
-
-
-def _bitmap_of(numbers: pa.Array) -> bytes:
-    """Return the bitmap of numbers below 2^32, without runs, as stock DuckLake writes it."""
-    from pyroaring import BitMap
-
-    values = array("I")
-    values.frombytes(numbers.cast(pa.uint32()).buffers()[1][: 4 * len(numbers)])
-    return BitMap(values, optimize=False).serialize()
 
 
 def _ordered(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> pa.Array:

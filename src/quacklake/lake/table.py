@@ -12,8 +12,8 @@ import pyarrow as pa
 from quacklake.catalog.objects import Tags
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.evolution import PRIMARY_KEY, key_columns
+from quacklake.format.layout import key_texts
 from quacklake.format.objects import TableInfo
-from quacklake.format.partitions import key_texts
 from quacklake.maintenance.table_maintenance import TableMaintenance
 from quacklake.operations import dml, evolution, layout
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from quacklake import faults
 from quacklake.catalog import Catalog, DatedDeletes
 from quacklake.errors import CommitConflict
+from quacklake.format.layout import sort_of_stored
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import stored_alike
 from quacklake.format.snapshots import ChangeKind, Snapshot
-from quacklake.format.sorting import sort_of_stored
 from quacklake.maintenance.planning import Group, batches
 from quacklake.maintenance.reports import CompactionReport, Skipped
 from quacklake.maintenance.sources import TableFiles, read_files

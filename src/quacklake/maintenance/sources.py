@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.catalog import Catalog, Reader
+from quacklake.format.layout import directory
 from quacklake.format.objects import TableInfo
-from quacklake.format.partitions import directory
 from quacklake.format.schema import TableSchema, stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.maintenance.planning import Layout, SourceFile

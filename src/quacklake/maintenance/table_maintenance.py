@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from quacklake.engines.duckdb.compaction import CompactionFiles, z_order
 from quacklake.errors import InputError
+from quacklake.format.layout import SortKey, SortSpec
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
-from quacklake.format.sorting import SortKey, SortSpec
 from quacklake.maintenance.compaction import CompactionLimits, Compactor, Files
 from quacklake.maintenance.planning import Group, SourceFile, merge_groups, optimize_groups, rewrite_groups
 from quacklake.maintenance.reports import CompactionReport

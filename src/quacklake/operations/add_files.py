@@ -20,10 +20,10 @@ from quacklake.errors import (
     UnsupportedFeatureError,
     nearest,
 )
+from quacklake.format.layout import IDENTITY, PartitionSpec
 from quacklake.format.mappings import MappedColumn, NameMapping, fits, hive_values
 from quacklake.format.names import fold
 from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
-from quacklake.format.partitions import IDENTITY, PartitionSpec
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation
 from quacklake.format.stats import ColumnStats, of_array

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import ConstraintError, InputError
-from quacklake.format import evolution, sorting
+from quacklake.format import evolution, layout
 from quacklake.format.bounds import ANYTHING, IsNull
 from quacklake.format.evolution import DefaultExpression, find_column
 from quacklake.format.names import parse_path, quote
@@ -43,7 +43,7 @@ def add_column(
 def drop_column(context: LakeContext, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
     """Drop a column, or a field of a struct; older snapshots keep its values."""
     partitioned = frozenset(key.column_id for key in table.partition.keys) if table.partition else frozenset()
-    ordered = sorting.sort_columns(table.sort, table.schema)
+    ordered = layout.sort_columns(table.sort, table.schema)
     schema = evolution.drop_column(table.schema, parse_path(path), partitioned_by=partitioned, sorted_by=ordered)
     return alter(context, tx, table, schema)
 
@@ -53,7 +53,7 @@ def rename_column(context: LakeContext, tx: Transaction, table: TableInfo, path:
     found = parse_path(path)
     schema = evolution.rename_column(table.schema, found, name)
     if table.sort is not None and len(found) == 1:
-        order = sorting.rename_column(table.sort, found[0], name)
+        order = layout.rename_column(table.sort, found[0], name)
         if order != table.sort:
             table = tx.alter_table(table, replace(table, sort=replace(order, id=tx.local_id())))
     return alter(context, tx, table, schema)

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from quacklake.errors import InputError
+from quacklake.format.layout import PartitionSpec, SortSpec, make_sort, make_spec
 from quacklake.format.objects import MacroInfo, TableInfo
-from quacklake.format.partitions import PartitionSpec, make_spec
 from quacklake.format.schema import TableSchema
-from quacklake.format.sorting import SortSpec, make_sort
 from quacklake.operations.context import LakeContext
 from quacklake.operations.macros import order_macros
 from quacklake.operations.reference import TableRef

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, parser, plain_expression
 from quacklake.engines.duckdb.queries import LAKE, parse_expression, parse_query
 from quacklake.errors import InputError
+from quacklake.format.layout import SortSpec
 from quacklake.format.names import check_name, fold, literal, quote
 from quacklake.format.objects import EXPRESSION, MacroInfo, MacroParameter, MacroVariant
 from quacklake.format.schema import Column
-from quacklake.format.sorting import SortSpec
 from quacklake.operations.expression import Expression
 
 Default = bool | int | float | str | Expression | None

@@ -54,6 +54,20 @@ _FORMAT = b"quacklake.plan"
 _INLINED = b"quacklake.inlined"
 _DELETES = b"quacklake.deletes"
 _VERSION = 1
+_FACTS = (
+    "table_id", "schema_name", "table_name", "snapshot_id", "root", "pruned", "shaped_at", "reshaped", "columns_since",
+)  # fmt: skip
+#: What bytes that are no plan may lead to.
+_DAMAGE = (
+    pa.ArrowException,
+    QuacklakeError,
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,15 +155,7 @@ class ScanPlan:
         """
         facts = {
             "version": _VERSION,
-            "table_id": self.table_id,
-            "schema_name": self.schema_name,
-            "table_name": self.table_name,
-            "snapshot_id": self.snapshot_id,
-            "root": self.root,
-            "pruned": self.pruned,
-            "shaped_at": self.shaped_at,
-            "reshaped": self.reshaped,
-            "columns_since": self.columns_since,
+            **{name: getattr(self, name) for name in _FACTS},
             "columns": [asdict(row) for row in flatten(self.schema)],
             "past": [(since, [asdict(row) for row in flatten(schema)]) for since, schema in self.past],
             "mappings": [asdict(row) for mapping in self.mappings for row in flatten_mapping(mapping)],
@@ -182,16 +188,7 @@ class ScanPlan:
                 deletes=_read(metadata[_DELETES]),
                 inlined=None if inlined is None else _read(inlined),
             )
-        except (
-            pa.ArrowException,
-            QuacklakeError,
-            OSError,
-            LookupError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-        ):
+        except _DAMAGE:
             raise CorruptFileError("these bytes are not an encoded scan plan") from None
 
 

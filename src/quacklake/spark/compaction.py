@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from quacklake.catalog import DatedDeletes
+from quacklake.format.layout import SortSpec
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, TableInfo
 from quacklake.format.schema import Column
-from quacklake.format.sorting import SortSpec
 from quacklake.maintenance.compaction import Compactor, Files
 from quacklake.maintenance.table_maintenance import TableMaintenance
 from quacklake.operations.handles import Handle

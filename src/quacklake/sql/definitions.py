@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from quacklake.engines.duckdb.queries import LAKE
 from quacklake.format.evolution import PRIMARY_KEY, key_columns
+from quacklake.format.layout import key_texts
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import TableInfo, ViewInfo
-from quacklake.format.partitions import key_texts
 from quacklake.format.schema import Column
 from quacklake.transaction import Transaction
 

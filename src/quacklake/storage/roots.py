@@ -52,21 +52,19 @@ def open_root(text: str, s3: S3Options | None) -> Root:
             hint="use a local path, or a URL with " + ", ".join(f"{known}://" for known in SCHEMES),
         )
     if scheme == "file":
-        return _local(unquote(urlsplit(text).path) if match else text)
+        full = Path(absolute(unquote(urlsplit(text).path) if match else text))
+        if full.exists() and not full.is_dir():
+            raise ConfigError(
+                f"the data path {full} is a file", hint="give the folder that holds, or will hold, the data"
+            )
+        prefix = str(full).rstrip("/") + "/"
+        return Root("file", prefix, prefix, fs.LocalFileSystem())
     return _remote(scheme, text, s3)
 
 
 def absolute(path: str) -> str:
     """Return a local path from the root of the file system, as text alone says it: links are not followed."""
     return os.path.normpath(Path(path).expanduser().absolute())
-
-
-def _local(path: str) -> Root:
-    full = Path(absolute(path))
-    if full.exists() and not full.is_dir():
-        raise ConfigError(f"the data path {full} is a file", hint="give the folder that holds, or will hold, the data")
-    prefix = str(full).rstrip("/") + "/"
-    return Root("file", prefix, prefix, fs.LocalFileSystem())
 
 
 def _remote(scheme: str, text: str, s3: S3Options | None) -> Root:

@@ -23,7 +23,7 @@ from quacklake import faults, telemetry
 from quacklake.errors import ConfigError, CorruptFileError, StorageError
 from quacklake.storage.failures import Bucket, explain
 from quacklake.storage.listing import TEMPORARY_PREFIX, FileEntry, find, stream, walk
-from quacklake.storage.roots import Confinement, Links, Root, S3Options, open_root
+from quacklake.storage.roots import Confinement, Links, S3Options, open_root
 
 T = TypeVar("T")
 
@@ -155,19 +155,9 @@ class Store(Confinement):
     Safe to share between threads.
     """
 
-    def __init__(
-        self,
-        root: Root,
-        attempts: Attempts,
-        *,
-        external: Sequence[str] = (),
-        borrowed: Sequence[str] = (),
-        closed: Sequence[str] = (),
-        s3: S3Options | None = None,
-    ) -> None:
-        super().__init__(root, external=external, borrowed=borrowed, closed=closed)
-        self.s3 = s3
-        self.attempts = attempts  # how calls on this store are tried, and tried again
+    attempts: Attempts
+    """How calls on this store are tried, and tried again."""
+    s3: S3Options | None
 
     @classmethod
     def open(
@@ -190,10 +180,12 @@ class Store(Confinement):
         ``borrowed`` names, are seen. ``label`` is that of a tenant, for which work is counted. Raise ``ConfigError``
         when the root or one of ``external`` cannot be one.
         """
-        secrets = s3.secrets if s3 else ()
         opened = open_root(root, s3)
-        attempts = Attempts(max_retries, retry_wait, secrets, Bucket(opened).problem, label)
-        return cls(opened, attempts, external=external, borrowed=borrowed, closed=closed, s3=s3)
+        store = cls(opened, external=external, borrowed=borrowed, closed=closed)
+        secrets = s3.secrets if s3 else ()
+        store.attempts = Attempts(max_retries, retry_wait, secrets, Bucket(opened).problem, label)
+        store.s3 = s3
+        return store
 
     def __repr__(self) -> str:
         return f"Store({self.root!r})"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from quacklake.errors import InvalidNameError, UnsupportedFeatureError
 from quacklake.format.inline import PREFIX
+from quacklake.format.layout import EPOCH, PartitionSpec
 from quacklake.format.names import fold
 from quacklake.format.objects import EXPRESSION, MacroVariant
-from quacklake.format.partitions import EPOCH, PartitionSpec
 from quacklake.format.schema import TableSchema
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from quacklake.catalog.reading import partitions, pruning
 from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.catalog.statements import CatalogStatements, arrow_table, visible
 from quacklake.format.bounds import ANYTHING, Predicate, coarse, columns_of
+from quacklake.format.layout import PartitionSpec
 from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings
 from quacklake.format.objects import TableInfo
 from quacklake.format.partition_pruning import pruner, wanted_buckets
-from quacklake.format.partitions import PartitionSpec
 from quacklake.format.snapshots import Snapshot
 
 #: The columns of ``Reader.files``: a data file with the delete file that is visible with it.

@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from quacklake.catalog.databases.database import Database
 from quacklake.catalog.tables import Tables
 from quacklake.format.bounds import Compare, IsNull, Predicate, columns_of
-from quacklake.format.partitions import PartitionKey, PartitionSpec
-from quacklake.format.sorting import SortKey, SortSpec
+from quacklake.format.layout import PartitionKey, PartitionSpec, SortKey, SortSpec
 
 _FEW = 500
 """Files up to which their values are asked for by id, not those of the whole table."""

@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from quacklake.catalog.reading import partitions
 from quacklake.catalog.reading.column_history import Reshaped, last_reshape, past_columns
 from quacklake.catalog.statements import CatalogStatements, visible
+from quacklake.format.layout import SortSpec
 from quacklake.format.names import fold, full_names, parts_of
 from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.schema import ColumnRow, Past, TableSchema, unflatten
 from quacklake.format.snapshots import Snapshot
-from quacklake.format.sorting import SortSpec
 
 
 @dataclass(frozen=True, slots=True)

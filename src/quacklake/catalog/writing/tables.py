@@ -9,12 +9,11 @@ import sqlalchemy as sa
 from quacklake.catalog.reading.tables import TableQueries
 from quacklake.catalog.statements import WriteStatements
 from quacklake.errors import CommitConflict
+from quacklake.format.layout import PartitionSpec, SortSpec
 from quacklake.format.names import parts_of
 from quacklake.format.objects import SchemaInfo, TableInfo
-from quacklake.format.partitions import PartitionSpec
 from quacklake.format.schema import ColumnRow
 from quacklake.format.snapshots import Snapshot
-from quacklake.format.sorting import SortSpec
 
 
 class TableUpdates(TableQueries):

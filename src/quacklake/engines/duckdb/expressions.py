@@ -20,8 +20,8 @@ from quacklake.duckdb_versions import connect
 from quacklake.engines.duckdb.functions import FUNCTIONS
 from quacklake.engines.duckdb.trees import Node, TooManyParts, nodes, render, serialize
 from quacklake.errors import InputError
+from quacklake.format.layout import SortKey, SortSpec, readable_keys
 from quacklake.format.names import fold
-from quacklake.format.sorting import SortKey, SortSpec, readable_keys
 
 _KINDS = frozenset(
     """

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.format.layout import EPOCH, PartitionSpec, directory
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.partitions import EPOCH, PartitionSpec, directory
 from quacklake.format.schema import TableSchema
 from quacklake.format.transforms import duckdb_expression
 

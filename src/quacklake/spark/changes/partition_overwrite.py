@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.partitioned import Keys, partition_keys
 from quacklake.format.bounds import ANYTHING, Comparable, IsNull, Predicate, compare, every, some
+from quacklake.format.layout import IDENTITY, decode_value
 from quacklake.format.objects import TableInfo
-from quacklake.format.partitions import IDENTITY, decode_value
 from quacklake.format.snapshots import Operation
 from quacklake.operations import dml
 from quacklake.operations.context import LakeContext

@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.partitions import Transform
+from quacklake.format.layout import Transform
 from quacklake.format.schema import Column
 from quacklake.format.types import parse_type, spark_type
 

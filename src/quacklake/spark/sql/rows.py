@@ -12,9 +12,9 @@ from sqlglot import exp
 
 from quacklake.errors import SqlError, UnsupportedFeatureError
 from quacklake.format.bounds import ANYTHING, Predicate
+from quacklake.format.layout import IDENTITY
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
-from quacklake.format.partitions import IDENTITY
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation
 from quacklake.operations import dml

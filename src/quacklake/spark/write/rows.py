@@ -14,10 +14,10 @@ from pyspark.sql.types import StructType
 from quacklake.engines.duckdb import WriteOptions
 from quacklake.errors import ConstraintError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.bounds import encode_comparable
+from quacklake.format.layout import IDENTITY, directory
 from quacklake.format.mappings import MappedColumn, NameMapping
 from quacklake.format.names import data_file_name
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
-from quacklake.format.partitions import IDENTITY, directory
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.stats import ColumnStats
 from quacklake.format.types import parse_type

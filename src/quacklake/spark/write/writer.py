@@ -13,9 +13,9 @@ from pyspark.sql import functions as f
 
 from quacklake import faults, telemetry
 from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.layout import Transform, key_names
 from quacklake.format.names import fold
 from quacklake.format.objects import RESERVED_FIELDS, TableInfo
-from quacklake.format.partitions import Transform, key_names
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.transforms import apply
 from quacklake.format.transforms import bucket as bucket_of
