@@ -26,8 +26,8 @@ import pyarrow as pa
 
 from quacklake.errors import CatalogError, ConstraintError
 from quacklake.format.bounds import encode_comparable
-from quacklake.format.names import fold, quote
-from quacklake.format.schema import Column, TableSchema
+from quacklake.format.names import fold
+from quacklake.format.schema import Column, TableSchema, rebuilt
 from quacklake.format.types import from_physical, parse_type
 
 PACKED = "packed"
@@ -160,7 +160,8 @@ def decode_expression(column: Column, database: str, reference: str) -> str:
         elif base in ("blob", "variant"):
             reference = f"unhex({reference})"
     if database != "duckdb" and any(node.type == "variant" for node in column.walk()):
-        return _variants(column, f"CAST({reference} AS {_as_bytes(column).duckdb_type()})")
+        stored = _as_bytes(column)
+        return rebuilt(f"CAST({reference} AS {stored.duckdb_type()})", stored, column)
     return f"CAST({reference} AS {column.duckdb_type()})"
 
 
@@ -168,29 +169,6 @@ def _as_bytes(column: Column) -> Column:
     """Return the column with its variants as the bytes that they have in Parquet: metadata, then the value."""
     children = tuple(_as_bytes(child) for child in column.children)
     return replace(column, type="blob" if column.type == "variant" else column.type, children=children)
-
-
-def _variants(column: Column, sql: str, depth: int = 0) -> str:
-    """Return an expression that makes variants of their bytes, at any depth."""
-    if column.type == "variant":
-        return f"variant_bytes_to_variant({sql})"
-    if not any(node.type == "variant" for node in column.walk()):
-        return sql
-    name, deeper = f"x{depth}", depth + 1
-    if column.type == "list":
-        return f"list_transform({sql}, lambda {name}: {_variants(column.children[0], name, deeper)})"
-    if column.type == "map":
-        parts = ("key", "value")
-        entry = ", ".join(
-            f"{part} := {_variants(child, f'{name}.{part}', deeper)}"
-            for part, child in zip(parts, column.children, strict=True)
-        )
-        return f"map_from_entries(list_transform(map_entries({sql}), lambda {name}: struct_pack({entry})))"
-    fields = ", ".join(
-        f"{quote(child.name)} := {_variants(child, f'({sql}).{quote(child.name)}', deeper)}"
-        for child in column.children
-    )
-    return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({fields}) END"
 
 
 def pack(values: Iterable[Any]) -> str:

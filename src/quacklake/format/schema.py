@@ -328,23 +328,28 @@ def initial_value(column: Column) -> str:
 def reshaped(value: str, stored: Column, wanted: Column) -> str:
     """Return SQL that turns ``value`` from the type of ``stored`` into that of ``wanted``, which has the same id."""
     if not same_shape(stored, wanted):
-        value = _rebuilt(value, stored, wanted, 0)
+        value = rebuilt(value, stored, wanted)
     elif stored.duckdb_type() == wanted.duckdb_type():
         return value
     return f"CAST({value} AS {wanted.duckdb_type()})"
 
 
-def _rebuilt(value: str, stored: Column, wanted: Column, depth: int) -> str:
+def rebuilt(value: str, stored: Column, wanted: Column, depth: int = 0) -> str:
+    """Return SQL that gives ``value`` the fields of ``wanted``, and makes variants of their bytes, at any depth."""
+    if stored.type == "blob" and wanted.type == "variant":
+        return f"variant_bytes_to_variant({value})"
     if same_shape(stored, wanted):
-        return value
+        pairs = zip(stored.walk(), wanted.walk(), strict=True)
+        if not any(old.type == "blob" and new.type == "variant" for old, new in pairs):
+            return value
     item = f"ql_{depth}"
     match wanted.type:
         case "list":
-            inner = _rebuilt(item, stored.children[0], wanted.children[0], depth + 1)
+            inner = rebuilt(item, stored.children[0], wanted.children[0], depth + 1)
             return f"list_transform({value}, lambda {item}: {inner})"
         case "map":
             parts = zip(("key", "value"), stored.children, wanted.children, strict=True)
-            fields = [f"{name} := {_rebuilt(f'{item}.{name}', old, new, depth + 1)}" for name, old, new in parts]
+            fields = [f"{name} := {rebuilt(f'{item}.{name}', old, new, depth + 1)}" for name, old, new in parts]
             entries = f"list_transform(map_entries({value}), lambda {item}: struct_pack({', '.join(fields)}))"
             return f"map_from_entries({entries})"
         case _:
@@ -355,7 +360,7 @@ def _rebuilt(value: str, stored: Column, wanted: Column, depth: int) -> str:
                 if old is None:
                     inner = initial_value(new)
                 else:
-                    inner = _rebuilt(f"struct_extract({value}, {literal(old.name)})", old, new, depth)
+                    inner = rebuilt(f"struct_extract({value}, {literal(old.name)})", old, new, depth)
                 fields.append(f"{quote(new.name)} := {inner}")
             return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({', '.join(fields)}) END"
 
