@@ -53,6 +53,7 @@ class ChangeKind(enum.Enum):
 
 
 _WORDS = {kind.value: kind for kind in ChangeKind} | {"flushed_inlined": ChangeKind.INLINE_FLUSH}
+_QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
 _ORDER = {kind: position for position, kind in enumerate(ChangeKind)}
 
 
@@ -124,11 +125,14 @@ def parse_changes(text: str | None) -> tuple[Change, ...]:
 def _value(kind: ChangeKind, rest: str) -> tuple[Change, str]:
     """Return the change at the head of ``rest`` and what follows it."""
     if kind is ChangeKind.CREATED_SCHEMA or kind.named:
-        part, rest = _quoted(kind, rest)
-        parts = [part]
-        while rest.startswith("."):
-            part, rest = _quoted(kind, rest[1:])
-            parts.append(part)
+        parts: list[str] = []
+        while not parts or rest.startswith("."):
+            rest = rest[1:] if parts else rest
+            name = _QUOTED.match(rest)
+            if name is None:
+                raise _malformed(kind, rest)
+            parts.append(name[1].replace('""', '"'))
+            rest = rest[name.end() :]
         if not kind.named:
             return Change(kind, schema=full_name(parts)), rest
         if len(parts) < 2:
@@ -138,20 +142,6 @@ def _value(kind: ChangeKind, rest: str) -> tuple[Change, str]:
     if not (digits.isascii() and digits.isdigit()):
         raise _malformed(kind, digits)
     return Change(kind, id=int(digits)), comma + rest
-
-
-def _quoted(kind: ChangeKind, rest: str) -> tuple[str, str]:
-    """Return the quoted name at the head of ``rest``, unescaped, and what follows it."""
-    if not rest.startswith('"'):
-        raise _malformed(kind, rest)
-    start = end = 1
-    while True:
-        end = rest.find('"', end)
-        if end < 0:
-            raise _malformed(kind, rest)
-        if rest[end + 1 : end + 2] != '"':
-            return rest[start:end].replace('""', '"'), rest[end + 1 :]
-        end += 2
 
 
 def _malformed(kind: ChangeKind, rest: str) -> CatalogError:

@@ -38,31 +38,23 @@ class FileEntry:
         return self.path.rpartition("/")[2].startswith(TEMPORARY_PREFIX)
 
 
-def walk(
-    root: Root, attempts: Attempts, confinement: Confinement, folder: str, limit: int | None
-) -> Iterator[FileEntry]:
+def walk(root: Root, attempts: Attempts, confinement: Confinement, folder: str) -> Iterator[FileEntry]:
     """Yield the files under ``folder`` (``""`` or ending in ``/``), depth first.
 
     Those of a folder before its subfolders.
     """
-    left = limit
     pending = [folder]
-    while pending and left != 0:
+    while pending:
         current = pending.pop()
         entries, folders = attempts.run("list", root.url + current, partial(_entries, root, confinement, current))
-        for entry in entries:
-            if left == 0:
-                return
-            yield entry
-            if left is not None:
-                left -= 1
+        yield from entries
         pending.extend(reversed(folders))
 
 
 def stream(root: Root, attempts: Attempts, confinement: Confinement) -> Iterator[FileEntry]:
     """Yield all files under the root, in no order; on a local disk not even one folder is held as a whole."""
     if root.scheme != "file":
-        yield from walk(root, attempts, confinement, "", None)
+        yield from walk(root, attempts, confinement, "")
         return
     pending = [""]
     while pending:

@@ -204,7 +204,8 @@ class Confinement:
         self, root: Root, *, external: Iterable[str], borrowed: Iterable[str] = (), closed: Iterable[str] = ()
     ) -> None:
         self._root = root
-        self._local = root.scheme == "file"
+        self.root, self.scheme, self.filesystem = root.url, root.scheme, root.filesystem
+        self.is_local = root.scheme == "file"
         named = tuple(self._folder(text) for text in external)
         self.external = (*named, *(self._folder(text) for text in borrowed))
         self._borrowed = tuple(
@@ -220,11 +221,11 @@ class Confinement:
     def _all_spellings(self, folders: Iterable[str]) -> tuple[str, ...]:
         """Return folders before and after following links."""
         known = tuple(folders)
-        return tuple(dict.fromkeys((*known, *map(Links().folder, known)))) if self._local else known
+        return tuple(dict.fromkeys((*known, *map(Links().folder, known)))) if self.is_local else known
 
     def _folder(self, text: str) -> str:
         """Return a folder of ``external`` in its one spelling, with a slash at its end."""
-        if _URL.match(text) is None and self._local:
+        if _URL.match(text) is None and self.is_local:
             text = absolute(text)
         try:
             if not self.is_absolute(text):
@@ -263,7 +264,7 @@ class Confinement:
     def locate(self, path: str) -> str | None:
         """Return the path under the root that an absolute ``path`` leads to, links followed; None for elsewhere."""
         match = _URL.match(path)
-        if not self._local:
+        if not self.is_local:
             # the scheme may be another name of the same store, as s3a:// is
             name, prefix = posixpath.normpath(path[match.end() :] if match else path), self._root.prefix
         else:
@@ -281,12 +282,12 @@ class Confinement:
             return False
         if path.startswith(self._root.url) or self.locate(path) is not None:
             return False
-        real = os.path.realpath(path) + ("/" if path.endswith("/") else "") if self._local else path
+        real = os.path.realpath(path) + ("/" if path.endswith("/") else "") if self.is_local else path
         return any(self._is_closed(place) or place.startswith(self._borrowed) for place in (path, real))
 
     def is_of_others(self, path: str) -> bool:
         """Return whether an absolute path is in a folder of others, even if ``external`` lets it be read."""
-        real = os.path.realpath(path) if self._local else path
+        real = os.path.realpath(path) if self.is_local else path
         return self.is_absolute(path) and (path.startswith(self._closed) or real.startswith(self._closed))
 
     def _is_closed(self, path: str) -> bool:
@@ -308,7 +309,7 @@ class Confinement:
 
         Call it right before the engine opens them: a link that comes later is not seen.
         """
-        if not self._local:
+        if not self.is_local:
             return self.urls(paths)
         links, root = Links(), self._root.prefix
         safe: dict[str, bool] = {}
@@ -341,7 +342,7 @@ class Confinement:
                     hint="only a query engine can read it",
                 )
             name = name[match.end() :] if match else name
-            if self._local:
+            if self.is_local:
                 real = links.file(name)
                 if self._is_closed(real) or not any(real.startswith(links.folder(each)) for each in self.external):
                     raise PathError(
@@ -350,7 +351,7 @@ class Confinement:
                     )
             return name
         full = self._root.prefix + self.own(path)
-        if self._local:
+        if self.is_local:
             self._check_links(path, links.file(full), links)
         return full
 
@@ -362,14 +363,14 @@ class Confinement:
         full = self._root.prefix + self.own(path)
         if path.endswith("/"):
             raise PathError(f"the path {path!r} names a folder, not a file")
-        if self._local:
+        if self.is_local:
             links = Links()
             self._check_links(path, links.folder(full.rpartition("/")[0]), links)
         return full
 
     def _from_absolute(self, path: str, links: Links) -> str:
         spellings = [self._root.url]  # as a catalog may hold the root: before or after following links
-        if self._local:
+        if self.is_local:
             real = links.folder(self._root.prefix)
             spellings += [real, f"file://{self._root.url}", f"file://{real}"]
         for spelling in spellings:
@@ -377,7 +378,7 @@ class Confinement:
                 rest = path[len(spelling) :]
                 return self.own(unquote(rest) if spelling.startswith("file:") else rest)
         if not self.is_absolute(path):
-            if not self._local:
+            if not self.is_local:
                 raise PathError(f"the catalog calls the path {path!r} absolute, but it is not")
             path = absolute(path)  # stock clients store the path as typed, and read it from their working directory
         return self._allowed(path)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -149,6 +150,9 @@ _Urls = list[str]
 class Store(Confinement):
     """Files under one data root.
 
+    ``root`` is an absolute local path or a full URL that ends with ``/``, ``scheme`` is ``file``, ``s3``, ``gs``,
+    ``gcs``, ``az``, ``abfs`` or ``abfss``, and ``filesystem``, which knows nothing of the root, is Arrow's.
+
     Every path is relative to the root, with ``/`` between its parts, and confined to it: a path that would leave the
     root raises ``PathError``. Other failures raise ``CorruptFileError`` (a file is missing),
     ``StorageUnavailableError`` (still failing after ``max_retries`` further tries) or ``StorageError``.
@@ -189,26 +193,6 @@ class Store(Confinement):
 
     def __repr__(self) -> str:
         return f"Store({self.root!r})"
-
-    @property
-    def root(self) -> str:
-        """The root as an absolute local path or a full URL; ends with ``/``."""
-        return self._root.url
-
-    @property
-    def scheme(self) -> str:
-        """``file``, ``s3``, ``gs``, ``gcs``, ``az``, ``abfs`` or ``abfss``."""
-        return self._root.scheme
-
-    @property
-    def is_local(self) -> bool:
-        """True when the files are on this machine's file system."""
-        return self._root.scheme == "file"
-
-    @property
-    def filesystem(self) -> fs.FileSystem:
-        """The Arrow file system underneath; it knows nothing of the root."""
-        return self._root.filesystem
 
     @property
     def label(self) -> str | None:
@@ -391,7 +375,7 @@ class Store(Confinement):
         Sorted within each folder. One folder at a time is read and held; symbolic links are passed over.
         """
         folder = self.own(prefix.rstrip("/")) + "/" if prefix.rstrip("/") else ""
-        return walk(self._root, self.attempts, self, folder, limit)
+        return islice(walk(self._root, self.attempts, self, folder), limit)
 
     def stream(self) -> Iterator[FileEntry]:
         """Return every file of the store, in no order, in memory that does not depend on their number.
