@@ -199,8 +199,21 @@ def shredded_fields(found: Mapping[str, Mapping[str, str]]) -> list[ShreddedFiel
         if not all_null and not untyped.get("min") == untyped.get("max") == _NULL:
             continue
         name, type_ = _named(shape, path)
-        if type_ is not None:
-            fields.append(_field(name, type_, entry))
+        if type_ is None:
+            continue
+        count, missing, nan = (entry.get(key) for key in ("num_values", "null_count", "has_nan"))
+        fields.append(
+            ShreddedField(
+                name,
+                type_,
+                int(entry.get("column_size_bytes", 0)),
+                None if count is None else int(count),
+                None if missing is None else int(missing),
+                entry.get("min"),
+                entry.get("max"),
+                None if nan is None else nan == "true",
+            )
+        )
     return fields
 
 
@@ -226,20 +239,6 @@ def _named(shape: Column, path: Sequence[str]) -> tuple[str, str | None]:
 def _child(column: Column, name: str) -> Column | None:
     exact = next((child for child in column.children if child.name == name), None)
     return exact or next((child for child in column.children if fold(child.name) == fold(name)), None)
-
-
-def _field(path: str, type_: str, entry: Mapping[str, str]) -> ShreddedField:
-    nan = entry.get("has_nan")
-    return ShreddedField(
-        path,
-        type_,
-        int(entry.get("column_size_bytes", 0)),
-        None if (count := entry.get("num_values")) is None else int(count),
-        None if (nulls := entry.get("null_count")) is None else int(nulls),
-        entry.get("min"),
-        entry.get("max"),
-        None if nan is None else nan == "true",
-    )
 
 
 def render_fields(fields: Sequence[ShreddedField]) -> str | None:

@@ -92,22 +92,17 @@ def _leaf(array: Any, column: Column, missing: int) -> ColumnStats:
         extra = extent(_unwrapped(array).to_pylist())
     elif values and (measure := _MEASURES.get(kind)) is not None:
         low, high, has_nan = measure(_unwrapped(array), type)
-    return ColumnStats(
-        column.id,
-        None,
-        values,
-        nulls + missing,
-        None if low is None else _bound(low, type, upper=False),
-        None if high is None else _bound(high, type, upper=True),
-        has_nan,
-        extra,
-        *(None if end is None else shorten(end, upper=upper) == end for end, upper in ((low, False), (high, True))),
-    )
+    (low_text, low_exact), (high_text, high_exact) = _end(low, type, upper=False), _end(high, type, upper=True)
+    counts = (None, values, nulls + missing)
+    return ColumnStats(column.id, *counts, low_text, high_text, has_nan, extra, low_exact, high_exact)
 
 
-def _bound(value: Comparable, type: str, *, upper: bool) -> str | None:
+def _end(value: Comparable | None, type: str, *, upper: bool) -> tuple[str | None, bool | None]:
+    """Return the text of a bound, cut if it is long, and whether it is exact."""
+    if value is None:
+        return None, None
     short = shorten(value, upper=upper)
-    return None if short is None else encode_comparable(short, type)
+    return None if short is None else encode_comparable(short, type), short == value
 
 
 _Extremes = tuple[Comparable | None, Comparable | None, bool | None]
