@@ -123,11 +123,11 @@ def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> 
             None if tick is None else encode_comparable(from_physical(tick, unit, bits=bits), column.type)
             for tick in ticks
         ]
-    values: list[Any] = array.to_pylist()
     write = _WRITTEN.get((base, database)) or _SIMPLE.get(base)
-    if write is None:
-        return values if base in _AS_IS else None
-    return [None if value is None else write(value) for value in values]
+    if write is None and base not in _AS_IS:
+        return None
+    values: list[Any] = array.to_pylist()
+    return values if write is None else [None if value is None else write(value) for value in values]
 
 
 _AS_IS = ("boolean", "null", *_INTEGERS, *_TEXT, "blob", "float32", "float64")
