@@ -16,10 +16,9 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateTable
 
 from quacklake.catalog import scoped
-from quacklake.catalog.columns import Name, Text, Uid
-from quacklake.catalog.inlined import DELETES, ROWS
 from quacklake.catalog.scoped import CATALOG_ID
-from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec
+from quacklake.catalog.statements import DELETES, ROWS
+from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec, Name, Text, Uid
 from quacklake.errors import UnsupportedFeatureError
 
 #: Indexes of a shared lake; name -> (table, columns), each of which follows ``catalog_id``.

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import sqlalchemy as sa
 
-from quacklake.catalog.columns import readable_time
 from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog.tables import readable_time
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, SnapshotExpiredError, nearest
 from quacklake.format.snapshots import Snapshot, SnapshotTag, check_tag
@@ -15,7 +15,7 @@ from quacklake.format.snapshots import Snapshot, SnapshotTag, check_tag
 
 def _table(reader: Reader, name: str) -> sa.Table | None:
     """Return one of our tables, or None in a lake that another client made and we never wrote."""
-    table = reader._t.own[name]
+    table = reader.meta.own[name]
     return table if reader.has_table(table.name) else None
 
 
@@ -31,7 +31,7 @@ def tags(reader: Reader) -> list[SnapshotTag]:
     table = _table(reader, "snapshot_tags")
     if table is None:
         return []
-    created = readable_time(table.c.created, reader._database.name, "created")
+    created = readable_time(table.c.created, reader.backend.name, "created")
     statement = sa.select(table.c.name, table.c.snapshot_id, created).order_by(table.c.name)
     return sorted((SnapshotTag(*row) for row in reader.run("snapshot_tags", statement)), key=lambda tag: tag.name)
 

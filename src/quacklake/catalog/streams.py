@@ -23,7 +23,7 @@ def find(reader: Reader, name: str) -> StreamMark | None:
 
 
 def _select(reader: Reader, name: str | None) -> list[StreamMark]:
-    table = reader._t.own["streams"]
+    table = reader.meta.own["streams"]
     if not reader.has_table(table.name):
         return []
     statement = sa.select(*(table.c[column] for column in _COLUMNS)).order_by(table.c.name)
@@ -34,7 +34,7 @@ def _select(reader: Reader, name: str | None) -> list[StreamMark]:
 
 def put(writer: Writer, mark: StreamMark, *, new: bool) -> None:
     """Write a mark; ``new`` tells that the stream has none."""
-    table = writer._t.own["streams"]
+    table = writer.meta.own["streams"]
     values = {column: getattr(mark, column) for column in _COLUMNS}
     if not new:
         writer.run("update_stream", sa.update(table).where(table.c.name == mark.name).values(**values))
@@ -46,5 +46,5 @@ def put(writer: Writer, mark: StreamMark, *, new: bool) -> None:
 
 def remove(writer: Writer, name: str) -> None:
     """Forget a stream."""
-    table = writer._t.own["streams"]
+    table = writer.meta.own["streams"]
     writer.run("delete_stream", sa.delete(table).where(table.c.name == name))

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quacklake import faults, telemetry
-from quacklake.catalog import Catalog, Reader, Writer, expired_rows, expiring, file_names, snapshot_tags
+from quacklake.catalog import Catalog, Reader, Writer, expiring, file_names, snapshot_tags
 from quacklake.catalog.file_names import NamedFile
+from quacklake.catalog.statements import parts
 from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
 from quacklake.format.changes import parse
 from quacklake.format.options import parse_option
@@ -126,10 +127,10 @@ def _expire(writer: Writer, store: Store, request: ExpiryRequest, *, dry_run: bo
     faults.reach("maintenance.expire.before")
     expiring.remove_snapshots(writer, list(_ranges(times, chosen)), max(old, default=-1))
     files = _Files(kept=kept)
-    with expired_rows.spans_of_nobody(writer, left) as names:
+    with expiring.spans_of_nobody(writer, left) as names:
         tables = expiring.dead_tables(writer)
         _remove_files(writer, store, tables, files, now, progress)
-        for some in file_names.parts(tables):
+        for some in parts(tables):
             expiring.remove_dead_tables(writer, some)
         expiring.remove_objects(writer, names)
         rows = expiring.remove_inlined(writer, names, sorted(files.tables.difference(tables)))
@@ -247,7 +248,7 @@ def _remove_files(
     """Schedule the files that no snapshot sees, and all files of tables that no snapshot sees; remove their rows."""
     suspects: dict[str, NamedFile] = {}
     doubtful: _Doubtful | None = None
-    for some in [None, *file_names.parts(tables)]:
+    for some in [None, *parts(tables)]:
         sums = file_names.sum_dead_files(writer, some)
         if not sums:
             continue

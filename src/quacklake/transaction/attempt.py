@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from quacklake.catalog import Catalog, TableTotals, Totals, Writer, streams
-from quacklake.catalog.inlined import InlinedTable
-from quacklake.catalog.writing.totals import read_totals, write_totals
+from quacklake.catalog.statements import InlinedTable
+from quacklake.catalog.writing.files import read_totals, write_totals
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import DataFile, DeleteFile, TableInfo

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from quacklake.catalog import Writer
-from quacklake.catalog import objects as rows
 from quacklake.catalog.objects import TagRow
+from quacklake.catalog.writing import writer as rows
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.objects import MacroInfo, ViewInfo
 

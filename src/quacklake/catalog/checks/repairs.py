@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quacklake.catalog.inlined import delete_table
+from quacklake.catalog.statements import delete_table
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import InternalError
 
@@ -18,7 +18,7 @@ class Repairs(Writer):
     @classmethod
     def of(cls, writer: Writer) -> Repairs:
         """Return the repairs of a commit transaction."""
-        return cls(writer._connection, writer._t, writer._database, writer._cache)
+        return cls(writer.connection, writer.meta, writer.backend, writer._cache)
 
     def apply(self, action: str, values: Sequence[Any]) -> None:
         """Do one action by its name."""
@@ -39,28 +39,26 @@ class Repairs(Writer):
         actions[action](*values)
 
     def _counter(self, snapshot_id: int, name: str, value: int) -> None:
-        t = self._t["snapshot"]
+        t = self.meta["snapshot"]
         self.run("repair_counter", sa.update(t).where(t.c.snapshot_id == snapshot_id).values({name: value}))
 
     def _totals(self, table_id: int, rows: int, next_row_id: int, size: int) -> None:
         """Write one row of totals that is not below what is there; the next row id never goes back."""
-        t = self._t["table_stats"]
+        t = self.meta["table_stats"]
         known = sa.select(sa.func.max(t.c.next_row_id), sa.func.max(t.c.record_count), sa.func.max(t.c.file_size_bytes))
         row = self.run("repair_known_totals", known.where(t.c.table_id == table_id)).one()
         following, records, held = (max(new, old or 0) for new, old in zip((next_row_id, rows, size), row, strict=True))
         self.run("repair_remove_totals", sa.delete(t).where(t.c.table_id == table_id))
-        self.insert(
-            "table_stats",
-            [{"table_id": table_id, "record_count": records, "next_row_id": following, "file_size_bytes": held}],
-        )
+        columns = "table_id record_count next_row_id file_size_bytes"
+        self.insert("table_stats", columns, [(table_id, records, following, held)])
 
     def _next_row_id(self, table_id: int, following: int) -> None:
-        t = self._t["table_stats"]
+        t = self.meta["table_stats"]
         low = sa.or_(t.c.next_row_id.is_(None), t.c.next_row_id < following)
         self.run("repair_next_row_id", sa.update(t).where(t.c.table_id == table_id, low).values(next_row_id=following))
 
     def _remove_file_rows(self, name: str, file_id: int, table_id: int) -> None:
-        t = self._t[name]
+        t = self.meta[name]
         self.run("repair_file_rows", sa.delete(t).where(t.c.data_file_id == file_id, t.c.table_id == table_id))
 
     def _drop_file_bounds(self, file_id: int, column_id: int) -> None:
@@ -73,20 +71,20 @@ class Repairs(Writer):
         self._update_stats(file_id, column_id, {"contains_nan": None})
 
     def _update_stats(self, file_id: int, column_id: int, values: dict[str, Any]) -> None:
-        t = self._t["file_column_stats"]
+        t = self.meta["file_column_stats"]
         mine = (t.c.data_file_id == file_id, t.c.column_id == column_id)
         self.run("repair_file_stats", sa.update(t).where(*mine).values(values))
 
     def _drop_table_bounds(self, table_id: int, column_id: int) -> None:
-        t = self._t["table_column_stats"]
+        t = self.meta["table_column_stats"]
         unknown = dict.fromkeys(("contains_null", "contains_nan", "min_value", "max_value"))
         mine = (t.c.table_id == table_id, t.c.column_id == column_id)
         self.run("repair_table_stats", sa.update(t).where(*mine).values(unknown))
 
     def _remove_inlined_deletes(self, table_id: int, file_id: int) -> None:
-        t = delete_table(table_id, self._t)
+        t = delete_table(table_id, self.meta)
         self.run("repair_inlined_deletes", sa.delete(t).where(t.c.file_id == file_id))
 
     def _unschedule(self, file_id: int) -> None:
-        t = self._t["files_scheduled_for_deletion"]
+        t = self.meta["files_scheduled_for_deletion"]
         self.run("repair_schedule", sa.delete(t).where(t.c.data_file_id == file_id))

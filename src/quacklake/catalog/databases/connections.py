@@ -12,8 +12,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from quacklake import faults, forks, telemetry
 from quacklake.catalog.databases.connection_errors import cause_of
-from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows
-from quacklake.catalog.databases.url import CatalogUrl
+from quacklake.catalog.databases.database import CatalogUrl, Database, Failure, PreparedSelect, Rows
 from quacklake.errors import (
     CatalogError,
     CatalogLockedError,
@@ -57,7 +56,7 @@ class Connections:
         sqlite_journal: str,
     ) -> None:
         self.url = url
-        self._database: Database = self.database_class(
+        self.backend: Database = self.database_class(
             url,
             busy_timeout_ms=busy_timeout_ms,
             pool_size=pool_size,
@@ -66,7 +65,7 @@ class Connections:
             storage_version=storage_version,
             sqlite_journal=sqlite_journal,
         )
-        self._engine: Engine = self._database.create_engine(shared=shared)
+        self._engine: Engine = self.backend.create_engine(shared=shared)
         # leave some connections for readers, and for the reads of the head of the queue
         self._many = pool_size + max_overflow > _RESERVED
         self._most_entrants = max(1, pool_size + max_overflow - _RESERVED)
@@ -86,11 +85,11 @@ class Connections:
     @property
     def database(self) -> str:
         """``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
-        return self._database.name
+        return self.backend.name
 
     def connect(self) -> sa.Pool:
         """Return the pool of connections, after checking that the database answers."""
-        with self._translate("connect"), telemetry.timed("catalog.connect", self.url), self._connection():
+        with self.translate_errors("connect"), telemetry.timed("catalog.connect", self.url), self.connected():
             pass
         return self._engine.pool
 
@@ -107,20 +106,20 @@ class Connections:
     def give_back(self) -> None:
         """Close every pooled connection."""
         self._engine.dispose()
-        self._database.leave_file(self)
+        self.backend.leave_file(self)
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def connected(self) -> Iterator[Connection]:
         if self.closed:
             raise ClosedError
         with self._engine.connect() as connection:
             yield connection
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[Connection]:
         """Lend a connection in one consistent read transaction."""
-        with self._translate("read"), self._connection() as connection:
-            prepared = self._database.begin_read(connection)
+        with self.translate_errors("read"), self.connected() as connection:
+            prepared = self.backend.begin_read(connection)
             with prepared.begin():
                 try:
                     yield prepared
@@ -137,12 +136,12 @@ class Connections:
         ``undo`` is called when it fails, before the next in the queue can look. The answer to ``ahead`` comes with the
         connection, if that took no time.
         """
-        with self._entrants, self._translate("commit"), self._connection() as connection:
-            prepared = self._database.begin_commit(connection)
+        with self._entrants, self.translate_errors("commit"), self.connected() as connection:
+            prepared = self.backend.begin_commit(connection)
             transaction = prepared.begin()
             queued = False
             try:
-                answer = self._database.enter_queue(prepared, scope, ahead)
+                answer = self.backend.enter_queue(prepared, scope, ahead)
                 queued = True
                 yield prepared, answer
                 self._finish(transaction, prepared)
@@ -155,7 +154,7 @@ class Connections:
                 raise
             finally:
                 if queued:
-                    self._database.leave_queue(prepared, scope)
+                    self.backend.leave_queue(prepared, scope)
 
     def _drop_interrupted(self, connection: Connection, error: BaseException) -> None:
         """Drop a connection to a server where Ctrl-C may have come in the middle of a message: it can say no more."""
@@ -168,18 +167,18 @@ class Connections:
         try:
             transaction.commit()
         except sa.exc.DBAPIError as error:
-            if error.connection_invalidated or self._database.classify(_driver_error(error)) is Failure.UNAVAILABLE:
+            if error.connection_invalidated or self.backend.classify(_driver_error(error)) is Failure.UNAVAILABLE:
                 raise CommitUnknown("the connection was lost while the database was committing") from error
             raise
-        if not self._database.committed(connection):
+        if not self.backend.committed(connection):
             raise CommitUnknown("the database was changed under its connection while it was committing")
         telemetry.count("catalog.commits", tenant=self.label)
-        if self._database.url.path is not None and (size := self._database.size(connection, None)) is not None:
+        if self.backend.url.path is not None and (size := self.backend.size(connection, None)) is not None:
             telemetry.gauge("catalog.bytes", size)
         faults.reach("catalog.commit.after")
 
     @contextmanager
-    def _translate(self, doing: str) -> Iterator[None]:
+    def translate_errors(self, doing: str) -> Iterator[None]:
         """Turn database errors into ours; a message never holds a password or a statement's parameters."""
         try:
             yield
@@ -199,7 +198,7 @@ class Connections:
         if isinstance(error, TimeoutError | sa.exc.TimeoutError):
             return CatalogUnavailableError(f"the catalog at {shown} was busy for too long", hint="try again")
         cause = _driver_error(error)
-        kind = self._database.classify(cause)
+        kind = self.backend.classify(cause)
         if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
             kind = Failure.UNAVAILABLE
         if kind is Failure.COLLISION or (kind is Failure.ABSENT and doing == "commit"):

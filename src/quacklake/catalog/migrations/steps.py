@@ -17,8 +17,7 @@ from sqlalchemy.schema import CreateColumn, CreateTable
 
 from quacklake import telemetry
 from quacklake.catalog.migrations import upgrade
-from quacklake.catalog.migrations.versions import DEVELOPMENT, NEXT, VERSION, has_next
-from quacklake.catalog.tables import Tables, partial_max
+from quacklake.catalog.tables import DEVELOPMENT, NEXT, VERSION, Tables, has_next, partial_max
 from quacklake.catalog.writing.writer import Writer
 
 Versions = list[tuple[int, int]]
@@ -45,8 +44,8 @@ class _Work:
     def __init__(self, writer: Writer, tables: Tables) -> None:
         self.writer = writer
         self.tables = tables
-        self._connection = writer._connection
-        self._preparer = self._connection.dialect.identifier_preparer
+        self.connection = writer.connection
+        self._preparer = self.connection.dialect.identifier_preparer
         self.partial: list[tuple[int, int]] = []
         """Files of several snapshots with their newest, where that can be noted only after a column is gone."""
 
@@ -67,7 +66,7 @@ class _Work:
         present = self.columns(table)
         for column in columns:
             if column not in present:
-                declared = CreateColumn(table.c[column]).compile(dialect=self._connection.dialect)
+                declared = CreateColumn(table.c[column]).compile(dialect=self.connection.dialect)
                 self._alter("add_column", table, f"ADD COLUMN {declared}")
 
     def drop_column(self, table: sa.Table, column: str) -> None:
@@ -98,8 +97,8 @@ class _Work:
 
 def migrate(writer: Writer, target: str) -> tuple[str, ...]:
     """Bring the lake to a version; return the versions it has had, the first one being the old one."""
-    schema = writer._t.metadata.schema
-    work = _Work(writer, Tables.of(VERSION, schema, shared=writer._t.shared))
+    schema = writer.meta.metadata.schema
+    work = _Work(writer, Tables.of(VERSION, schema, shared=writer.meta.shared))
     passed = [work.version()]
     while passed[-1] not in (VERSION, NEXT, DEVELOPMENT, target):
         step = next((step for step in _STEPS if passed[-1] in step.origins), None)
@@ -205,7 +204,7 @@ def _read_partial_info(work: _Work) -> None:
     if _PARTIAL in work.columns(files):
         info: sa.ColumnElement[str] = sa.literal_column(_PARTIAL, sa.String())
         newest = partial_max(info)
-        if work.writer._database.name == "duckdb":
+        if work.writer.backend.name == "duckdb":
             # DuckDB alters no table whose rows the transaction has changed, and after ALTER … USING with a function a
             # process that is killed leaves a log that cannot be read again
             listed = sa.select(files.c.data_file_id, newest).where(newest.is_not(None))

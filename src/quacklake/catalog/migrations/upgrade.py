@@ -13,9 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateColumn, CreateTable, DropTable
 
 from quacklake.catalog import scoped
-from quacklake.catalog.migrations.versions import ADDED_COLUMNS, ADDED_TABLES, NEXT, VERSION, Part
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.catalog.tables import Tables
+from quacklake.catalog.tables import ADDED_COLUMNS, ADDED_TABLES, NEXT, VERSION, Part, Tables
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.inline import PREFIX, data_table_name
@@ -31,12 +30,12 @@ _NEW_TYPES = ("null", "timestamptz_ns")
 
 def to_next(writer: Writer) -> None:
     """Make a lake of 1.0, or of 1.1 in development, one of 1.1, all but its version."""
-    if writer._t.shared:
-        widen(writer, SharedTables.of(writer._t.metadata.schema).definitions)
+    if writer.meta.shared:
+        widen(writer, SharedTables.of(writer.meta.metadata.schema).definitions)
         return
     tables = _registered(writer)
     _check_names(writer, tables)
-    wide = Tables.of(NEXT, writer._t.metadata.schema)
+    wide = Tables.of(NEXT, writer.meta.metadata.schema)
     widen(writer, {f"ducklake_{name}": wide[name] for name in (*ADDED_COLUMNS, *ADDED_TABLES)})
     for name in tables:
         _rename(writer, name, "", PREFIX)
@@ -47,7 +46,7 @@ def widen(writer: Writer, tables: Any) -> None:
     for name, column in _added_columns():
         table = tables[f"ducklake_{name}"]
         if column not in _columns(writer, table.name):
-            declared = CreateColumn(table.c[column]).compile(dialect=writer._connection.dialect)
+            declared = CreateColumn(table.c[column]).compile(dialect=writer.connection.dialect)
             alter(writer, "add_column", table.name, f"ADD COLUMN {declared}")
     for name in ADDED_TABLES:
         table = tables[f"ducklake_{name}"]
@@ -68,10 +67,10 @@ def back(writer: Writer) -> None:
         )
     _count_unknown(writer)
     _forget_changes(writer)
-    if writer._t.shared:
+    if writer.meta.shared:
         _clear(writer)
         return
-    schema = writer._t.metadata.schema
+    schema = writer.meta.metadata.schema
     for name in _registered(writer):
         _rename(writer, name, PREFIX, "")
     for name, column in _added_columns():
@@ -88,18 +87,18 @@ def _added_columns() -> list[tuple[str, str]]:
 
 
 def _columns(writer: Writer, name: str) -> list[str]:
-    return writer._database.column_names(writer._connection, name, writer._t.metadata.schema)
+    return writer.backend.column_names(writer.connection, name, writer.meta.metadata.schema)
 
 
 def quote_with(writer: Writer, name: str) -> str:
     """Return a name in the database's own quotes."""
-    return writer._connection.dialect.identifier_preparer.quote(name)
+    return writer.connection.dialect.identifier_preparer.quote(name)
 
 
 def alter(writer: Writer, name: str, table: str, what: str) -> None:
     """Alter a table as it is in the database; fault points bear the name."""
-    full = writer._connection.dialect.identifier_preparer.format_table(
-        scoped.registry(sa.Table(table, sa.MetaData(), schema=writer._t.metadata.schema))
+    full = writer.connection.dialect.identifier_preparer.format_table(
+        scoped.registry(sa.Table(table, sa.MetaData(), schema=writer.meta.metadata.schema))
     )
     writer.run(f"migrate_{name}", sa.text(f"ALTER TABLE {full} {what}".replace(":", "\\:")))
 
@@ -109,7 +108,7 @@ def alter(writer: Writer, name: str, table: str, what: str) -> None:
 
 def _registered(writer: Writer) -> list[str]:
     """Return the tables of inlined rows that the catalog names and that exist."""
-    t = writer._t["inlined_data_tables"]
+    t = writer.meta["inlined_data_tables"]
     rows = writer.run("migrate_inlined_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
     names = sorted({row[2] for row in rows if row[2] == data_table_name(row[0], row[1])})
     return [name for name in names if _columns(writer, name)]
@@ -144,7 +143,7 @@ def _rename(writer: Writer, table: str, old: str, new: str) -> None:
 
 def _obstacles(writer: Writer) -> Iterator[str]:
     """Yield what a lake holds that 1.0 has no place for."""
-    t = writer._t
+    t = writer.meta
     if ("schema", "parent_schema_id") in t.parts:
         s = t["schema"]
         names = sa.select(s.c.schema_name).where(s.c.parent_schema_id.is_not(None)).distinct()
@@ -194,9 +193,9 @@ def _named(writer: Writer, what: str, names: sa.Select[Any]) -> Iterator[str]:
 
 def _inlined_variants(writer: Writer) -> Iterator[str]:
     """Yield tables that hold variants among their inlined rows; 1.0 inlines none outside of DuckDB."""
-    if writer._database.name == "duckdb" and not writer._t.shared:
+    if writer.backend.name == "duckdb" and not writer.meta.shared:
         return
-    t, c, u = writer._t["inlined_data_tables"], writer._t["column"], writer._t["table"]
+    t, c, u = writer.meta["inlined_data_tables"], writer.meta["column"], writer.meta["table"]
     listed = (
         sa.select(t.c.table_id, t.c.schema_version, u.c.table_name)
         .join_from(t, u, u.c.table_id == t.c.table_id)
@@ -211,7 +210,7 @@ def _inlined_variants(writer: Writer) -> Iterator[str]:
 
 def _count_unknown(writer: Writer) -> None:
     """Give tables whose totals are not known those of their files: in 1.0 they always are."""
-    t, f = writer._t["table_stats"], writer._t["data_file"]
+    t, f = writer.meta["table_stats"], writer.meta["data_file"]
     for name in ("record_count", "file_size_bytes"):
         total = (
             sa.select(sa.func.coalesce(sa.func.sum(f.c[name]), 0)).where(f.c.table_id == t.c.table_id).scalar_subquery()
@@ -223,17 +222,17 @@ def _count_unknown(writer: Writer) -> None:
 
 def _forget_changes(writer: Writer) -> None:
     """Remove what expired snapshots changed, which 1.1 keeps."""
-    s, c = writer._t["snapshot"], writer._t["snapshot_changes"]
+    s, c = writer.meta["snapshot"], writer.meta["snapshot_changes"]
     writer.run("migrate_changes", sa.delete(c).where(c.c.snapshot_id.not_in(sa.select(s.c.snapshot_id))))
 
 
 def _clear(writer: Writer) -> None:
     """Take the values of 1.1 out of the rows of a catalog of a shared lake, whose tables keep their columns."""
     for name, column in _added_columns():
-        if (name, column) in writer._t.parts:
-            t = writer._t[name]
+        if (name, column) in writer.meta.parts:
+            t = writer.meta[name]
             writer.run("migrate_clear", sa.update(t).where(t.c[column].is_not(None)).values({column: None}))
     for name in ADDED_TABLES:
         part: Part = (name, None)
-        if part in writer._t.parts:
-            writer.run("migrate_clear", sa.delete(writer._t[name]))
+        if part in writer.meta.parts:
+            writer.run("migrate_clear", sa.delete(writer.meta[name]))
