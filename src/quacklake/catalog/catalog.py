@@ -76,16 +76,16 @@ class Catalog(Connections):
         storage_version: str = "v1.5.0",
         sqlite_journal: str = "rollback",
     ) -> None:
-        super().__init__(
+        database = self.database_class(
             url,
-            shared=catalog is not None,
-            read_only=read_only,
             busy_timeout_ms=busy_timeout_ms,
             pool_size=pool_size,
             max_overflow=max_overflow,
+            read_only=read_only,
             storage_version=storage_version,
             sqlite_journal=sqlite_journal,
         )
+        super().__init__(database, shared=catalog is not None)
         self.read_only = self._opened_read_only = read_only
         self.metadata_schema = metadata_schema or url.metadata_schema
         #: The name of a catalog (tenant) of a shared lake; None for a plain lake, which is one without a name.
@@ -130,7 +130,12 @@ class Catalog(Connections):
         if path is not None and not path.exists():
             return False
         if self.tenant is not None:
-            return self._holds_tenant(self.tenant)
+            try:
+                with self.translate_errors("open"), self.connected() as connection:
+                    return self._holds_catalog(connection, self.tenant)
+            except ReadOnlyError:
+                # do not reveal that the catalog exists to a role that may not see it
+                raise no_such_catalog(self.tenant) from None
         with self.translate_errors("open"), self.connected() as connection:
             if not self.holds_lake(connection):
                 return False
@@ -139,15 +144,7 @@ class Catalog(Connections):
             self._known_plain = True
             return True
 
-    def _holds_tenant(self, name: str) -> bool:
-        try:
-            with self.translate_errors("open"), self.connected() as connection:
-                return self._holds_catalog(connection)
-        except ReadOnlyError:
-            # do not reveal that the catalog exists to a role that may not see it
-            raise no_such_catalog(name) from None
-
-    def _holds_catalog(self, connection: Connection) -> bool:
+    def _holds_catalog(self, connection: Connection, name: str) -> bool:
         self.shared_facts = shared_facts(connection, self.backend, self.metadata_schema)
         if self.shared_facts is None:
             metadata = self._tables["metadata"]
@@ -161,8 +158,11 @@ class Catalog(Connections):
                     f"the lake at {self.url} is not a shared one: it has one catalog, without a name",
                     hint="leave catalog out",
                 )
-        self._find_tenant(connection)
-        return self.tenant_row is not None
+        self.tenant_row = row = Registry(connection, self.backend, self.metadata_schema).find(name)
+        if row is not None:
+            self.backend.enter_file(self, row.id)
+            self._engine.update_execution_options(**{CATALOG: row.id})
+        return row is not None
 
     def _unfinished(self, connection: Connection) -> bool:
         # on MySQL a creation that failed, or is under way, shows its tables, all empty
@@ -171,13 +171,6 @@ class Catalog(Connections):
         table = scoped.registry(sa.Table(self._tables["metadata"].name, sa.MetaData(), schema=self.metadata_schema))
         any_row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
         return connection.execute(any_row).first() is None
-
-    def _find_tenant(self, connection: Connection) -> None:
-        assert self.tenant is not None
-        self.tenant_row = row = Registry(connection, self.backend, self.metadata_schema).find(self.tenant)
-        if row is not None:
-            self.backend.enter_file(self, row.id)
-            self._engine.update_execution_options(**{CATALOG: row.id})
 
     def is_called(self, name: str) -> bool:
         """Return whether the catalog (tenant) of that name is this one: names change, and are used again."""
@@ -308,12 +301,8 @@ class Catalog(Connections):
 
     def create(self, data_path: str, *, encrypted: bool = False, version: str = VERSION) -> None:
         """Make a new lake exactly as stock DuckLake does, plus our indexes and tables."""
-        self._check_new()
         self._tables = Tables.of(version, self.metadata_schema)
-        with self.translate_errors("create"):
-            self.backend.make_file()
-        with self.translate_errors("create"), self.connected() as raw:
-            self.backend.prepare_write(raw)
+        self._begin_new()
         with self.commit(create=True) as writer:
             mine = not self.holds_lake(writer.connection)  # no other client was quicker
             if mine:
@@ -334,11 +323,7 @@ class Catalog(Connections):
                 self.widen()
             self._create_reserved(fill)
             return
-        self._check_new()
-        with self.translate_errors("create"):
-            self.backend.make_file()
-        with self.translate_errors("create"), self.connected() as raw:
-            self.backend.prepare_write(raw)
+        self._begin_new()
         with self.commit(create=True) as writer:
             if self.holds_lake(writer.connection):
                 raise AlreadyExistsError(f"there is a lake at {self.url} already")
@@ -368,13 +353,17 @@ class Catalog(Connections):
             with self.queued("/catalogs") as writer:
                 upgrade.widen(writer, SharedTables.of(self.metadata_schema).definitions)
 
-    def _check_new(self) -> None:
+    def _begin_new(self) -> None:
         if self.read_only:
             raise ReadOnlyError("cannot create a lake through a read-only connection")
         if self.shared:
             raise UnsupportedFeatureError(
                 "a catalog of a shared lake cannot be created this way", hint="leave catalog out to create a plain lake"
             )
+        with self.translate_errors("create"):
+            self.backend.make_file()
+        with self.translate_errors("create"), self.connected() as raw:
+            self.backend.prepare_write(raw)
 
     def prepare(self) -> None:
         """Create our tables and indexes once before the first write, as far as the rights suffice."""

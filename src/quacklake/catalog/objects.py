@@ -43,36 +43,22 @@ def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
     v, s = reader.meta["view"], reader.meta["schema"]
     statement = (
         sa.select(
-            v.c.view_id,
-            v.c.view_uuid,
-            v.c.schema_id,
-            s.c.schema_name,
-            v.c.view_name,
-            v.c.sql,
-            v.c.column_aliases,
-            v.c.dialect,
+            *(v.c.view_id, v.c.view_uuid, v.c.schema_id, s.c.schema_name, v.c.view_name),
+            *(v.c.sql, v.c.column_aliases, v.c.dialect),
         )
         .join_from(v, s, sa.and_(s.c.schema_id == v.c.schema_id, visible(s, snapshot.id)))
         .where(visible(v, snapshot.id))
         .order_by(s.c.schema_name, v.c.view_name)
     )
-    rows = [row._mapping for row in reader.run("views", statement)]
+    rows = reader.run("views", statement).all()
     nested = reader.tables.nested_schemas(snapshot) if rows else {}
-    named = [(row, nested.get(row["schema_id"], row["schema_name"])) for row in rows]
-    return [
-        ViewInfo(
-            id=row["view_id"],
-            uuid=row["view_uuid"],
-            schema_id=row["schema_id"],
-            schema_name=schema,
-            name=row["view_name"],
-            sql=row["sql"],
-            aliases=_names(row["column_aliases"]),
-            dialect=row["dialect"],
-        )
-        for row, schema in named
-        if schema is not None
-    ]
+    found = []
+    for id_, uuid, schema_id, own_name, name, sql, aliases, dialect in rows:
+        schema = nested.get(schema_id, own_name)
+        if schema is not None:
+            names = tuple(alias.replace('""', '"') for alias in _QUOTED.findall(aliases or ""))
+            found.append(ViewInfo(id_, uuid, schema_id, schema, name, sql, names, dialect))
+    return found
 
 
 def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
@@ -82,18 +68,9 @@ def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
     m, i, p, s = (reader.meta[name] for name in ("macro", "macro_impl", "macro_parameters", "schema"))
     statement = (
         sa.select(
-            m.c.macro_id,
-            m.c.schema_id,
-            s.c.schema_name,
-            m.c.macro_name,
-            i.c.impl_id,
-            i.c.type,
-            i.c.sql,
-            i.c.dialect,
-            p.c.parameter_name,
-            p.c.parameter_type,
-            p.c.default_value,
-            p.c.default_value_type,
+            *(m.c.macro_id, m.c.schema_id, s.c.schema_name, m.c.macro_name),
+            *(i.c.impl_id, i.c.type, i.c.sql, i.c.dialect),
+            *(p.c.parameter_name, p.c.parameter_type, p.c.default_value, p.c.default_value_type),
         )
         .select_from(
             m.join(s, sa.and_(s.c.schema_id == m.c.schema_id, visible(s, snapshot.id)))
@@ -117,11 +94,15 @@ def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
         if row[8] is not None:
             default = None if row[11] == "unknown" else row[10]
             parameters.append(MacroParameter(row[8], row[9], default, row[11]))
-    return [replace(macro, variants=tuple(_variant(*one) for one in v.values())) for macro, v in macros.values()]
-
-
-def _variant(sql: str, dialect: str, parameters: list[MacroParameter]) -> MacroVariant:
-    return MacroVariant(tuple(parameters), sql, dialect)
+    return [
+        replace(
+            macro,
+            variants=tuple(
+                MacroVariant(tuple(parameters), sql, dialect) for sql, dialect, parameters in variants.values()
+            ),
+        )
+        for macro, variants in macros.values()
+    ]
 
 
 def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
@@ -145,7 +126,3 @@ def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
             if value is not None:
                 tags.named.setdefault(name, {})[key] = value
     return tags
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name.replace('""', '"') for name in _QUOTED.findall(text or ""))

@@ -22,7 +22,7 @@ from quacklake import faults
 from quacklake.catalog import scoped, shared_lake
 from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
 from quacklake.catalog.shared_tables import SharedTables, create_statements
-from quacklake.catalog.statements import DELETES, ROWS
+from quacklake.catalog.statements import DELETES, ROWS, SOME, parts
 from quacklake.catalog.tables import VERSION
 from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedVersionError
 from quacklake.format.changes import Change, ChangeKind, render
@@ -43,7 +43,6 @@ _COLUMNS = ("catalog_id", "catalog_name", "catalog_uuid", "folder", "created_ms"
 """What a ``CatalogRow`` is made of."""
 _TOGETHER = 5_000
 """How many catalogs one round of statements makes."""
-_IN = 500
 
 
 def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:
@@ -153,7 +152,7 @@ class Registry:
             parts = partitions if table in of_catalogs else None
             for statement in create_statements(table, self.connection.dialect, parts, if_not_exists=mysql):
                 self.run("create_table", statement)
-        for index in self._new_indexes():
+        for index in self.missing_indexes() if mysql else self.meta.indexes(self.backend.name):
             self.run("create_index", sa.schema.CreateIndex(index))
         if self.backend.name == "postgres":
             faults.reach("catalog.create_views.before")
@@ -162,12 +161,6 @@ class Registry:
         self._put("metadata", "key value", [(_NOBODY, "version", _MANY)])
         row = {"id": 0, "next_catalog_id": 0, "layout": LAYOUT, "data_path": data_path, "encrypted": int(encrypted)}
         self.run("insert_shared", sa.insert(self.meta.shared).values(row))
-
-    def _new_indexes(self) -> list[sa.Index]:
-        """Return the indexes of a lake that is being made."""
-        if self.backend.name == "mysql":
-            return self.missing_indexes()
-        return self.meta.indexes(self.backend.name)
 
     def missing_indexes(self) -> list[sa.Index]:
         """Return the indexes that the lake lacks."""
@@ -254,16 +247,11 @@ class Registry:
         existing = self._known(keys)
         known = existing.named
         if known and not if_not_exists:
-            raise AlreadyExistsError(f"the catalog '{next(iter(known.values())).name}' exists already")
+            raise _taken(next(iter(known.values())))
         new = [name for key, name in keys.items() if key not in known]
         if new:
-            made = (
-                _rows(new, existing)
-                if folder is None
-                else [replace(row, folder=folder) for row in _rows(new, existing)]
-            )
-            for start in range(0, len(made), _TOGETHER):
-                some = made[start : start + _TOGETHER]
+            made = [row if folder is None else replace(row, folder=folder) for row in _rows(new, existing)]
+            for some in parts(made, _TOGETHER):
                 self._insert(some, path_of, encrypted=existing.encrypted, version=version)
             known |= zip((key for key in keys if key not in known), made, strict=True)
         return [known[key] for key in keys]
@@ -282,12 +270,12 @@ class Registry:
         """Raise ``AlreadyExistsError`` when a catalog has this name."""
         other = self.find(name)
         if other is not None:
-            raise AlreadyExistsError(f"the catalog '{other.name}' exists already")
+            raise _taken(other)
 
     @staticmethod
     def ask_known(keys: Collection[str], database: Database, metadata_schema: str | None) -> PreparedSelect | None:
         """Return the select that ``create`` needs first, if one select is enough."""
-        if not 0 < len(keys) <= _IN:
+        if not 0 < len(keys) <= SOME:
             return None
         statement = _naming(SharedTables.of(metadata_schema), type(database))
         return PreparedSelect(statement, {"keys": list(keys)}, fresh=True)
@@ -299,9 +287,8 @@ class Registry:
         if rows is None:
             statement, rows = _naming(self.meta, type(self.backend)), []
             faults.reach("catalog.catalogs_named.before")
-            for start in range(0, len(wanted), _IN):
-                some = PreparedSelect(statement, {"keys": wanted[start : start + _IN]}, fresh=True)
-                rows.extend(self.backend.ask(self.connection, some))
+            for some in parts(wanted):
+                rows.extend(self.backend.ask(self.connection, PreparedSelect(statement, {"keys": some}, fresh=True)))
             faults.reach("catalog.catalogs_named.after")
         known = _KnownCatalogs()
         for first, encrypted, *catalog in rows:
@@ -364,7 +351,7 @@ class Registry:
         row = self.need(name)
         other = self.find(check_tenant_name(new_name))
         if other is not None and other.id != row.id:
-            raise AlreadyExistsError(f"the catalog '{other.name}' exists already")
+            raise _taken(other)
         self._set(row.id, catalog_name=new_name, catalog_key=tenant_key(new_name))
         return replace(row, name=new_name)
 
@@ -464,41 +451,37 @@ class Registry:
         d, rows, gone = self.meta["delete_file"], self.meta.definitions[ROWS], self.meta.definitions[DELETES]
         count, alive = sa.func.count(), f.c.end_snapshot.is_(None)
         of_file = sa.and_(f.c.catalog_id == gone.c.catalog_id, f.c.data_file_id == gone.c.file_id, alive)
-        snapshots = self._by_catalog("snapshots", s, ids, count)
-        tables = self._by_catalog("tables", t, ids, count, where=t.c.end_snapshot.is_(None))
-        sums = (count, sa.func.sum(f.c.file_size_bytes), sa.func.sum(f.c.record_count))
-        files = self._by_catalog("files", f, ids, *sums, where=alive)
-        deleted = self._by_catalog("deleted", d, ids, sa.func.sum(d.c.delete_count), where=d.c.end_snapshot.is_(None))
-        inlined = self._by_catalog("inlined", rows, ids, count, where=rows.c.end_snapshot.is_(None))
         here = sa.exists(sa.select(sa.literal(1)).select_from(f).where(of_file).correlate(gone))
-        deletes = self._by_catalog("inlined_deletes", gone, ids, count, where=here)
-        nothing = (0, 0, 0)
-        return [
-            CatalogTotals(
-                id_,
-                snapshots=snapshots.get(id_, nothing)[0],
-                tables=tables.get(id_, nothing)[0],
-                files=files.get(id_, nothing)[0],
-                rows=files.get(id_, nothing)[2]
-                - deleted.get(id_, nothing)[0]
-                + inlined.get(id_, nothing)[0]
-                - deletes.get(id_, nothing)[0],
-                bytes=files.get(id_, nothing)[1],
-            )
-            for id_ in ids
-        ]
+        sums = (count, sa.func.sum(f.c.file_size_bytes), sa.func.sum(f.c.record_count))
+        snapshots = self._by_catalog("snapshots", s, ids, count)
+        tables = self._by_catalog("tables", t, ids, count, where=[t.c.end_snapshot.is_(None)])
+        files = self._by_catalog("files", f, ids, *sums, where=[alive])
+        deleted = self._by_catalog("deleted", d, ids, sa.func.sum(d.c.delete_count), where=[d.c.end_snapshot.is_(None)])
+        inlined = self._by_catalog("inlined", rows, ids, count, where=[rows.c.end_snapshot.is_(None)])
+        deletes = self._by_catalog("inlined_deletes", gone, ids, count, where=[here])
+        totals = []
+        for id_ in ids:
+            file_count, size, records = files.get(id_, (0, 0, 0))
+            plus, minus, both = (sums_of.get(id_, (0,))[0] for sums_of in (inlined, deleted, deletes))
+            live = records - minus + plus - both
+            kept, table_count = (sums_of.get(id_, (0,))[0] for sums_of in (snapshots, tables))
+            totals.append(CatalogTotals(id_, kept, table_count, file_count, live, size))
+        return totals
 
     def _by_catalog(
-        self, name: str, table: sa.Table, ids: Sequence[int], *values: Any, where: Any = None
+        self, name: str, table: sa.Table, ids: Sequence[int], *values: Any, where: Sequence[Any] = ()
     ) -> dict[int, tuple[int, ...]]:
         sums: dict[int, tuple[int, ...]] = {}
-        for start in range(0, len(ids), _IN):
-            mine = table.c.catalog_id.in_(list(ids[start : start + _IN]))
-            chosen = mine if where is None else sa.and_(mine, where)
+        for some in parts(ids):
+            chosen = sa.and_(table.c.catalog_id.in_(some), *where)
             statement = sa.select(table.c.catalog_id, *values).where(chosen).group_by(table.c.catalog_id)
             for row in self.run(f"totals_{name}", statement):
                 sums[row[0]] = tuple(int(value or 0) for value in row[1:])
         return sums
+
+
+def _taken(row: CatalogRow) -> AlreadyExistsError:
+    return AlreadyExistsError(f"the catalog '{row.name}' exists already")
 
 
 def new_catalogs(names: Sequence[str]) -> dict[str, str]:

@@ -181,11 +181,8 @@ class CatalogStatements:
 
     def has_table(self, name: str) -> bool:
         """Return whether the database has a table of that name, or in a shared lake what stands for it."""
-        if self.meta.shared:
-            return self._stands_for(name)
-        return self.backend.has_table(self.connection, name, self.meta.metadata.schema)
-
-    def _stands_for(self, name: str) -> bool:
+        if not self.meta.shared:
+            return self.backend.has_table(self.connection, name, self.meta.metadata.schema)
         named = parse_table_name(name)
         if named is None or named[1] is not None:
             return True  # a shared lake has all its tables from the start

@@ -96,6 +96,16 @@ class Id(TypeDecorator[int]):
     cache_ok = True
 
 
+def _utf8(dialect: Dialect, length: int | None) -> TypeEngine[Any]:
+    """Return a text that is compared byte by byte, of any length or a short one that may be a key."""
+    if database_of(dialect) != "mysql":
+        return dialect.type_descriptor(sa.String())
+    from sqlalchemy.dialects import mysql
+
+    options: Any = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
+    return dialect.type_descriptor(mysql.LONGTEXT(**options) if length is None else mysql.VARCHAR(length, **options))
+
+
 class Text(TypeDecorator[str]):
     """Text of any length, compared byte by byte."""
 
@@ -103,11 +113,7 @@ class Text(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        if database_of(dialect) == "mysql":
-            from sqlalchemy.dialects import mysql
-
-            return dialect.type_descriptor(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"))
-        return dialect.type_descriptor(sa.String())
+        return _utf8(dialect, None)
 
 
 class Name(TypeDecorator[str]):
@@ -117,11 +123,7 @@ class Name(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        if database_of(dialect) == "mysql":
-            from sqlalchemy.dialects import mysql
-
-            return dialect.type_descriptor(mysql.VARCHAR(190, charset="utf8mb4", collation="utf8mb4_bin"))
-        return dialect.type_descriptor(sa.String())
+        return _utf8(dialect, 190)
 
 
 class Flag(TypeDecorator[bool]):
@@ -413,19 +415,14 @@ class Tables:
                 if name == "data_file" and base <= "0.3":
                     present += (ColumnSpec.parse(f"{_PARTIAL}:text"),)
                 self._tables[name] = self._table(renamed.get(name, f"ducklake_{name}"), present)
-        own = {name: tuple(ColumnSpec.parse(part) for part in text.split()) for name, text in OWN_TABLES.items()}
-        self.own = {name: self._table(f"quacklake_{name}", columns) for name, columns in own.items()}
+        self.own = {name: self._table(f"quacklake_{name}", _parsed(text)) for name, text in OWN_TABLES.items()}
 
     def _lacks(self, table: str, column: str | None) -> bool:
         part = (table, column)
         return part in PARTS and part not in self.parts
 
     def _table(self, name: str, columns: tuple[ColumnSpec, ...]) -> sa.Table:
-        table = sa.Table(
-            name,
-            self.metadata,
-            *(column.made() for column in columns),
-        )
+        table = sa.Table(name, self.metadata, *(column.made() for column in columns))
         if self.shared:
             scoped.place(table, scoped.physical(table), alive=_ALIVE if name == "ducklake_snapshot" else None)
         return table
@@ -452,6 +449,10 @@ class Tables:
             return sa.literal(_ASSUMED[name], kind).label(name)
         return sa.cast(sa.null(), kind).label(name)
 
+    def columns(self, table: str, names: str) -> list[sa.ColumnElement[Any]]:
+        """Return some columns of a table as ``column`` does."""
+        return [self.column(table, name) for name in names.split()]
+
     @property
     def is_next(self) -> bool:
         """True for a lake of the format version 1.1."""
@@ -467,16 +468,13 @@ class Tables:
         A table keeps every index that is made for it.
         """
         if database not in self._indexes:
-            self._indexes[database] = self._make_indexes(database)
-        return self._indexes[database]
-
-    def _make_indexes(self, database: str) -> list[sa.Index]:
-        indexes = []
-        for name, (table, columns) in INDEXES.items():
             # only SQLite can index text of any length, and then reads the index alone
-            covered = COVERED.get(name, ()) if database == "sqlite" else ()
-            indexes.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
-        return indexes
+            covered = COVERED if database == "sqlite" else {}
+            self._indexes[database] = [
+                sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered.get(name, ()))))
+                for name, (table, columns) in INDEXES.items()
+            ]
+        return self._indexes[database]
 
 
 def partial_max(info: sa.ColumnElement[str]) -> sa.ColumnElement[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quacklake import faults, telemetry
-from quacklake.catalog import Catalog, Reader, Writer, expiring, file_names, snapshot_tags
+from quacklake.catalog import Catalog, Reader, Writer, expiring, file_names, own_tables
 from quacklake.catalog.file_names import NamedFile
 from quacklake.catalog.statements import parts
 from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
@@ -158,7 +158,7 @@ def _choose(
     newest = max(times)
     wanted = _wanted(times, request)
     reasons: dict[int, str] = {newest: "it is the newest"} if newest in wanted else {}
-    for tag in snapshot_tags.tags(reader):
+    for tag in own_tables.tags(reader):
         if tag.snapshot_id in wanted:
             reasons.setdefault(tag.snapshot_id, f'it has the tag "{tag.name}"')
     for id_, reason in _retained(reader, times, wanted, now).items():
@@ -194,7 +194,7 @@ def _retained(
     These are the snapshots within its span that changed the table, and the last one before, which shows the table at
     the start of the span.
     """
-    asked = snapshot_tags.retention(reader) if wanted else {}
+    asked = own_tables.retention(reader) if wanted else {}
     if not asked:
         return {}
     names = expiring.names_of(reader, sorted(asked))

@@ -33,14 +33,7 @@ LIVING = {
     "data_file": "data_file_id",
     "delete_file": "delete_file_id",
 }
-_CATALOG_IDS = {
-    "schema": "schema_id",
-    "table": "table_id",
-    "view": "view_id",
-    "macro": "macro_id",
-    "partition_info": "partition_id",
-    "sort_info": "sort_id",
-}
+_CATALOG_IDS = {name: LIVING[name] for name in ("schema", "table", "view", "macro", "partition_info", "sort_info")}
 #: Stock clients count name mappings with the files.
 _FILE_IDS = {"data_file": "data_file_id", "delete_file": "delete_file_id", "column_mapping": "mapping_id"}
 
@@ -72,10 +65,7 @@ class Audit(Reader):
         s, c = self.meta["snapshot"], self.meta["snapshot_changes"]
         statement = (
             sa.select(
-                s.c.snapshot_id,
-                s.c.schema_version,
-                s.c.next_catalog_id,
-                s.c.next_file_id,
+                *s.c["snapshot_id", "schema_version", "next_catalog_id", "next_file_id"],
                 c.c.snapshot_id.label("changes_id"),
                 c.c.changes_made,
             )
@@ -130,7 +120,9 @@ class Audit(Reader):
     def overlaps(self, name: str, keys: Sequence[str], shown: str) -> Iterator[Row]:
         """Return rows that live while another row with the same keys does: the keys, ``shown`` of both, begins, end."""
         t = self.meta[name]
-        return self._overlaps(name, sa.select(t.c.begin_snapshot, t.c.end_snapshot, *_labelled(t, keys, shown)), keys)
+        labelled = [t.c[key].label(f"k_{key}") for key in keys]
+        rows = sa.select(t.c.begin_snapshot, t.c.end_snapshot, *labelled, t.c[shown].label("shown"))
+        return self._overlaps(name, rows, keys)
 
     def _overlaps(self, name: str, rows: sa.Select[Any], keys: Sequence[str]) -> Iterator[Row]:
         inner = rows.subquery()
@@ -311,7 +303,3 @@ class Audit(Reader):
         data = sa.select(s.c.data_file_id, f.c.table_id).join(f, f.c.data_file_id == s.c.data_file_id)
         deletes = sa.select(s.c.data_file_id, d.c.table_id).join(d, d.c.delete_file_id == s.c.data_file_id)
         return self.stream("scheduled", sa.union_all(data, deletes))
-
-
-def _labelled(table: sa.Table, keys: Sequence[str], shown: str) -> list[sa.ColumnElement[Any]]:
-    return [*(table.c[key].label(f"k_{key}") for key in keys), table.c[shown].label("shown")]

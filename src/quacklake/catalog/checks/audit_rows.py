@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from quacklake.catalog.checks.audit import FOREVER, Audit, Row
 from quacklake.catalog.statements import delete_table, visible
+from quacklake.catalog.writing.files import DATA_FILE, DELETE_FILE
 from quacklake.format import inline
 from quacklake.format.objects import DataFile, DeleteFile
 from quacklake.format.packed import LIFE, has_width
@@ -59,21 +60,9 @@ class RowAudit(Audit):
 
     def data_files(self, after: int, limit: int, table_id: int | None = None) -> list[DataFile]:
         """Return a page of data files in the order of their ids, of one table or all."""
-        f, column = self.meta["data_file"], self.meta.column
-        names = ("row_id_start", "partition_id", "encryption_key", "mapping_id", "partial_max")
+        f = self.meta["data_file"]
         statement = (
-            sa.select(
-                f.c.data_file_id,
-                f.c.table_id,
-                f.c.begin_snapshot,
-                f.c.end_snapshot,
-                f.c.path,
-                f.c.path_is_relative,
-                f.c.record_count,
-                f.c.file_size_bytes,
-                f.c.footer_size,
-                *(column("data_file", name) for name in names),
-            )
+            sa.select(*(self.meta.column("data_file", name) for name in DATA_FILE.split()))
             .where(f.c.data_file_id > after, *([] if table_id is None else [f.c.table_id == table_id]))
             .order_by(f.c.data_file_id)
             .limit(limit)
@@ -82,24 +71,10 @@ class RowAudit(Audit):
 
     def delete_files(self, after: int, limit: int) -> list[tuple[DeleteFile, int | None]]:
         """Return a page of delete files in the order of their ids, each with the rows of its data file."""
-        d, f, column = self.meta["delete_file"], self.meta["data_file"], self.meta.column
+        d, f = self.meta["delete_file"], self.meta["data_file"]
+        columns = [self.meta.column("delete_file", name) for name in DELETE_FILE.split()]
         statement = (
-            sa.select(
-                d.c.delete_file_id,
-                d.c.table_id,
-                d.c.data_file_id,
-                d.c.begin_snapshot,
-                d.c.end_snapshot,
-                d.c.path,
-                d.c.path_is_relative,
-                d.c.format,
-                d.c.delete_count,
-                d.c.file_size_bytes,
-                d.c.footer_size,
-                d.c.encryption_key,
-                column("delete_file", "partial_max"),
-                f.c.record_count,
-            )
+            sa.select(*columns, f.c.record_count.label("rows"))
             .select_from(d.outerjoin(f, f.c.data_file_id == d.c.data_file_id))
             .where(d.c.delete_file_id > after)
             .order_by(d.c.delete_file_id)
@@ -122,11 +97,7 @@ class RowAudit(Audit):
         f = self.meta["data_file"]
         statement = (
             sa.select(
-                f.c.table_id,
-                f.c.row_id_start,
-                f.c.record_count,
-                f.c.data_file_id,
-                f.c.begin_snapshot,
+                *f.c["table_id", "row_id_start", "record_count", "data_file_id", "begin_snapshot"],
                 sa.func.coalesce(f.c.end_snapshot, FOREVER),
             )
             .where(f.c.row_id_start.is_not(None))
@@ -165,27 +136,16 @@ class RowAudit(Audit):
             sa.select(
                 s.c.table_id,
                 sa.func.count().label("n"),
-                sa.func.max(s.c.record_count).label("record_count"),
-                sa.func.max(s.c.next_row_id).label("next_row_id"),
-                sa.func.max(s.c.file_size_bytes).label("file_size_bytes"),
+                *(sa.func.max(s.c[name]).label(name) for name in ("record_count", "next_row_id", "file_size_bytes")),
             )
             .group_by(s.c.table_id)
             .subquery()
         )
-        statement = sa.select(
-            rows.c.table_id,
-            rows.c.top,
-            rows.c.rows - sa.func.coalesce(gone.c.n, 0),
-            rows.c.bytes,
-            totals.c.n,
-            totals.c.record_count,
-            totals.c.next_row_id,
-            totals.c.file_size_bytes,
-        ).select_from(
-            rows.outerjoin(gone, gone.c.table_id == rows.c.table_id).outerjoin(
-                totals, totals.c.table_id == rows.c.table_id
-            )
-        )
+        live_rows = rows.c.rows - sa.func.coalesce(gone.c.n, 0)
+        sums = totals.c["n", "record_count", "next_row_id", "file_size_bytes"]
+        joined = rows.outerjoin(gone, gone.c.table_id == rows.c.table_id)
+        joined = joined.outerjoin(totals, totals.c.table_id == rows.c.table_id)
+        statement = sa.select(rows.c.table_id, rows.c.top, live_rows, rows.c.bytes, *sums).select_from(joined)
         return self.stream("totals", statement)
 
     def next_row_ids(self) -> dict[int, int]:

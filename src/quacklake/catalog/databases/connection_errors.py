@@ -132,16 +132,8 @@ def _network(url: CatalogUrl) -> Cause | None:
 
 
 def _mysql(url: CatalogUrl, error: BaseException) -> Cause | None:
-    number = error.args[0] if error.args and isinstance(error.args[0], int) else None
-    if number == 1049:
-        return _no_database(url)
-    if number == 1044:
-        return _no_right(url)
-    if number in (1045, 1698):
-        return _refused(url)
-    if number == 1040:
-        return _too_many(url)
-    return None
+    cause = _MYSQL.get(error.args[0]) if error.args and isinstance(error.args[0], int) else None
+    return None if cause is None else cause(url)
 
 
 def _postgres(url: CatalogUrl, error: BaseException) -> Cause | None:
@@ -150,17 +142,10 @@ def _postgres(url: CatalogUrl, error: BaseException) -> Cause | None:
         return _postgres_login(url)
     if state is None:
         return None  # a server that hangs up is broken; it does not refuse the password
-    if state == "3D000":
-        return _no_database(url)
-    if state[:2] == "28":
-        return _refused(url)
-    if state == "42501":
-        return _no_right(url)
-    if state == "53300":
-        return _too_many(url)
     if state == "57P03":
         return Cause("the server is starting or stopping", "try again in a moment", passes=True)
-    return None
+    cause = _refused if state[:2] == "28" else _POSTGRES.get(state)
+    return None if cause is None else cause(url)
 
 
 def _postgres_login(url: CatalogUrl) -> Cause | None:
@@ -207,6 +192,10 @@ def _too_many(url: CatalogUrl) -> Cause:
     return Cause("the server has no connection left", "try again, or lower pool_size in the programs that use it", True)
 
 
+_MYSQL = {1049: _no_database, 1044: _no_right, 1045: _refused, 1698: _refused, 1040: _too_many}
+_POSTGRES = {"3D000": _no_database, "42501": _no_right, "53300": _too_many}
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
@@ -225,8 +214,11 @@ def _file(database: str, path: Path, error: BaseException) -> Cause | None:
             f"{path} is not a {_NAMES[database]} database",
             f"check the path and the scheme: {_kind(path) or 'another file may have this name'}",
         )
-    if not _is_about_the_file(error):
-        return None
+    code = _sqlite_code(error)
+    locked = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    about_file = locked or code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
+    if not (about_file or isinstance(error, duckdb.IOException)):
+        return None  # it is about what is in the file
     holders = _holders(path)
     if isinstance(error, LockedHere):
         return Cause(
@@ -235,7 +227,7 @@ def _file(database: str, path: Path, error: BaseException) -> Cause | None:
             passes=True,
             by_us=True,
         )
-    if _is_locked(error) or holders:
+    if locked or holders:
         by = f" by {', '.join(holders)}" if holders else " by another program"
         hint = "DuckDB files are for one process at a time: end that one, or use SQLite or PostgreSQL"
         return Cause(
@@ -260,21 +252,6 @@ def _kind(path: Path) -> str | None:
         if path.stat().st_size and _is_database(database, path):
             return f"it is a {_NAMES[database]} database, {database}:///{path}"
     return None
-
-
-def _is_about_the_file(error: BaseException) -> bool:
-    """Return whether an error is one of opening, locking or writing a file, not about what is in it."""
-    code = _sqlite_code(error)
-    return isinstance(error, duckdb.IOException) or code in (
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_IOERR,
-    )
-
-
-def _is_locked(error: BaseException) -> bool:
-    return _sqlite_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _sqlite_code(error: BaseException) -> int | None:

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from quacklake import faults, forks, telemetry
 from quacklake.catalog.databases.connection_errors import cause_of
-from quacklake.catalog.databases.database import CatalogUrl, Database, Failure, PreparedSelect, Rows
+from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows
 from quacklake.errors import (
     CatalogError,
     CatalogLockedError,
@@ -43,32 +43,14 @@ class Connections:
 
     database_class: ClassVar[type[Database]]
 
-    def __init__(
-        self,
-        url: CatalogUrl,
-        *,
-        shared: bool,
-        read_only: bool,
-        busy_timeout_ms: int,
-        pool_size: int,
-        max_overflow: int,
-        storage_version: str,
-        sqlite_journal: str,
-    ) -> None:
-        self.url = url
-        self.backend: Database = self.database_class(
-            url,
-            busy_timeout_ms=busy_timeout_ms,
-            pool_size=pool_size,
-            max_overflow=max_overflow,
-            read_only=read_only,
-            storage_version=storage_version,
-            sqlite_journal=sqlite_journal,
-        )
-        self._engine: Engine = self.backend.create_engine(shared=shared)
+    def __init__(self, database: Database, *, shared: bool) -> None:
+        self.url = database.url
+        self.backend = database
+        self._engine: Engine = database.create_engine(shared=shared)
         # leave some connections for readers, and for the reads of the head of the queue
-        self._many = pool_size + max_overflow > _RESERVED
-        self._most_entrants = max(1, pool_size + max_overflow - _RESERVED)
+        most = database.pool_size + database.max_overflow
+        self._many = most > _RESERVED
+        self._most_entrants = max(1, most - _RESERVED)
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
         self.closed = False
         #: The label of the tenant for which commits are counted.

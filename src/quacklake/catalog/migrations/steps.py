@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.schema import CreateColumn, CreateTable
+from sqlalchemy.schema import CreateTable
 
 from quacklake import telemetry
 from quacklake.catalog.migrations import upgrade
@@ -44,51 +44,16 @@ class _Work:
     def __init__(self, writer: Writer, tables: Tables) -> None:
         self.writer = writer
         self.tables = tables
-        self.connection = writer.connection
-        self._preparer = self.connection.dialect.identifier_preparer
         self.partial: list[tuple[int, int]] = []
         """Files of several snapshots with their newest, where that can be noted only after a column is gone."""
 
     def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         return self.writer.run(f"migrate_{name}", statement, parameters)
 
-    def add_table(self, name: str) -> None:
-        if not self.writer.has_table(self.tables[name].name):
-            self.run("add_table", CreateTable(self.tables[name]))
-
-    def columns(self, table: sa.Table) -> set[str]:
-        """Return the columns that a table has now."""
-        every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(table).limit(0)
-        return set(self.run("columns", every).keys())
-
-    def add_columns(self, name: str, columns: Iterable[str]) -> None:
-        table = self.tables[name]
-        present = self.columns(table)
-        for column in columns:
-            if column not in present:
-                declared = CreateColumn(table.c[column]).compile(dialect=self.connection.dialect)
-                self._alter("add_column", table, f"ADD COLUMN {declared}")
-
-    def drop_column(self, table: sa.Table, column: str) -> None:
-        self._alter("drop_column", table, f"DROP COLUMN {self._preparer.quote(column)}")
-
-    def rename(self, old: str, new: str) -> None:
-        if self.writer.has_table(old):
-            before = sa.Table(old, sa.MetaData(), schema=self.tables.metadata.schema)
-            self._alter("rename_table", before, f"RENAME TO {self._preparer.quote(new)}")
-
-    def _alter(self, name: str, table: sa.Table, what: str) -> None:
-        statement = f"ALTER TABLE {self._preparer.format_table(table)} {what}"
-        self.run(name, sa.text(statement.replace(":", "\\:")))
-
     def fill(self, name: str, column: str, value: Any) -> None:
         """Give a column a value where it has none."""
         table = self.tables[name]
         self.run("fill", sa.update(table).where(table.c[column].is_(None)).values({column: value}))
-
-    def version(self) -> str:
-        table = self.tables["metadata"]
-        return str(self.run("version", sa.select(table.c.value).where(table.c.key == "version")).scalar_one())
 
     def set_version(self, version: str) -> None:
         table = self.tables["metadata"]
@@ -99,7 +64,9 @@ def migrate(writer: Writer, target: str) -> tuple[str, ...]:
     """Bring the lake to a version; return the versions it has had, the first one being the old one."""
     schema = writer.meta.metadata.schema
     work = _Work(writer, Tables.of(VERSION, schema, shared=writer.meta.shared))
-    passed = [work.version()]
+    table = work.tables["metadata"]
+    version = sa.select(table.c.value).where(table.c.key == "version")
+    passed = [str(work.run("version", version).scalar_one())]
     while passed[-1] not in (VERSION, NEXT, DEVELOPMENT, target):
         step = next((step for step in _STEPS if passed[-1] in step.origins), None)
         if step is None:
@@ -116,12 +83,15 @@ def migrate(writer: Writer, target: str) -> tuple[str, ...]:
 
 
 def _take(work: _Work, step: _Step) -> None:
+    writer = work.writer
     for old, new in step.renamed.items():
-        work.rename(old, new)
+        if writer.has_table(old):
+            upgrade.alter(writer, "rename_table", old, f"RENAME TO {upgrade.quote_with(writer, new)}")
     for name in step.tables:
-        work.add_table(name)
+        if not writer.has_table(work.tables[name].name):
+            work.run("add_table", CreateTable(work.tables[name]))
     for name, columns in step.columns.items():
-        work.add_columns(name, columns)
+        upgrade.add_columns(writer, work.tables[name], columns)
     if step.late is not None:
         step.late(work)
     work.set_version(step.target)
@@ -131,15 +101,13 @@ def _take(work: _Work, step: _Step) -> None:
 
 
 def _place_objects(work: _Work) -> None:
-    """Give schemas and tables a folder: files were named from the data path on."""
+    """Give schemas and tables a folder: files were named from the data path on.
+
+    Let partition keys name the id of their column instead of its position in the table.
+    """
     for name in ("schema", "table"):
         work.fill(name, "path", "")
         work.fill(name, "path_is_relative", True)
-    _name_partition_columns(work)
-
-
-def _name_partition_columns(work: _Work) -> None:
-    """Let partition keys name the id of their column instead of its position in the table."""
     keys, columns = work.tables["partition_column"], work.tables["column"]
     positions = work.run(
         "partition_keys", sa.select(keys.c.partition_id, keys.c.table_id, keys.c.partition_key_index, keys.c.column_id)
@@ -193,15 +161,11 @@ _PARTIAL = "partial_file_info"
 
 
 def _refine(work: _Work) -> None:
+    """Move the newest snapshot of a file of several into a column of its own, and give each table its versions."""
     work.fill("column", "default_value_type", "literal")
-    _read_partial_info(work)
     _assign_versions(work)
-
-
-def _read_partial_info(work: _Work) -> None:
-    """Move the newest snapshot of a file of several into a column of its own."""
     files = work.tables["data_file"]
-    if _PARTIAL in work.columns(files):
+    if _PARTIAL in upgrade.columns_of(work.writer, files.name):
         info: sa.ColumnElement[str] = sa.literal_column(_PARTIAL, sa.String())
         newest = partial_max(info)
         if work.writer.backend.name == "duckdb":
@@ -275,8 +239,8 @@ def table_versions(
 def _drop_partial_info(work: _Work) -> None:
     """Drop what 0.4 has no more. Only now: a lake on its way there from 0.3 still reads it."""
     files = work.tables["data_file"]
-    if _PARTIAL in work.columns(files):
-        work.drop_column(files, _PARTIAL)
+    if _PARTIAL in upgrade.columns_of(work.writer, files.name):
+        upgrade.drop_column(work.writer, files.name, _PARTIAL)
     if work.partial:
         noted = sa.update(files).where(files.c.data_file_id == sa.bindparam("file"))
         rows = [{"file": file, "newest": newest} for file, newest in work.partial]

@@ -44,13 +44,10 @@ def to_next(writer: Writer) -> None:
 def widen(writer: Writer, tables: Any) -> None:
     """Add the columns and tables of 1.1 that are missing; ``tables`` has them as they shall be, by their names."""
     for name, column in _added_columns():
-        table = tables[f"ducklake_{name}"]
-        if column not in _columns(writer, table.name):
-            declared = CreateColumn(table.c[column]).compile(dialect=writer.connection.dialect)
-            alter(writer, "add_column", table.name, f"ADD COLUMN {declared}")
+        add_columns(writer, tables[f"ducklake_{name}"], [column])
     for name in ADDED_TABLES:
         table = tables[f"ducklake_{name}"]
-        if not _columns(writer, table.name):
+        if not columns_of(writer, table.name):
             writer.run("migrate_add_table", CreateTable(table))
 
 
@@ -66,7 +63,10 @@ def back(writer: Writer) -> None:
             hint="drop these, let the snapshots that show them expire, and flush inlined rows",
         )
     _count_unknown(writer)
-    _forget_changes(writer)
+    # 1.1 keeps what expired snapshots changed
+    snapshots, changes = writer.meta["snapshot"], writer.meta["snapshot_changes"]
+    expired = changes.c.snapshot_id.not_in(sa.select(snapshots.c.snapshot_id))
+    writer.run("migrate_changes", sa.delete(changes).where(expired))
     if writer.meta.shared:
         _clear(writer)
         return
@@ -74,10 +74,10 @@ def back(writer: Writer) -> None:
     for name in _registered(writer):
         _rename(writer, name, PREFIX, "")
     for name, column in _added_columns():
-        if column in _columns(writer, f"ducklake_{name}"):
-            alter(writer, "drop_column", f"ducklake_{name}", f"DROP COLUMN {quote_with(writer, column)}")
+        if column in columns_of(writer, f"ducklake_{name}"):
+            drop_column(writer, f"ducklake_{name}", column)
     for name in ADDED_TABLES:
-        if _columns(writer, f"ducklake_{name}"):
+        if columns_of(writer, f"ducklake_{name}"):
             writer.run("migrate_drop_table", DropTable(sa.Table(f"ducklake_{name}", sa.MetaData(), schema=schema)))
 
 
@@ -86,13 +86,28 @@ def _added_columns() -> list[tuple[str, str]]:
     return [(table, part.split(":")[0]) for table, columns in ADDED_COLUMNS.items() for part in columns.split()]
 
 
-def _columns(writer: Writer, name: str) -> list[str]:
+def columns_of(writer: Writer, name: str) -> list[str]:
+    """Return the columns that a table has now; none when there is no such table."""
     return writer.backend.column_names(writer.connection, name, writer.meta.metadata.schema)
 
 
 def quote_with(writer: Writer, name: str) -> str:
     """Return a name in the database's own quotes."""
     return writer.connection.dialect.identifier_preparer.quote(name)
+
+
+def add_columns(writer: Writer, table: sa.Table, columns: Iterable[str]) -> None:
+    """Add those of some columns that a table lacks."""
+    present = columns_of(writer, table.name)
+    for column in columns:
+        if column not in present:
+            declared = CreateColumn(table.c[column]).compile(dialect=writer.connection.dialect)
+            alter(writer, "add_column", table.name, f"ADD COLUMN {declared}")
+
+
+def drop_column(writer: Writer, table: str, column: str) -> None:
+    """Drop a column."""
+    alter(writer, "drop_column", table, f"DROP COLUMN {quote_with(writer, column)}")
 
 
 def alter(writer: Writer, name: str, table: str, what: str) -> None:
@@ -111,7 +126,7 @@ def _registered(writer: Writer) -> list[str]:
     t = writer.meta["inlined_data_tables"]
     rows = writer.run("migrate_inlined_tables", sa.select(t.c.table_id, t.c.schema_version, t.c.table_name)).all()
     names = sorted({row[2] for row in rows if row[2] == data_table_name(row[0], row[1])})
-    return [name for name in names if _columns(writer, name)]
+    return [name for name in names if columns_of(writer, name)]
 
 
 def _check_names(writer: Writer, tables: Iterable[str]) -> None:
@@ -120,7 +135,7 @@ def _check_names(writer: Writer, tables: Iterable[str]) -> None:
     taken = [
         f"{name}: {column}"
         for name in tables
-        for column in _columns(writer, name)[len(LIFE) :]
+        for column in columns_of(writer, name)[len(LIFE) :]
         if column.lower() in reserved
     ]
     if taken:
@@ -132,7 +147,7 @@ def _check_names(writer: Writer, tables: Iterable[str]) -> None:
 
 def _rename(writer: Writer, table: str, old: str, new: str) -> None:
     """Give the first columns of a table of inlined rows their other names, as far as they have not got them."""
-    for column, name in zip(_columns(writer, table), LIFE, strict=False):
+    for column, name in zip(columns_of(writer, table), LIFE, strict=False):
         if column == old + name:
             pair = (quote_with(writer, old + name), quote_with(writer, new + name))
             alter(writer, "rename_column", table, f"RENAME COLUMN {pair[0]} TO {pair[1]}")
@@ -144,40 +159,20 @@ def _rename(writer: Writer, table: str, old: str, new: str) -> None:
 def _obstacles(writer: Writer) -> Iterator[str]:
     """Yield what a lake holds that 1.0 has no place for."""
     t = writer.meta
+    s, c, u, p = t["schema"], t["column"], t["table"], t["partition_column"]
+    d, m, q = t["delete_file"], t["macro"], t["macro_parameters"]
     if ("schema", "parent_schema_id") in t.parts:
-        s = t["schema"]
-        names = sa.select(s.c.schema_name).where(s.c.parent_schema_id.is_not(None)).distinct()
-        yield from _named(writer, "nested schemas", names)
-    c, u = t["column"], t["table"]
+        yield from _named(writer, "nested schemas", sa.select(s.c.schema_name).where(s.c.parent_schema_id.is_not(None)))
+    columns = sa.select(u.c.table_name, c.c.column_name).join_from(c, u, u.c.table_id == c.c.table_id)
     for type_ in _NEW_TYPES:
-        names = (
-            sa.select(u.c.table_name, c.c.column_name)
-            .join_from(c, u, u.c.table_id == c.c.table_id)
-            .where(c.c.column_type == type_)
-            .distinct()
-        )
-        yield from _named(writer, f"columns of the type {type_}", names)
-    p = t["partition_column"]
-    epochs = (
-        sa.select(u.c.table_name, p.c.transform)
-        .join_from(p, u, u.c.table_id == p.c.table_id)
-        .where(p.c.transform.like("epoch%"))
-        .distinct()
-    )
-    yield from _named(writer, "partitions by epochs", epochs)
-    d = t["delete_file"]
-    several = sa.select(d.c.path).where(
-        d.c.format == "puffin", sa.or_(d.c.footer_size > 0, d.c.partial_max.is_not(None))
-    )
-    yield from _named(writer, "deletion vectors of several snapshots", several)
-    m, q = t["macro"], t["macro_parameters"]
-    defaults = (
-        sa.select(m.c.macro_name, q.c.parameter_name)
-        .join_from(q, m, m.c.macro_id == q.c.macro_id)
-        .where(q.c.default_value_type == "expression")
-        .distinct()
-    )
-    yield from _named(writer, "macros with an expression as default", defaults)
+        yield from _named(writer, f"columns of the type {type_}", columns.where(c.c.column_type == type_))
+    keys = sa.select(u.c.table_name, p.c.transform).join_from(p, u, u.c.table_id == p.c.table_id)
+    yield from _named(writer, "partitions by epochs", keys.where(p.c.transform.like("epoch%")))
+    several = (d.c.format == "puffin", sa.or_(d.c.footer_size > 0, d.c.partial_max.is_not(None)))
+    yield from _named(writer, "deletion vectors of several snapshots", sa.select(d.c.path).where(*several))
+    parameters = sa.select(m.c.macro_name, q.c.parameter_name).join_from(q, m, m.c.macro_id == q.c.macro_id)
+    expressions = parameters.where(q.c.default_value_type == "expression")
+    yield from _named(writer, "macros with an expression as default", expressions)
     yield from _inlined_variants(writer)
 
 
@@ -185,7 +180,7 @@ _SHOWN = 5
 
 
 def _named(writer: Writer, what: str, names: sa.Select[Any]) -> Iterator[str]:
-    rows = writer.run("migrate_obstacles", names.limit(_SHOWN + 1)).all()
+    rows = writer.run("migrate_obstacles", names.distinct().limit(_SHOWN + 1)).all()
     if rows:
         shown = [".".join(quote(str(part)) for part in row) for row in rows[:_SHOWN]]
         yield f"{what} ({', '.join(shown)}{', …' if len(rows) > _SHOWN else ''})"
@@ -218,12 +213,6 @@ def _count_unknown(writer: Writer) -> None:
         unknown = sa.select(t.c.table_id).where(t.c[name].is_(None)).limit(1)
         if writer.run("migrate_unknown_totals", unknown).first() is not None:
             writer.run("migrate_totals", sa.update(t).where(t.c[name].is_(None)).values({name: total}))
-
-
-def _forget_changes(writer: Writer) -> None:
-    """Remove what expired snapshots changed, which 1.1 keeps."""
-    s, c = writer.meta["snapshot"], writer.meta["snapshot_changes"]
-    writer.run("migrate_changes", sa.delete(c).where(c.c.snapshot_id.not_in(sa.select(s.c.snapshot_id))))
 
 
 def _clear(writer: Writer) -> None:

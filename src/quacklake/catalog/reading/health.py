@@ -168,10 +168,10 @@ def column_statistics(reader: CatalogStatements, snapshot: Snapshot, table_id: i
     """Return the statistics of the columns in the files of a table at a snapshot, by file."""
     stats, files = reader.meta["file_column_stats"], reader.meta["data_file"]
     names = ("column_id", "value_count", "null_count", "min_value", "max_value", "contains_nan")
-    alive = _files_of(stats, files, snapshot, table_id)
+    mine = sa.and_(files.c.data_file_id == stats.c.data_file_id, files.c.table_id == table_id)
     statement = (
         sa.select(stats.c.data_file_id, *(stats.c[name] for name in names))
-        .join(files, alive)
+        .join(files, sa.and_(mine, visible(files, snapshot.id)))
         .where(stats.c.table_id == table_id)
         .order_by(stats.c.data_file_id, stats.c.column_id)
     )
@@ -189,18 +189,11 @@ def file_bounds(
     Last comes whether both bounds are values of the column, which 1.0 does not tell: there they are, unless cut.
     """
     stats, files = reader.meta["file_column_stats"], reader.meta["data_file"]
-    alive = _files_of(stats, files, snapshot, table_id)
+    mine = sa.and_(files.c.data_file_id == stats.c.data_file_id, files.c.table_id == table_id)
+    names = "data_file_id column_id min_value max_value null_count min_is_exact max_is_exact"
     statement = (
-        sa.select(
-            stats.c.data_file_id,
-            stats.c.column_id,
-            stats.c.min_value,
-            stats.c.max_value,
-            stats.c.null_count,
-            reader.meta.column("file_column_stats", "min_is_exact"),
-            reader.meta.column("file_column_stats", "max_is_exact"),
-        )
-        .join(files, alive)
+        sa.select(*reader.meta.columns("file_column_stats", names))
+        .join(files, sa.and_(mine, visible(files, snapshot.id)))
         .where(stats.c.table_id == table_id, stats.c.column_id.in_(column_ids))
     )
     rows = reader.run("file_bounds", statement).all()
@@ -227,16 +220,6 @@ def _array(values: list[Any]) -> pa.Array:
         return pa.array(values) if any(value is not None for value in values) else pa.array(values, pa.int64())
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.array([None if value is None else str(value) for value in values], pa.string())
-
-
-def _files_of(stats: sa.Table, files: sa.Table, snapshot: Snapshot, table_id: int) -> sa.ColumnElement[bool]:
-    """Return the condition that joins statistics with the files of a table at a snapshot."""
-    return sa.and_(
-        files.c.data_file_id == stats.c.data_file_id,
-        files.c.table_id == table_id,
-        files.c.begin_snapshot <= snapshot.id,
-        sa.or_(files.c.end_snapshot.is_(None), files.c.end_snapshot > snapshot.id),
-    )
 
 
 @dataclass(frozen=True, slots=True)

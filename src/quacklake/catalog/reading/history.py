@@ -129,19 +129,11 @@ class TableHistory(Queries):
 
     def column_rows(self) -> list[sa.ColumnElement[Any]]:
         """Return the fields of ``ColumnRow``."""
-        c, column = self.meta["column"], self.meta.column
-        return [
-            c.c.column_id,
-            c.c.parent_column,
-            c.c.column_order,
-            c.c.column_name,
-            c.c.column_type,
-            c.c.initial_default,
-            c.c.default_value,
-            c.c.nulls_allowed,
-            column("column", "default_value_type").label("default_value_type"),
-            column("column", "default_value_dialect").label("default_value_dialect"),
-        ]
+        names = (
+            "column_id parent_column column_order column_name column_type initial_default default_value nulls_allowed"
+            " default_value_type default_value_dialect"
+        )
+        return [column.label(column.name) for column in self.meta.columns("column", names)]
 
     def last_column_id(self, table_id: int) -> int:
         """Return the largest id that a column of a table, or a node inside one, ever had.

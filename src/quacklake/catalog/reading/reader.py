@@ -52,6 +52,9 @@ FILE_COLUMNS: Mapping[str, pa.DataType] = {
     "delete_file_size_bytes": pa.int64(),
 }
 
+_DELETE_NAMES = ("delete_file_id", "delete_count")
+"""Columns that have such a name in the table of delete files, too."""
+
 
 class FileQueries(Queries):
     """Reads the files of tables."""
@@ -106,17 +109,13 @@ class FileQueries(Queries):
         if table.partition is not None and table.partition.id >= 0:
             known[table.partition.id] = table.partition
         if not ids <= known.keys():
-            rows = self._sql.run("partition_specs", partitions.select_specs(self.meta, table.id))
-            known.update((spec.id, spec) for spec in partitions.specs(rows))
+            known.update((spec.id, spec) for spec in partitions.specs(self._sql, table.id))
         return [known[id_] for id_ in ids if id_ in known]
 
     def _constant_columns(self, table: TableInfo) -> frozenset[int]:
         """Return the columns of a table that never had another type than they have now."""
         key = ("constant_columns", table.id, table.schema_version)
-        types: dict[int, str] = self._sql.cached(
-            key,
-            lambda: partitions.constant(self._sql.run("column_types", partitions.select_types(self.meta, table.id))),
-        )
+        types: dict[int, str] = self._sql.cached(key, lambda: partitions.constant_types(self._sql, table.id))
         # an open transaction may have changed a type
         return frozenset(column.id for column in table.schema.columns if types.get(column.id) == column.type)
 
@@ -134,7 +133,7 @@ class FileQueries(Queries):
                 source = source.outerjoin(alias, sa.and_(mine, alias.c.data_file_id == f.c.data_file_id))
             where.append(condition(predicate, bounds, self.backend))
         where += [
-            partitions.in_buckets(self.meta, self.backend, *key, sa.bindparam(f"b{number}", expanding=True))
+            partitions.in_buckets(self._sql, *key, sa.bindparam(f"b{number}", expanding=True))
             for number, key in enumerate(buckets)
         ]
         # joined after the statistics, so that only the remaining files are looked up
@@ -144,30 +143,12 @@ class FileQueries(Queries):
 
     def _file_columns(self) -> list[sa.ColumnElement[Any]]:
         """Return ``FILE_COLUMNS`` of data files joined with delete files."""
-        f, d, column = self.meta["data_file"], self.meta["delete_file"], self.meta.column
-        return [
-            f.c.data_file_id,
-            f.c.path,
-            f.c.path_is_relative,
-            f.c.record_count,
-            f.c.file_size_bytes,
-            f.c.footer_size,
-            f.c.row_id_start,
-            f.c.begin_snapshot,
-            column("data_file", "partial_max").label("partial_max"),
-            f.c.partition_id,
-            column("data_file", "mapping_id").label("mapping_id"),
-            f.c.encryption_key,
-            d.c.delete_file_id,
-            d.c.path.label("delete_path"),
-            d.c.path_is_relative.label("delete_path_is_relative"),
-            d.c.format.label("delete_format"),
-            d.c.delete_count,
-            d.c.begin_snapshot.label("delete_begin_snapshot"),
-            column("delete_file", "partial_max").label("delete_partial_max"),
-            d.c.encryption_key.label("delete_encryption_key"),
-            d.c.file_size_bytes.label("delete_file_size_bytes"),
-        ]
+        columns: list[sa.ColumnElement[Any]] = []
+        for name in FILE_COLUMNS:
+            of_delete = name.startswith("delete_")
+            own = name if name in _DELETE_NAMES else name.removeprefix("delete_")
+            columns.append(self.meta.column("delete_file" if of_delete else "data_file", own).label(name))
+        return columns
 
     def changed(self, table: TableInfo, since: int, until: int) -> pa.Table:
         """Return the data files that rows came with or went from in some snapshots, with every delete file they had.
@@ -202,8 +183,7 @@ class FileQueries(Queries):
 
     def partition_values(self, table_id: int, file_ids: Sequence[int]) -> dict[int, dict[int, str | None]]:
         """Return the partition values of files of a table: data file -> key index -> text."""
-        statement = partitions.select_values(self.meta, table_id, file_ids)
-        return partitions.values_by_file(self._sql.run("partition_values", statement))
+        return partitions.values_by_file(self._sql, table_id, file_ids)
 
     def once_deleted(self, table_id: int) -> set[int]:
         """Return the data files of a table that had a delete file which has ended."""

@@ -24,7 +24,6 @@ from quacklake.format.objects import SchemaInfo, TableInfo
 from quacklake.format.operations import Operation, operations_of
 from quacklake.format.schema import ColumnRow, unflatten
 from quacklake.format.snapshots import Snapshot, SnapshotInfo
-from quacklake.format.sorting import SortSpec
 
 
 class TableQueries(TableHistory):
@@ -32,19 +31,10 @@ class TableQueries(TableHistory):
 
     def schemas(self, snapshot: Snapshot) -> list[SchemaInfo]:
         """Return the schemas of a snapshot by name."""
-        table, column = self.meta["schema"], self.meta.column
-        statement = (
-            sa.select(
-                table.c.schema_id,
-                table.c.schema_uuid,
-                table.c.schema_name,
-                column("schema", "path"),
-                column("schema", "path_is_relative"),
-                column("schema", "parent_schema_id"),
-            )
-            .where(visible(table, snapshot.id))
-            .order_by(table.c.schema_name)
-        )
+        table = self.meta["schema"]
+        columns = "schema_id schema_uuid schema_name path path_is_relative parent_schema_id"
+        statement = sa.select(*self.meta.columns("schema", columns)).where(visible(table, snapshot.id))
+        statement = statement.order_by(table.c.schema_name)
         rows = [SchemaInfo(*row) for row in self._sql.run("schemas", statement)]
         names = full_names((info.id, info.name, info.parent_id) for info in rows)
         return [replace(info, name=names[info.id]) for info in rows if info.id in names]
@@ -88,27 +78,20 @@ class TableQueries(TableHistory):
         return tables[0] if tables else None
 
     def _load_tables(self, snapshot: Snapshot, name: str, where: Sequence[sa.ColumnElement[bool]]) -> list[TableInfo]:
-        t, s, c, column = self.meta["table"], self.meta["schema"], self.meta["column"], self.meta.column
+        t, s, c = self.meta["table"], self.meta["schema"], self.meta["column"]
+        path, relative = self.meta.columns("schema", "path path_is_relative")
+        joined = t.join(s, sa.and_(s.c.schema_id == t.c.schema_id, visible(s, snapshot.id)))
+        joined = joined.outerjoin(c, sa.and_(c.c.table_id == t.c.table_id, visible(c, snapshot.id)))
         statement = (
             sa.select(
-                t.c.table_id,
-                t.c.table_uuid,
-                t.c.schema_id,
-                s.c.schema_name,
-                t.c.table_name,
-                column("table", "path"),
-                column("table", "path_is_relative"),
-                column("schema", "path").label("schema_path"),
-                column("schema", "path_is_relative").label("schema_path_is_relative"),
+                *(t.c.table_id, t.c.table_uuid, t.c.schema_id, s.c.schema_name, t.c.table_name),
+                *self.meta.columns("table", "path path_is_relative"),
+                *(path.label("schema_path"), relative.label("schema_path_is_relative")),
                 self._schema_version(t, snapshot).label("table_schema_version"),
                 c.c.begin_snapshot.label("column_begin"),
                 *self.column_rows(),
             )
-            .select_from(
-                t.join(s, sa.and_(s.c.schema_id == t.c.schema_id, visible(s, snapshot.id))).outerjoin(
-                    c, sa.and_(c.c.table_id == t.c.table_id, visible(c, snapshot.id))
-                )
-            )
+            .select_from(joined)
             .where(visible(t, snapshot.id), *where)
             .order_by(s.c.schema_name, t.c.table_name, t.c.table_id)
         )
@@ -127,37 +110,18 @@ class TableQueries(TableHistory):
         if not grouped:
             return []
         ids = [head[0] for head in grouped] if where else None
-        select = partitions.select_partitions(self.meta, snapshot.id, ids)
-        partitionings = partitions.by_table(self._sql.run("partitions", select))
-        sorts: dict[int, SortSpec] = {}
-        if "sort_info" in self.meta:
-            sorts = partitions.sorts(self._sql.run("sorts", partitions.select_sorts(self.meta, snapshot.id, ids)))
-        return [
-            replace(
-                self._table_info(head, rows, snapshot),
-                partition=partitionings.get(head[0]),
-                sort=sorts.get(head[0]),
-                columns_since=since.get(head[0]),
+        partitionings = partitions.partitionings(self._sql, snapshot.id, ids)
+        sorts = partitions.sorts(self._sql, snapshot.id, ids)
+        tables = []
+        for head, rows in grouped.items():
+            id_, uuid, schema_id, schema, its_name, path, relative, schema_path, schema_relative, version = head
+            info = TableInfo(
+                *(id_, uuid, schema_id, schema, its_name, path, relative, unflatten(rows)),
+                *(snapshot.schema_version if version is None else version, schema_path, schema_relative),
+                *(partitionings.get(id_), sorts.get(id_), since.get(id_)),
             )
-            for head, rows in grouped.items()
-        ]
-
-    @staticmethod
-    def _table_info(head: tuple[Any, ...], rows: list[ColumnRow], snapshot: Snapshot) -> TableInfo:
-        id_, uuid, schema_id, schema_name, name, path, relative, schema_path, schema_relative, version = head
-        return TableInfo(
-            id=id_,
-            uuid=uuid,
-            schema_id=schema_id,
-            schema_name=schema_name,
-            name=name,
-            path=path,
-            path_is_relative=relative,
-            schema=unflatten(rows),
-            schema_version=snapshot.schema_version if version is None else version,
-            schema_path=schema_path,
-            schema_path_is_relative=schema_relative,
-        )
+            tables.append(info)
+        return tables
 
     def _schema_version(self, table: sa.Table, snapshot: Snapshot) -> sa.ColumnElement[Any]:
         if "schema_versions" not in self.meta:
@@ -354,27 +318,15 @@ class SnapshotQueries(Queries):
 
     def all(self) -> list[SnapshotInfo]:
         """Return every snapshot with what it changed, oldest first."""
-        snapshot, column = self.meta["snapshot"], self.meta.column
+        snapshot, changes = self.meta["snapshot"], self.meta["snapshot_changes"]
+        told = self.meta.columns("snapshot_changes", "changes_made author commit_message commit_extra_info")
         statement = (
-            sa.select(
-                *self.columns()[:3],
-                column("snapshot_changes", "changes_made"),
-                column("snapshot_changes", "author"),
-                column("snapshot_changes", "commit_message"),
-                column("snapshot_changes", "commit_extra_info"),
-            )
-            .select_from(
-                snapshot.outerjoin(
-                    self.meta["snapshot_changes"],
-                    self.meta["snapshot_changes"].c.snapshot_id == snapshot.c.snapshot_id,
-                )
-            )
+            sa.select(*self.columns()[:3], *told)
+            .select_from(snapshot.outerjoin(changes, changes.c.snapshot_id == snapshot.c.snapshot_id))
             .order_by(snapshot.c.snapshot_id)
         )
-        snapshots = [
-            SnapshotInfo(row[0], row[1], row[2], parse(row[3]), row[4], row[5], row[6])
-            for row in self._sql.run("snapshots", statement)
-        ]
+        rows = self._sql.run("snapshots", statement)
+        snapshots = [SnapshotInfo(row[0], row[1], row[2], parse(row[3]), row[4], row[5], row[6]) for row in rows]
         if not snapshots and self.meta.shared:
             raise self._sql.catalog_dropped()
         return snapshots

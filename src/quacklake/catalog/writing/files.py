@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 _SOME = 500
 """Names that one statement asks for."""
 #: Columns of files in the order of the fields of ``DataFile`` and ``DeleteFile``.
-_DATA_FILE = (
+DATA_FILE = (
     "data_file_id table_id begin_snapshot end_snapshot path path_is_relative record_count file_size_bytes footer_size"
     " row_id_start partition_id encryption_key mapping_id partial_max row_group_count"
 )
-_DELETE_FILE = (
+DELETE_FILE = (
     "delete_file_id table_id data_file_id begin_snapshot end_snapshot path path_is_relative format delete_count"
     " file_size_bytes footer_size encryption_key partial_max row_group_count"
 )
@@ -55,7 +55,7 @@ class FileUpdates(FileQueries):
     def add_data_files(self, files: Sequence[DataFile]) -> None:
         """Insert data files."""
         rows = [(*_data_file_values(file), None, "parquet") for file in files]
-        self._sql.insert("data_file", f"{_DATA_FILE} file_order file_format", rows)
+        self._sql.insert("data_file", f"{DATA_FILE} file_order file_format", rows)
 
     def add_name_mappings(self, mappings: Sequence[tuple[int, NameMapping]]) -> None:
         """Insert name mappings of files from elsewhere: (table, mapping) each."""
@@ -100,7 +100,7 @@ class FileUpdates(FileQueries):
 
     def add_delete_files(self, files: Sequence[DeleteFile]) -> None:
         """Insert delete files."""
-        self._sql.insert("delete_file", _DELETE_FILE, [_delete_file_values(file) for file in files])
+        self._sql.insert("delete_file", DELETE_FILE, [_delete_file_values(file) for file in files])
 
     def end_data_files(self, ids: Sequence[int], snapshot: int) -> None:
         """End data files and the delete files that go with them."""
