@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Unpack
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from quacklake import telemetry
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.connections import Connections
-from quacklake.catalog.databases.database import CatalogUrl, PreparedSelect, parse_url
+from quacklake.catalog.databases.database import CatalogUrl, DatabaseOptions, PreparedSelect, parse_url
 from quacklake.catalog.databases.duckdb import DuckDBDatabase
 from quacklake.catalog.databases.mysql import MySQLDatabase
 from quacklake.catalog.databases.postgres import PostgresDatabase
@@ -21,26 +21,10 @@ from quacklake.catalog.databases.sqlite import SqliteDatabase
 from quacklake.catalog.migrations import steps, upgrade
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.reading.tables import LATEST, LIMITS
-from quacklake.catalog.registry import (
-    CATALOG_REQUIRED,
-    CatalogRow,
-    Registry,
-    SharedFacts,
-    no_such_catalog,
-    shared_facts,
-)
+from quacklake.catalog.registry import CATALOG_REQUIRED, Registry, no_such_catalog, shared_facts
 from quacklake.catalog.scoped import CATALOG
-from quacklake.catalog.shared_tables import SharedTables
-from quacklake.catalog.tables import (
-    NEXT,
-    PARTS,
-    READABLE_VERSIONS,
-    VERSION,
-    WRITABLE_VERSIONS,
-    Part,
-    Tables,
-    has_next,
-)
+from quacklake.catalog.shared_tables import CatalogRow, SharedFacts, SharedTables
+from quacklake.catalog.tables import NEXT, PARTS, READABLE_VERSIONS, VERSION, WRITABLE_VERSIONS, Part, Tables, has_next
 from quacklake.catalog.writing.files import TotalsCache
 from quacklake.catalog.writing.writer import Writer, add_first_rows, create_own, create_tables
 from quacklake.errors import (
@@ -69,24 +53,10 @@ class Catalog(Connections):
         *,
         catalog: str | None = None,
         metadata_schema: str | None = None,
-        read_only: bool = False,
-        busy_timeout_ms: int = 30_000,
-        pool_size: int = 5,
-        max_overflow: int = 20,
-        storage_version: str = "v1.5.0",
-        sqlite_journal: str = "rollback",
+        **options: Unpack[DatabaseOptions],
     ) -> None:
-        database = self.database_class(
-            url,
-            busy_timeout_ms=busy_timeout_ms,
-            pool_size=pool_size,
-            max_overflow=max_overflow,
-            read_only=read_only,
-            storage_version=storage_version,
-            sqlite_journal=sqlite_journal,
-        )
-        super().__init__(database, shared=catalog is not None)
-        self.read_only = self._opened_read_only = read_only
+        super().__init__(self.database_class(url, **options), shared=catalog is not None)
+        self.read_only = self._opened_read_only = self.backend.read_only
         self.metadata_schema = metadata_schema or url.metadata_schema
         #: The name of a catalog (tenant) of a shared lake; None for a plain lake, which is one without a name.
         self.tenant = catalog

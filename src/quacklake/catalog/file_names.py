@@ -208,10 +208,7 @@ def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetim
             .join(schema, schema.c.schema_id == folder.c.schema_id)
         )
         path = schema.c.path + folder.c.path + t.c.path
-        constants = (
-            sa.literal(True, target.c.path_is_relative.type),
-            sa.literal(time, target.c.schedule_start.type),
-        )
+        constants = (sa.literal(True, target.c.path_is_relative.type), sa.literal(time, target.c.schedule_start.type))
         select = sa.select(_key(t, name), path, *constants).select_from(source).where(_dead(writer, name, tables))
         columns = (target.c.data_file_id, target.c.path, target.c.path_is_relative, target.c.schedule_start)
         writer.run("insert_files_scheduled_for_deletion", sa.insert(target).from_select(columns, select))

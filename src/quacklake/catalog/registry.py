@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 from quacklake import faults
 from quacklake.catalog import scoped, shared_lake
 from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
-from quacklake.catalog.shared_tables import SharedTables, create_statements
+from quacklake.catalog.shared_tables import CatalogRow, CatalogTotals, SharedFacts, SharedTables, create_statements
 from quacklake.catalog.statements import DELETES, ROWS, SOME, parts
 from quacklake.catalog.tables import VERSION
 from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedVersionError
@@ -55,38 +55,6 @@ def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:
     return NotFoundError(f"Catalog '{shown}' does not exist in this DuckLake instance", hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogRow:
-    """A catalog of a shared lake. ``folder`` is the folder of its files, below the data path of the lake.
-
-    ``borrows`` are folders elsewhere whose files it may read: those of the lake that it was forked or adopted from.
-    """
-
-    id: int
-    name: str
-    uuid: str
-    folder: str
-    created_ms: int
-    dropped_ms: int | None = None
-    borrows: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, row: Any) -> CatalogRow:
-        """Return the catalog of a row of the database."""
-        id_, name, uid, folder, created_ms, dropped_ms, borrows = row
-        folders = tuple(json.loads(borrows)) if borrows else ()
-        return cls(id_, name, uid, folder, created_ms, dropped_ms, folders)
-
-
-@dataclass(frozen=True, slots=True)
-class SharedFacts:
-    """The facts that a shared lake stores about itself."""
-
-    layout: str
-    data_path: str
-    encrypted: bool
-
-
 def shared_facts(connection: Connection, database: Database, metadata_schema: str | None) -> SharedFacts | None:
     """Return the facts of a shared lake; None when there is none. Raise ``UnsupportedVersionError``."""
     if not database.has_table(connection, "ducklake_catalog", metadata_schema):
@@ -108,18 +76,6 @@ def shared_facts(connection: Connection, database: Database, metadata_schema: st
             hint=f"this version of quacklake reads the layout {LAYOUT}",
         )
     return facts
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogTotals:
-    """The contents of a catalog at its newest snapshot, and the number of snapshots it keeps."""
-
-    id: int
-    snapshots: int = 0
-    tables: int = 0
-    files: int = 0
-    rows: int = 0
-    bytes: int = 0
 
 
 class Registry:

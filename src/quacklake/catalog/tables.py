@@ -47,9 +47,7 @@ ADDED_COLUMNS: Mapping[str, str] = MappingProxyType(
     }
 )
 ADDED_TABLES: Mapping[str, str] = MappingProxyType(
-    {
-        "view_column_tag": "view_id:id column_name:text begin_snapshot:id end_snapshot:id key:text value:text",
-    }
+    {"view_column_tag": "view_id:id column_name:text begin_snapshot:id end_snapshot:id key:text value:text"}
 )
 #: All of it.
 PARTS: frozenset[Part] = frozenset(

@@ -17,7 +17,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from quacklake.catalog import scoped, shared_lake
-from quacklake.catalog.registry import CatalogRow, Registry
+from quacklake.catalog.registry import Registry
+from quacklake.catalog.shared_tables import CatalogRow
 from quacklake.catalog.tables import INDEXES, KINDS, OWN_TABLES, VERSION, WIDE_SPEC, WRITABLE_VERSIONS, partial_max
 from quacklake.errors import UnsupportedFeatureError, UnsupportedVersionError
 from quacklake.format.inline import parse_table_name

@@ -26,8 +26,8 @@ from sqlalchemy.engine import Connection
 from quacklake import faults
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database
-from quacklake.catalog.registry import CONVERTING, LAYOUT, CatalogRow
-from quacklake.catalog.shared_tables import SharedTables
+from quacklake.catalog.registry import CONVERTING, LAYOUT
+from quacklake.catalog.shared_tables import CatalogRow, SharedTables
 from quacklake.errors import CommitConflict
 from quacklake.format.inline import parse_table_name
 from quacklake.tenancy.conversion import ASIDE, OLD_NAMES, Conversion

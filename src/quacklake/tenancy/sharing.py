@@ -16,8 +16,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from quacklake.catalog import scoped
-from quacklake.catalog.registry import CatalogRow, Registry
+from quacklake.catalog.registry import Registry
 from quacklake.catalog.shared_lake import Share
+from quacklake.catalog.shared_tables import CatalogRow
 from quacklake.format.options import EXPOSED
 
 _LEFT_OUT = frozenset(

@@ -11,16 +11,9 @@ from quacklake import telemetry
 from quacklake.catalog import shared_lake
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.databases.database import PreparedSelect
-from quacklake.catalog.registry import (
-    CatalogRow,
-    CatalogTotals,
-    Registry,
-    SharedFacts,
-    new_catalogs,
-    no_such_catalog,
-    shared_facts,
-)
+from quacklake.catalog.registry import Registry, new_catalogs, no_such_catalog, shared_facts
 from quacklake.catalog.shared_lake import Share, SharedPlace
+from quacklake.catalog.shared_tables import CatalogRow, CatalogTotals, SharedFacts
 from quacklake.catalog.tables import SPEC, VERSION, WIDE_SPEC, has_next
 from quacklake.errors import (
     AlreadyExistsError,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, Unpack
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -217,6 +217,19 @@ def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
     return engine.dialect, LRUCache(_COMPILED)
 
 
+class DatabaseOptions(TypedDict, total=False):
+    """How a database is opened."""
+
+    read_only: bool
+    busy_timeout_ms: int
+    pool_size: int
+    max_overflow: int
+    #: The oldest DuckDB that shall open a new file; only DuckDB's own have such a form.
+    storage_version: str
+    #: ``rollback`` or ``wal``; only SQLite has the choice.
+    sqlite_journal: str
+
+
 class Database(ABC):
     """One kind of database. Subclasses define how it is opened, how commits queue and what its errors mean."""
 
@@ -228,26 +241,14 @@ class Database(ABC):
     #: How many rows an insert may have inside ``batch``.
     batch_rows: ClassVar[int] = sys.maxsize
 
-    def __init__(
-        self,
-        url: CatalogUrl,
-        *,
-        busy_timeout_ms: int,
-        pool_size: int,
-        max_overflow: int,
-        read_only: bool,
-        storage_version: str = "v1.5.0",
-        sqlite_journal: str = "rollback",
-    ) -> None:
+    def __init__(self, url: CatalogUrl, **options: Unpack[DatabaseOptions]) -> None:
         self.url = url
-        self.busy_timeout_ms = busy_timeout_ms
-        self.read_only = read_only
-        self.pool_size = pool_size
-        self.max_overflow = max_overflow
-        #: The oldest DuckDB that shall open a new file; only DuckDB's own have such a form.
-        self.storage_version = storage_version
-        #: ``rollback`` or ``wal``; only SQLite has the choice.
-        self.sqlite_journal = sqlite_journal
+        self.read_only = options.get("read_only", False)
+        self.busy_timeout_ms = options.get("busy_timeout_ms", 30_000)
+        self.pool_size = options.get("pool_size", 5)
+        self.max_overflow = options.get("max_overflow", 20)
+        self.storage_version = options.get("storage_version", "v1.5.0")
+        self.sqlite_journal = options.get("sqlite_journal", "rollback")
         self._inserts: dict[sa.Table, sa.Insert] = {}
         self._updates: dict[sa.Table, sa.Update] = {}
 

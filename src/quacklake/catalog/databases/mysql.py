@@ -50,10 +50,7 @@ class MySQLDatabase(Database):
     driver = "pymysql"
 
     def engine_options(self) -> dict[str, Any]:
-        return {
-            **super().engine_options(),
-            "connect_args": {"charset": "utf8mb4"},
-        }
+        return {**super().engine_options(), "connect_args": {"charset": "utf8mb4"}}
 
     def listen(self, engine: Engine) -> None:
         replace_closed(engine, lambda driver: int(driver._sock.fileno()))

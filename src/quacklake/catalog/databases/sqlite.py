@@ -6,7 +6,6 @@ import ctypes
 import os
 import sqlite3
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -14,9 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from quacklake.catalog.databases.database import Database, Failure, PreparedSelect
-from quacklake.catalog.databases.sqlite_connection import LockedConnection, TidyConnection, open_locked
-
-_Identity = tuple[int, int]
+from quacklake.catalog.databases.sqlite_connection import (
+    Identity,
+    LockedConnection,
+    TidyConnection,
+    identity_of,
+    open_locked,
+)
 
 
 class GuardedConnection(TidyConnection):
@@ -28,7 +31,7 @@ class GuardedConnection(TidyConnection):
     """
 
     log_path: str | None = None
-    log: _Identity | None = None
+    log: Identity | None = None
     given_up = False
 
     def commit(self) -> None:
@@ -44,7 +47,7 @@ class GuardedConnection(TidyConnection):
         with suppress(sqlite3.Error):
             # a statement that was not read to its end would keep the connection, and its locks, alive
             self.rollback()
-        if self.given_up and self.log_path is not None and _identity(self.log_path) is not None:
+        if self.given_up and self.log_path is not None and identity_of(self.log_path) is not None:
             # SQLite removes the log when it believes to be the last user: prevent that
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
             return
@@ -66,7 +69,7 @@ def guard(engine: Engine, path: str, *, read_only: bool = False) -> None:
     @sa.event.listens_for(engine, "checkin")
     def remember(connection: Any, _: Any) -> None:
         if isinstance(connection, GuardedConnection) and connection.log is None:
-            connection.log_path, connection.log = log_path, _identity(log_path)
+            connection.log_path, connection.log = log_path, identity_of(log_path)
 
     @sa.event.listens_for(engine, "checkout")
     def look(connection: Any, record: Any, proxy: Any) -> None:
@@ -80,16 +83,8 @@ def log_replaced(connection: GuardedConnection) -> bool:
     return (
         connection.log is not None
         and connection.log_path is not None
-        and _identity(connection.log_path) != connection.log
+        and identity_of(connection.log_path) != connection.log
     )
-
-
-def _identity(path: str) -> _Identity | None:
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 class SqliteDatabase(Database):

@@ -56,11 +56,6 @@ def busy(message: str = "database is locked") -> sqlite3.OperationalError:
     return _failure(message, sqlite3.SQLITE_BUSY)
 
 
-def read_only(message: str) -> sqlite3.OperationalError:
-    """Return the error that SQLite raises where nothing can be written."""
-    return _failure(message, sqlite3.SQLITE_READONLY)
-
-
 def _failure(message: str, code: int) -> sqlite3.OperationalError:
     error = sqlite3.OperationalError(message)
     error.sqlite_errorcode = code
@@ -120,7 +115,7 @@ class FileLock:
 
         A lock that was held before is held again after a failure.
         """
-        self._wait(self._try_pending, seconds)
+        self._wait(lambda: self._lock(fcntl.F_WRLCK, _PENDING, 1), seconds)
         try:
             self._wait(lambda: self._lock(fcntl.F_WRLCK, _SHARED, _SHARED_SIZE), seconds)
         except BaseException:
@@ -185,9 +180,6 @@ class FileLock:
             return True
         self.release()
         return False
-
-    def _try_pending(self) -> bool:
-        return self._lock(fcntl.F_WRLCK, _PENDING, 1)
 
     def _wait(self, attempt: Callable[[], bool], seconds: float) -> None:
         deadline, pause = time.monotonic() + seconds, 0.0005
@@ -334,7 +326,8 @@ class LockedConnection(TidyConnection):
         An empty file stays ours alone: SQLite takes the journal of whoever fills one for a left-over, and removes it.
         """
         if self.read_only:
-            raise read_only("a writer has died, and what it left can be undone by one who may write")
+            message = "a writer has died, and what it left can be undone by one who may write"
+            raise _failure(message, sqlite3.SQLITE_READONLY)
         self.lock.release()
         self.lock.exclude_all(self.seconds)
         self.execute("SELECT count(*) FROM sqlite_master").fetchall()
@@ -356,7 +349,7 @@ def open_locked(path: str, seconds: float, *, read_only: bool) -> LockedConnecti
     A write-ahead log does, and an empty file that is opened for reading only: nobody can have that alone.
     """
     with _guard:
-        identity = _identity(path)
+        identity = identity_of(path)
         for parked in _parked:
             if parked.lock.identity == identity and parked.read_only == read_only and not parked.lock.is_wal():
                 _parked.remove(parked)
@@ -405,7 +398,7 @@ def lock_of(path: str, *, write: bool) -> FileLock | None:
     if not is_supported():
         return None
     with _guard:
-        identity = _identity(path)
+        identity = identity_of(path)
         for lock in _spare:
             if lock.identity == identity and lock.can_write == write:
                 _spare.remove(lock)
@@ -448,7 +441,8 @@ def _sweep() -> None:
             set_aside(lock)
 
 
-def _identity(path: str) -> Identity | None:
+def identity_of(path: str) -> Identity | None:
+    """Return which file a path names; None when there is none."""
     try:
         status = Path(path).stat()
     except OSError:

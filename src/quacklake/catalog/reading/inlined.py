@@ -10,14 +10,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from quacklake import faults, telemetry
-from quacklake.catalog.statements import (
-    InlinedTable,
-    Queries,
-    arrow_table,
-    inlined_lives,
-    inlined_table,
-    visible,
-)
+from quacklake.catalog.statements import InlinedTable, Queries, arrow_table, inlined_lives, inlined_table, visible
 from quacklake.format.inline import PREFIX, data_table_name, delete_table_name, parse_table_name
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
@@ -71,12 +64,7 @@ class InlinedQueries(Queries):
         return self._sql.cached(  # type: ignore[no-any-return]
             key,
             lambda: inlined_table(
-                table_id,
-                schema_version,
-                schema,
-                self.backend.name,
-                self.meta,
-                self.prefix(table_id, schema_version),
+                table_id, schema_version, schema, self.backend.name, self.meta, self.prefix(table_id, schema_version)
             ),
         )
 
@@ -214,25 +202,19 @@ class InlinedQueries(Queries):
 
     def deletes_until(self, table_id: int, until: int) -> pa.Table:
         """Return all inlined deletes up to a snapshot: ``file_id``, ``row_id`` and ``begin_snapshot`` of each."""
-        types = dict.fromkeys(("file_id", "row_id", "begin_snapshot"), pa.int64())
-        if not self.has_deletes(table_id, until):
-            return pa.schema(types).empty_table()
-        sql = self._sql.delete_table(table_id)
-        statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(sql.c.begin_snapshot <= until)
-        return arrow_table(self._sql.run("inlined_deletes_until", statement), types)
+        return self._deletes("inlined_deletes_until", table_id, until, "file_id", "row_id", "begin_snapshot")
 
     def deletes(self, snapshot: Snapshot, table_id: int) -> pa.Table:
         """Return the inlined deletes of a table visible at a snapshot: ``file_id``, ``row_id`` (the position)."""
-        empty = pa.table({"file_id": pa.array([], pa.int64()), "row_id": pa.array([], pa.int64())})
-        if not self.has_deletes(table_id, snapshot.id):
-            return empty
+        return self._deletes("inlined_deletes", table_id, snapshot.id, "file_id", "row_id")
+
+    def _deletes(self, name: str, table_id: int, until: int, *columns: str) -> pa.Table:
+        types = dict.fromkeys(columns, pa.int64())
+        if not self.has_deletes(table_id, until):
+            return pa.schema(types).empty_table()
         sql = self._sql.delete_table(table_id)
-        statement = sa.select(sql.c.file_id, sql.c.row_id).where(sql.c.begin_snapshot <= snapshot.id)
-        rows = self._sql.run("inlined_deletes", statement).all()
-        if not rows:
-            return empty
-        files, positions = zip(*rows, strict=True)
-        return pa.table({"file_id": pa.array(files, pa.int64()), "row_id": pa.array(positions, pa.int64())})
+        statement = sa.select(*(sql.c[column] for column in columns)).where(sql.c.begin_snapshot <= until)
+        return arrow_table(self._sql.run(name, statement), types)
 
     def dated_deletes(
         self, snapshot: Snapshot, table_id: int, files: Mapping[int, int | None]

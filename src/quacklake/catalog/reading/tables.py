@@ -178,8 +178,7 @@ class SnapshotQueries(Queries):
         facts, version, texts = row[:_FACTS], row[_FACTS], row[_FACTS + 1 :]
         if version is not None and version != self.meta.version:
             raise UnsupportedVersionError(
-                f"the lake was migrated to the format version {version} by another connection",
-                hint="open it again",
+                f"the lake was migrated to the format version {version} by another connection", hint="open it again"
             )
         if texts:
             self._sql.limits = self._sql._cache[LIMITS] = Limits.of(*texts)
@@ -213,9 +212,7 @@ class SnapshotQueries(Queries):
             newest = self._snapshot(next(iter(ahead), None))
         else:
             newest = self._select_snapshot(
-                _LATEST,
-                lambda: sa.select(*self.columns()).order_by(table.c.snapshot_id.desc()).limit(1),
-                {},
+                _LATEST, lambda: sa.select(*self.columns()).order_by(table.c.snapshot_id.desc()).limit(1), {}
             )
         if newest is None and self.meta.shared:
             raise self._sql.catalog_dropped()
@@ -235,9 +232,7 @@ class SnapshotQueries(Queries):
         """Return the oldest snapshot that is kept."""
         table = self.meta["snapshot"]
         return self._select_snapshot(
-            "oldest_snapshot",
-            lambda: sa.select(*self.columns()).order_by(table.c.snapshot_id).limit(1),
-            {},
+            "oldest_snapshot", lambda: sa.select(*self.columns()).order_by(table.c.snapshot_id).limit(1), {}
         )
 
     def oldest_unbroken(self) -> Snapshot:
