@@ -147,6 +147,13 @@ class Flag(TypeDecorator[bool]):
         return None if value is None else bool(value)
 
 
+def _text_unless_duckdb(dialect: Dialect, name: str) -> TypeEngine[Any]:
+    database = database_of(dialect)
+    if database == "duckdb":
+        return dialect.type_descriptor(NamedType(name))
+    return dialect.type_descriptor(sa.VARCHAR(64) if database == "mysql" else sa.String())
+
+
 class Uid(TypeDecorator[str]):
     """A UUID, as text in Python."""
 
@@ -154,14 +161,11 @@ class Uid(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        database = database_of(dialect)
-        if database == "postgres":
+        if database_of(dialect) == "postgres":
             from sqlalchemy.dialects import postgresql
 
             return dialect.type_descriptor(postgresql.UUID(as_uuid=False))
-        if database == "duckdb":
-            return dialect.type_descriptor(NamedType("UUID"))
-        return dialect.type_descriptor(sa.VARCHAR(64) if database == "mysql" else sa.String())
+        return _text_unless_duckdb(dialect, "UUID")
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else str(value)
@@ -179,12 +183,9 @@ class Instant(TypeDecorator[dt.datetime]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        database = database_of(dialect)
-        if database == "postgres":
+        if database_of(dialect) == "postgres":
             return dialect.type_descriptor(sa.DateTime(timezone=True))
-        if database == "duckdb":
-            return dialect.type_descriptor(NamedType("TIMESTAMP WITH TIME ZONE"))
-        return dialect.type_descriptor(sa.VARCHAR(64) if database == "mysql" else sa.String())
+        return _text_unless_duckdb(dialect, "TIMESTAMP WITH TIME ZONE")
 
     def process_bind_param(self, value: dt.datetime | None, dialect: Dialect) -> Any:
         if value is None or database_of(dialect) == "postgres":
@@ -260,38 +261,31 @@ OWN_TABLES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: What older format versions lack: table -> columns, or None for the whole table.
-_MISSING: Mapping[str, Mapping[str, tuple[str, ...] | None]] = {
-    "0.4": {},
+#: What each of the older format versions added to the one before: table -> columns, or None for the whole table.
+ADDED_BY: Mapping[str, Mapping[str, tuple[str, ...] | None]] = {
+    "0.2": {
+        "column_mapping": None,
+        "name_mapping": None,
+        "schema": ("path", "path_is_relative"),
+        "table": ("path", "path_is_relative"),
+        "metadata": ("scope", "scope_id"),
+        "data_file": ("mapping_id",),
+    },
     "0.3": {
-        "macro": None,
-        "macro_impl": None,
-        "macro_parameters": None,
-        "sort_info": None,
-        "sort_expression": None,
+        "schema_versions": None,
+        "name_mapping": ("is_partition",),
+        "snapshot_changes": ("author", "commit_message", "commit_extra_info"),
+        "file_column_stats": ("extra_stats",),
+        "table_column_stats": ("extra_stats",),
+    },
+    "0.4": {
+        **dict.fromkeys(("macro", "macro_impl", "macro_parameters", "sort_info", "sort_expression"), None),
         "file_variant_stats": None,
         "column": ("default_value_type", "default_value_dialect"),
         "schema_versions": ("table_id",),
         "data_file": ("partial_max",),
         "delete_file": ("partial_max",),
     },
-}
-_MISSING_02: Mapping[str, tuple[str, ...] | None] = {
-    **_MISSING["0.3"],
-    "name_mapping": ("is_partition",),
-    "snapshot_changes": ("author", "commit_message", "commit_extra_info"),
-    "schema_versions": None,
-    "file_column_stats": ("extra_stats",),
-    "table_column_stats": ("extra_stats",),
-}
-_MISSING_01: Mapping[str, tuple[str, ...] | None] = {
-    **_MISSING_02,
-    "metadata": ("scope", "scope_id"),
-    "schema": ("path", "path_is_relative"),
-    "table": ("path", "path_is_relative"),
-    "data_file": ("partial_max", "mapping_id"),
-    "column_mapping": None,
-    "name_mapping": None,
 }
 _RENAMED_02 = {"file_column_stats": "ducklake_file_column_statistics"}
 
@@ -400,7 +394,11 @@ class Tables:
         self.parts = PARTS - lacking if has_next(version) else frozenset()
         self.metadata = sa.MetaData(schema=metadata_schema)
         base = version.split("-")[0]
-        missing = {"0.1": _MISSING_01, "0.2": _MISSING_02}.get(base) or _MISSING.get(base, {})
+        missing: dict[str, tuple[str, ...] | None] = {}
+        for later, added in ADDED_BY.items():
+            for name, names in added.items() if later > base else ():
+                before = missing.get(name, ())
+                missing[name] = None if names is None or before is None else (*before, *names)
         renamed = _RENAMED_02 if base <= "0.2" else {}
         self._tables: dict[str, sa.Table] = {}
         self._indexes: dict[str, list[sa.Index]] = {}

@@ -17,7 +17,7 @@ from sqlalchemy.schema import CreateTable
 
 from quacklake import telemetry
 from quacklake.catalog.migrations import upgrade
-from quacklake.catalog.tables import DEVELOPMENT, NEXT, VERSION, Tables, has_next, partial_max
+from quacklake.catalog.tables import ADDED_BY, DEVELOPMENT, NEXT, VERSION, Tables, has_next, partial_max
 from quacklake.catalog.writing.writer import Writer
 
 Versions = list[tuple[int, int]]
@@ -25,17 +25,15 @@ Versions = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step: the versions it starts from, tables and columns that it adds, and what it does besides.
+    """One step: the versions it starts from, its target, and what it does besides adding tables and columns.
 
     ``late`` is committed together with the change of the version, unless it alters a table.
     """
 
     origins: tuple[str, ...]
     target: str
-    tables: tuple[str, ...] = ()
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    late: Callable[[_Work], None]
     renamed: Mapping[str, str] = field(default_factory=dict)
-    late: Callable[[_Work], None] | None = None
 
 
 class _Work:
@@ -87,13 +85,14 @@ def _take(work: _Work, step: _Step) -> None:
     for old, new in step.renamed.items():
         if writer.has_table(old):
             upgrade.alter(writer, "rename_table", old, f"RENAME TO {upgrade.quote_with(writer, new)}")
-    for name in step.tables:
-        if not writer.has_table(work.tables[name].name):
+    added = ADDED_BY.get(step.target, {})
+    for name, columns in added.items():
+        if columns is None and not writer.has_table(work.tables[name].name):
             work.run("add_table", CreateTable(work.tables[name]))
-    for name, columns in step.columns.items():
-        upgrade.add_columns(writer, work.tables[name], columns)
-    if step.late is not None:
-        step.late(work)
+    for name, columns in added.items():
+        if columns is not None:
+            upgrade.add_columns(writer, work.tables[name], columns)
+    step.late(work)
     work.set_version(step.target)
 
 
@@ -248,42 +247,13 @@ def _drop_partial_info(work: _Work) -> None:
 
 
 _STEPS = (
-    _Step(
-        ("0.1",),
-        "0.2",
-        ("column_mapping", "name_mapping"),
-        {
-            "schema": ("path", "path_is_relative"),
-            "table": ("path", "path_is_relative"),
-            "metadata": ("scope", "scope_id"),
-            "data_file": ("mapping_id",),
-        },
-        late=_place_objects,
-    ),
+    _Step(("0.1",), "0.2", _place_objects),
     _Step(
         ("0.2", "0.3-dev1"),
         "0.3",
-        ("schema_versions",),
-        {
-            "name_mapping": ("is_partition",),
-            "snapshot_changes": ("author", "commit_message", "commit_extra_info"),
-            "file_column_stats": ("extra_stats",),
-            "table_column_stats": ("extra_stats",),
-        },
+        _note_versions,
         renamed={"ducklake_file_column_statistics": "ducklake_file_column_stats"},
-        late=_note_versions,
     ),
-    _Step(
-        ("0.3", "0.4-dev1"),
-        "0.4",
-        ("macro", "macro_impl", "macro_parameters", "sort_info", "sort_expression", "file_variant_stats"),
-        {
-            "column": ("default_value_type", "default_value_dialect"),
-            "schema_versions": ("table_id",),
-            "data_file": ("partial_max",),
-            "delete_file": ("partial_max",),
-        },
-        late=_refine,
-    ),
-    _Step(("0.4",), "1.0", late=_drop_partial_info),
+    _Step(("0.3", "0.4-dev1"), "0.4", _refine),
+    _Step(("0.4",), "1.0", _drop_partial_info),
 )
