@@ -282,13 +282,16 @@ def remove_inlined(writer: Writer, names: AbstractSet[str], with_dead_files: Seq
 
 def drop_inlined_tables(writer: Writer) -> None:
     """Drop the tables of inlined rows and deletes whose table is gone, and those that newer ones have superseded."""
+    t = writer.meta["table"]
     if writer.meta.shared:
-        _remove_of_gone_tables(writer)
+        for name in (ROWS, DELETES):
+            stored = of_all_tables(name, writer.meta)
+            gone = stored.c.table_id.not_in(sa.select(t.c.table_id))
+            writer.run("expire_inlined", sa.delete(stored).where(gone))
         return
     schema = writer.meta.metadata.schema
     names = writer.stored_tables()
     # looked up after the names: a table that is being created has its row by then
-    t = writer.meta["table"]
     living = {row[0] for row in writer.run("table_ids", sa.select(t.c.table_id).distinct())}
     for name in names:
         named = parse_table_name(name)
@@ -298,11 +301,3 @@ def drop_inlined_tables(writer: Writer) -> None:
     several = sa.select(listed.c.table_id).group_by(listed.c.table_id).having(sa.func.count() > 1)
     for row in writer.run("superseded_inlined_tables", several).all():
         writer.inlined.drop_emptied_tables(row[0])
-
-
-def _remove_of_gone_tables(writer: Writer) -> None:
-    t = writer.meta["table"]
-    for name in (ROWS, DELETES):
-        stored = of_all_tables(name, writer.meta)
-        gone = stored.c.table_id.not_in(sa.select(t.c.table_id))
-        writer.run("expire_inlined", sa.delete(stored).where(gone))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -148,6 +148,11 @@ class CatalogStatements:
         """The answer to what was asked when the turn to commit came; whoever uses it takes it away."""
         self.limits = NO_LIMITS
         """What a catalog of a shared lake may take; known after a snapshot was read."""
+
+    @classmethod
+    def of(cls, other: CatalogStatements) -> Self:
+        """Return the same transaction with the methods of this class."""
+        return cls(other.connection, other.meta, other.backend, other._cache)
 
     def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         """Execute one named statement; its name is a fault point before and after."""

@@ -6,12 +6,12 @@ Long results are streamed. What a result means is decided elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 import sqlalchemy as sa
 
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.statements import CatalogStatements, visible
+from quacklake.catalog.statements import visible
 
 FOREVER = (1 << 62) - 1
 """Stands for the end of what has none."""
@@ -42,11 +42,6 @@ Row = tuple[Any, ...]
 
 class Audit(Reader):
     """A reader that looks for inconsistent rows."""
-
-    @classmethod
-    def of(cls, reader: CatalogStatements) -> Self:
-        """Return the audit of what a read transaction sees."""
-        return cls(reader.connection, reader.meta, reader.backend, reader._cache)
 
     def stream(self, name: str, statement: Any) -> Iterator[Row]:
         """Yield the rows of a statement, a page at a time. No other statement may run meanwhile."""

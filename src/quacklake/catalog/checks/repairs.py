@@ -23,11 +23,6 @@ _FORGOTTEN: Mapping[str, tuple[str, str, str]] = {
 class Repairs(Writer):
     """A writer that repairs. Each action takes the values of its finding."""
 
-    @classmethod
-    def of(cls, writer: Writer) -> Repairs:
-        """Return the repairs of a commit transaction."""
-        return cls(writer.connection, writer.meta, writer.backend, writer._cache)
-
     def apply(self, action: str, values: Sequence[Any]) -> None:
         """Do one action by its name."""
         match action, values:

@@ -52,6 +52,7 @@ class Connections:
         self._many = most > _RESERVED
         self._most_entrants = max(1, most - _RESERVED)
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
+        self._driver_error: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
         self.closed = False
         #: The label of the tenant for which commits are counted.
         self.label: str | None = None
@@ -166,14 +167,9 @@ class Connections:
             yield
         except QuacklakeError:
             raise
-        except (sa.exc.SQLAlchemyError, TimeoutError, self._driver_errors) as error:
+        # the last is what the driver raises where it is used without SQLAlchemy
+        except (sa.exc.SQLAlchemyError, TimeoutError, self._driver_error) as error:
             raise self._error(error, doing) from error
-
-    @property
-    def _driver_errors(self) -> type[Exception]:
-        """What the driver raises where it is used without SQLAlchemy."""
-        errors: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
-        return errors
 
     def _error(self, error: BaseException, doing: str) -> QuacklakeError:
         shown = self.url.shown
