@@ -12,8 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import expiring, shared_lake
-from quacklake.catalog.migrations import steps
+from quacklake.catalog import expiring, migrations, shared_lake
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import QuacklakeError
 from quacklake.tenancy import exposing
@@ -130,7 +129,7 @@ def test_a_way_back_to_an_older_version_that_forgets_to_say_so_is_caught(
     with open_file(tmp_path) as lake:
         lake.migrate("1.1")
         with monkeypatch.context() as patch:
-            patch.setattr(steps._Work, "set_version", lambda *_: None)
+            patch.setattr(migrations._Work, "set_version", lambda *_: None)
             with pytest.raises(AssertionError, match=r"ducklake_view_column_tag is part of 1\.1"):
                 lake.migrate("1.0")
         assert lake.migrate("1.0") == "1.0"

@@ -11,14 +11,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import telemetry
-from quacklake.catalog import scoped
+from quacklake.catalog import migrations, scoped
 from quacklake.catalog.databases.connections import Connections
 from quacklake.catalog.databases.database import CatalogUrl, DatabaseOptions, PreparedSelect, parse_url
 from quacklake.catalog.databases.duckdb import DuckDBDatabase
 from quacklake.catalog.databases.mysql import MySQLDatabase
 from quacklake.catalog.databases.postgres import PostgresDatabase
 from quacklake.catalog.databases.sqlite import SqliteDatabase
-from quacklake.catalog.migrations import steps, upgrade
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.reading.tables import LATEST, LIMITS
 from quacklake.catalog.registry import CATALOG_REQUIRED, Registry, no_such_catalog, shared_facts
@@ -256,7 +255,7 @@ class Catalog(Connections):
                 with self.translate_errors("migrate"), self.connected() as connection:
                     self.backend.prepare_write(connection)
                 with self.queued() as writer:
-                    passed = steps.migrate(writer, target)
+                    passed = migrations.migrate(writer, target)
                     if not self.shared:
                         tables = Tables.of(target, self.metadata_schema)
                         create_own(writer.connection, tables, self.backend)
@@ -318,10 +317,10 @@ class Catalog(Connections):
     def widen(self) -> None:
         """Give the tables of a shared lake that an older version made the columns of 1.1."""
         with self.translate_errors("open"), self.connected() as connection:
-            there = self.backend.has_table(connection, upgrade.LAST, self.metadata_schema)
+            there = self.backend.has_table(connection, migrations.LAST, self.metadata_schema)
         if not there:
             with self.queued("/catalogs") as writer:
-                upgrade.widen(writer, SharedTables.of(self.metadata_schema).definitions)
+                migrations.widen(writer, SharedTables.of(self.metadata_schema).definitions)
 
     def _begin_new(self) -> None:
         if self.read_only:

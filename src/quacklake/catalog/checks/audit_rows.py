@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quacklake.catalog.checks.audit import FOREVER, Audit, Row
-from quacklake.catalog.statements import delete_table, visible
+from quacklake.catalog.statements import delete_table, parts, visible
 from quacklake.catalog.writing.files import DATA_FILE, DELETE_FILE
 from quacklake.format import inline
 from quacklake.format.objects import DataFile, DeleteFile
@@ -34,21 +34,16 @@ class RowAudit(Audit):
 
     def locations(self) -> dict[int, tuple[str, bool]]:
         """Return the folder of each table, and whether it is below the data path."""
-        t, s, column = self.meta["table"], self.meta["schema"], self.meta.column
+        t, s = self.meta["table"], self.meta["schema"]
+        own, above = (self.meta.columns(name, "path path_is_relative") for name in ("table", "schema"))
         statement = (
-            sa.select(
-                t.c.table_id,
-                column("table", "path"),
-                column("table", "path_is_relative"),
-                column("schema", "path").label("schema_path"),
-                column("schema", "path_is_relative").label("schema_path_is_relative"),
-            )
+            sa.select(t.c.table_id, *own, *(column.label(f"schema_{column.name}") for column in above))
             .select_from(t.outerjoin(s, s.c.schema_id == t.c.schema_id))
             .order_by(t.c.begin_snapshot)
         )
         folders = {}
-        for id_, path, relative, above, above_relative in self.stream("locations", statement):
-            folders[id_] = ((above or "") + (path or ""), bool(above_relative)) if relative else (path, False)
+        for id_, path, relative, schema, schema_relative in self.stream("locations", statement):
+            folders[id_] = ((schema or "") + (path or ""), bool(schema_relative)) if relative else (path, False)
         return folders
 
     def table_lives(self) -> dict[int, int | None]:
@@ -62,7 +57,7 @@ class RowAudit(Audit):
         """Return a page of data files in the order of their ids, of one table or all."""
         f = self.meta["data_file"]
         statement = (
-            sa.select(*(self.meta.column("data_file", name) for name in DATA_FILE.split()))
+            sa.select(*self.meta.columns("data_file", DATA_FILE))
             .where(f.c.data_file_id > after, *([] if table_id is None else [f.c.table_id == table_id]))
             .order_by(f.c.data_file_id)
             .limit(limit)
@@ -72,9 +67,8 @@ class RowAudit(Audit):
     def delete_files(self, after: int, limit: int) -> list[tuple[DeleteFile, int | None]]:
         """Return a page of delete files in the order of their ids, each with the rows of its data file."""
         d, f = self.meta["delete_file"], self.meta["data_file"]
-        columns = [self.meta.column("delete_file", name) for name in DELETE_FILE.split()]
         statement = (
-            sa.select(*columns, f.c.record_count.label("rows"))
+            sa.select(*self.meta.columns("delete_file", DELETE_FILE), f.c.record_count)
             .select_from(d.outerjoin(f, f.c.data_file_id == d.c.data_file_id))
             .where(d.c.delete_file_id > after)
             .order_by(d.c.delete_file_id)
@@ -87,8 +81,7 @@ class RowAudit(Audit):
         known: set[int] = set()
         for name, key in (("data_file", "data_file_id"), ("delete_file", "delete_file_id")):
             t = self.meta[name]
-            for start in range(0, len(ids), 1000):
-                part = list(ids[start : start + 1000])
+            for part in parts(ids):
                 known.update(self.run("audit_still_there", sa.select(t.c[key]).where(t.c[key].in_(part))).scalars())
         return known
 

@@ -21,6 +21,17 @@ from quacklake.catalog.databases.sqlite_connection import (
     open_locked,
 )
 
+_FAILURES = {
+    sqlite3.SQLITE_CONSTRAINT: Failure.COLLISION,
+    sqlite3.SQLITE_BUSY: Failure.BUSY,
+    sqlite3.SQLITE_LOCKED: Failure.BUSY,
+    sqlite3.SQLITE_FULL: Failure.FULL,
+    sqlite3.SQLITE_IOERR: Failure.UNAVAILABLE,
+    sqlite3.SQLITE_READONLY: Failure.FORBIDDEN,
+    sqlite3.SQLITE_PERM: Failure.FORBIDDEN,
+    sqlite3.SQLITE_AUTH: Failure.FORBIDDEN,
+}
+
 
 class GuardedConnection(TidyConnection):
     """A connection that remembers which write-ahead log it has open, and is given up when another is in its place.
@@ -174,17 +185,4 @@ class SqliteDatabase(Database):
 
     def classify(self, error: BaseException) -> Failure:
         code = getattr(error, "sqlite_errorcode", None)
-        if code is None:
-            return Failure.OTHER
-        primary = code & 0xFF
-        if primary == sqlite3.SQLITE_CONSTRAINT:
-            return Failure.COLLISION
-        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return Failure.BUSY
-        if primary == sqlite3.SQLITE_FULL:
-            return Failure.FULL
-        if primary == sqlite3.SQLITE_IOERR:
-            return Failure.UNAVAILABLE
-        if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-            return Failure.FORBIDDEN
-        return Failure.OTHER
+        return Failure.OTHER if code is None else _FAILURES.get(code & 0xFF, Failure.OTHER)
