@@ -21,9 +21,6 @@ from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 from quacklake.catalog import scoped
 from quacklake.format.snapshots import format_time, parse_time
 
-__all__ = ["INDEXES", "KINDS", "OWN_TABLES", "SPEC", "VERSION", "WIDE_SPEC", "ColumnSpec", "Spec", "Tables"]
-
-
 VERSION = "1.0"
 """The version of a new lake, unless another is asked for."""
 NEXT = "1.1"
