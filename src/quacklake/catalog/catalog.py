@@ -116,9 +116,12 @@ class Catalog(Connections):
     def _holds_catalog(self, connection: Connection, name: str) -> bool:
         self.shared_facts = shared_facts(connection, self.backend, self.metadata_schema)
         if self.shared_facts is None:
-            metadata = self._tables["metadata"]
-            here = self.backend.has_table(connection, metadata.name, self.metadata_schema)
-            if not here or self._unfinished(connection):
+            table = scoped.registry(sa.Table("ducklake_metadata", sa.MetaData(), schema=self.metadata_schema))
+            if not self.backend.has_table(connection, table.name, self.metadata_schema):
+                return False
+            # on MySQL a creation that failed, or is under way, shows its tables, all empty
+            any_row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
+            if self.database == "mysql" and connection.execute(any_row).first() is None:
                 return False
             # another client may have created it in between
             self.shared_facts = shared_facts(connection, self.backend, self.metadata_schema)
@@ -133,14 +136,6 @@ class Catalog(Connections):
             self._engine.update_execution_options(**{CATALOG: row.id})
         return row is not None
 
-    def _unfinished(self, connection: Connection) -> bool:
-        # on MySQL a creation that failed, or is under way, shows its tables, all empty
-        if self.database != "mysql":
-            return False
-        table = scoped.registry(sa.Table(self._tables["metadata"].name, sa.MetaData(), schema=self.metadata_schema))
-        any_row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
-        return connection.execute(any_row).first() is None
-
     def is_called(self, name: str) -> bool:
         """Return whether the catalog (tenant) of that name is this one: names change, and are used again."""
         with self.translate_errors("read"), self.connected() as connection:
@@ -148,6 +143,7 @@ class Catalog(Connections):
         return row is not None and self.tenant_row is not None and row.id == self.tenant_row.id
 
     def holds_lake(self, connection: Connection) -> bool:
+        """Return whether the database has the tables of a lake."""
         metadata = self._tables["metadata"]
         if not self.backend.has_table(connection, metadata.name, self.metadata_schema):
             return False
@@ -163,7 +159,11 @@ class Catalog(Connections):
             if self.tenant is not None:
                 raise no_such_catalog(self.tenant)
             raise NotFoundError(f"there is no lake at {self.url.shown}", hint="pass data_path= to create one")
-        self.metadata = self._facts()
+        every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(self._tables["metadata"])
+        with self.read() as reader:
+            rows = reader.run("options", every).mappings().all()
+        # the oldest version has no scopes
+        self.metadata = {row["key"]: row["value"] for row in rows if row.get("scope") is None}
         version = self.metadata.get("version", "unknown")
         if version not in READABLE_VERSIONS:
             raise UnsupportedVersionError(
@@ -190,13 +190,6 @@ class Catalog(Connections):
             for table, column in PARTS
             if (not columns[table] if column is None else column not in columns[table])
         )
-
-    def _facts(self) -> dict[str, str]:
-        """Return the metadata of the lake itself, whatever its version: the oldest has no scopes."""
-        every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(self._tables["metadata"])
-        with self.read() as reader:
-            rows = reader.run("options", every).mappings().all()
-        return {row["key"]: row["value"] for row in rows if row.get("scope") is None}
 
     @property
     def version(self) -> str:
@@ -257,8 +250,7 @@ class Catalog(Connections):
                 with self.queued() as writer:
                     passed = migrations.migrate(writer, target)
                     if not self.shared:
-                        tables = Tables.of(target, self.metadata_schema)
-                        create_own(writer.connection, tables, self.backend)
+                        create_own(writer, Tables.of(target, self.metadata_schema))
         except BaseException:
             with suppress(QuacklakeError):
                 self.load()  # where DDL cannot be undone, some steps may have been committed
@@ -275,7 +267,7 @@ class Catalog(Connections):
         with self.commit(create=True) as writer:
             mine = not self.holds_lake(writer.connection)  # no other client was quicker
             if mine:
-                create_tables(writer, self._tables, self.backend)
+                create_tables(writer)
                 add_first_rows(writer, data_path, encrypted=encrypted)
         self._prepared = self._has_tokens = mine
         self.load()
@@ -296,7 +288,7 @@ class Catalog(Connections):
         with self.commit(create=True) as writer:
             if self.holds_lake(writer.connection):
                 raise AlreadyExistsError(f"there is a lake at {self.url} already")
-            create_tables(writer, self._tables, self.backend)
+            create_tables(writer)
             fill(writer)
         self._prepared = self._has_tokens = True
         self.load()
@@ -346,7 +338,7 @@ class Catalog(Connections):
             with suppress(ReadOnlyError), self.translate_errors("prepare"), self.connected() as connection:
                 self.backend.prepare_write(connection)
             with suppress(ReadOnlyError), self.commit(create=True) as writer:
-                create_own(writer.connection, self._tables, self.backend)
+                create_own(writer, self._tables)
             with self.translate_errors("prepare"), self.connected() as connection:
                 self._has_tokens = self.backend.has_table(connection, "quacklake_commits", self.metadata_schema)
             self._prepared = True

@@ -93,6 +93,7 @@ class Connections:
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
+        """Lend a connection of the pool."""
         if self.closed:
             raise ClosedError
         with self._engine.connect() as connection:

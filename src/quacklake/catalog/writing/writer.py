@@ -319,21 +319,21 @@ def add_tags(writer: Writer, rows: Sequence[TagRow], snapshot: int) -> None:
 # -- a new lake --------------------------------------------------------------------------------------------------------
 
 
-def create_tables(writer: Writer, tables: Tables, database: Database) -> None:
+def create_tables(writer: Writer) -> None:
     """Create every table of a lake, empty, exactly as stock DuckLake does, and ours beside them."""
-    schema = tables.metadata.schema
+    schema = writer.meta.metadata.schema
     # on MySQL a failed creation may have left some tables
-    fresh = database.name != "mysql"
+    fresh = writer.backend.name != "mysql"
     if schema is not None:
         writer.run("create_metadata_schema", sa.schema.CreateSchema(schema, if_not_exists=True))
-    for table in tables.stock():
+    for table in writer.meta.stock():
         writer.run("create_table", CreateTable(table, if_not_exists=not fresh))
-    create_own(writer.connection, tables, database, fresh=fresh)
+    create_own(writer, writer.meta, fresh=fresh)
 
 
-def create_own(connection: Connection, tables: Tables, database: Database, *, fresh: bool = False) -> None:
+def create_own(writer: Writer, tables: Tables, *, fresh: bool = False) -> None:
     """Create our tables and indexes, where they are missing unless the lake is ``fresh``."""
-    schema = tables.metadata.schema
+    connection, database, schema = writer.connection, writer.backend, tables.metadata.schema
     for table in tables.own.values():
         connection.execute(CreateTable(table, if_not_exists=True))
     if database.name != "duckdb":
