@@ -54,7 +54,7 @@ def folder(data_path: Path) -> Path:
 
 def by_hand(lines: CatalogStatements, sql: str) -> sa.CursorResult[Any]:
     """Run a text on the metadata as it is, which a shared lake would refuse; the lake has one catalog."""
-    return lines._connection.exec_driver_sql(sql)
+    return lines.connection.exec_driver_sql(sql)
 
 
 def new_row(table: str, **values: str | int | None) -> str:

@@ -12,8 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.catalog import expiring, lakehouse
-from quacklake.catalog.migrations import steps
+from quacklake.catalog import expiring, migrations, shared_lake
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import QuacklakeError
 from quacklake.tenancy import exposing
@@ -120,7 +119,7 @@ def test_a_table_of_the_metadata_that_is_dropped_is_caught(oracle: Oracle, tmp_p
                 pytest.raises(AssertionError, match="was not made by this call"),
                 lake._context.catalog.commit() as writer,
             ):
-                writer._connection.execute(sa.text(statement))
+                writer.connection.execute(sa.text(statement))
         assert len(oracle.mistakes) == 2
 
 
@@ -130,7 +129,7 @@ def test_a_way_back_to_an_older_version_that_forgets_to_say_so_is_caught(
     with open_file(tmp_path) as lake:
         lake.migrate("1.1")
         with monkeypatch.context() as patch:
-            patch.setattr(steps._Work, "set_version", lambda *_: None)
+            patch.setattr(migrations._Work, "set_version", lambda *_: None)
             with pytest.raises(AssertionError, match=r"ducklake_view_column_tag is part of 1\.1"):
                 lake.migrate("1.0")
         assert lake.migrate("1.0") == "1.0"
@@ -166,7 +165,7 @@ def test_a_conversion_that_drops_a_view_of_somebody_else_is_caught(
 ) -> None:
     run(postgres_url, "CREATE SCHEMA lakehouse", "CREATE VIEW lakehouse.tables AS SELECT 1 AS mine")
     quacklake.connect(postgres_url, data_path=tmp_path / "plain").close()
-    monkeypatch.setattr(lakehouse._LakeViews, "ours", lambda self: sorted(self.relations))
+    monkeypatch.setattr(shared_lake._LakeViews, "ours", lambda self: sorted(self.relations))
     with pytest.raises(AssertionError, match=r"lakehouse\.tables shows nothing of a lake"):
         quacklake.tenants(postgres_url, tmp_path / "data", convert="acme")
 
@@ -259,6 +258,6 @@ def test_a_statement_that_cannot_be_read_is_caught(oracle: Oracle, tenants: quac
         "DROP SCHEMA lakehouse CASCADE",
     ):
         with pytest.raises(AssertionError), tenants._tenancy._writing() as registry:
-            registry._connection.exec_driver_sql(statement)
+            registry.connection.exec_driver_sql(statement)
     with pytest.raises(QuacklakeError):
         tenants.get("nobody")

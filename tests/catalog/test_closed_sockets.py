@@ -48,7 +48,7 @@ def test_a_connection_that_was_interrupted_within_a_message_is_replaced(postgres
         lake.create_table("t", [{"id": 1}])
 
         def read() -> None:
-            with lake._context.catalog._reading() as connection:
+            with lake._context.catalog.reading() as connection:
                 driver = connection.connection.driver_connection
                 assert driver is not None
                 rows = driver.cursor().copy("COPY (SELECT generate_series(1, 1000000)) TO STDOUT")

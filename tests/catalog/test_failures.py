@@ -47,7 +47,7 @@ def new_lake(url: str, tmp_path: Path) -> Iterator[Lake]:
 def writing(lake: Lake) -> Iterator[sa.Connection]:
     """A transaction that may change the metadata, for damage by hand."""
     catalog = lake._context.catalog
-    with catalog._engine.connect() as connection, catalog._database.begin_commit(connection).begin():
+    with catalog._engine.connect() as connection, catalog.backend.begin_commit(connection).begin():
         yield connection
 
 
@@ -55,9 +55,9 @@ def classify(lake: Lake, statement: str) -> Failure:
     """What the catalog makes of the error that a statement raises."""
     catalog = lake._context.catalog
     with catalog._engine.connect() as connection, pytest.raises(sa.exc.DBAPIError) as caught:
-        catalog._database.begin_commit(connection).exec_driver_sql(statement)
+        catalog.backend.begin_commit(connection).exec_driver_sql(statement)
     assert caught.value.orig is not None
-    return catalog._database.classify(caught.value.orig)
+    return catalog.backend.classify(caught.value.orig)
 
 
 @pytest.mark.parametrize("database", ["sqlite", "duckdb", POSTGRES, MYSQL])
@@ -88,7 +88,7 @@ def test_a_connection_that_was_cut_is_unavailable(database: str, new_url: NewUrl
             connection.exec_driver_sql(kill)
             connection.exec_driver_sql("SELECT 1")
         assert caught.value.orig is not None
-        known = catalog._database.classify(caught.value.orig)
+        known = catalog.backend.classify(caught.value.orig)
         assert known is Failure.UNAVAILABLE or caught.value.connection_invalidated
         assert lake.table("t").count() == 1
 
@@ -113,7 +113,7 @@ def test_deadlocks_timeouts_and_serialization_failures_of_postgres_can_be_tried_
 def test_a_full_disk_under_a_duckdb_file_is_no_lost_race(tmp_path: Path) -> None:
     with new_lake(f"duckdb:///{tmp_path}/lake.db", tmp_path) as lake:
         error = duckdb.TransactionException('Failed to commit: Could not write file "x": No space left on device')
-        assert lake._context.catalog._database.classify(error) is Failure.FULL
+        assert lake._context.catalog.backend.classify(error) is Failure.FULL
 
 
 @pytest.mark.mysql

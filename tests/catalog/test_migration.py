@@ -16,7 +16,7 @@ import sqlalchemy as sa
 import quacklake
 from quacklake import faults
 from quacklake.catalog import parse_url
-from quacklake.catalog.migrations.steps import table_versions
+from quacklake.catalog.migrations import table_versions
 from quacklake.catalog.tables import INDEXES, VERSION, Tables
 from quacklake.errors import ReadOnlyError, UnsupportedVersionError
 from tests.catalog.stock import Stock

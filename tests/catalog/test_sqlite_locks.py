@@ -15,7 +15,7 @@ import pytest
 
 import quacklake
 from quacklake.catalog.databases import sqlite_connection
-from quacklake.catalog.databases.sqlite_locks import FileLock, is_supported
+from quacklake.catalog.databases.sqlite_connection import FileLock, is_supported
 from quacklake.errors import CatalogError, CatalogLockedError, ReadOnlyError
 from tests.duckdbs import import_extension
 from tests.layout import plain_only
@@ -154,7 +154,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_catalog_without_room_is_told_at_once(path: Path) -> None:
     with quacklake.connect(f"sqlite:///{path}") as lake:
-        with lake._context.catalog._connection() as connection:
+        with lake._context.catalog.connected() as connection:
             driver = connection.connection.driver_connection
             assert driver is not None
             (pages,) = driver.execute("PRAGMA page_count").fetchone()

@@ -15,7 +15,7 @@ from quacklake import Lake
 def _interrupted(lake: Lake, *, commits: bool) -> None:
     """Be interrupted between two rows of the catalog."""
     catalog = lake._context.catalog
-    opened = catalog._committing("x", lambda: None, None) if commits else catalog._reading()
+    opened = catalog._committing("x", lambda: None, None) if commits else catalog.reading()
     with opened as found:
         connection = found[0] if isinstance(found, tuple) else found
         rows = iter(connection.execute(sa.text("SELECT * FROM ducklake_column")))

@@ -58,7 +58,7 @@ def test_a_log_that_is_replaced_during_a_commit_is_a_lost_answer_and_the_commit_
     url = f"sqlite:///{tmp_path}/lake.db"
     with quacklake.connect(url, data_path=tmp_path / "data", sqlite_journal="wal") as lake:
         table = lake.create_table("t", [{"id": 1}])
-        database = lake._context.catalog._database
+        database = lake._context.catalog.backend
         asked: list[bool] = []
 
         def replaced_once(connection: object) -> bool:
@@ -72,7 +72,7 @@ def test_a_log_that_is_replaced_during_a_commit_is_a_lost_answer_and_the_commit_
 
 
 def test_a_connection_that_was_given_up_leaves_the_new_log_alone(tmp_path: Path) -> None:
-    from quacklake.catalog.databases.sqlite_wal import GuardedConnection
+    from quacklake.catalog.databases.sqlite import GuardedConnection
 
     path = tmp_path / "x.db"
     connection = GuardedConnection(str(path))
@@ -89,6 +89,6 @@ def test_a_commit_whose_answer_never_comes_is_unknown(tmp_path: Path, monkeypatc
     url = f"sqlite:///{tmp_path}/lake.db"
     with quacklake.connect(url, data_path=tmp_path / "data", ducklake_retry_wait_ms=1) as lake:
         table = lake.create_table("t", [{"id": 1}])
-        monkeypatch.setattr(lake._context.catalog._database, "committed", lambda connection: False)
+        monkeypatch.setattr(lake._context.catalog.backend, "committed", lambda connection: False)
         with pytest.raises(CommitUnknown):
             table.append([{"id": 2}])

@@ -114,7 +114,7 @@ def test_nothing_more_is_written_for_it(tmp_path: Path) -> None:
         table.append(ROW)
         assert telemetry.snapshot().counters["catalog.statements"] <= 12
         with lake._context.catalog.read() as reader:
-            tokens = [str(row[0]) for row in reader.run("t", reader._t.own["commits"].select())]
+            tokens = [str(row[0]) for row in reader.run("t", reader.meta.own["commits"].select())]
     assert {operations_of(token) for token in tokens} == {Operation.INSERT}
 
 

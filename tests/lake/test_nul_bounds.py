@@ -20,6 +20,6 @@ def test_a_bound_with_a_nul_is_left_out(database: str, new_url: Callable[[str], 
         assert t.to_pylist(where="a < 'b'") == [{"a": "a\0b", "b": "x"}]
         assert not lake.verify(deep=True).errors
         with lake._context.catalog.read() as reader:
-            stats = reader._t["table_column_stats"]
+            stats = reader.meta["table_column_stats"]
             rows = reader.run("test", stats.select().order_by(stats.c.column_id)).mappings().all()
     assert [(row["min_value"], row["max_value"]) for row in rows] == [(None, None), ("x", "z")]

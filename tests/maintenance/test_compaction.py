@@ -288,7 +288,7 @@ def test_a_file_from_elsewhere_is_copied_and_never_deleted(tmp_path: Path) -> No
         assert table.merge_adjacent_files().files_before == 3
         assert past(lake, until=last) == before
         with lake._context.catalog.read() as reader:
-            found = reader.run("q", reader._t["files_scheduled_for_deletion"].select()).all()
+            found = reader.run("q", reader.meta["files_scheduled_for_deletion"].select()).all()
         assert len(found) == 1 and not any(str(outside) in str(row) for row in found)
         assert table.plan().files.column("mapping_id").to_pylist() == [None]
     assert len(list(outside.iterdir())) == 2

@@ -87,6 +87,6 @@ def test_orphans_are_due_again_after_their_time(lake: Lake) -> None:
     assert _due(lake, policy) == []
     lake.maintain(Policy(orphans_every=dt.timedelta(0)))
     with lake._context.catalog.commit() as writer:
-        table = writer._t.own["leases"]
+        table = writer.meta.own["leases"]
         writer.run("forget", table.update().values(expires_ms=1))
     assert _due(lake, policy) == [JobKind.ORPHANS]

@@ -62,7 +62,7 @@ def test_a_table_that_was_dropped_goes_with_all_its_names(tmp_path: Path) -> Non
         lake.drop_table("f")
         lake.expire_snapshots(keep_last=1)
         with lake._context.catalog.read() as reader:
-            assert reader._connection.exec_driver_sql("SELECT count(*) FROM ducklake_table").scalar() == 0
+            assert reader.connection.exec_driver_sql("SELECT count(*) FROM ducklake_table").scalar() == 0
 
 
 def test_a_backup_of_a_lake_that_was_expired_in_part_is_sound(tmp_path: Path) -> None:

@@ -505,20 +505,20 @@ class Here:
     """Stock DuckDB in this process, beside ours. Not for SQLite, of which both would bring a copy of their own."""
 
     def __init__(self) -> None:
-        self._connection = connect()
+        self.connection = connect()
 
     def run(self, url: str, *statements: str) -> list[Row]:
         return self.answers(url, *statements)[-1]
 
     def answers(self, url: str, *statements: str) -> list[list[Row]]:
         try:
-            with attached(self._connection, url):
-                return [self._connection.execute(statement).fetchall() for statement in statements]
+            with attached(self.connection, url):
+                return [self.connection.execute(statement).fetchall() for statement in statements]
         except duckdb.Error as error:
             raise AssertionError(f"stock DuckDB: {error}") from None
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
 
 def round_of_histories(places: Places, stock: Reading, database: str, count: int, seed: str) -> Tally:

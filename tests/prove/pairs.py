@@ -80,7 +80,7 @@ class Watch:
 def _watched() -> Iterator[Watch]:
     """See who waits in the queue and who is at its head."""
     watch = Watch()
-    read, queued = Catalog.read, Catalog._queued
+    read, queued = Catalog.read, Catalog.queued
 
     @contextmanager
     def reading(self: Catalog) -> Iterator[Reader]:

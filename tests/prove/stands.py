@@ -17,7 +17,7 @@ import sqlalchemy as sa
 import quacklake
 from quacklake import Lake
 from quacklake.catalog import parse_url
-from quacklake.catalog.writing.totals import TotalsCache
+from quacklake.catalog.writing.files import TotalsCache
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
 from quacklake.transaction import TableCache

@@ -242,7 +242,7 @@ def test_statistics_that_cannot_be_read_never_leave_a_file_out(pruned: Pruned, c
             .where(table.c.column_id == id_)
         ).all()
     try:
-        with catalog._engine.connect() as connection, catalog._database.begin_commit(connection).begin():
+        with catalog._engine.connect() as connection, catalog.backend.begin_commit(connection).begin():
             for file, junk in zip(pruned.ids, itertools.cycle(_JUNK[column])):
                 connection.execute(
                     table.update()
@@ -252,7 +252,7 @@ def test_statistics_that_cannot_be_read_never_leave_a_file_out(pruned: Pruned, c
         for where in wanted:
             assert pruned.planned(where) == set(pruned.ids), where
     finally:
-        with catalog._engine.connect() as connection, catalog._database.begin_commit(connection).begin():
+        with catalog._engine.connect() as connection, catalog.backend.begin_commit(connection).begin():
             for file, low, high in saved:
                 connection.execute(
                     table.update()

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import quacklake
-from quacklake.catalog import lakehouse
+from quacklake.catalog import shared_lake
 from services import PostgresServer
 from tests.catalog.lakehouse_views import Query, shown, told, write
 from tests.catalog.stock import Stock
@@ -59,7 +59,7 @@ def same(tenants: quacklake.Tenants, query: Query, prefix: str = "lakehouse.", n
     for name in names.split():
         with tenants.open(name) as lake:
             assert shown(query, prefix, tenants.get(name).id) == told(lake), name
-    for view in lakehouse.VIEWS:
+    for view in shared_lake.VIEWS:
         assert query(f"SELECT DISTINCT catalog_name FROM {prefix}{view} ORDER BY 1") == [(n,) for n in names.split()]
     return True
 
@@ -105,7 +105,7 @@ def test_a_role_sees_its_own_rows_through_the_views_and_no_others(place: Place) 
 
 def test_a_role_without_a_catalog_sees_nothing_through_the_views(place: Place, postgres_server: PostgresServer) -> None:
     query = place.run(postgres_server.create_role("outsider"))
-    for view in lakehouse.VIEWS:
+    for view in shared_lake.VIEWS:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             query(f"SELECT 1 FROM lakehouse.{view}")
 
@@ -113,7 +113,7 @@ def test_a_role_without_a_catalog_sees_nothing_through_the_views(place: Place, p
 def test_views_that_run_with_the_rights_of_their_owner_are_given_to_nobody(
     place: Place, postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lakehouse, "_INVOKER_SINCE", (99,))  # as on an older PostgreSQL
+    monkeypatch.setattr(shared_lake, "_INVOKER_SINCE", (99,))  # as on an older PostgreSQL
     with postgres_server.new_database() as url, quacklake.tenants(url, tmp_path) as tenants:
         fill(tenants)
         assert not any("lakehouse" in statement for statement in tenants.grant("acme", place.role))
@@ -166,9 +166,9 @@ def test_stock_duckdb_opens_an_exposed_catalog_beside_the_views(place: Place) ->
 
 
 def test_a_catalog_more_costs_the_views_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = lakehouse.missing_views
+    made = shared_lake.missing_views
     with place.tenants._tenancy._reading() as registry:
-        assert made(registry._connection, None, shared=True) == []
-    monkeypatch.setattr(lakehouse, "_find", lambda *_: pytest.fail("the views were looked for"))
+        assert made(registry.connection, None, shared=True) == []
+    monkeypatch.setattr(shared_lake, "_find", lambda *_: pytest.fail("the views were looked for"))
     place.tenants.create("gamma")
     place.tenants.drop("gamma")

@@ -144,7 +144,7 @@ def test_names_are_looked_for_with_a_plan_for_as_many_as_there_are(postgres_url:
     with quacklake.tenants(postgres_url, tmp_path / "data") as tenants:
         for number in range(8):
             tenants.create(f"t{number}")
-        with tenants._tenancy._catalog._connection() as connection:
+        with tenants._tenancy._catalog.connected() as connection:
             prepared = connection.execute(sa.text("SELECT statement FROM pg_prepared_statements")).scalars().all()
     assert prepared
     assert not [sql for sql in prepared if "folder_key = ANY" in sql]

@@ -5,46 +5,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Unpack
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake import telemetry
-from quacklake.catalog import scoped
+from quacklake.catalog import migrations, scoped
 from quacklake.catalog.databases.connections import Connections
-from quacklake.catalog.databases.database import PreparedSelect
+from quacklake.catalog.databases.database import CatalogUrl, DatabaseOptions, PreparedSelect, parse_url
 from quacklake.catalog.databases.duckdb import DuckDBDatabase
 from quacklake.catalog.databases.mysql import MySQLDatabase
 from quacklake.catalog.databases.postgres import PostgresDatabase
 from quacklake.catalog.databases.sqlite import SqliteDatabase
-from quacklake.catalog.databases.url import CatalogUrl, parse_url
-from quacklake.catalog.migrations import steps, upgrade
-from quacklake.catalog.migrations.versions import (
-    NEXT,
-    PARTS,
-    READABLE_VERSIONS,
-    VERSION,
-    WRITABLE_VERSIONS,
-    Part,
-    has_next,
-)
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.reading.snapshots import LATEST, LIMITS
-from quacklake.catalog.registry import (
-    CATALOG_REQUIRED,
-    CatalogRow,
-    Registry,
-    SharedFacts,
-    no_such_catalog,
-    shared_facts,
-)
+from quacklake.catalog.reading.tables import LATEST, LIMITS
+from quacklake.catalog.registry import CATALOG_REQUIRED, Registry, no_such_catalog, shared_facts
 from quacklake.catalog.scoped import CATALOG
-from quacklake.catalog.shared_tables import SharedTables
-from quacklake.catalog.tables import Tables
-from quacklake.catalog.writing import create
-from quacklake.catalog.writing.totals import TotalsCache
-from quacklake.catalog.writing.writer import Writer
+from quacklake.catalog.shared_tables import CatalogRow, SharedFacts, SharedTables
+from quacklake.catalog.tables import NEXT, PARTS, READABLE_VERSIONS, VERSION, WRITABLE_VERSIONS, Part, Tables, has_next
+from quacklake.catalog.writing.files import TotalsCache
+from quacklake.catalog.writing.writer import Writer, add_first_rows, create_own, create_tables
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -71,32 +52,18 @@ class Catalog(Connections):
         *,
         catalog: str | None = None,
         metadata_schema: str | None = None,
-        read_only: bool = False,
-        busy_timeout_ms: int = 30_000,
-        pool_size: int = 5,
-        max_overflow: int = 20,
-        storage_version: str = "v1.5.0",
-        sqlite_journal: str = "rollback",
+        **options: Unpack[DatabaseOptions],
     ) -> None:
-        super().__init__(
-            url,
-            shared=catalog is not None,
-            read_only=read_only,
-            busy_timeout_ms=busy_timeout_ms,
-            pool_size=pool_size,
-            max_overflow=max_overflow,
-            storage_version=storage_version,
-            sqlite_journal=sqlite_journal,
-        )
-        self.read_only = self._opened_read_only = read_only
-        self._schema = metadata_schema or url.metadata_schema
+        super().__init__(self.database_class(url, **options), shared=catalog is not None)
+        self.read_only = self._opened_read_only = self.backend.read_only
+        self.metadata_schema = metadata_schema or url.metadata_schema
         #: The name of a catalog (tenant) of a shared lake; None for a plain lake, which is one without a name.
         self.tenant = catalog
         self.tenant_row: CatalogRow | None = None
         #: The catalog that ``create_from`` makes.
         self.reserved: CatalogRow | None = None
         self.shared_facts: SharedFacts | None = None
-        self._tables = Tables.of(metadata_schema=self._schema, shared=self.shared)
+        self._tables = Tables.of(metadata_schema=self.metadata_schema, shared=self.shared)
         self._cache: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self._known_plain = False
@@ -132,64 +99,53 @@ class Catalog(Connections):
         if path is not None and not path.exists():
             return False
         if self.tenant is not None:
-            return self._holds_tenant(self.tenant)
-        with self._translate("open"), self._connection() as connection:
-            if not self._holds_lake(connection):
+            try:
+                with self.translate_errors("open"), self.connected() as connection:
+                    return self._holds_catalog(connection, self.tenant)
+            except ReadOnlyError:
+                # do not reveal that the catalog exists to a role that may not see it
+                raise no_such_catalog(self.tenant) from None
+        with self.translate_errors("open"), self.connected() as connection:
+            if not self.holds_lake(connection):
                 return False
-            if not self._known_plain and self._database.has_table(connection, "ducklake_catalog", self._schema):
+            if not self._known_plain and self.backend.has_table(connection, "ducklake_catalog", self.metadata_schema):
                 raise ConfigError(CATALOG_REQUIRED, hint="pass catalog=, or set QUACKLAKE_CATALOG")
             self._known_plain = True
             return True
 
-    def _holds_tenant(self, name: str) -> bool:
-        try:
-            with self._translate("open"), self._connection() as connection:
-                return self._holds_catalog(connection)
-        except ReadOnlyError:
-            # do not reveal that the catalog exists to a role that may not see it
-            raise no_such_catalog(name) from None
-
-    def _holds_catalog(self, connection: Connection) -> bool:
-        self.shared_facts = shared_facts(connection, self._database, self._schema)
+    def _holds_catalog(self, connection: Connection, name: str) -> bool:
+        self.shared_facts = shared_facts(connection, self.backend, self.metadata_schema)
         if self.shared_facts is None:
-            metadata = self._tables["metadata"]
-            here = self._database.has_table(connection, metadata.name, self._schema)
-            if not here or self._unfinished(connection):
+            table = scoped.registry(sa.Table("ducklake_metadata", sa.MetaData(), schema=self.metadata_schema))
+            if not self.backend.has_table(connection, table.name, self.metadata_schema):
+                return False
+            # on MySQL a creation that failed, or is under way, shows its tables, all empty
+            any_row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
+            if self.database == "mysql" and connection.execute(any_row).first() is None:
                 return False
             # another client may have created it in between
-            self.shared_facts = shared_facts(connection, self._database, self._schema)
+            self.shared_facts = shared_facts(connection, self.backend, self.metadata_schema)
             if self.shared_facts is None:
                 raise ConfigError(
                     f"the lake at {self.url} is not a shared one: it has one catalog, without a name",
                     hint="leave catalog out",
                 )
-        self._find_tenant(connection)
-        return self.tenant_row is not None
-
-    def _unfinished(self, connection: Connection) -> bool:
-        # on MySQL a creation that failed, or is under way, shows its tables, all empty
-        if self.database != "mysql":
-            return False
-        table = scoped.registry(sa.Table(self._tables["metadata"].name, sa.MetaData(), schema=self._schema))
-        any_row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
-        return connection.execute(any_row).first() is None
-
-    def _find_tenant(self, connection: Connection) -> None:
-        assert self.tenant is not None
-        self.tenant_row = row = Registry(connection, self._database, self._schema).find(self.tenant)
+        self.tenant_row = row = Registry(connection, self.backend, self.metadata_schema).find(name)
         if row is not None:
-            self._database.enter_file(self, row.id)
+            self.backend.enter_file(self, row.id)
             self._engine.update_execution_options(**{CATALOG: row.id})
+        return row is not None
 
     def is_called(self, name: str) -> bool:
         """Return whether the catalog (tenant) of that name is this one: names change, and are used again."""
-        with self._translate("read"), self._connection() as connection:
-            row = Registry(connection, self._database, self._schema).find(name)
+        with self.translate_errors("read"), self.connected() as connection:
+            row = Registry(connection, self.backend, self.metadata_schema).find(name)
         return row is not None and self.tenant_row is not None and row.id == self.tenant_row.id
 
-    def _holds_lake(self, connection: Connection) -> bool:
+    def holds_lake(self, connection: Connection) -> bool:
+        """Return whether the database has the tables of a lake."""
         metadata = self._tables["metadata"]
-        if not self._database.has_table(connection, metadata.name, self._schema):
+        if not self.backend.has_table(connection, metadata.name, self.metadata_schema):
             return False
         # on MySQL a failed creation leaves its tables behind, all empty
         return self.database != "mysql" or connection.execute(sa.select(metadata.c.key).limit(1)).first() is not None
@@ -203,7 +159,11 @@ class Catalog(Connections):
             if self.tenant is not None:
                 raise no_such_catalog(self.tenant)
             raise NotFoundError(f"there is no lake at {self.url.shown}", hint="pass data_path= to create one")
-        self.metadata = self._facts()
+        every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(self._tables["metadata"])
+        with self.read() as reader:
+            rows = reader.run("options", every).mappings().all()
+        # the oldest version has no scopes
+        self.metadata = {row["key"]: row["value"] for row in rows if row.get("scope") is None}
         version = self.metadata.get("version", "unknown")
         if version not in READABLE_VERSIONS:
             raise UnsupportedVersionError(
@@ -211,7 +171,7 @@ class Catalog(Connections):
                 hint=f"this version of quacklake reads {', '.join(READABLE_VERSIONS)}",
             )
         lacking = self._lacking() if has_next(version) else frozenset()
-        tables = Tables.of(version, self._schema, shared=self.shared, lacking=lacking)
+        tables = Tables.of(version, self.metadata_schema, shared=self.shared, lacking=lacking)
         if tables is not self._tables:
             self._tables = tables
             self._cache.clear()
@@ -219,10 +179,10 @@ class Catalog(Connections):
 
     def _lacking(self) -> frozenset[Part]:
         """Return the parts of 1.1 that the database lacks, whatever its version says."""
-        wide = Tables.of(NEXT, self._schema, shared=self.shared)
-        with self._translate("open"), self._connection() as connection:
+        wide = Tables.of(NEXT, self.metadata_schema, shared=self.shared)
+        with self.translate_errors("open"), self.connected() as connection:
             columns = {
-                name: self._database.column_names(connection, wide[name].name, self._schema)
+                name: self.backend.column_names(connection, wide[name].name, self.metadata_schema)
                 for name in sorted({table for table, _ in PARTS})
             }
         return frozenset(
@@ -230,13 +190,6 @@ class Catalog(Connections):
             for table, column in PARTS
             if (not columns[table] if column is None else column not in columns[table])
         )
-
-    def _facts(self) -> dict[str, str]:
-        """Return the metadata of the lake itself, whatever its version: the oldest has no scopes."""
-        every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(self._tables["metadata"])
-        with self.read() as reader:
-            rows = reader.run("options", every).mappings().all()
-        return {row["key"]: row["value"] for row in rows if row.get("scope") is None}
 
     @property
     def version(self) -> str:
@@ -257,8 +210,8 @@ class Catalog(Connections):
         """Return the bytes of the metadata; None in a shared lake and where the database cannot tell."""
         if self.shared:
             return None
-        with self._translate("read"), self._connection() as connection:
-            size = self._database.size(connection, self._tables.metadata.schema)
+        with self.translate_errors("read"), self.connected() as connection:
+            size = self.backend.size(connection, self._tables.metadata.schema)
         if size is not None:
             telemetry.gauge("catalog.bytes", size)
         return size
@@ -292,13 +245,12 @@ class Catalog(Connections):
             return (self.version,)
         try:
             with telemetry.timed("migrate"):
-                with self._translate("migrate"), self._connection() as connection:
-                    self._database.prepare_write(connection)
-                with self._queued() as writer:
-                    passed = steps.migrate(writer, target)
+                with self.translate_errors("migrate"), self.connected() as connection:
+                    self.backend.prepare_write(connection)
+                with self.queued() as writer:
+                    passed = migrations.migrate(writer, target)
                     if not self.shared:
-                        tables = Tables.of(target, self._schema)
-                        create.create_own(writer._connection, tables, self._database)
+                        create_own(writer, Tables.of(target, self.metadata_schema))
         except BaseException:
             with suppress(QuacklakeError):
                 self.load()  # where DDL cannot be undone, some steps may have been committed
@@ -310,17 +262,13 @@ class Catalog(Connections):
 
     def create(self, data_path: str, *, encrypted: bool = False, version: str = VERSION) -> None:
         """Make a new lake exactly as stock DuckLake does, plus our indexes and tables."""
-        self._check_new()
-        self._tables = Tables.of(version, self._schema)
-        with self._translate("create"):
-            self._database.make_file()
-        with self._translate("create"), self._connection() as raw:
-            self._database.prepare_write(raw)
+        self._tables = Tables.of(version, self.metadata_schema)
+        self._begin_new()
         with self.commit(create=True) as writer:
-            mine = not self._holds_lake(writer._connection)  # no other client was quicker
+            mine = not self.holds_lake(writer.connection)  # no other client was quicker
             if mine:
-                create.create_tables(writer, self._tables, self._database)
-                create.add_first_rows(writer, data_path, encrypted=encrypted)
+                create_tables(writer)
+                add_first_rows(writer, data_path, encrypted=encrypted)
         self._prepared = self._has_tokens = mine
         self.load()
 
@@ -330,21 +278,17 @@ class Catalog(Connections):
         On MySQL, which cannot undo the making of tables, they may be left behind empty after a failure. Of a shared
         lake it makes the catalog that is ``reserved``.
         """
-        self._tables = Tables.of(version, self._schema, shared=self.shared)
+        self._tables = Tables.of(version, self.metadata_schema, shared=self.shared)
         if self.shared:
             if has_next(version):
                 self.widen()
             self._create_reserved(fill)
             return
-        self._check_new()
-        with self._translate("create"):
-            self._database.make_file()
-        with self._translate("create"), self._connection() as raw:
-            self._database.prepare_write(raw)
+        self._begin_new()
         with self.commit(create=True) as writer:
-            if self._holds_lake(writer._connection):
+            if self.holds_lake(writer.connection):
                 raise AlreadyExistsError(f"there is a lake at {self.url} already")
-            create.create_tables(writer, self._tables, self._database)
+            create_tables(writer)
             fill(writer)
         self._prepared = self._has_tokens = True
         self.load()
@@ -354,29 +298,33 @@ class Catalog(Connections):
         row = self.reserved
         if row is None:
             raise UnsupportedFeatureError("no catalog of the shared lake is reserved for this")
-        with self._queued("/catalogs") as writer:
-            registry = Registry(writer._connection, self._database, self._schema)
+        with self.queued("/catalogs") as writer:
+            registry = Registry(writer.connection, self.backend, self.metadata_schema)
             registry.check_free(self.tenant)
-            writer._connection.execution_options(**{CATALOG: row.id})
+            writer.connection.execution_options(**{CATALOG: row.id})
             fill(writer)
             registry.enter([row])
         self.load()
 
     def widen(self) -> None:
         """Give the tables of a shared lake that an older version made the columns of 1.1."""
-        with self._translate("open"), self._connection() as connection:
-            there = self._database.has_table(connection, upgrade.LAST, self._schema)
+        with self.translate_errors("open"), self.connected() as connection:
+            there = self.backend.has_table(connection, migrations.LAST, self.metadata_schema)
         if not there:
-            with self._queued("/catalogs") as writer:
-                upgrade.widen(writer, SharedTables.of(self._schema).definitions)
+            with self.queued("/catalogs") as writer:
+                migrations.widen(writer, SharedTables.of(self.metadata_schema).definitions)
 
-    def _check_new(self) -> None:
+    def _begin_new(self) -> None:
         if self.read_only:
             raise ReadOnlyError("cannot create a lake through a read-only connection")
         if self.shared:
             raise UnsupportedFeatureError(
                 "a catalog of a shared lake cannot be created this way", hint="leave catalog out to create a plain lake"
             )
+        with self.translate_errors("create"):
+            self.backend.make_file()
+        with self.translate_errors("create"), self.connected() as raw:
+            self.backend.prepare_write(raw)
 
     def prepare(self) -> None:
         """Create our tables and indexes once before the first write, as far as the rights suffice."""
@@ -387,12 +335,12 @@ class Catalog(Connections):
                 self._prepared = self._has_tokens = True
                 return
             # without the right to create tables we still commit, but cannot recover a lost answer
-            with suppress(ReadOnlyError), self._translate("prepare"), self._connection() as connection:
-                self._database.prepare_write(connection)
+            with suppress(ReadOnlyError), self.translate_errors("prepare"), self.connected() as connection:
+                self.backend.prepare_write(connection)
             with suppress(ReadOnlyError), self.commit(create=True) as writer:
-                create.create_own(writer._connection, self._tables, self._database)
-            with self._translate("prepare"), self._connection() as connection:
-                self._has_tokens = self._database.has_table(connection, "quacklake_commits", self._schema)
+                create_own(writer, self._tables)
+            with self.translate_errors("prepare"), self.connected() as connection:
+                self._has_tokens = self.backend.has_table(connection, "quacklake_commits", self.metadata_schema)
             self._prepared = True
 
     # -- transactions ------------------------------------------------------------------------------------------------
@@ -400,8 +348,8 @@ class Catalog(Connections):
     @contextmanager
     def read(self) -> Iterator[Reader]:
         """Lend one consistent read transaction."""
-        with self._reading() as connection:
-            yield Reader(connection, self._tables, self._database, self._cache)
+        with self.reading() as connection:
+            yield Reader(connection, self._tables, self.backend, self._cache)
 
     @contextmanager
     def commit(self, *, create: bool = False, latest: bool = False) -> Iterator[Writer]:
@@ -416,7 +364,7 @@ class Catalog(Connections):
         if not create:
             self.prepare()
         newest: sa.Select[Any] | None = self._cache.get(LATEST) if latest else None
-        with self._queued(ahead=None if newest is None else PreparedSelect(newest)) as writer:
+        with self.queued(ahead=None if newest is None else PreparedSelect(newest)) as writer:
             yield writer
 
     def run_sql(self, make: Callable[[str], str]) -> int:
@@ -436,17 +384,17 @@ class Catalog(Connections):
         return changed
 
     @contextmanager
-    def _queued(self, queue: str = "", ahead: PreparedSelect | None = None) -> Iterator[Writer]:
+    def queued(self, queue: str = "", ahead: PreparedSelect | None = None) -> Iterator[Writer]:
         """Lend a transaction with a turn of its own, in the queue of commits or another.
 
         ``ahead`` may be asked at once.
         """
         # catalogs of a shared lake do not wait for each other
-        scope = f"{self._schema or ''}{queue}"
+        scope = f"{self.metadata_schema or ''}{queue}"
         if self.tenant_row is not None:
             scope = f"{scope}#{self.tenant_row.id}"
         with self._committing(scope, self._forget_uncommitted, ahead) as (connection, answer):
-            writer = Writer(connection, self._tables, self._database, self._cache)
+            writer = Writer(connection, self._tables, self.backend, self._cache)
             writer.ahead = answer
             yield writer
 

@@ -8,33 +8,25 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog import scoped
-from quacklake.catalog.columns import readable_time
 from quacklake.catalog.databases.database import Database
-from quacklake.catalog.expired_rows import dead_data_file, dead_delete
+from quacklake.catalog.expiring import dead_data_file, dead_delete
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.shared_lake import exposure_schema, is_exposure
+from quacklake.catalog.statements import SOME, parts
+from quacklake.catalog.tables import readable_time
+from quacklake.catalog.writing.files import SCHEDULED
 from quacklake.catalog.writing.writer import Writer
 
 PAGE = 10_000
 """Files that are looked at together."""
 
-SOME = 500
-"""Ids or ranges that one statement may name."""
-
 _TRUE = ("1", "true", "t")
-
-T = TypeVar("T")
-
-
-def parts(items: Sequence[T], size: int = SOME) -> Iterator[Sequence[T]]:
-    """Return the items in slices of a size."""
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +71,7 @@ class ScheduledFile:
 
 def _dead(writer: Writer, name: str, tables: Sequence[int] | None) -> sa.ColumnElement[bool]:
     """Return the condition that holds for the files that no snapshot sees; with ``tables`` for all of these tables."""
-    t = writer._t[name]
+    t = writer.meta[name]
     if tables is not None:
         return t.c.table_id.in_(tables)
     return dead_data_file(t.c.data_file_id) if name == "data_file" else dead_delete(writer)
@@ -95,7 +87,7 @@ def sum_dead_files(writer: Writer, tables: Sequence[int] | None = None) -> list[
     """Return how many files ``dead_files`` gives, by table and kind, and their bytes."""
     sums = []
     for name in ("data_file", "delete_file"):
-        t = writer._t[name]
+        t = writer.meta[name]
         total = sa.select(t.c.table_id, sa.func.count(), sa.func.sum(t.c.file_size_bytes))
         rows = writer.run(f"dead_{name}s", total.where(_dead(writer, name, tables)).group_by(t.c.table_id))
         sums += [DeadFiles(row[0], name == "delete_file", row[1], int(row[2] or 0)) for row in rows]
@@ -112,7 +104,7 @@ def absolute_files(reader: Reader) -> Iterator[list[NamedFile]]:
     """Yield the files that are not named by a path below the data root, wherever they are."""
     outside = [id_ for id_, (_, relative) in folders(reader).items() if not relative]
     for name in ("data_file", "delete_file"):
-        t = reader._t[name]
+        t = reader.meta[name]
         # sqlite_scanner also stores booleans as text
         absolute = sa.cast(t.c.path_is_relative, sa.String).not_in(_TRUE)
         yield from _pages(reader, name, [absolute])
@@ -125,7 +117,7 @@ def named_among(reader: Reader, tails: Sequence[str]) -> Iterator[NamedFile]:
     known = folders(reader)
     for some in parts(tails, 4 * SOME):
         for name in ("data_file", "delete_file"):
-            t = reader._t[name]
+            t = reader.meta[name]
             for row in reader.run(f"named_{name}", _select(t, _key(t, name)).where(t.c.path.in_(some))):
                 yield _named(row, known, name)
 
@@ -147,7 +139,7 @@ def _named(row: Any, known: dict[int, tuple[str, bool]], name: str) -> NamedFile
 def _pages(
     reader: Reader, name: str, where: Sequence[sa.ColumnElement[bool]], since: int = 0
 ) -> Iterator[list[NamedFile]]:
-    table = reader._t[name]
+    table = reader.meta[name]
     key = _key(table, name)
     known = folders(reader)
     last = since - 1
@@ -163,7 +155,7 @@ def _pages(
 
 def folders(reader: Reader) -> dict[int, tuple[str, bool]]:
     """Return the folder of every table, and whether it is below the data root."""
-    t, s = reader._t["table"], reader._t["schema"]
+    t, s = reader.meta["table"], reader.meta["schema"]
     statement = (
         sa.select(t.c.table_id, t.c.path, t.c.path_is_relative, s.c.path, s.c.path_is_relative)
         .join_from(t, s, s.c.schema_id == t.c.schema_id)
@@ -182,7 +174,7 @@ def shared_paths(reader: Reader) -> set[str]:
     """Return the paths that more than one row has."""
     paths: set[str] = set()
     for name in ("data_file", "delete_file"):
-        t = reader._t[name]
+        t = reader.meta[name]
         twice = sa.select(t.c.path).group_by(t.c.path).having(sa.func.count() > 1)
         paths.update(row[0] for row in reader.run("shared_paths", twice) if row[0] is not None)
     return paths
@@ -193,16 +185,14 @@ def shared_paths(reader: Reader) -> set[str]:
 
 def schedule(writer: Writer, files: Iterable[tuple[int, str]], time: dt.datetime) -> None:
     """Leave files, by id and path below the data root, to the cleanup of old files."""
-    rows = [
-        {"data_file_id": id_, "path": path, "path_is_relative": True, "schedule_start": time} for id_, path in files
-    ]
-    writer.insert("files_scheduled_for_deletion", rows)
+    rows = [(id_, path, True, time) for id_, path in files]
+    writer.insert("files_scheduled_for_deletion", SCHEDULED, rows)
 
 
 def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetime) -> None:
     """Schedule the files of ``dead_files``, all of them below the data root, without looking at each."""
-    target, folder = writer._t["files_scheduled_for_deletion"], writer._t["table"]
-    schema = writer._t["schema"]
+    target, folder = writer.meta["files_scheduled_for_deletion"], writer.meta["table"]
+    schema = writer.meta["schema"]
     # a table that was renamed has several rows
     last = (
         sa.select(folder.c.table_id, sa.func.max(folder.c.begin_snapshot).label("begin_snapshot"))
@@ -210,7 +200,7 @@ def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetim
         .subquery()
     )
     for name in ("data_file", "delete_file"):
-        t = writer._t[name]
+        t = writer.meta[name]
         mine = sa.and_(folder.c.table_id == last.c.table_id, folder.c.begin_snapshot == last.c.begin_snapshot)
         source = (
             t.join(last, last.c.table_id == t.c.table_id)
@@ -218,10 +208,7 @@ def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetim
             .join(schema, schema.c.schema_id == folder.c.schema_id)
         )
         path = schema.c.path + folder.c.path + t.c.path
-        constants = (
-            sa.literal(True, target.c.path_is_relative.type),
-            sa.literal(time, target.c.schedule_start.type),
-        )
+        constants = (sa.literal(True, target.c.path_is_relative.type), sa.literal(time, target.c.schedule_start.type))
         select = sa.select(_key(t, name), path, *constants).select_from(source).where(_dead(writer, name, tables))
         columns = (target.c.data_file_id, target.c.path, target.c.path_is_relative, target.c.schedule_start)
         writer.run("insert_files_scheduled_for_deletion", sa.insert(target).from_select(columns, select))
@@ -229,8 +216,8 @@ def schedule_dead(writer: Writer, tables: Sequence[int] | None, time: dt.datetim
 
 def scheduled(reader: Reader, after: int, limit: int) -> list[ScheduledFile]:
     """Return the next files that wait for the cleanup, by id: about ``limit``, and all files of each id."""
-    t = reader._t["files_scheduled_for_deletion"]
-    time = readable_time(t.c.schedule_start, reader._database.name, "schedule_start")
+    t = reader.meta["files_scheduled_for_deletion"]
+    time = readable_time(t.c.schedule_start, reader.backend.name, "schedule_start")
     ids = sa.select(t.c.data_file_id).where(t.c.data_file_id > after).order_by(t.c.data_file_id).limit(limit)
     next_ids = [row[0] for row in reader.run("scheduled_ids", ids)]
     if not next_ids:
@@ -244,7 +231,7 @@ def scheduled(reader: Reader, after: int, limit: int) -> list[ScheduledFile]:
 
 def unschedule(writer: Writer, files: Sequence[ScheduledFile]) -> None:
     """Forget that files wait for the cleanup."""
-    t = writer._t["files_scheduled_for_deletion"]
+    t = writer.meta["files_scheduled_for_deletion"]
     paths: dict[int, list[str]] = {}
     for file in files:
         paths.setdefault(file.id, []).append(file.path)
@@ -259,9 +246,9 @@ def unschedule(writer: Writer, files: Sequence[ScheduledFile]) -> None:
 
 def other_data_paths(reader: Reader, root: str) -> list[str]:
     """Return the data paths of the other lakes in the same database that are ``root`` (with its slash) or below it."""
-    schema, catalog = reader._t.metadata.schema, scoped.value_of(reader._connection)
+    schema, catalog = reader.meta.metadata.schema, scoped.value_of(reader.connection)
     own = None if catalog is None else exposure_schema(schema, catalog)
-    paths = lake_data_paths(reader._connection, reader._database, schema, own)
+    paths = lake_data_paths(reader.connection, reader.backend, schema, own)
     return [path for path in paths if f"{path}/".startswith(root)]
 
 

@@ -14,12 +14,10 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateTable
 
-from quacklake.catalog.columns import Instant, readable_time
-from quacklake.catalog.inlined import delete_table
 from quacklake.catalog.reading.inlined import InlinedRows
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.statements import CatalogStatements
-from quacklake.catalog.tables import OWN_TABLES, WIDE_SPEC, ColumnSpec
+from quacklake.catalog.statements import delete_table
+from quacklake.catalog.tables import OWN_TABLES, WIDE_SPEC, ColumnSpec, Instant, readable_time
 from quacklake.catalog.writing.writer import Writer
 from quacklake.format.schema import TableSchema
 
@@ -58,17 +56,15 @@ class InlinedId:
 class ImageReader(Reader):
     """Reads everything, a page at a time."""
 
-    @classmethod
-    def of(cls, reader: CatalogStatements) -> ImageReader:
-        """Return the image of what a read transaction sees."""
-        return cls(reader._connection, reader._t, reader._database, reader._cache)
-
     def rows(self, name: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a table of ``IMAGED``; none where a catalog lacks one of our own."""
-        table, schema = self._table(name), self.arrow_schema(name)
-        if table is None:
+        prefix, _, rest = name.partition("_")
+        table = self.meta.get(rest) if prefix == "ducklake" else self.meta.own[rest]
+        if table is None or (prefix != "ducklake" and not self.has_table(name)):
             return
-        statement = sa.select(*map(self._column, table.c)).execution_options(yield_per=_PAGE)
+        schema, backend = self.arrow_schema(name), self.backend.name
+        columns_read = (readable_time(c, backend, c.name) if isinstance(c.type, Instant) else c for c in table.c)
+        statement = sa.select(*columns_read).execution_options(yield_per=_PAGE)
         for rows in self.run(f"image_{name}", statement).partitions(_PAGE):
             columns = zip(*rows, strict=True)
             arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
@@ -76,23 +72,13 @@ class ImageReader(Reader):
 
     def arrow_schema(self, name: str) -> pa.Schema:
         """Return the Arrow schema of a table of ``IMAGED``, as far as the version of the lake has its columns."""
-        stock = self._t.get(name.removeprefix("ducklake_"))
+        stock = self.meta.get(name.removeprefix("ducklake_"))
         known = IMAGED[name] if stock is None else [column for column in IMAGED[name] if column.name in stock.c]
         return pa.schema([(column.name, _KINDS[column.kind]) for column in known])
 
-    def _table(self, name: str) -> sa.Table | None:
-        prefix, _, rest = name.partition("_")
-        if prefix == "ducklake":
-            return self._t.get(rest)
-        return self._t.own[rest] if self.has_table(name) else None
-
-    def _column(self, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-        is_time = isinstance(column.type, Instant)
-        return readable_time(column, self._database.name, column.name) if is_time else column
-
     def inlined_ids(self) -> list[InlinedId]:
         """Return the tables of inlined rows."""
-        t = self._t["inlined_data_tables"]
+        t = self.meta["inlined_data_tables"]
         order = (t.c.table_id, t.c.schema_version)
         rows = self.run("image_inlined_tables", sa.select(*order).distinct().order_by(*order))
         return [InlinedId(*row) for row in rows]
@@ -117,7 +103,7 @@ class ImageReader(Reader):
 
     def inlined_delete_pages(self, table_id: int) -> Iterator[pa.RecordBatch]:
         """Yield all inlined deletes of a table."""
-        table = delete_table(table_id, self._t)
+        table = delete_table(table_id, self.meta)
         statement = sa.select(table.c.file_id, table.c.row_id, table.c.begin_snapshot)
         result = self.run("image_inlined_deletes", statement.execution_options(yield_per=_PAGE))
         for rows in result.partitions(_PAGE):
@@ -128,20 +114,16 @@ class ImageReader(Reader):
 class ImageWriter(Writer):
     """Writes everything into an empty database, inside one transaction."""
 
-    @classmethod
-    def of(cls, writer: Writer) -> ImageWriter:
-        """Return the image writer of a commit transaction."""
-        return cls(writer._connection, writer._t, writer._database, writer._cache)
-
     def put_rows(self, name: str, rows: pa.RecordBatch) -> None:
         """Insert rows of a table of ``IMAGED``."""
-        if not rows.num_rows:
-            return
         prefix, _, rest = name.partition("_")
-        table = self._t[rest] if prefix == "ducklake" else self._t.own[rest]
+        if rows.num_rows:
+            self._put(f"restore_{name}", self.meta[rest] if prefix == "ducklake" else self.meta.own[rest], rows)
+
+    def _put(self, name: str, table: sa.Table, rows: pa.RecordBatch) -> None:
         values = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
         if values:
-            self.insert_many(f"restore_{name}", table, rows.schema.names, values)
+            self.insert_many(name, table, rows.schema.names, values)
 
     def make_inlined(self, id_: InlinedId, schema: TableSchema) -> None:
         """Make a table of inlined rows."""
@@ -158,16 +140,13 @@ class ImageWriter(Writer):
 
     def make_inlined_deletes(self, table_id: int) -> None:
         """Make the table of a table's inlined deletes."""
-        if self._t.shared:
+        if self.meta.shared:
             return
-        table = delete_table(table_id, self._t)
-        if self._database.name == "mysql":
+        table = delete_table(table_id, self.meta)
+        if self.backend.name == "mysql":
             self.run("drop_inlined_deletes", sa.schema.DropTable(table, if_exists=True))
         self.run("create_inlined_deletes", CreateTable(table))
 
     def put_inlined_deletes(self, table_id: int, rows: pa.RecordBatch) -> None:
         """Insert inlined deletes."""
-        table = delete_table(table_id, self._t)
-        values = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-        if values:
-            self.insert_many("restore_inlined_deletes", table, rows.schema.names, values)
+        self._put("restore_inlined_deletes", delete_table(table_id, self.meta), rows)

@@ -1,19 +1,14 @@
-"""Views, macros and tags in the catalog."""
+"""Reading views, macros and tags."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 import sqlalchemy as sa
 
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.statements import visible
-from quacklake.catalog.writing.writer import Writer
-from quacklake.errors import CommitConflict
-from quacklake.format.names import quote
 from quacklake.format.objects import MacroInfo, MacroParameter, MacroVariant, ViewInfo
 from quacklake.format.snapshots import Snapshot
 
@@ -45,60 +40,37 @@ class TagRow:
 
 def views(reader: Reader, snapshot: Snapshot) -> list[ViewInfo]:
     """Return the views of a snapshot, by schema and name."""
-    v, s = reader._t["view"], reader._t["schema"]
+    v, s = reader.meta["view"], reader.meta["schema"]
     statement = (
         sa.select(
-            v.c.view_id,
-            v.c.view_uuid,
-            v.c.schema_id,
-            s.c.schema_name,
-            v.c.view_name,
-            v.c.sql,
-            v.c.column_aliases,
-            v.c.dialect,
+            *(v.c.view_id, v.c.view_uuid, v.c.schema_id, s.c.schema_name, v.c.view_name),
+            *(v.c.sql, v.c.column_aliases, v.c.dialect),
         )
         .join_from(v, s, sa.and_(s.c.schema_id == v.c.schema_id, visible(s, snapshot.id)))
         .where(visible(v, snapshot.id))
         .order_by(s.c.schema_name, v.c.view_name)
     )
-    rows = [row._mapping for row in reader.run("views", statement)]
+    rows = reader.run("views", statement).all()
     nested = reader.tables.nested_schemas(snapshot) if rows else {}
-    named = [(row, nested.get(row["schema_id"], row["schema_name"])) for row in rows]
-    return [
-        ViewInfo(
-            id=row["view_id"],
-            uuid=row["view_uuid"],
-            schema_id=row["schema_id"],
-            schema_name=schema,
-            name=row["view_name"],
-            sql=row["sql"],
-            aliases=_names(row["column_aliases"]),
-            dialect=row["dialect"],
-        )
-        for row, schema in named
-        if schema is not None
-    ]
+    found = []
+    for id_, uuid, schema_id, own_name, name, sql, aliases, dialect in rows:
+        schema = nested.get(schema_id, own_name)
+        if schema is not None:
+            names = tuple(alias.replace('""', '"') for alias in _QUOTED.findall(aliases or ""))
+            found.append(ViewInfo(id_, uuid, schema_id, schema, name, sql, names, dialect))
+    return found
 
 
 def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
     """Return the macros of a snapshot, by schema and name."""
-    if "macro" not in reader._t:
+    if "macro" not in reader.meta:
         return []
-    m, i, p, s = (reader._t[name] for name in ("macro", "macro_impl", "macro_parameters", "schema"))
+    m, i, p, s = (reader.meta[name] for name in ("macro", "macro_impl", "macro_parameters", "schema"))
     statement = (
         sa.select(
-            m.c.macro_id,
-            m.c.schema_id,
-            s.c.schema_name,
-            m.c.macro_name,
-            i.c.impl_id,
-            i.c.type,
-            i.c.sql,
-            i.c.dialect,
-            p.c.parameter_name,
-            p.c.parameter_type,
-            p.c.default_value,
-            p.c.default_value_type,
+            *(m.c.macro_id, m.c.schema_id, s.c.schema_name, m.c.macro_name),
+            *(i.c.impl_id, i.c.type, i.c.sql, i.c.dialect),
+            *(p.c.parameter_name, p.c.parameter_type, p.c.default_value, p.c.default_value_type),
         )
         .select_from(
             m.join(s, sa.and_(s.c.schema_id == m.c.schema_id, visible(s, snapshot.id)))
@@ -122,16 +94,20 @@ def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
         if row[8] is not None:
             default = None if row[11] == "unknown" else row[10]
             parameters.append(MacroParameter(row[8], row[9], default, row[11]))
-    return [replace(macro, variants=tuple(_variant(*one) for one in v.values())) for macro, v in macros.values()]
-
-
-def _variant(sql: str, dialect: str, parameters: list[MacroParameter]) -> MacroVariant:
-    return MacroVariant(tuple(parameters), sql, dialect)
+    return [
+        replace(
+            macro,
+            variants=tuple(
+                MacroVariant(tuple(parameters), sql, dialect) for sql, dialect, parameters in variants.values()
+            ),
+        )
+        for macro, variants in macros.values()
+    ]
 
 
 def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
     """Return the tags of a table or view at a snapshot."""
-    t, c = reader._t["tag"], reader._t["column_tag"]
+    t, c = reader.meta["tag"], reader.meta["column_tag"]
     own = sa.select(sa.cast(sa.null(), sa.BigInteger), t.c.key, t.c.value).where(
         t.c.object_id == object_id, visible(t, snapshot.id)
     )
@@ -141,7 +117,7 @@ def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
         if value is not None:
             target = tags.own if column is None else tags.columns.setdefault(column, {})
             target[key] = value
-    named = reader._t.get("view_column_tag")
+    named = reader.meta.get("view_column_tag")
     if named is not None:
         mine = sa.select(named.c.column_name, named.c.key, named.c.value).where(
             named.c.view_id == object_id, visible(named, snapshot.id)
@@ -150,145 +126,3 @@ def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
             if value is not None:
                 tags.named.setdefault(name, {})[key] = value
     return tags
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name.replace('""', '"') for name in _QUOTED.findall(text or ""))
-
-
-# -- writing -----------------------------------------------------------------------------------------------------------
-
-
-def add_views(writer: Writer, views: Sequence[ViewInfo], snapshot: int) -> None:
-    """Insert views that begin at a snapshot."""
-    writer.insert(
-        "view",
-        [
-            {
-                "view_id": view.id,
-                "view_uuid": view.uuid,
-                "begin_snapshot": snapshot,
-                "end_snapshot": None,
-                "schema_id": view.schema_id,
-                "view_name": view.name,
-                "dialect": view.dialect,
-                "sql": view.sql,
-                "column_aliases": ",".join(quote(name) for name in view.aliases),
-            }
-            for view in views
-        ],
-    )
-
-
-def end_views(writer: Writer, ids: Sequence[int], snapshot: int) -> None:
-    """End views with their tags."""
-    writer.end("view", "view_id", ids, snapshot)
-    writer.end("tag", "object_id", ids, snapshot)
-    if "view_column_tag" in writer._t:
-        writer.end("view_column_tag", "view_id", ids, snapshot)
-
-
-def end_view_rows(writer: Writer, ids: Sequence[int], base: int, snapshot: int) -> None:
-    """End the rows that named views at the snapshot ``base``; one that another commit has renamed is a conflict."""
-    if not ids:
-        return
-    v = writer._t["view"]
-    mine = (v.c.view_id.in_(list(ids)), v.c.end_snapshot.is_(None), v.c.begin_snapshot <= base)
-    if writer.update("end_view_rows", sa.update(v).where(*mine).values(end_snapshot=snapshot)) != len(ids):
-        raise CommitConflict("a view to be renamed was renamed or dropped by another commit")
-
-
-def add_macros(writer: Writer, macros: Sequence[MacroInfo], snapshot: int) -> None:
-    """Insert macros that begin at a snapshot."""
-    writer.insert(
-        "macro",
-        [
-            {
-                "schema_id": macro.schema_id,
-                "macro_id": macro.id,
-                "macro_name": macro.name,
-                "begin_snapshot": snapshot,
-                "end_snapshot": None,
-            }
-            for macro in macros
-        ],
-    )
-    variants = [(macro, number, variant) for macro in macros for number, variant in enumerate(macro.variants)]
-    writer.insert(
-        "macro_impl",
-        [
-            {
-                "macro_id": macro.id,
-                "impl_id": number,
-                "dialect": variant.dialect,
-                "sql": variant.sql,
-                "type": "table" if macro.is_table else "scalar",
-            }
-            for macro, number, variant in variants
-        ],
-    )
-    writer.insert(
-        "macro_parameters",
-        [
-            {
-                "macro_id": macro.id,
-                "impl_id": number,
-                "column_id": position,
-                "parameter_name": parameter.name,
-                "parameter_type": parameter.type,
-                "default_value": "NULL" if parameter.default is None else parameter.default,
-                "default_value_type": parameter.default_type,
-            }
-            for macro, number, variant in variants
-            for position, parameter in enumerate(variant.parameters)
-        ],
-    )
-
-
-def end_macros(writer: Writer, ids: Sequence[int], snapshot: int) -> None:
-    """End macros."""
-    writer.end("macro", "macro_id", ids, snapshot)
-
-
-#: The tables of tags: the columns that name what bears a tag, and the column of it.
-_TAG_TABLES: Mapping[str, tuple[str, str | None]] = MappingProxyType(
-    {
-        "tag": ("object_id", None),
-        "column_tag": ("table_id", "column_id"),
-        "view_column_tag": ("view_id", "column_name"),
-    }
-)
-
-
-def _tag_table(row: TagRow) -> str:
-    if row.column_name is not None:
-        return "view_column_tag"
-    return "tag" if row.column_id is None else "column_tag"
-
-
-def add_tags(writer: Writer, rows: Sequence[TagRow], snapshot: int) -> None:
-    """Set tags: what they were ends, also where they are taken away, which leaves a tag without a value."""
-    for name, (owner_name, member) in _TAG_TABLES.items():
-        group = [row for row in rows if _tag_table(row) == name]
-        if not group:
-            continue
-        t = writer._t[name]
-        owner = t.c[owner_name]
-        mine = [owner == sa.bindparam("owner"), t.c.key == sa.bindparam("which")]
-        mine += [] if member is None else [t.c[member] == sa.bindparam("member")]
-        ending = sa.update(t).where(*mine, t.c.end_snapshot.is_(None)).values(end_snapshot=sa.bindparam("now"))
-        parameters = [
-            {"owner": row.object_id, "which": row.key, "now": snapshot}
-            | ({} if member is None else {"member": getattr(row, member)})
-            for row in group
-        ]
-        writer.run(f"end_{name}", ending, parameters)
-        writer.insert(
-            name,
-            [
-                {owner.name: row.object_id}
-                | ({} if member is None else {member: getattr(row, member)})
-                | {"begin_snapshot": snapshot, "end_snapshot": None, "key": row.key, "value": row.value}
-                for row in group
-            ],
-        )

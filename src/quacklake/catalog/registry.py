@@ -7,26 +7,51 @@ from __future__ import annotations
 
 import functools
 import json
+import sqlalchemy as sa
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from datetime import UTC
+from datetime import datetime
+from quacklake import faults
+from quacklake.catalog import scoped
+from quacklake.catalog import shared_lake
+from quacklake.catalog.databases.database import Database
+from quacklake.catalog.databases.database import PreparedSelect
+from quacklake.catalog.databases.database import Rows
+from quacklake.catalog.shared_tables import CatalogRow
+from quacklake.catalog.shared_tables import CatalogTotals
+from quacklake.catalog.shared_tables import SharedFacts
+from quacklake.catalog.shared_tables import SharedTables
+from quacklake.catalog.shared_tables import create_statements
+from quacklake.catalog.statements import DELETES
+from quacklake.catalog.statements import ROWS
+from quacklake.catalog.statements import SOME
+from quacklake.catalog.statements import parts
+from quacklake.catalog.tables import VERSION
+from quacklake.errors import AlreadyExistsError
+from quacklake.errors import InvalidNameError
+from quacklake.errors import NotFoundError
+from quacklake.errors import UnsupportedVersionError
+from quacklake.format.names import check_tenant_name
+from quacklake.format.names import folder_of
+from quacklake.format.names import may_be_in_name
+from quacklake.format.names import tenant_key
+from quacklake.format.names import tombstone
+from quacklake.format.snapshots import Change
+from quacklake.format.snapshots import ChangeKind
+from quacklake.format.snapshots import render_changes
+from sqlalchemy.engine import Connection
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
-from quacklake import faults
-from quacklake.catalog import lakehouse, scoped
-from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
-from quacklake.catalog.inlined import DELETES, ROWS
-from quacklake.catalog.shared_tables import SharedTables, create_statements
-from quacklake.catalog.tables import VERSION
-from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedVersionError
-from quacklake.format.names import check_tenant_name, folder_of, may_be_in_name, tenant_key, tombstone
-from quacklake.format.snapshots import Change, ChangeKind, render_changes
 
 CATALOG_REQUIRED = "CATALOG is required. Please provide CATALOG when attaching the database."
 LAYOUT = "shared-1"
@@ -43,7 +68,6 @@ _COLUMNS = ("catalog_id", "catalog_name", "catalog_uuid", "folder", "created_ms"
 """What a ``CatalogRow`` is made of."""
 _TOGETHER = 5_000
 """How many catalogs one round of statements makes."""
-_IN = 500
 
 
 def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:
@@ -54,38 +78,6 @@ def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:
     shown = name.encode(errors="backslashreplace").decode()
     hint = "tenants.list() tells which there are" if listed else "pass create=True to make it"
     return NotFoundError(f"Catalog '{shown}' does not exist in this DuckLake instance", hint=hint)
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogRow:
-    """A catalog of a shared lake. ``folder`` is the folder of its files, below the data path of the lake.
-
-    ``borrows`` are folders elsewhere whose files it may read: those of the lake that it was forked or adopted from.
-    """
-
-    id: int
-    name: str
-    uuid: str
-    folder: str
-    created_ms: int
-    dropped_ms: int | None = None
-    borrows: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, row: Any) -> CatalogRow:
-        """Return the catalog of a row of the database."""
-        id_, name, uid, folder, created_ms, dropped_ms, borrows = row
-        folders = tuple(json.loads(borrows)) if borrows else ()
-        return cls(id_, name, uid, folder, created_ms, dropped_ms, folders)
-
-
-@dataclass(frozen=True, slots=True)
-class SharedFacts:
-    """The facts that a shared lake stores about itself."""
-
-    layout: str
-    data_path: str
-    encrypted: bool
 
 
 def shared_facts(connection: Connection, database: Database, metadata_schema: str | None) -> SharedFacts | None:
@@ -111,33 +103,21 @@ def shared_facts(connection: Connection, database: Database, metadata_schema: st
     return facts
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogTotals:
-    """The contents of a catalog at its newest snapshot, and the number of snapshots it keeps."""
-
-    id: int
-    snapshots: int = 0
-    tables: int = 0
-    files: int = 0
-    rows: int = 0
-    bytes: int = 0
-
-
 class Registry:
     """The catalogs of a shared lake, inside one transaction."""
 
     def __init__(
         self, connection: Connection, database: Database, metadata_schema: str | None, ahead: Rows | None = None
     ) -> None:
-        self._connection = connection
-        self._database = database
-        self._t = SharedTables.of(metadata_schema)
+        self.connection = connection
+        self.backend = database
+        self.meta = SharedTables.of(metadata_schema)
         self._ahead = ahead
 
     def run(self, name: str, statement: Any) -> sa.CursorResult[*tuple[Any, ...]]:
         """Execute one named statement; its name is a fault point before and after."""
         faults.reach(f"catalog.{name}.before")
-        result = self._connection.execute(statement)
+        result = self.connection.execute(statement)
         faults.reach(f"catalog.{name}.after")
         return result
 
@@ -145,64 +125,58 @@ class Registry:
 
     def create_lake(self, data_path: str, *, encrypted: bool, partitions: int | None = None) -> None:
         """Make the tables, without any catalog; those of catalogs in ``partitions`` parts."""
-        if self._t.metadata.schema is not None:
-            self.run("create_metadata_schema", sa.schema.CreateSchema(self._t.metadata.schema, if_not_exists=True))
-        mysql = self._database.name == "mysql"  # a failed creation may have left tables behind
-        of_catalogs = set(self._t.definitions.values())
-        for table in self._t.all():
+        if self.meta.metadata.schema is not None:
+            self.run("create_metadata_schema", sa.schema.CreateSchema(self.meta.metadata.schema, if_not_exists=True))
+        mysql = self.backend.name == "mysql"  # a failed creation may have left tables behind
+        of_catalogs = set(self.meta.definitions.values())
+        for table in self.meta.all():
             parts = partitions if table in of_catalogs else None
-            for statement in create_statements(table, self._connection.dialect, parts, if_not_exists=mysql):
+            for statement in create_statements(table, self.connection.dialect, parts, if_not_exists=mysql):
                 self.run("create_table", statement)
-        for index in self._new_indexes():
+        for index in self.missing_indexes() if mysql else self.meta.indexes(self.backend.name):
             self.run("create_index", sa.schema.CreateIndex(index))
-        if self._database.name == "postgres":
+        if self.backend.name == "postgres":
             faults.reach("catalog.create_views.before")
-            lakehouse.create_views(self._connection, self._t.metadata.schema, shared=True)
+            shared_lake.create_views(self.connection, self.meta.metadata.schema, shared=True)
             faults.reach("catalog.create_views.after")
         self._put("metadata", "key value", [(_NOBODY, "version", _MANY)])
         row = {"id": 0, "next_catalog_id": 0, "layout": LAYOUT, "data_path": data_path, "encrypted": int(encrypted)}
-        self.run("insert_shared", sa.insert(self._t.shared).values(row))
-
-    def _new_indexes(self) -> list[sa.Index]:
-        """Return the indexes of a lake that is being made."""
-        if self._database.name == "mysql":
-            return self.missing_indexes()
-        return self._t.indexes(self._database.name)
+        self.run("insert_shared", sa.insert(self.meta.shared).values(row))
 
     def missing_indexes(self) -> list[sa.Index]:
         """Return the indexes that the lake lacks."""
-        wanted = self._t.indexes(self._database.name)
+        wanted = self.meta.indexes(self.backend.name)
         if not wanted:
             return []
-        have = self._database.index_names(self._connection, self._t.metadata.schema)
+        have = self.backend.index_names(self.connection, self.meta.metadata.schema)
         return [index for index in wanted if index.name not in have]
 
     def mend_indexes(self) -> None:
         """Make the indexes that a lake lacks which was made by an older version, and remove what they replace."""
         for index in self.missing_indexes():
             self.run("create_index", sa.schema.CreateIndex(index))
-        have = self._database.index_names(self._connection, self._t.metadata.schema)
-        for index in self._t.retired():
+        have = self.backend.index_names(self.connection, self.meta.metadata.schema)
+        for index in self.meta.retired():
             if index.name in have:
                 self.run("drop_index", sa.schema.DropIndex(index))
 
     def facts(self) -> SharedFacts | None:
         """Return the facts of the lake; None when its creation never finished."""
-        t = self._t.shared
+        t = self.meta.shared
         row = self.run("shared", sa.select(t.c.layout, t.c.data_path, t.c.encrypted)).first()
         return None if row is None else SharedFacts(row[0], row[1], bool(row[2]))
 
     # -- catalogs ----------------------------------------------------------------------------------------------------
 
     def _select(self) -> sa.Select[Any]:
-        t = self._t.catalog
+        t = self.meta.catalog
         return sa.select(*(t.c[name] for name in _COLUMNS))
 
     def find(self, name: str) -> CatalogRow | None:
         """Return the catalog of a name, whatever the case of its letters."""
         if not may_be_in_name(name):
             return None
-        t = self._t.catalog
+        t = self.meta.catalog
         statement = self._select().where(t.c.catalog_key == tenant_key(name), t.c.dropped_ms.is_(None))
         row = self.run("catalog", statement).first()
         return None if row is None else CatalogRow.of(row)
@@ -216,7 +190,7 @@ class Registry:
 
     def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
         """Return the next catalogs by their names."""
-        t = self._t.catalog
+        t = self.meta.catalog
         statement = self._select().where(t.c.dropped_ms.is_(None)).order_by(t.c.catalog_key).limit(limit)
         for text in (prefix, after):
             if text and not may_be_in_name(text):
@@ -231,7 +205,7 @@ class Registry:
 
     def version_of(self, id_: int) -> str:
         """Return the format version of a catalog."""
-        t = self._t["metadata"]
+        t = self.meta["metadata"]
         mine = (t.c.catalog_id == id_, t.c.key == "version", t.c.scope.is_(None))
         return str(self.run("catalog_version", sa.select(t.c.value).where(*mine)).scalar_one())
 
@@ -254,16 +228,11 @@ class Registry:
         existing = self._known(keys)
         known = existing.named
         if known and not if_not_exists:
-            raise AlreadyExistsError(f"the catalog '{next(iter(known.values())).name}' exists already")
+            raise _taken(next(iter(known.values())))
         new = [name for key, name in keys.items() if key not in known]
         if new:
-            made = (
-                _rows(new, existing)
-                if folder is None
-                else [replace(row, folder=folder) for row in _rows(new, existing)]
-            )
-            for start in range(0, len(made), _TOGETHER):
-                some = made[start : start + _TOGETHER]
+            made = [row if folder is None else replace(row, folder=folder) for row in _rows(new, existing)]
+            for some in parts(made, _TOGETHER):
                 self._insert(some, path_of, encrypted=existing.encrypted, version=version)
             known |= zip((key for key in keys if key not in known), made, strict=True)
         return [known[key] for key in keys]
@@ -282,12 +251,12 @@ class Registry:
         """Raise ``AlreadyExistsError`` when a catalog has this name."""
         other = self.find(name)
         if other is not None:
-            raise AlreadyExistsError(f"the catalog '{other.name}' exists already")
+            raise _taken(other)
 
     @staticmethod
     def ask_known(keys: Collection[str], database: Database, metadata_schema: str | None) -> PreparedSelect | None:
         """Return the select that ``create`` needs first, if one select is enough."""
-        if not 0 < len(keys) <= _IN:
+        if not 0 < len(keys) <= SOME:
             return None
         statement = _naming(SharedTables.of(metadata_schema), type(database))
         return PreparedSelect(statement, {"keys": list(keys)}, fresh=True)
@@ -297,11 +266,10 @@ class Registry:
         wanted = list(keys)
         rows, self._ahead = self._ahead, None
         if rows is None:
-            statement, rows = _naming(self._t, type(self._database)), []
+            statement, rows = _naming(self.meta, type(self.backend)), []
             faults.reach("catalog.catalogs_named.before")
-            for start in range(0, len(wanted), _IN):
-                some = PreparedSelect(statement, {"keys": wanted[start : start + _IN]}, fresh=True)
-                rows.extend(self._database.ask(self._connection, some))
+            for some in parts(wanted):
+                rows.extend(self.backend.ask(self.connection, PreparedSelect(statement, {"keys": some}, fresh=True)))
             faults.reach("catalog.catalogs_named.after")
         known = _KnownCatalogs()
         for first, encrypted, *catalog in rows:
@@ -315,7 +283,7 @@ class Registry:
 
     def _count(self, count: int) -> None:
         faults.reach("catalog.count_catalogs.before")
-        self._database.write(self._connection, _counting(self._t), [{"more": count}])
+        self.backend.write(self.connection, _counting(self.meta), [{"more": count}])
         faults.reach("catalog.count_catalogs.after")
 
     def _insert(
@@ -326,8 +294,8 @@ class Registry:
         options = [(row.id, *fact) for row in made for fact in (*facts, ("data_path", path_of(row.folder)))]
         now = datetime.now(UTC)
         changes = render_changes([Change(ChangeKind.CREATED_SCHEMA, schema="main")])
-        few = len(options) <= self._database.batch_rows
-        with self._database.batch(self._connection) if few else nullcontext():
+        few = len(options) <= self.backend.batch_rows
+        with self.backend.batch(self.connection) if few else nullcontext():
             self._count(len(made))
             self._put(
                 "snapshot",
@@ -352,19 +320,19 @@ class Registry:
             borrows = json.dumps(row.borrows) if row.borrows else None
             rows.append((row.id, row.name, created_snapshot, row.uuid, *keys, row.created_ms, borrows))
         faults.reach("catalog.insert_catalogs.before")
-        self._database.insert_many(self._connection, self._t.catalog, names.split(), rows)
+        self.backend.insert_many(self.connection, self.meta.catalog, names.split(), rows)
 
     def _put(self, name: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
         faults.reach(f"catalog.seed_{name}.before")
         keys = (scoped.CATALOG_ID, *columns.split())
-        self._database.insert_many(self._connection, self._t[name], keys, rows)
+        self.backend.insert_many(self.connection, self.meta[name], keys, rows)
 
     def rename(self, name: str, new_name: str) -> CatalogRow:
         """Give a catalog another name; its folder stays."""
         row = self.need(name)
         other = self.find(check_tenant_name(new_name))
         if other is not None and other.id != row.id:
-            raise AlreadyExistsError(f"the catalog '{other.name}' exists already")
+            raise _taken(other)
         self._set(row.id, catalog_name=new_name, catalog_key=tenant_key(new_name))
         return replace(row, name=new_name)
 
@@ -378,14 +346,14 @@ class Registry:
         return replace(row, name=gone, dropped_ms=now)
 
     def _set(self, id_: int, **values: Any) -> None:
-        t = self._t.catalog
+        t = self.meta.catalog
         self.run("update_catalog", sa.update(t).where(t.c.catalog_id == id_).values(**values))
 
     # -- limits ------------------------------------------------------------------------------------------------------
 
     def limits(self, row: CatalogRow | None) -> tuple[str | None, str | None]:
         """Return the stored limits of a catalog, and the default limits of all; both as texts."""
-        t, shared = self._t.catalog, self._t.shared
+        t, shared = self.meta.catalog, self.meta.shared
         default = self.run("default_limits", sa.select(shared.c.limits)).scalar()
         if row is None:
             return None, default
@@ -396,30 +364,30 @@ class Registry:
         if row is not None:
             self._set(row.id, limits=text)
         else:
-            self.run("set_default_limits", sa.update(self._t.shared).values(limits=text))
+            self.run("set_default_limits", sa.update(self.meta.shared).values(limits=text))
 
     # -- care --------------------------------------------------------------------------------------------------------
 
     def last_maintained(self) -> int:
         """Return the catalog that maintenance looked at last; -1 when there is none."""
-        id_ = self.run("last_maintained", sa.select(self._t.shared.c.maintained_id)).scalar()
+        id_ = self.run("last_maintained", sa.select(self.meta.shared.c.maintained_id)).scalar()
         return -1 if id_ is None else int(id_)
 
     def set_maintained(self, id_: int) -> None:
         """Note that maintenance has come to a catalog."""
-        self.run("set_maintained", sa.update(self._t.shared).values(maintained_id=id_))
+        self.run("set_maintained", sa.update(self.meta.shared).values(maintained_id=id_))
 
     # -- removing ----------------------------------------------------------------------------------------------------
 
     def dropped(self, limit: int) -> list[CatalogRow]:
         """Return the catalogs that were dropped and not purged yet."""
-        t = self._t.catalog
+        t = self.meta.catalog
         waiting = self._select().where(t.c.dropped_ms.is_not(None), t.c.purged_ms.is_(None))
         return [CatalogRow.of(row) for row in self.run("dropped", waiting.order_by(t.c.catalog_key).limit(limit))]
 
     def purgeable(self, limit: int, before_ms: int) -> list[tuple[CatalogRow, bool]]:
         """Return the dropped catalogs, purged ones only if dropped up to a time, and whether each was purged."""
-        t = self._t.catalog
+        t = self.meta.catalog
         late = t.c.dropped_ms <= before_ms
         statement = self._select().add_columns(t.c.purged_ms).where(t.c.dropped_ms.is_not(None))
         statement = statement.where(sa.or_(t.c.purged_ms.is_(None), late))
@@ -429,11 +397,11 @@ class Registry:
 
     def tables(self) -> list[str]:
         """Return the tables that ``purge`` takes rows from, in this order."""
-        return list(self._t.definitions)
+        return list(self.meta.definitions)
 
     def purge(self, name: str, id_: int, limit: int) -> int:
         """Remove about ``limit`` rows of a catalog from a table; return how many, 0 when there were none left."""
-        t = self._t.definitions[name]
+        t = self.meta.definitions[name]
         mine = t.c.catalog_id == id_
         key = next((t.c[column] for column in _PAGED if column in t.c), None)
         if key is not None:
@@ -449,7 +417,7 @@ class Registry:
 
     def bury(self, id_: int, *, forget: bool) -> None:
         """Note that a dropped catalog holds nothing any more, or ``forget`` it. Its id never comes back."""
-        shares, t = self._t.shares, self._t.catalog
+        shares, t = self.meta.shares, self.meta.catalog
         self.run("forget_shares", sa.delete(shares).where(shares.c.borrower_id == id_))
         if forget:
             self.run("forget_catalog", sa.delete(t).where(t.c.catalog_id == id_, t.c.dropped_ms.is_not(None)))
@@ -460,45 +428,41 @@ class Registry:
 
     def totals(self, ids: Sequence[int]) -> list[CatalogTotals]:
         """Return what catalogs hold at their newest snapshots, in a constant number of statements."""
-        s, f, t = self._t["snapshot"], self._t["data_file"], self._t["table"]
-        d, rows, gone = self._t["delete_file"], self._t.definitions[ROWS], self._t.definitions[DELETES]
+        s, f, t = self.meta["snapshot"], self.meta["data_file"], self.meta["table"]
+        d, rows, gone = self.meta["delete_file"], self.meta.definitions[ROWS], self.meta.definitions[DELETES]
         count, alive = sa.func.count(), f.c.end_snapshot.is_(None)
         of_file = sa.and_(f.c.catalog_id == gone.c.catalog_id, f.c.data_file_id == gone.c.file_id, alive)
-        snapshots = self._by_catalog("snapshots", s, ids, count)
-        tables = self._by_catalog("tables", t, ids, count, where=t.c.end_snapshot.is_(None))
-        sums = (count, sa.func.sum(f.c.file_size_bytes), sa.func.sum(f.c.record_count))
-        files = self._by_catalog("files", f, ids, *sums, where=alive)
-        deleted = self._by_catalog("deleted", d, ids, sa.func.sum(d.c.delete_count), where=d.c.end_snapshot.is_(None))
-        inlined = self._by_catalog("inlined", rows, ids, count, where=rows.c.end_snapshot.is_(None))
         here = sa.exists(sa.select(sa.literal(1)).select_from(f).where(of_file).correlate(gone))
-        deletes = self._by_catalog("inlined_deletes", gone, ids, count, where=here)
-        nothing = (0, 0, 0)
-        return [
-            CatalogTotals(
-                id_,
-                snapshots=snapshots.get(id_, nothing)[0],
-                tables=tables.get(id_, nothing)[0],
-                files=files.get(id_, nothing)[0],
-                rows=files.get(id_, nothing)[2]
-                - deleted.get(id_, nothing)[0]
-                + inlined.get(id_, nothing)[0]
-                - deletes.get(id_, nothing)[0],
-                bytes=files.get(id_, nothing)[1],
-            )
-            for id_ in ids
-        ]
+        sums = (count, sa.func.sum(f.c.file_size_bytes), sa.func.sum(f.c.record_count))
+        snapshots = self._by_catalog("snapshots", s, ids, count)
+        tables = self._by_catalog("tables", t, ids, count, where=[t.c.end_snapshot.is_(None)])
+        files = self._by_catalog("files", f, ids, *sums, where=[alive])
+        deleted = self._by_catalog("deleted", d, ids, sa.func.sum(d.c.delete_count), where=[d.c.end_snapshot.is_(None)])
+        inlined = self._by_catalog("inlined", rows, ids, count, where=[rows.c.end_snapshot.is_(None)])
+        deletes = self._by_catalog("inlined_deletes", gone, ids, count, where=[here])
+        totals = []
+        for id_ in ids:
+            file_count, size, records = files.get(id_, (0, 0, 0))
+            plus, minus, both = (sums_of.get(id_, (0,))[0] for sums_of in (inlined, deleted, deletes))
+            live = records - minus + plus - both
+            kept, table_count = (sums_of.get(id_, (0,))[0] for sums_of in (snapshots, tables))
+            totals.append(CatalogTotals(id_, kept, table_count, file_count, live, size))
+        return totals
 
     def _by_catalog(
-        self, name: str, table: sa.Table, ids: Sequence[int], *values: Any, where: Any = None
+        self, name: str, table: sa.Table, ids: Sequence[int], *values: Any, where: Sequence[Any] = ()
     ) -> dict[int, tuple[int, ...]]:
         sums: dict[int, tuple[int, ...]] = {}
-        for start in range(0, len(ids), _IN):
-            mine = table.c.catalog_id.in_(list(ids[start : start + _IN]))
-            chosen = mine if where is None else sa.and_(mine, where)
+        for some in parts(ids):
+            chosen = sa.and_(table.c.catalog_id.in_(some), *where)
             statement = sa.select(table.c.catalog_id, *values).where(chosen).group_by(table.c.catalog_id)
             for row in self.run(f"totals_{name}", statement):
                 sums[row[0]] = tuple(int(value or 0) for value in row[1:])
         return sums
+
+
+def _taken(row: CatalogRow) -> AlreadyExistsError:
+    return AlreadyExistsError(f"the catalog '{row.name}' exists already")
 
 
 def new_catalogs(names: Sequence[str]) -> dict[str, str]:

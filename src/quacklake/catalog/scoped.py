@@ -182,8 +182,7 @@ class _Binding:
     def visit_textclause(self, textclause: Any, *args: Any, **options: Any) -> str:
         if _NAMED.search(textclause.text):
             raise sa.exc.CompileError("a text cannot be bound to a catalog")
-        text: str = super().visit_textclause(textclause, *args, **options)  # type: ignore[misc]
-        return text
+        return super().visit_textclause(textclause, *args, **options)  # type: ignore[misc,no-any-return]
 
     def visit_insert(self, insert_stmt: Any, *args: Any, **options: Any) -> str:
         scope = _scope(insert_stmt.table)
@@ -191,16 +190,13 @@ class _Binding:
             insert_stmt = insert_stmt._generate()
             insert_stmt.table = scope.physical
             insert_stmt.include_insert_from_select_defaults = True
-        text: str = super().visit_insert(insert_stmt, *args, **options)  # type: ignore[misc]
-        return text
+        return super().visit_insert(insert_stmt, *args, **options)  # type: ignore[misc,no-any-return]
 
     def visit_update(self, update_stmt: Any, *args: Any, **options: Any) -> str:
-        text: str = super().visit_update(_bound(update_stmt, self.preparer), *args, **options)  # type: ignore[misc]
-        return text
+        return super().visit_update(_bound(update_stmt, self.preparer), *args, **options)  # type: ignore[misc,no-any-return]
 
     def visit_delete(self, delete_stmt: Any, *args: Any, **options: Any) -> str:
-        text: str = super().visit_delete(_bound(delete_stmt, self.preparer), *args, **options)  # type: ignore[misc]
-        return text
+        return super().visit_delete(_bound(delete_stmt, self.preparer), *args, **options)  # type: ignore[misc,no-any-return]
 
     def update_tables_clause(self, update_stmt: Any, from_table: Any, extra_froms: Any, **options: Any) -> str:
         text = self._target(from_table, extra_froms, **options)

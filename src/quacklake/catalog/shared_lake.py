@@ -6,6 +6,8 @@ Row-level security, exposed catalogs and forks are built on this by ``quacklake.
 from __future__ import annotations
 
 import hashlib
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ from sqlalchemy.engine import Connection
 from quacklake.catalog import scoped
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.shared_tables import SharedTables
+from quacklake.errors import InputError
 from quacklake.format.names import literal, quote
 
 READ_POLICY = "quacklake_read"
@@ -118,8 +121,198 @@ class Share:
 
 def lent_below(reader: Reader) -> int:
     """Return the file id below which files of this catalog may be in use by others and must stay; 0 if none are."""
-    if not reader._t.shared:
+    if not reader.meta.shared:
         return 0
-    t = SharedTables.of(reader._t.metadata.schema).shares
+    t = SharedTables.of(reader.meta.metadata.schema).shares
     statement = sa.select(sa.func.max(t.c.below_file_id)).where(t.c.owner_id == scoped.bind)
     return int(reader.run("lent_below", statement).scalar() or 0)
+
+
+_LOG = logging.getLogger("quacklake.catalog")
+_SCHEMA = "lakehouse"
+_DEFAULT = "public"
+_INVOKER = "security_invoker=true"
+_INVOKER_SINCE = (15,)
+"""The first version of PostgreSQL whose views can be read with the rights of whoever looks."""
+_HERE = (
+    "SELECT coalesce((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE c.oid = to_regclass('ducklake_metadata')), current_schema())"
+)
+"""Where statements without a schema find the tables."""
+
+#: View -> its query. ``{lake}`` stands before the names of tables, ``{key}`` before the columns of a join.
+VIEWS = {
+    "catalogs": "SELECT {who}m.value AS data_path FROM {lake}ducklake_metadata m{of}"
+    " m.key = 'data_path' AND m.scope IS NULL",
+    "schemas": "SELECT {who}s.schema_id, s.schema_uuid, s.schema_name, s.path, s.begin_snapshot, s.end_snapshot"
+    " FROM {lake}ducklake_schema s{of} true",
+    "tables": "SELECT {who}t.table_id, t.table_uuid, s.schema_name, t.table_name, t.path, t.begin_snapshot,"
+    " t.end_snapshot FROM {lake}ducklake_table t JOIN {lake}ducklake_schema s USING ({key}schema_id){of} true",
+    "snapshots": "SELECT {who}s.snapshot_id, s.snapshot_time, s.schema_version, c.changes_made, c.author,"
+    " c.commit_message, c.commit_extra_info FROM {lake}ducklake_snapshot s"
+    " LEFT JOIN {lake}ducklake_snapshot_changes c USING ({key}snapshot_id){of} true",
+    "manifests": "SELECT {who}f.data_file_id, f.table_id, f.begin_snapshot, f.end_snapshot, f.path, f.record_count,"
+    " f.file_size_bytes, d.path AS delete_path, d.delete_count FROM {lake}ducklake_data_file f"
+    " LEFT JOIN (SELECT * FROM {lake}ducklake_delete_file WHERE end_snapshot IS NULL) d USING ({key}data_file_id)"
+    "{of} true",
+    "partitions": "SELECT {who}v.table_id, v.data_file_id, v.partition_key_index, v.partition_value, c.column_id,"
+    " c.transform FROM {lake}ducklake_file_partition_value v JOIN {lake}ducklake_data_file f USING ({key}data_file_id)"
+    " LEFT JOIN {lake}ducklake_partition_column c USING ({key}partition_id, partition_key_index){of} true",
+}
+_PLAIN = {"key": "", "of": " WHERE"}
+_SHARED = {
+    "key": "catalog_id, ",
+    "who": "catalog_id, g.catalog_name, ",
+    # hide dropped catalogs
+    "of": " JOIN {lake}ducklake_catalog g USING (catalog_id) WHERE g.dropped_ms IS NULL AND",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _LakeViews:
+    """The schema of a lake's views, and the relations with their names: whether each is a view over this lake."""
+
+    lake: str
+    home_exists: bool
+    may_create: bool
+    relations: Mapping[tuple[str, str], bool]
+
+    @property
+    def home(self) -> str:
+        """The schema of the views."""
+        return _home(self.lake)
+
+    def names(self) -> dict[str, tuple[str, str]]:
+        """Return the schema and name of each view."""
+        return {view: (self.home, view if self.lake == _DEFAULT else f"{_SCHEMA}_{view}") for view in VIEWS}
+
+    def ours(self) -> list[tuple[str, str]]:
+        """Return the views of the lake that are there, also where an older version made them."""
+        return sorted(name for name, mine in self.relations.items() if mine)
+
+
+# Views over the metadata, for people who look with SQL. A lake in the schema ``public`` has them in the schema
+# ``lakehouse``; a lake in another schema has them beside its tables, as ``lakehouse_tables`` and so on. So two lakes of
+# one database never need the same names. In a shared lake every row names its catalog, every join is by ``catalog_id``,
+# and rows are read with the rights of the reader: a role sees what row-level security shows it.
+
+
+def create_views(connection: Connection, metadata_schema: str | None, *, shared: bool = False) -> None:
+    """Create the views that a lake lacks, unless their names are taken or the rights to make them are missing."""
+    execute(connection, missing_views(connection, metadata_schema, shared=shared))
+
+
+def missing_views(
+    connection: Connection, metadata_schema: str | None, *, shared: bool, readers: str | None = None
+) -> list[str]:
+    """Return the statements that create the views a lake lacks; none where they cannot be made.
+
+    The role ``readers`` may read them if they show it its own rows only.
+    """
+    existing = _find(connection, metadata_schema)
+    names = existing.names()
+    missing = {view: name for view, name in names.items() if not existing.relations.get(name)}
+    if not missing or not existing.may_create:
+        return []
+    if any(name in existing.relations for name in missing.values()):
+        _LOG.info("no views over the metadata: the schema %s has relations with their names", existing.home)
+        return []
+    statements = [] if existing.home_exists else [f"CREATE SCHEMA IF NOT EXISTS {quote(existing.home)}"]
+    options = _options(connection, shared=shared)
+    for view, name in missing.items():
+        query = _query(view, existing.lake, shared=shared)
+        statements.append(f"CREATE VIEW {_quoted(name)}{options} AS {query}")
+        if shared:
+            statements.append(f"REVOKE ALL ON {_quoted(name)} FROM PUBLIC")
+    return statements + (_given(list(missing.values()), readers) if readers and _INVOKER in options else [])
+
+
+def drop_views(connection: Connection, metadata_schema: str | None) -> None:
+    """Remove the views of a lake, before the tables under them are removed.
+
+    Raise ``InputError`` for views of others that stand on them.
+    """
+    ours = [_quoted(name) for name in _find(connection, metadata_schema).ours()]
+    names = ", ".join(f"{literal(name)}::regclass" for name in ours)
+    query = (
+        "SELECT DISTINCT r.ev_class::regclass::text FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid"
+        f" AND d.classid = 'pg_rewrite'::regclass WHERE d.refobjid IN ({names}) AND r.ev_class NOT IN ({names})"
+        " ORDER BY 1"
+    )
+    others = [str(name) for (name,) in rows_of(connection, query)] if ours else []
+    if others:
+        raise InputError(
+            f"other views depend on the views over the metadata, which must be replaced: {', '.join(others)}",
+            hint="drop these views, and create them again afterwards",
+        )
+    execute(connection, [f"DROP VIEW {name}" for name in ours])
+
+
+def readable_views(connection: Connection, place: SharedPlace) -> list[str]:
+    """Return what lets the roles of a shared lake read its views, where they see their own rows there and no others."""
+    existing = _find(connection, place.schema)
+    given = (
+        "SELECT 1 FROM aclexplode(c.relacl) a JOIN pg_roles r ON r.oid = a.grantee"
+        f" WHERE r.rolname = {literal(place.group)} AND a.privilege_type = 'SELECT'"
+    )
+    query = (
+        "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        f" WHERE n.nspname = {literal(existing.home)} AND {literal(_INVOKER)} = ANY (c.reloptions)"
+        f" AND NOT EXISTS ({given}) ORDER BY 2"
+    )
+    ours = set(existing.ours())
+    hidden = [name for name in rows_of(connection, query) if name in ours]
+    return _given(hidden, place.group) if hidden else []
+
+
+def _given(views: Sequence[tuple[Any, ...]], readers: str) -> list[str]:
+    names, role = ", ".join(_quoted(name) for name in views), quote(readers)
+    return [f"GRANT USAGE ON SCHEMA {quote(views[0][0])} TO {role}", f"GRANT SELECT ON {names} TO {role}"]
+
+
+def _quoted(name: tuple[Any, ...]) -> str:
+    return ".".join(map(quote, name))
+
+
+def _home(lake: str) -> str:
+    return _SCHEMA if lake == _DEFAULT else lake
+
+
+def _options(connection: Connection, *, shared: bool) -> str:
+    if not shared:
+        return ""
+    invoker = (connection.dialect.server_version_info or ()) >= _INVOKER_SINCE
+    return f" WITH (security_barrier=true, {_INVOKER})" if invoker else " WITH (security_barrier=true)"
+
+
+def _query(view: str, lake: str, *, shared: bool) -> str:
+    words = dict(_SHARED) if shared else {**_PLAIN, "who": ""}
+    if not shared and view == "catalogs":
+        words["who"] = "0::bigint AS catalog_id, 'main'::text AS catalog_name, "
+    prefix = f"{quote(lake)}."
+    return VIEWS[view].format(lake=prefix, **words | {"of": words["of"].format(lake=prefix)})
+
+
+def _find(connection: Connection, metadata_schema: str | None) -> _LakeViews:
+    """Look for what there is of a lake's views."""
+    lake = metadata_schema or str(rows_of(connection, _HERE)[0][0])
+    places = [(_SCHEMA, view) for view in VIEWS] + [(lake, f"{_SCHEMA}_{view}") for view in VIEWS]
+    names = ", ".join(f"({literal(schema)}, {literal(name)})" for schema, name in places)
+    reads = (
+        "SELECT 1 FROM pg_rewrite r JOIN pg_depend d ON d.objid = r.oid AND d.classid = 'pg_rewrite'::regclass"
+        " AND d.refclassid = 'pg_class'::regclass JOIN pg_class b ON b.oid = d.refobjid"
+        " JOIN pg_namespace m ON m.oid = b.relnamespace"
+        f" WHERE r.ev_class = c.oid AND m.nspname = {literal(lake)} AND b.relname ~ '^ducklake_'"
+    )
+    relations = (
+        f"SELECT n.nspname, c.relname, c.relkind = 'v' AND EXISTS ({reads})"
+        f" FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE (n.nspname, c.relname) IN ({names})"
+    )
+    rights = (
+        "SELECT oid IS NOT NULL, CASE WHEN oid IS NULL THEN has_database_privilege(current_database(), 'CREATE')"
+        f" ELSE has_schema_privilege(oid, 'CREATE') END FROM (SELECT to_regnamespace({literal(quote(_home(lake)))})"
+        " AS oid) n"
+    )
+    home_exists, may_create = rows_of(connection, rights)[0]
+    there = {(schema, name): bool(mine) for schema, name, mine in rows_of(connection, relations)}
+    return _LakeViews(lake, bool(home_exists), bool(may_create), there)

@@ -7,7 +7,9 @@ whose statements are bound to one catalog.
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -16,10 +18,9 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateTable
 
 from quacklake.catalog import scoped
-from quacklake.catalog.columns import Name, Text, Uid
-from quacklake.catalog.inlined import DELETES, ROWS
 from quacklake.catalog.scoped import CATALOG_ID
-from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec
+from quacklake.catalog.statements import DELETES, ROWS
+from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec, Name, Text, Uid
 from quacklake.errors import UnsupportedFeatureError
 
 #: Indexes of a shared lake; name -> (table, columns), each of which follows ``catalog_id``.
@@ -54,6 +55,50 @@ _INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "quacklake_commit_snapshots": ("quacklake_commits", ("snapshot_id",)),
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRow:
+    """A catalog of a shared lake. ``folder`` is the folder of its files, below the data path of the lake.
+
+    ``borrows`` are folders elsewhere whose files it may read: those of the lake that it was forked or adopted from.
+    """
+
+    id: int
+    name: str
+    uuid: str
+    folder: str
+    created_ms: int
+    dropped_ms: int | None = None
+    borrows: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, row: Any) -> CatalogRow:
+        """Return the catalog of a row of the database."""
+        id_, name, uid, folder, created_ms, dropped_ms, borrows = row
+        folders = tuple(json.loads(borrows)) if borrows else ()
+        return cls(id_, name, uid, folder, created_ms, dropped_ms, folders)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFacts:
+    """The facts that a shared lake stores about itself."""
+
+    layout: str
+    data_path: str
+    encrypted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTotals:
+    """The contents of a catalog at its newest snapshot, and the number of snapshots it keeps."""
+
+    id: int
+    snapshots: int = 0
+    tables: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
 
 
 class SharedTables:

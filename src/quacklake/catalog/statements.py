@@ -2,22 +2,150 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from typing import Any
-
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
-
-from quacklake import faults, telemetry
-from quacklake.catalog.databases.database import Database, Rows
-from quacklake.catalog.inlined import DELETES, ROWS, delete_table, of_all_tables
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from quacklake import faults
+from quacklake import telemetry
+from quacklake.catalog import scoped
+from quacklake.catalog.databases.database import Database
+from quacklake.catalog.databases.database import Rows
+from quacklake.catalog.tables import NamedType
 from quacklake.catalog.tables import Tables
-from quacklake.errors import NotFoundError, SnapshotExpiredError
-from quacklake.format.inline import data_table_name, delete_table_name, parse_table_name
+from quacklake.catalog.tables import Text
+from quacklake.errors import NotFoundError
+from quacklake.errors import SnapshotExpiredError
+from quacklake.format import inline
+from quacklake.format.inline import data_table_name
+from quacklake.format.inline import delete_table_name
+from quacklake.format.inline import parse_table_name
 from quacklake.format.objects import NO_LIMITS
+from quacklake.format.packed import LIFE
+from quacklake.format.packed import pack
+from quacklake.format.packed import unpack
+from quacklake.format.schema import TableSchema
+from sqlalchemy.engine import Connection
+from typing import Any
+from typing import Self
+from typing import TypeVar
+
+
+
+ROWS, DELETES = "ducklake_inlined_rows", "ducklake_inlined_deletes"
+"""The tables of a shared lake for the inlined rows and deletes of all tables of all catalogs."""
+
+_INTEGERS = ("BIGINT", "INTEGER", "SMALLINT")
+_BYTES = ("BYTEA", "BLOB", "LONGBLOB")
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedTable:
+    """The inlined table of one schema version; ``keys`` are its data columns in schema order.
+
+    Without ``ddl`` there is no table to create: its rows are packed, among those of other tables.
+    """
+
+    table: sa.Table
+    keys: tuple[str, ...]
+    ddl: tuple[tuple[str, str], ...]
+
+    @property
+    def packed(self) -> bool:
+        """True when a row is one text."""
+        return not self.ddl
+
+    def stored(self, rows: Sequence[Sequence[Any]]) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
+        """Return the columns and values that rows of encoded values are stored as."""
+        return (("payload",), [(pack(row),) for row in rows]) if self.packed else (self.keys, rows)
+
+    def loaded(self, rows: pa.Table, schema: TableSchema) -> pa.Table:
+        """Return rows as the database gives them, with a column for each of ``keys``."""
+        rows = rows.rename_columns([column.key for column in self.table.c])
+        return unpack(rows, schema) if self.packed else rows
+
+
+def inlined_table(
+    table_id: int, version: int, schema: TableSchema, database: str, tables: Tables, prefix: str
+) -> InlinedTable:
+    """Return the inlined table of a table at one schema version.
+
+    ``prefix`` stands before the names of its own columns.
+    """
+    if tables.shared:
+        rows = inlined_lives(table_id, version, tables, prefix)
+        return InlinedTable(rows, tuple(f"c{column.id}" for column in schema.columns), ())
+    columns: list[sa.Column[Any]] = [sa.Column(prefix + name, sa.BigInteger(), key=name) for name in LIFE]
+    ddl = [(prefix + name, "BIGINT") for name in LIFE]
+    keys = []
+    for column in schema.columns:
+        sql = inline.sql_type(column, database)
+        # the key is the id: a user's column may be called row_id too
+        key = f"c{column.id}"
+        # always quoted: SQLAlchemy does not know every keyword of a database
+        columns.append(sa.Column(column.name, _stored(sql, database), key=key, quote=True))
+        ddl.append((column.name, sql))
+        keys.append(key)
+    name = inline.data_table_name(table_id, version)
+    table = sa.Table(name, sa.MetaData(), *columns, schema=tables.metadata.schema)
+    return InlinedTable(table, tuple(keys), tuple(ddl))
+
+
+def inlined_lives(table_id: int, version: int, tables: Tables, prefix: str) -> sa.Table:
+    """Return a table of inlined rows as far as every one has the same columns: row id, begin and end."""
+    name = inline.data_table_name(table_id, version)
+    columns: list[sa.Column[Any]] = [sa.Column(prefix + column, sa.BigInteger(), key=column) for column in LIFE]
+    if tables.shared:
+        columns.append(sa.Column("payload", Text()))
+    table = sa.Table(name, sa.MetaData(), *columns, schema=tables.metadata.schema)
+    return _among(ROWS, table, tables, table_id=table_id, schema_version=version)
+
+
+def _among(name: str, table: sa.Table, tables: Tables, **where: int) -> sa.Table:
+    """Return the table itself, or in a shared lake the part of one table that stands for it."""
+    return scoped.place(table, scoped.physical(table, name, where), where) if tables.shared else table
+
+
+def _stored(sql: str, database: str) -> sa.types.TypeEngine[Any]:
+    if database != "duckdb":
+        if sql in _INTEGERS:
+            return sa.BigInteger()
+        if sql in _BYTES:
+            return sa.LargeBinary()
+        if sql == "BOOLEAN":
+            return sa.Boolean()
+    return NamedType(sql)
+
+
+def delete_table(table_id: int, tables: Tables) -> sa.Table:
+    """Return the table of inlined deletes: the position of a row in a data file, and since when it is gone."""
+    table = sa.Table(
+        inline.delete_table_name(table_id),
+        sa.MetaData(),
+        *(sa.Column(name, sa.BigInteger()) for name in ("file_id", "row_id", "begin_snapshot")),
+        schema=tables.metadata.schema,
+    )
+    return _among(DELETES, table, tables, table_id=table_id)
+
+
+def of_all_tables(name: str, tables: Tables) -> sa.Table:
+    """Return ``ROWS`` or ``DELETES`` of a shared lake, with the ids of the tables of a catalog that have any."""
+    columns = ("table_id", "schema_version") if name == ROWS else ("table_id",)
+    made = (sa.Column(column, sa.BigInteger()) for column in columns)
+    table = sa.Table(name, sa.MetaData(), *made, schema=tables.metadata.schema)
+    return scoped.place(table, scoped.physical(table))
+
+
+SOME = 500
+"""Ids or ranges that one statement may name."""
+
+T = TypeVar("T")
 
 _RUNS = 20
 """Up to this many runs of ids are named by their ends."""
@@ -27,20 +155,25 @@ class CatalogStatements:
     """One transaction of the metadata database."""
 
     def __init__(self, connection: Connection, tables: Tables, database: Database, cache: dict[Any, Any]) -> None:
-        self._connection = connection
-        self._t = tables
-        self._database = database
+        self.connection = connection
+        self.meta = tables
+        self.backend = database
         self._cache = cache
         self.ahead: Rows | None = None
         """The answer to what was asked when the turn to commit came; whoever uses it takes it away."""
         self.limits = NO_LIMITS
         """What a catalog of a shared lake may take; known after a snapshot was read."""
 
+    @classmethod
+    def of(cls, other: CatalogStatements) -> Self:
+        """Return the same transaction with the methods of this class."""
+        return cls(other.connection, other.meta, other.backend, other._cache)
+
     def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         """Execute one named statement; its name is a fault point before and after."""
         faults.reach(f"catalog.{name}.before")
         with telemetry.logged(f"catalog.{name}", statement):
-            result = self._connection.execute(statement, parameters)
+            result = self.connection.execute(statement, parameters)
         telemetry.count("catalog.statements")
         faults.reach(f"catalog.{name}.after")
         return result
@@ -54,9 +187,9 @@ class CatalogStatements:
 
     def expired(self, message: str) -> NotFoundError:
         """Return the error for expired snapshots; it names the oldest that is left."""
-        table = self._t["snapshot"]
+        table = self.meta["snapshot"]
         oldest = self.run("oldest_snapshot", sa.select(sa.func.min(table.c.snapshot_id))).scalar()
-        if oldest is None and self._t.shared:
+        if oldest is None and self.meta.shared:
             return self.catalog_dropped()
         return SnapshotExpiredError(
             message, hint=f"the oldest snapshot left is {oldest}; lake.snapshots() lists those that exist"
@@ -68,11 +201,8 @@ class CatalogStatements:
 
     def has_table(self, name: str) -> bool:
         """Return whether the database has a table of that name, or in a shared lake what stands for it."""
-        if self._t.shared:
-            return self._stands_for(name)
-        return self._database.has_table(self._connection, name, self._t.metadata.schema)
-
-    def _stands_for(self, name: str) -> bool:
+        if not self.meta.shared:
+            return self.backend.has_table(self.connection, name, self.meta.metadata.schema)
         named = parse_table_name(name)
         if named is None or named[1] is not None:
             return True  # a shared lake has all its tables from the start
@@ -84,42 +214,53 @@ class CatalogStatements:
 
         In a shared lake also what stands for those of inlined rows and deletes.
         """
-        if not self._t.shared:
-            return list(sa.inspect(self._connection).get_table_names(schema=self._t.metadata.schema))
-        rows, deletes = of_all_tables(ROWS, self._t), of_all_tables(DELETES, self._t)
+        if not self.meta.shared:
+            return list(sa.inspect(self.connection).get_table_names(schema=self.meta.metadata.schema))
+        rows, deletes = of_all_tables(ROWS, self.meta), of_all_tables(DELETES, self.meta)
         versions = self.run("inlined_versions", sa.select(rows.c.table_id, rows.c.schema_version).distinct())
         names = [data_table_name(*row) for row in versions]
         names += [delete_table_name(row[0]) for row in self.run("deletes", sa.select(deletes.c.table_id).distinct())]
-        return [*names, *(table.name for table in (*self._t.stock(), *self._t.own.values()))]
+        return [*names, *(table.name for table in (*self.meta.stock(), *self.meta.own.values()))]
 
     def delete_table(self, table_id: int) -> sa.Table:
         """Return the table of inlined deletes, always the same object: compiled statements are found again by it."""
-        build = partial(delete_table, table_id, self._t)
+        build = partial(delete_table, table_id, self.meta)
         table: sa.Table = self.cached(("delete_table", table_id), build)
         return table
+
+
+class Queries:
+    """The queries of one subject inside a transaction."""
+
+    def __init__(self, sql: CatalogStatements) -> None:
+        self._sql = sql
+        self.meta = sql.meta
+        self.backend = sql.backend
 
 
 class WriteStatements(CatalogStatements):
     """A write transaction of the metadata database: it inserts, updates and ends rows in bulk."""
 
-    def insert(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def insert(self, name: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows into a stock table, without the columns that the version of this lake does not have."""
         if rows:
-            table = self._t[name]
-            keys = [key for key in rows[0] if key in table.c]
-            self.insert_many(f"insert_{name}", table, keys, [[row[key] for key in keys] for row in rows])
+            table, keys = self.meta[name], columns.split()
+            known = [position for position, key in enumerate(keys) if key in table.c]
+            if len(known) < len(keys):
+                keys, rows = [keys[at] for at in known], [[row[at] for at in known] for row in rows]
+            self.insert_many(f"insert_{name}", table, keys, rows)
 
     def insert_many(self, name: str, table: sa.Table, keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows in bulk; one statement, whatever their number."""
         with self._step(name):
-            self._database.insert_many(self._connection, table, keys, rows)
+            self.backend.insert_many(self.connection, table, keys, rows)
 
     def update_many(
         self, name: str, table: sa.Table, where: Sequence[str], keys: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> None:
         """Update rows in bulk, each found by its values of ``where``, which come first."""
         with self._step(name):
-            self._database.update_many(self._connection, table, where, keys, rows)
+            self.backend.update_many(self.connection, table, where, keys, rows)
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
@@ -134,7 +275,7 @@ class WriteStatements(CatalogStatements):
         """Give every live row with these ids its end; return how many there were."""
         if not ids:
             return 0
-        table = self._t[name]
+        table = self.meta[name]
 
         def build() -> Any:
             return (
@@ -148,7 +289,7 @@ class WriteStatements(CatalogStatements):
 
     def update(self, name: str, statement: sa.Update, parameters: dict[str, Any] | None = None) -> int:
         """Run an update; return how many rows it changed."""
-        if self._database.name != "duckdb":
+        if self.backend.name != "duckdb":
             return self.run(name, statement, parameters).rowcount
         # duckdb's Python client reports no row count
         table: Any = statement.table
@@ -162,12 +303,17 @@ class WriteStatements(CatalogStatements):
 
         On a network they share one round trip.
         """
-        return self._database.batch(self._connection)
+        return self.backend.batch(self.connection)
 
     @property
     def batch_rows(self) -> int:
         """How many rows an insert may have inside a batch."""
-        return self._database.batch_rows
+        return self.backend.batch_rows
+
+
+def parts(items: Sequence[T], size: int = SOME) -> Iterator[Sequence[T]]:
+    """Return the items in slices of a size."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def among(column: sa.ColumnElement[int], ids: Sequence[int]) -> sa.ColumnElement[bool]:

@@ -7,6 +7,7 @@ have one column more, of which only ``quacklake.catalog.scoped`` and ``quacklake
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +15,187 @@ from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from quacklake.catalog import scoped
-from quacklake.catalog.columns import Flag, Id, Instant, Name, Text, Uid
-from quacklake.catalog.migrations.versions import ADDED_COLUMNS, ADDED_TABLES, PARTS, VERSION, Part, has_next
+from quacklake.format.snapshots import format_time, parse_time
 
-__all__ = ["INDEXES", "KINDS", "OWN_TABLES", "SPEC", "VERSION", "WIDE_SPEC", "ColumnSpec", "Spec", "Tables"]
+VERSION = "1.0"
+"""The version of a new lake, unless another is asked for."""
+NEXT = "1.1"
+DEVELOPMENT = "1.1-dev1"
+"""The extension's name for 1.1 before its release."""
+
+WRITABLE_VERSIONS = (VERSION, NEXT, DEVELOPMENT)
+READABLE_VERSIONS = ("0.1", "0.2", "0.3-dev1", "0.3", "0.4-dev1", "0.4", *WRITABLE_VERSIONS)
+
+Part = tuple[str, str | None]
+"""A column of a table, or the whole table."""
+
+#: The columns that 1.1 adds, always last: stock DuckLake inserts by position.
+ADDED_COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "schema": "parent_schema_id:id",
+        "data_file": "row_group_count:id",
+        "delete_file": "row_group_count:id",
+        "file_column_stats": "min_is_exact:flag max_is_exact:flag",
+        "table_column_stats": "min_is_exact:flag max_is_exact:flag",
+    }
+)
+ADDED_TABLES: Mapping[str, str] = MappingProxyType(
+    {"view_column_tag": "view_id:id column_name:text begin_snapshot:id end_snapshot:id key:text value:text"}
+)
+#: All of it.
+PARTS: frozenset[Part] = frozenset(
+    [(table, column.split(":")[0]) for table, columns in ADDED_COLUMNS.items() for column in columns.split()]
+    + [(table, None) for table in ADDED_TABLES]
+)
+
+
+def has_next(version: str) -> bool:
+    """Return true for 1.1, also before its release.
+
+    >>> [has_next(version) for version in ("0.4", "1.0", "1.1-dev1", "1.1")]
+    [False, False, True, True]
+    """
+    return version.split("-")[0] == NEXT
+
+
+def database_of(dialect: Dialect) -> str:
+    """Return the database behind a dialect: ``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
+    return {"postgresql": "postgres", "mariadb": "mysql"}.get(dialect.name, dialect.name)
+
+
+class NamedType(UserDefinedType[Any]):
+    """A column type by its SQL name; values pass through unchanged."""
+
+    cache_ok = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_col_spec(self, **_: Any) -> str:
+        return self.name
+
+
+# Stock DuckLake keeps booleans as integers, times and UUIDs as text on SQLite; elsewhere they have types of their
+# own. MySQL, which stock DuckLake does not support, follows SQLite. In Python they are always ``bool``, an aware UTC
+# ``datetime`` and ``str``.
+
+
+class Id(TypeDecorator[int]):
+    """A 64-bit integer."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+
+def _utf8(dialect: Dialect, length: int | None) -> TypeEngine[Any]:
+    """Return a text that is compared byte by byte, of any length or a short one that may be a key."""
+    if database_of(dialect) != "mysql":
+        return dialect.type_descriptor(sa.String())
+    from sqlalchemy.dialects import mysql
+
+    options: Any = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
+    return dialect.type_descriptor(mysql.LONGTEXT(**options) if length is None else mysql.VARCHAR(length, **options))
+
+
+class Text(TypeDecorator[str]):
+    """Text of any length, compared byte by byte."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return _utf8(dialect, None)
+
+
+class Name(TypeDecorator[str]):
+    """A short text that may be a key, compared byte by byte."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return _utf8(dialect, 190)
+
+
+class Flag(TypeDecorator[bool]):
+    """A boolean."""
+
+    impl = sa.Boolean
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if database_of(dialect) in ("sqlite", "mysql"):
+            return dialect.type_descriptor(sa.BigInteger())
+        return dialect.type_descriptor(sa.Boolean())
+
+    def process_bind_param(self, value: bool | None, dialect: Dialect) -> Any:
+        if value is None:
+            return None
+        return int(value) if database_of(dialect) in ("sqlite", "mysql") else bool(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bool | None:
+        # sqlite_scanner stores booleans that other clients wrote as text ('true') too
+        if isinstance(value, str):
+            return value.lower() in ("1", "true", "t")
+        return None if value is None else bool(value)
+
+
+def _text_unless_duckdb(dialect: Dialect, name: str) -> TypeEngine[Any]:
+    database = database_of(dialect)
+    if database == "duckdb":
+        return dialect.type_descriptor(NamedType(name))
+    return dialect.type_descriptor(sa.VARCHAR(64) if database == "mysql" else sa.String())
+
+
+class Uid(TypeDecorator[str]):
+    """A UUID, as text in Python."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if database_of(dialect) == "postgres":
+            from sqlalchemy.dialects import postgresql
+
+            return dialect.type_descriptor(postgresql.UUID(as_uuid=False))
+        return _text_unless_duckdb(dialect, "UUID")
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else str(value)
+
+
+def readable_time(time: sa.ColumnElement[Any], database: str, name: str) -> sa.ColumnElement[Any]:
+    """Return a time, called ``name``, in a form that can be read: duckdb's Python client needs pytz for zoned ones."""
+    return sa.type_coerce(sa.cast(time, sa.String), Instant()).label(name) if database == "duckdb" else time
+
+
+class Instant(TypeDecorator[dt.datetime]):
+    """A point in time with microseconds, UTC."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if database_of(dialect) == "postgres":
+            return dialect.type_descriptor(sa.DateTime(timezone=True))
+        return _text_unless_duckdb(dialect, "TIMESTAMP WITH TIME ZONE")
+
+    def process_bind_param(self, value: dt.datetime | None, dialect: Dialect) -> Any:
+        if value is None or database_of(dialect) == "postgres":
+            return value
+        return format_time(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> dt.datetime | None:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return parse_time(value)
+        return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else None
+
 
 KINDS: Mapping[str, type[sa.types.TypeEngine[Any]]] = {
     "id": Id,
@@ -82,38 +258,31 @@ OWN_TABLES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: What older format versions lack: table -> columns, or None for the whole table.
-_MISSING: Mapping[str, Mapping[str, tuple[str, ...] | None]] = {
-    "0.4": {},
+#: What each of the older format versions added to the one before: table -> columns, or None for the whole table.
+ADDED_BY: Mapping[str, Mapping[str, tuple[str, ...] | None]] = {
+    "0.2": {
+        "column_mapping": None,
+        "name_mapping": None,
+        "schema": ("path", "path_is_relative"),
+        "table": ("path", "path_is_relative"),
+        "metadata": ("scope", "scope_id"),
+        "data_file": ("mapping_id",),
+    },
     "0.3": {
-        "macro": None,
-        "macro_impl": None,
-        "macro_parameters": None,
-        "sort_info": None,
-        "sort_expression": None,
+        "schema_versions": None,
+        "name_mapping": ("is_partition",),
+        "snapshot_changes": ("author", "commit_message", "commit_extra_info"),
+        "file_column_stats": ("extra_stats",),
+        "table_column_stats": ("extra_stats",),
+    },
+    "0.4": {
+        **dict.fromkeys(("macro", "macro_impl", "macro_parameters", "sort_info", "sort_expression"), None),
         "file_variant_stats": None,
         "column": ("default_value_type", "default_value_dialect"),
         "schema_versions": ("table_id",),
         "data_file": ("partial_max",),
         "delete_file": ("partial_max",),
     },
-}
-_MISSING_02: Mapping[str, tuple[str, ...] | None] = {
-    **_MISSING["0.3"],
-    "name_mapping": ("is_partition",),
-    "snapshot_changes": ("author", "commit_message", "commit_extra_info"),
-    "schema_versions": None,
-    "file_column_stats": ("extra_stats",),
-    "table_column_stats": ("extra_stats",),
-}
-_MISSING_01: Mapping[str, tuple[str, ...] | None] = {
-    **_MISSING_02,
-    "metadata": ("scope", "scope_id"),
-    "schema": ("path", "path_is_relative"),
-    "table": ("path", "path_is_relative"),
-    "data_file": ("partial_max", "mapping_id"),
-    "column_mapping": None,
-    "name_mapping": None,
 }
 _RENAMED_02 = {"file_column_stats": "ducklake_file_column_statistics"}
 
@@ -222,7 +391,11 @@ class Tables:
         self.parts = PARTS - lacking if has_next(version) else frozenset()
         self.metadata = sa.MetaData(schema=metadata_schema)
         base = version.split("-")[0]
-        missing = {"0.1": _MISSING_01, "0.2": _MISSING_02}.get(base) or _MISSING.get(base, {})
+        missing: dict[str, tuple[str, ...] | None] = {}
+        for later, added in ADDED_BY.items():
+            for name, names in added.items() if later > base else ():
+                before = missing.get(name, ())
+                missing[name] = None if names is None or before is None else (*before, *names)
         renamed = _RENAMED_02 if base <= "0.2" else {}
         self._tables: dict[str, sa.Table] = {}
         self._indexes: dict[str, list[sa.Index]] = {}
@@ -235,19 +408,14 @@ class Tables:
                 if name == "data_file" and base <= "0.3":
                     present += (ColumnSpec.parse(f"{_PARTIAL}:text"),)
                 self._tables[name] = self._table(renamed.get(name, f"ducklake_{name}"), present)
-        own = {name: tuple(ColumnSpec.parse(part) for part in text.split()) for name, text in OWN_TABLES.items()}
-        self.own = {name: self._table(f"quacklake_{name}", columns) for name, columns in own.items()}
+        self.own = {name: self._table(f"quacklake_{name}", _parsed(text)) for name, text in OWN_TABLES.items()}
 
     def _lacks(self, table: str, column: str | None) -> bool:
         part = (table, column)
         return part in PARTS and part not in self.parts
 
     def _table(self, name: str, columns: tuple[ColumnSpec, ...]) -> sa.Table:
-        table = sa.Table(
-            name,
-            self.metadata,
-            *(column.made() for column in columns),
-        )
+        table = sa.Table(name, self.metadata, *(column.made() for column in columns))
         if self.shared:
             scoped.place(table, scoped.physical(table), alive=_ALIVE if name == "ducklake_snapshot" else None)
         return table
@@ -274,6 +442,10 @@ class Tables:
             return sa.literal(_ASSUMED[name], kind).label(name)
         return sa.cast(sa.null(), kind).label(name)
 
+    def columns(self, table: str, names: str) -> list[sa.ColumnElement[Any]]:
+        """Return some columns of a table as ``column`` does."""
+        return [self.column(table, name) for name in names.split()]
+
     @property
     def is_next(self) -> bool:
         """True for a lake of the format version 1.1."""
@@ -289,16 +461,13 @@ class Tables:
         A table keeps every index that is made for it.
         """
         if database not in self._indexes:
-            self._indexes[database] = self._make_indexes(database)
-        return self._indexes[database]
-
-    def _make_indexes(self, database: str) -> list[sa.Index]:
-        indexes = []
-        for name, (table, columns) in INDEXES.items():
             # only SQLite can index text of any length, and then reads the index alone
-            covered = COVERED.get(name, ()) if database == "sqlite" else ()
-            indexes.append(sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered))))
-        return indexes
+            covered = COVERED if database == "sqlite" else {}
+            self._indexes[database] = [
+                sa.Index(name, *(self._tables[table].c[column] for column in (*columns, *covered.get(name, ()))))
+                for name, (table, columns) in INDEXES.items()
+            ]
+        return self._indexes[database]
 
 
 def partial_max(info: sa.ColumnElement[str]) -> sa.ColumnElement[Any]:

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pyarrow as pa
 
-from quacklake.catalog import snapshot_tags
+from quacklake.catalog import own_tables
 from quacklake.catalog.expiring import names_of
 from quacklake.errors import ConfigError
 from quacklake.format.options import format_option
@@ -49,13 +49,13 @@ class LakeHistory:
         found = self.handle.view().find_table(ref.schema, ref.name)
         with self._context.catalog.commit() as writer:
             writer.snapshots.check_there()
-            snapshot_tags.put_retention(writer, found.id, text)
+            own_tables.put_retention(writer, found.id, text)
 
     def retentions(self) -> dict[str, str]:
         """Return the tables that keep their history longer than the lake, and for how long."""
         with self._context.catalog.read() as reader:
             reader.snapshots.check_there()
-            spans = snapshot_tags.retention(reader)
+            spans = own_tables.retention(reader)
             names = names_of(reader, sorted(spans))
         return {names[id_]: keep for id_, keep in spans.items() if id_ in names}
 
@@ -71,7 +71,7 @@ class LakeHistory:
                 writer.snapshots.latest() if version is None else writer.snapshots.at_version(check_version(version))
             )
             tag = SnapshotTag(name, snapshot.id, dt.datetime.now(dt.UTC))
-            snapshot_tags.add_tag(writer, tag, replace=replace)
+            own_tables.add_tag(writer, tag, replace=replace)
         return snapshot.id
 
     def untag(self, name: str) -> None:
@@ -79,13 +79,13 @@ class LakeHistory:
         check_tag(name)
         with self._context.catalog.commit() as writer:
             writer.snapshots.check_there()
-            snapshot_tags.remove_tag(writer, name)
+            own_tables.remove_tag(writer, name)
 
     def tags(self) -> pa.Table:
         """Return every tag with its name, its snapshot and the time it was set."""
         with self._context.catalog.read() as reader:
             reader.snapshots.check_there()
-            found = snapshot_tags.tags(reader)
+            found = own_tables.tags(reader)
         columns = {
             "tag": pa.array([tag.name for tag in found], pa.string()),
             "snapshot_id": pa.array([tag.snapshot_id for tag in found], pa.int64()),

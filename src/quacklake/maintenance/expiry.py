@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quacklake import faults, telemetry
-from quacklake.catalog import Catalog, Reader, Writer, expired_rows, expiring, file_names, snapshot_tags
+from quacklake.catalog import Catalog, Reader, Writer, expiring, file_names, own_tables
 from quacklake.catalog.file_names import NamedFile
+from quacklake.catalog.statements import parts
 from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
 from quacklake.format.options import parse_option
 from quacklake.format.snapshots import parse_changes
@@ -126,10 +127,10 @@ def _expire(writer: Writer, store: Store, request: ExpiryRequest, *, dry_run: bo
     faults.reach("maintenance.expire.before")
     expiring.remove_snapshots(writer, list(_ranges(times, chosen)), max(old, default=-1))
     files = _Files(kept=kept)
-    with expired_rows.spans_of_nobody(writer, left) as names:
+    with expiring.spans_of_nobody(writer, left) as names:
         tables = expiring.dead_tables(writer)
         _remove_files(writer, store, tables, files, now, progress)
-        for some in file_names.parts(tables):
+        for some in parts(tables):
             expiring.remove_dead_tables(writer, some)
         expiring.remove_objects(writer, names)
         rows = expiring.remove_inlined(writer, names, sorted(files.tables.difference(tables)))
@@ -157,7 +158,7 @@ def _choose(
     newest = max(times)
     wanted = _wanted(times, request)
     reasons: dict[int, str] = {newest: "it is the newest"} if newest in wanted else {}
-    for tag in snapshot_tags.tags(reader):
+    for tag in own_tables.tags(reader):
         if tag.snapshot_id in wanted:
             reasons.setdefault(tag.snapshot_id, f'it has the tag "{tag.name}"')
     for id_, reason in _retained(reader, times, wanted, now).items():
@@ -193,7 +194,7 @@ def _retained(
     These are the snapshots within its span that changed the table, and the last one before, which shows the table at
     the start of the span.
     """
-    asked = snapshot_tags.retention(reader) if wanted else {}
+    asked = own_tables.retention(reader) if wanted else {}
     if not asked:
         return {}
     names = expiring.names_of(reader, sorted(asked))
@@ -247,7 +248,7 @@ def _remove_files(
     """Schedule the files that no snapshot sees, and all files of tables that no snapshot sees; remove their rows."""
     suspects: dict[str, NamedFile] = {}
     doubtful: _Doubtful | None = None
-    for some in [None, *file_names.parts(tables)]:
+    for some in [None, *parts(tables)]:
         sums = file_names.sum_dead_files(writer, some)
         if not sums:
             continue

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from quacklake.catalog import Catalog
-from quacklake.catalog.leases import end_lease, take_lease
+from quacklake.catalog.own_tables import end_lease, take_lease
 from quacklake.errors import LeaseHeldError, QuacklakeError
 
 _log = logging.getLogger("quacklake.maintenance")

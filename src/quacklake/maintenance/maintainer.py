@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from quacklake.catalog.leases import lease_left
+from quacklake.catalog.own_tables import lease_left
 from quacklake.maintenance.lease import LeasedWork
 from quacklake.maintenance.policy import Job, JobKind, Policy
 from quacklake.maintenance.scheduler import MaintenanceReport, Scheduler, Stop

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from quacklake.catalog import Reader, snapshot_tags
+from quacklake.catalog import Reader, own_tables
 from quacklake.engines.duckdb import RunningScan
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.snapshots import Snapshot, is_tag
@@ -124,7 +124,7 @@ class ChangeScan(Frame):
 def _number(reader: Reader, bound: Bound) -> int | None:
     """Return the snapshot id that a bound gives directly or by tag; None for a time."""
     if isinstance(bound, str) and is_tag(bound):
-        return snapshot_tags.tagged(reader, bound).id
+        return own_tables.tagged(reader, bound).id
     if isinstance(bound, str | dt.datetime):
         return None
     try:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from quacklake import telemetry
-from quacklake.catalog import Collision, snapshot_tags
+from quacklake.catalog import Collision, own_tables
 from quacklake.catalog.reading.reader import Reader
 from quacklake.errors import (
     CatalogUnavailableError,
@@ -251,7 +251,7 @@ class TransactionHandle(Handle):
 
 def _tagged(reader: Reader, tag: str) -> Snapshot:
     try:
-        return snapshot_tags.tagged(reader, tag)
+        return own_tables.tagged(reader, tag)
     except (NotFoundError, InputError) as error:
         with suppress(InputError):
             instant(tag)

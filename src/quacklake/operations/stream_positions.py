@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from quacklake.catalog import streams
+from quacklake.catalog import own_tables
 from quacklake.errors import NotFoundError, nearest
 from quacklake.format.names import uuid7
 from quacklake.format.objects import StreamMark, check_stream, claimed
@@ -43,16 +43,16 @@ class StreamPositions:
         run = str(uuid7()) if run is None else run
         with self._context.catalog.commit() as writer:
             writer.snapshots.check_there()
-            known = streams.find(writer, name)
+            known = own_tables.find_stream(writer, name)
             mark = claimed(known, name, query, run, restart=restart)
-            streams.put(writer, mark, new=known is None)
+            own_tables.put_stream(writer, mark, new=known is None)
         return mark
 
     def list(self) -> pa.Table:
         """Return every stream: its name, last committed batch, position and query."""
         with self._context.catalog.read() as reader:
             reader.snapshots.check_there()
-            found = streams.streams(reader)
+            found = own_tables.streams(reader)
         rows = [(mark.name, mark.epoch, mark.position, mark.snapshot_id, mark.query) for mark in found]
         columns = zip(*rows, strict=True) if rows else ((),) * len(_LISTED)
         return pa.table([pa.array(values, field.type) for values, field in zip(columns, _LISTED, strict=True)], _LISTED)
@@ -61,9 +61,9 @@ class StreamPositions:
         """Remove the position of a stream; a running one can no longer commit. Raises ``NotFoundError``."""
         with self._context.catalog.commit() as writer:
             writer.snapshots.check_there()
-            known = [mark.name for mark in streams.streams(writer)]
+            known = [mark.name for mark in own_tables.streams(writer)]
             if name not in known:
                 raise NotFoundError(
                     f'there is no stream "{name}"', hint=nearest(name, known) or "lake.streams.list() lists them"
                 )
-            streams.remove(writer, name)
+            own_tables.remove_stream(writer, name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from quacklake.catalog.reading.raw import column_statistics
+from quacklake.catalog.reading.health import column_statistics
 from quacklake.engines.duckdb import RunningScan
 from quacklake.format.objects import TableInfo
 from quacklake.operations.boundary import boundary

@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import index
 from typing import TypeAlias
 
-from quacklake.catalog import snapshot_tags
+from quacklake.catalog import own_tables
 from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
 from quacklake.format.snapshots import Operation, is_tag
@@ -30,7 +30,7 @@ def find_version(context: LakeContext, to: Version) -> int:
     """Return the snapshot id of a version. Raises ``NotFoundError`` when it does not exist or has expired."""
     with context.catalog.read() as reader:
         if isinstance(to, str) and is_tag(to):
-            return snapshot_tags.tagged(reader, to).id
+            return own_tables.tagged(reader, to).id
         if isinstance(to, str | dt.datetime):
             return reader.snapshots.at_time(instant(to)).id
         if isinstance(to, bool) or not hasattr(to, "__index__"):

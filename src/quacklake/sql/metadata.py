@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quacklake.catalog.reading.raw import metadata_table
+from quacklake.catalog.reading.health import metadata_table
 from quacklake.errors import NotFoundError, ReadOnlyError, SqlError
 from quacklake.format.names import fold
 from quacklake.sql.attached import Attached

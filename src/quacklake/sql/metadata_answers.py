@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from quacklake.catalog.reading.raw import file_bounds
+from quacklake.catalog.reading.health import file_bounds
 from quacklake.format.bounds import comparable, decode, encode_comparable
 from quacklake.format.names import fold, literal
 from quacklake.format.schema import Column

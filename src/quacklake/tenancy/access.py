@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sqlalchemy.engine import Connection
 
-from quacklake.catalog import lakehouse, shared_lake
+from quacklake.catalog import shared_lake
 from quacklake.catalog.shared_lake import SharedPlace
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import WIDE_SPEC
@@ -22,7 +22,7 @@ def secure(connection: Connection, place: SharedPlace, metadata_schema: str | No
     return [
         *rights(connection, place, metadata_schema),
         *row_security.secure(place, SharedTables.of(metadata_schema)),
-        *lakehouse.readable_views(connection, place),
+        *shared_lake.readable_views(connection, place),
     ]
 
 
@@ -61,4 +61,4 @@ def _statistics(connection: Connection, place: SharedPlace, metadata_schema: str
 def _views(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
     """Create the views over the metadata."""
     readers = place.group if place.secured else None
-    return lakehouse.missing_views(connection, metadata_schema, shared=True, readers=readers)
+    return shared_lake.missing_views(connection, metadata_schema, shared=True, readers=readers)

@@ -16,10 +16,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quacklake.catalog import lakehouse, scoped
-from quacklake.catalog.migrations.versions import WRITABLE_VERSIONS
-from quacklake.catalog.registry import CatalogRow, Registry
-from quacklake.catalog.tables import INDEXES, KINDS, OWN_TABLES, VERSION, WIDE_SPEC, partial_max
+from quacklake.catalog import scoped, shared_lake
+from quacklake.catalog.registry import Registry
+from quacklake.catalog.shared_tables import CatalogRow
+from quacklake.catalog.tables import INDEXES, KINDS, OWN_TABLES, VERSION, WIDE_SPEC, WRITABLE_VERSIONS, partial_max
 from quacklake.errors import UnsupportedFeatureError, UnsupportedVersionError
 from quacklake.format.inline import parse_table_name
 from quacklake.format.names import check_tenant_name
@@ -56,7 +56,7 @@ class Conversion(Registry):
 
     def version(self) -> str:
         """Return the current format version of the lake."""
-        table = sa.table("ducklake_metadata", sa.column("key"), sa.column("value"), schema=self._t.metadata.schema)
+        table = sa.table("ducklake_metadata", sa.column("key"), sa.column("value"), schema=self.meta.metadata.schema)
         statement = sa.select(table.c.value).where(table.c.key == "version")
         return str(self.run("version", statement).scalar())
 
@@ -96,7 +96,7 @@ class Conversion(Registry):
                     self._move(f"quacklake_{table}", self._old[table], origin.row.id, {}, [])
         self.enter([origin.row for origin in origins])
         last = max((origin.row.id for origin in origins), default=-1)
-        self.run("count_catalogs", sa.update(self._t.shared).values(next_catalog_id=last + 1))
+        self.run("count_catalogs", sa.update(self.meta.shared).values(next_catalog_id=last + 1))
         return origins
 
     def _finish(self) -> None:
@@ -106,33 +106,33 @@ class Conversion(Registry):
     # -- the old tables ----------------------------------------------------------------------------------------------
 
     def _put_aside(self) -> None:
-        schema, quote = self._t.metadata.schema, self._connection.dialect.identifier_preparer
-        if self._database.name == "postgres":
-            lakehouse.drop_views(self._connection, schema)
+        schema, quote = self.meta.metadata.schema, self.connection.dialect.identifier_preparer
+        if self.backend.name == "postgres":
+            shared_lake.drop_views(self.connection, schema)
         prefix = "" if schema is None else f"{quote.quote_schema(schema)}."
         for index in _INDEXES:
-            self._connection.execute(sa.text(f"DROP INDEX IF EXISTS {prefix}{quote.quote(index)}"))
+            self.connection.execute(sa.text(f"DROP INDEX IF EXISTS {prefix}{quote.quote(index)}"))
         self._old = {}
         for name, table in OLD_NAMES.items():
-            if self._database.has_table(self._connection, table, schema):
+            if self.backend.has_table(self.connection, table, schema):
                 old = f"{ASIDE}{name}"
-                self._connection.execute(sa.text(f"ALTER TABLE {prefix}{table} RENAME TO {old}"))
+                self.connection.execute(sa.text(f"ALTER TABLE {prefix}{table} RENAME TO {old}"))
                 self._old[name] = self._look(old)
         self._inlined = self._empty_inlined()
 
     def _look(self, name: str) -> sa.Table:
         """Return a table with the columns that it has in the database."""
-        bare = scoped.registry(sa.Table(name, sa.MetaData(), schema=self._t.metadata.schema))
+        bare = scoped.registry(sa.Table(name, sa.MetaData(), schema=self.meta.metadata.schema))
         every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(bare).limit(0)
         kinds = {column.name: KINDS[column.kind] for columns in WIDE_SPEC.values() for column in columns}
         names = list(self.run("old_columns", every).keys())
         columns = (sa.Column(column, kinds.get(column, sa.types.NullType)()) for column in names)
-        return scoped.registry(sa.Table(name, sa.MetaData(), *columns, schema=self._t.metadata.schema))
+        return scoped.registry(sa.Table(name, sa.MetaData(), *columns, schema=self.meta.metadata.schema))
 
     def _empty_inlined(self) -> list[sa.Table]:
         """Return the tables for inlined rows. Raises ``UnsupportedFeatureError`` if one has a row."""
-        schema, found = self._t.metadata.schema, []
-        for name in sa.inspect(self._connection).get_table_names(schema):
+        schema, found = self.meta.metadata.schema, []
+        for name in sa.inspect(self.connection).get_table_names(schema):
             if parse_table_name(name) is None:
                 continue
             table = scoped.registry(sa.Table(name, sa.MetaData(), schema=schema))
@@ -188,7 +188,7 @@ class Conversion(Registry):
         self._move(f"ducklake_{name}", old, origin.row.id, values, self._mine(name, origin))
 
     def _move(self, name: str, old: sa.Table, id_: int, values: dict[str, Any], where: Sequence[Any]) -> None:
-        target = self._t.definitions[name]
+        target = self.meta.definitions[name]
         columns: dict[str, Any] = {scoped.CATALOG_ID: sa.literal(id_, sa.BigInteger())}
         for column in target.c:
             if column.name not in columns:
@@ -234,7 +234,7 @@ class Conversion(Registry):
         old = self._old.get("schema_versions")
         if old is not None and "table_id" in old.c:
             return
-        column, snapshot, id_ = self._t["column"], self._t["snapshot"], origin.row.id
+        column, snapshot, id_ = self.meta["column"], self.meta["snapshot"], origin.row.id
         rows = (
             sa.select(
                 sa.literal(id_, sa.BigInteger()), column.c.begin_snapshot, snapshot.c.schema_version, column.c.table_id
@@ -244,4 +244,4 @@ class Conversion(Registry):
             .distinct()
         )
         names = [scoped.CATALOG_ID, "begin_snapshot", "schema_version", "table_id"]
-        self.run("convert_versions", sa.insert(self._t["schema_versions"]).from_select(names, rows))
+        self.run("convert_versions", sa.insert(self.meta["schema_versions"]).from_select(names, rows))

@@ -19,7 +19,8 @@ from quacklake import faults
 from quacklake.catalog import Catalog, file_names
 from quacklake.catalog.file_names import NamedFile
 from quacklake.catalog.image import IMAGED, ImageReader, ImageWriter
-from quacklake.catalog.migrations.versions import WRITABLE_VERSIONS
+from quacklake.catalog.statements import parts
+from quacklake.catalog.tables import WRITABLE_VERSIONS
 from quacklake.errors import UnsupportedVersionError
 from quacklake.format.options import EXPOSED
 from quacklake.maintenance.backup.image import Texts, decoded_pages, make_inlined_table, put_page
@@ -184,7 +185,7 @@ def _copy_files(reader: ImageReader, places: _Places, store: Store, target: Stor
     files = 0
     with ThreadPoolExecutor(_THREADS, "quacklake-move") as pool:
         for page in file_names.all_files(reader):
-            for some in file_names.parts(page):
+            for some in parts(page):
                 files += sum(1 for _ in pool.map(copy, some))
                 progress("copying files", files, None)
     return Moved(files, files)

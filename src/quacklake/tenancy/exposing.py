@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection
 
-from quacklake.catalog.inlined import DELETES, ROWS
 from quacklake.catalog.shared_lake import SharedPlace, is_exposure, rows_of
+from quacklake.catalog.statements import DELETES, ROWS
 from quacklake.catalog.tables import SPEC, WIDE_SPEC, Spec
 from quacklake.format.names import literal, quote
 from quacklake.format.options import EXPOSED

@@ -8,9 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quacklake.catalog.columns import Instant, readable_time
-from quacklake.catalog.inlined import ROWS
 from quacklake.catalog.registry import Registry
+from quacklake.catalog.statements import ROWS
+from quacklake.catalog.tables import Instant, readable_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class _Statement:
     """The statement: a page of catalogs, joined with the numbers from each table of the lake."""
 
     def __init__(self, registry: Registry, after: int, limit: int, counted: Thresholds, orphans: int) -> None:
-        self._t = registry._t
-        self._database = registry._database.name
+        self._tables = registry.meta
+        self._database = registry.backend.name
         self._counted = counted
         self._orphans = orphans
-        t = self._t.catalog
+        t = self._tables.catalog
         chosen = sa.select(t.c.catalog_id, t.c.catalog_name).where(t.c.dropped_ms.is_(None), t.c.catalog_id > after)
         self._page = chosen.order_by(t.c.catalog_id).limit(limit).cte("page")
 
@@ -85,14 +85,14 @@ class _Statement:
         return source
 
     def _small(self) -> sa.Select[Any]:
-        f = self._t["data_file"]
+        f = self._tables["data_file"]
         small = sa.and_(f.c.end_snapshot.is_(None), f.c.file_size_bytes < self._counted.small)
         return _most(
             sa.select(f.c.catalog_id, sa.func.count().label("n")).select_from(self._of_page(f)).where(small), f
         )
 
     def _worn(self) -> sa.Select[Any]:
-        f, d = self._t["data_file"], self._t["delete_file"]
+        f, d = self._tables["data_file"], self._tables["delete_file"]
         mine = sa.and_(f.c.data_file_id == d.c.data_file_id, f.c.end_snapshot.is_(None))
         worn = sa.and_(d.c.end_snapshot.is_(None), d.c.delete_count > 0)
         enough = d.c.delete_count >= self._counted.worn * f.c.record_count
@@ -100,7 +100,7 @@ class _Statement:
         return found.where(worn, enough).group_by(d.c.catalog_id)
 
     def _inlined(self) -> sa.Select[Any]:
-        rows, t, s = self._t.definitions[ROWS], self._t["table"], self._t["snapshot"]
+        rows, t, s = self._tables.definitions[ROWS], self._tables["table"], self._tables["snapshot"]
         alive = sa.and_(t.c.table_id == rows.c.table_id, t.c.end_snapshot.is_(None))
         came = sa.and_(s.c.catalog_id == rows.c.catalog_id, s.c.snapshot_id == rows.c.begin_snapshot)
         source = self._of_page(rows, (t, alive)).outerjoin(s, came)
@@ -112,23 +112,23 @@ class _Statement:
         return sa.select(found.c.catalog_id, sa.func.max(found.c.n).label("n"), oldest).group_by(found.c.catalog_id)
 
     def _oldest(self) -> sa.ScalarSelect[Any]:
-        s = self._t["snapshot"]
+        s = self._tables["snapshot"]
         # One subquery per catalog: an index answers it, however many snapshots there are.
         mine = s.c.catalog_id == self._page.c.catalog_id
         return sa.select(self._first(s.c.snapshot_time)).where(mine).correlate(self._page).scalar_subquery()
 
     def _removable(self) -> sa.Select[Any]:
-        f = self._t["files_scheduled_for_deletion"]
+        f = self._tables["files_scheduled_for_deletion"]
         found = sa.select(f.c.catalog_id, self._first(f.c.schedule_start)).select_from(self._of_page(f))
         return found.group_by(f.c.catalog_id)
 
     def _option(self, name: str) -> sa.Select[Any]:
-        m = self._t["metadata"]
+        m = self._tables["metadata"]
         found = sa.select(m.c.catalog_id, sa.func.max(m.c.value).label("value")).select_from(self._of_page(m))
         return found.where(m.c.key == name, m.c.scope.is_(None)).group_by(m.c.catalog_id)
 
     def _looked(self) -> sa.Select[Any]:
-        leases = self._t.definitions["quacklake_leases"]
+        leases = self._tables.definitions["quacklake_leases"]
         found = sa.select(leases.c.catalog_id, leases.c.expires_ms).select_from(self._of_page(leases))
         return found.where(leases.c.lease_id == self._orphans)
 

@@ -26,8 +26,8 @@ from sqlalchemy.engine import Connection
 from quacklake import faults
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database
-from quacklake.catalog.registry import CONVERTING, LAYOUT, CatalogRow
-from quacklake.catalog.shared_tables import SharedTables
+from quacklake.catalog.registry import CONVERTING, LAYOUT
+from quacklake.catalog.shared_tables import CatalogRow, SharedTables
 from quacklake.errors import CommitConflict
 from quacklake.format.inline import parse_table_name
 from quacklake.tenancy.conversion import ASIDE, OLD_NAMES, Conversion
@@ -41,8 +41,8 @@ class MySQLConversion(Conversion):
 
     def __init__(self, connection: Connection, database: Database, metadata_schema: str | None) -> None:
         super().__init__(connection, database, metadata_schema)
-        self._live = self._t
-        self._t = SharedTables.of(metadata_schema, BESIDE)
+        self._live = self.meta
+        self.meta = SharedTables.of(metadata_schema, BESIDE)
 
     def convert(
         self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None = None
@@ -80,15 +80,15 @@ class MySQLConversion(Conversion):
         self._inlined = self._empty_inlined()
 
     def _new_indexes(self) -> list[sa.Index]:
-        return self._t.indexes(self._database.name)
+        return self.meta.indexes(self.backend.name)
 
     def _finish(self) -> None:
         mark = f"{CONVERTING} {self._count_snapshots(self._old['snapshot'])}"
-        self.run("mark_lake", sa.update(self._t.shared).values(layout=mark))
+        self.run("mark_lake", sa.update(self.meta.shared).values(layout=mark))
         self._commit()
         aside = {old.name: f"{ASIDE}{name}" for name, old in self._old.items()}
         aside |= {table.name: _aside_of(table.name) for table in self._inlined}
-        placed = {table.name: table.name.removeprefix(BESIDE) for table in self._t.all()}
+        placed = {table.name: table.name.removeprefix(BESIDE) for table in self.meta.all()}
         self._rename(aside | placed)
         if not self._settle(mark):
             raise CommitConflict(
@@ -118,13 +118,13 @@ class MySQLConversion(Conversion):
 
     def _names(self, prefix: str = "") -> list[str]:
         known = sa.table("tables", sa.column("table_schema"), sa.column("table_name"), schema="information_schema")
-        mine = known.c.table_schema == (self._t.metadata.schema or sa.func.database())
+        mine = known.c.table_schema == (self.meta.metadata.schema or sa.func.database())
         found = self.run("table_names", sa.select(known.c.table_name).where(mine))
         return sorted(name for (name,) in found if name.startswith(prefix))
 
     def _bare(self, name: str) -> sa.Table:
         columns = sa.Column("snapshot_id", sa.BigInteger()), sa.Column("next_file_id", sa.BigInteger())
-        return scoped.registry(sa.Table(name, sa.MetaData(), *columns, schema=self._t.metadata.schema))
+        return scoped.registry(sa.Table(name, sa.MetaData(), *columns, schema=self.meta.metadata.schema))
 
     def _layout(self) -> str | None:
         found = self.run("shared_layout", sa.select(self._live.shared.c.layout)).first()
@@ -150,19 +150,19 @@ class MySQLConversion(Conversion):
             self._patiently("drop_table", f"DROP TABLE IF EXISTS {self._quoted(name)}")
 
     def _quoted(self, name: str) -> str:
-        return self._connection.dialect.identifier_preparer.format_table(self._bare(name))
+        return self.connection.dialect.identifier_preparer.format_table(self._bare(name))
 
     def _patiently(self, name: str, statement: str) -> None:
         """Run a statement that waits for transactions on its tables, for as long as any client waits here."""
-        seconds = max(1, self._database.busy_timeout_ms // 1000)
-        self._connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {seconds:d}")
+        seconds = max(1, self.backend.busy_timeout_ms // 1000)
+        self.connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {seconds:d}")
         faults.reach(f"catalog.{name}.before")
-        self._connection.exec_driver_sql(statement.replace("%", "%%"))
+        self.connection.exec_driver_sql(statement.replace("%", "%%"))
         faults.reach(f"catalog.{name}.after")
 
     def _commit(self) -> None:
         faults.reach("catalog.conversion_commit.before")
-        self._connection.exec_driver_sql("COMMIT")
+        self.connection.exec_driver_sql("COMMIT")
         faults.reach("catalog.conversion_commit.after")
 
 

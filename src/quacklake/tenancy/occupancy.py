@@ -18,19 +18,19 @@ _TABLES = ("data_file", "delete_file", "table", "schema")
 
 def data_paths(registry: Registry) -> list[str]:
     """Return the data paths of all catalogs that are not dropped, and of the other lakes of the database."""
-    t, catalog = registry._t["metadata"], registry._t.catalog
+    t, catalog = registry.meta["metadata"], registry.meta.catalog
     own = sa.select(t.c.value).join(catalog, catalog.c.catalog_id == t.c.catalog_id)
     own = own.where(t.c.key == "data_path", t.c.scope.is_(None), catalog.c.dropped_ms.is_(None))
     found = [row[0] for row in registry.run("catalog_data_paths", own)]
-    schema = registry._t.metadata.schema
-    return [*found, *lake_data_paths(registry._connection, registry._database, schema)]
+    schema = registry.meta.metadata.schema
+    return [*found, *lake_data_paths(registry.connection, registry.backend, schema)]
 
 
 def named_paths(registry: Registry) -> Iterator[str]:
     """Yield the absolute paths named by catalogs that are not dropped; only these lead out of a folder."""
-    catalog = registry._t.catalog
+    catalog = registry.meta.catalog
     for name in _TABLES:
-        t = registry._t[name]
+        t = registry.meta[name]
         absolute = t.c.path_is_relative == sa.literal(False, t.c.path_is_relative.type)
         statement = sa.select(t.c.path).join(catalog, catalog.c.catalog_id == t.c.catalog_id)
         for row in registry.run("named_paths", statement.where(absolute, catalog.c.dropped_ms.is_(None))):
@@ -39,6 +39,6 @@ def named_paths(registry: Registry) -> Iterator[str]:
 
 def whole_folders(registry: Registry) -> list[str]:
     """Return the folders of catalogs outside the lake's data path: those of converted lakes."""
-    t = registry._t.catalog
+    t = registry.meta.catalog
     elsewhere = sa.or_(t.c.folder.startswith("/"), t.c.folder.contains("://"))
     return [row[0] for row in registry.run("whole_folders", sa.select(t.c.folder).where(elsewhere))]

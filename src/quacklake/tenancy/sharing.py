@@ -16,8 +16,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from quacklake.catalog import scoped
-from quacklake.catalog.registry import CatalogRow, Registry
+from quacklake.catalog.registry import Registry
 from quacklake.catalog.shared_lake import Share
+from quacklake.catalog.shared_tables import CatalogRow
 from quacklake.format.options import EXPOSED
 
 _LEFT_OUT = frozenset(
@@ -38,7 +39,7 @@ class Sharing(Registry):
 
         The source must not commit meanwhile.
         """
-        for name, table in self._t.definitions.items():
+        for name, table in self.meta.definitions.items():
             if name not in _LEFT_OUT:
                 self._copy(name, table, source.id, row.id, root, path)
         newest, next_file = self._newest(source.id)
@@ -50,7 +51,7 @@ class Sharing(Registry):
         return made
 
     def _newest(self, id_: int) -> tuple[int, int]:
-        t = self._t["snapshot"]
+        t = self.meta["snapshot"]
         statement = sa.select(t.c.snapshot_id, t.c.next_file_id).where(t.c.catalog_id == id_)
         row = self.run("fork_snapshot", statement.order_by(t.c.snapshot_id.desc()).limit(1)).one()
         return int(row[0]), int(row[1])
@@ -81,7 +82,7 @@ class Sharing(Registry):
 
     def _folders(self, id_: int, root: str) -> sa.Subquery:
         """Return the folder of each table of a catalog as an absolute path."""
-        tables, schemas = self._t["table"], self._t["schema"]
+        tables, schemas = self.meta["table"], self.meta["schema"]
         last = sa.select(tables.c.table_id, sa.func.max(tables.c.begin_snapshot).label("begin_snapshot"))
         mine = last.where(tables.c.catalog_id == id_).group_by(tables.c.table_id).subquery()
         above = sa.case((_elsewhere(schemas), ""), else_=root) + sa.func.coalesce(schemas.c.path, "")
@@ -103,7 +104,7 @@ class Sharing(Registry):
         """Record that files must be kept."""
         values = (share.owner_id, share.borrower_id, share.place, share.below_file_id)
         names = ("owner_id", "borrower_id", "place", "below_file_id")
-        self.run("lend", sa.insert(self._t.shares).values(dict(zip(names, values, strict=True))))
+        self.run("lend", sa.insert(self.meta.shares).values(dict(zip(names, values, strict=True))))
 
     def lend_to(self, owner: CatalogRow, place: str) -> None:
         """Record that a lake elsewhere names the files that a catalog has now."""
@@ -115,20 +116,20 @@ class Sharing(Registry):
 
     def take_back(self, owner: int, place: str) -> int:
         """Forget that a lake elsewhere names files of a catalog; return how many entries there were."""
-        t = self._t.shares
+        t = self.meta.shares
         statement = sa.delete(t).where(t.c.owner_id == owner, t.c.borrower_id.is_(None), t.c.place == place)
         return self.run("take_back", statement).rowcount
 
     def shares(self, *, owner: int | None = None, borrower: int | None = None) -> list[Share]:
         """Return the shares that a catalog has lent or borrowed."""
-        t = self._t.shares
+        t = self.meta.shares
         chosen = t.c.owner_id == owner if owner is not None else t.c.borrower_id == borrower
         statement = sa.select(t.c.owner_id, t.c.borrower_id, t.c.place, t.c.below_file_id).where(chosen)
         return [Share(*row) for row in self.run("shares", statement)]
 
     def names(self, ids: Sequence[int]) -> dict[int, str]:
         """Return the names of catalogs."""
-        t = self._t.catalog
+        t = self.meta.catalog
         statement = sa.select(t.c.catalog_id, t.c.catalog_name).where(t.c.catalog_id.in_(ids))
         return {row[0]: row[1] for row in self.run("names", statement)} if ids else {}
 
@@ -139,14 +140,14 @@ class Sharing(Registry):
             if share.borrower_id is None or self._names_files(share.borrower_id, root):
                 left.append(share)
             else:
-                t = self._t.shares
+                t = self.meta.shares
                 gone = sa.delete(t).where(t.c.owner_id == owner.id, t.c.borrower_id == share.borrower_id)
                 self.run("settle", gone)
         return left
 
     def _names_files(self, id_: int, root: str) -> bool:
         for name in ("data_file", "delete_file"):
-            t = self._t[name]
+            t = self.meta[name]
             below = t.c.path.startswith(root, autoescape=True)
             statement = sa.select(t.c.path).where(t.c.catalog_id == id_, _elsewhere(t), below)
             if self.run("names_files", statement.limit(1)).first() is not None:

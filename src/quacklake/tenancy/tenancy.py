@@ -11,18 +11,10 @@ from quacklake import telemetry
 from quacklake.catalog import shared_lake
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.databases.database import PreparedSelect
-from quacklake.catalog.migrations.versions import VERSION, has_next
-from quacklake.catalog.registry import (
-    CatalogRow,
-    CatalogTotals,
-    Registry,
-    SharedFacts,
-    new_catalogs,
-    no_such_catalog,
-    shared_facts,
-)
+from quacklake.catalog.registry import Registry, new_catalogs, no_such_catalog, shared_facts
 from quacklake.catalog.shared_lake import Share, SharedPlace
-from quacklake.catalog.tables import SPEC, WIDE_SPEC
+from quacklake.catalog.shared_tables import CatalogRow, CatalogTotals, SharedFacts
+from quacklake.catalog.tables import SPEC, VERSION, WIDE_SPEC, has_next
 from quacklake.errors import (
     AlreadyExistsError,
     CatalogUnavailableError,
@@ -71,11 +63,11 @@ class Tenancy:
         if path is not None and not path.exists():
             return None
         catalog = self._catalog
-        with catalog._translate("open"), catalog._connection() as connection:
-            found = shared_facts(connection, catalog._database, catalog._schema)
-            if found is None and catalog._holds_lake(connection):
+        with catalog.translate_errors("open"), catalog.connected() as connection:
+            found = shared_facts(connection, catalog.backend, catalog.metadata_schema)
+            if found is None and catalog.holds_lake(connection):
                 # The lake may have been created between the two reads.
-                found = shared_facts(connection, catalog._database, catalog._schema)
+                found = shared_facts(connection, catalog.backend, catalog.metadata_schema)
                 if found is not None:
                     return found
                 raise ConfigError(
@@ -96,12 +88,12 @@ class Tenancy:
         catalog = self._catalog
         if catalog.read_only:
             raise ReadOnlyError("cannot create a lake through a read-only connection")
-        with catalog._translate("create"):
-            catalog._database.make_file()
-        with catalog._translate("create"), catalog._connection() as connection:
-            catalog._database.prepare_write(connection)
+        with catalog.translate_errors("create"):
+            catalog.backend.make_file()
+        with catalog.translate_errors("create"), catalog.connected() as connection:
+            catalog.backend.prepare_write(connection)
         with self._writing() as registry:
-            if shared_facts(registry._connection, catalog._database, catalog._schema) is None:
+            if shared_facts(registry.connection, catalog.backend, catalog.metadata_schema) is None:
                 registry.create_lake(data_path, encrypted=encrypted, partitions=partitions)
         return self.need_facts()
 
@@ -123,21 +115,21 @@ class Tenancy:
         if self._catalog.database != "postgres" or self._catalog.read_only:
             return
         with self._reading() as registry:
-            mends = access.needed(registry._connection, self._catalog._schema)
+            mends = access.needed(registry.connection, self._catalog.metadata_schema)
         for mend in mends:
             try:
                 with self._writing() as registry:
-                    place = shared_lake.find_place(registry._connection, self._catalog._schema)
-                    statements = mend(registry._connection, place, self._catalog._schema)
-                    shared_lake.execute(registry._connection, statements)
+                    place = shared_lake.find_place(registry.connection, self._catalog.metadata_schema)
+                    statements = mend(registry.connection, place, self._catalog.metadata_schema)
+                    shared_lake.execute(registry.connection, statements)
             except (ReadOnlyError, CatalogUnavailableError) as error:
                 _LOG.warning("the rights of roles on the lake at %s are not up to date: %s", self.url, error.message)
 
     def is_convertible(self) -> bool:
         """Return whether this is a shared lake made by a DuckLake fork with catalogs."""
         catalog = self._catalog
-        with catalog._translate("open"), catalog._connection() as connection:
-            there = (catalog._database.has_table(connection, name, catalog._schema) for name in _LAYOUT)
+        with catalog.translate_errors("open"), catalog.connected() as connection:
+            there = (catalog.backend.has_table(connection, name, catalog.metadata_schema) for name in _LAYOUT)
             return tuple(there) == (True, False)
 
     def convert(
@@ -158,8 +150,8 @@ class Tenancy:
         catalog = self._catalog
         if catalog.database != "mysql" or catalog.read_only:
             return False
-        with catalog._translate("open"), catalog._connection() as connection:
-            if not MySQLConversion(connection, catalog._database, catalog._schema).is_interrupted():
+        with catalog.translate_errors("open"), catalog.connected() as connection:
+            if not MySQLConversion(connection, catalog.backend, catalog.metadata_schema).is_interrupted():
                 return False
         with self._converting() as conversion:
             assert isinstance(conversion, MySQLConversion)
@@ -177,30 +169,30 @@ class Tenancy:
     def _converting(self) -> Iterator[Conversion]:
         """Yield a conversion while holding the queues for creating catalogs and for commits to a plain lake."""
         catalog = self._catalog
-        database, scope = catalog._database, catalog._schema or ""
+        database, scope = catalog.backend, catalog.metadata_schema or ""
         kind = MySQLConversion if catalog.database == "mysql" else Conversion
-        with catalog._queued(_QUEUE) as writer:
-            connection = writer._connection
+        with catalog.queued(_QUEUE) as writer:
+            connection = writer.connection
             if catalog.url.path is not None:  # a file has one writer
-                yield kind(connection, database, catalog._schema)
+                yield kind(connection, database, catalog.metadata_schema)
                 return
             database.enter_queue(connection, scope)
             try:
-                yield kind(connection, database, catalog._schema)
+                yield kind(connection, database, catalog.metadata_schema)
             finally:
                 database.leave_queue(connection, scope)
 
     @contextmanager
     def _reading(self) -> Iterator[Sharing]:
         catalog = self._catalog
-        with catalog._reading() as connection:
-            yield Sharing(connection, catalog._database, catalog._schema)
+        with catalog.reading() as connection:
+            yield Sharing(connection, catalog.backend, catalog.metadata_schema)
 
     @contextmanager
     def _writing(self, queue: str = _QUEUE, ahead: PreparedSelect | None = None) -> Iterator[Sharing]:
         catalog = self._catalog
-        with catalog._queued(queue, ahead) as writer:
-            yield Sharing(writer._connection, catalog._database, catalog._schema, writer.ahead)
+        with catalog.queued(queue, ahead) as writer:
+            yield Sharing(writer.connection, catalog.backend, catalog.metadata_schema, writer.ahead)
 
     # -- catalogs ----------------------------------------------------------------------------------------------------
 
@@ -217,7 +209,7 @@ class Tenancy:
         keys = new_catalogs(names)
         if has_next(version):
             self._catalog.widen()
-        ahead = Sharing.ask_known(keys, self._catalog._database, self._catalog._schema)
+        ahead = Sharing.ask_known(keys, self._catalog.backend, self._catalog.metadata_schema)
         with self._writing(ahead=ahead) as registry:
             return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of, version=version, folder=folder)
 
@@ -342,8 +334,8 @@ class Tenancy:
         """Reject a catalog that stock DuckDB can write, because it does not know which files to keep."""
         if self._catalog.database != "postgres":
             return
-        place = shared_lake.find_place(registry._connection, self._catalog._schema)
-        if exposing.exposed(registry._connection, place, row.id):
+        place = shared_lake.find_place(registry.connection, self._catalog.metadata_schema)
+        if exposing.exposed(registry.connection, place, row.id):
             raise InputError(
                 f"the catalog '{row.name}' is exposed to be written, by clients that may remove files of others",
                 hint="unexpose it first",
@@ -392,47 +384,49 @@ class Tenancy:
     def secure(self, *, dry_run: bool = False) -> list[str]:
         """Limit roles to the rows of their catalogs; return the statements, none if this was done before."""
         with self._guarding() as (registry, place):
-            return self._run(registry, access.secure(registry._connection, place, self._catalog._schema), dry_run)
+            return self._run(
+                registry, access.secure(registry.connection, place, self._catalog.metadata_schema), dry_run
+            )
 
     def grant(self, name: str, role: str, *, writable: bool, dry_run: bool) -> list[str]:
         """Let a role use a catalog, and secure the lake; return the statements."""
         with self._guarding() as (registry, place):
             row = registry.need(name)
-            granting.check_role(registry._connection, place, role)
-            given = granting.grant(registry._connection, place, role, row.id, writable=writable)
-            before = access.secure(registry._connection, place, self._catalog._schema)
+            granting.check_role(registry.connection, place, role)
+            given = granting.grant(registry.connection, place, role, row.id, writable=writable)
+            before = access.secure(registry.connection, place, self._catalog.metadata_schema)
             return self._run(registry, [*before, *given], dry_run)
 
     def revoke(self, name: str, role: str, *, dry_run: bool) -> list[str]:
         """Undo ``grant``; return the statements."""
         with self._guarding() as (registry, place):
-            taken = granting.revoke(registry._connection, place, role, registry.need(name).id)
-            before = access.rights(registry._connection, place, self._catalog._schema)
+            taken = granting.revoke(registry.connection, place, role, registry.need(name).id)
+            before = access.rights(registry.connection, place, self._catalog.metadata_schema)
             return self._run(registry, [*before, *taken], dry_run)
 
     def _run(self, registry: Registry, statements: list[str], dry_run: bool) -> list[str]:
         if not dry_run:
-            shared_lake.execute(registry._connection, statements)
+            shared_lake.execute(registry.connection, statements)
         return statements
 
     # -- stock DuckDB ------------------------------------------------------------------------------------------------
 
     def exposure_schema(self, catalog_id: int) -> str:
         """Return the schema in which stock DuckDB finds an exposed catalog."""
-        return shared_lake.exposure_schema(self._catalog._schema, catalog_id)
+        return shared_lake.exposure_schema(self._catalog.metadata_schema, catalog_id)
 
     def begin_exposing(self, row: CatalogRow, *, dry_run: bool) -> list[str]:
         """Prevent new inlined rows in a catalog; return the statements, none if it is already exposed."""
         with self._guarding(f"#{row.id}") as (registry, place):
-            if exposing.exposed(registry._connection, place, row.id) is not None:
+            if exposing.exposed(registry.connection, place, row.id) is not None:
                 return []
             schema = self.exposure_schema(row.id)
-            if exposing.is_taken(registry._connection, schema):
+            if exposing.is_taken(registry.connection, schema):
                 raise AlreadyExistsError(
                     f'the database has a schema "{schema}" already, which is not of this lake',
                     hint="rename that schema, or expose the catalog from a lake with a metadata_schema of its own",
                 )
-            return self._run(registry, exposing.begin(registry._connection, place, row.id), dry_run)
+            return self._run(registry, exposing.begin(registry.connection, place, row.id), dry_run)
 
     def finish_exposing(
         self, row: CatalogRow, role: str | None, *, writable: bool, fresh: bool, dry_run: bool
@@ -444,13 +438,13 @@ class Tenancy:
         schema = self.exposure_schema(row.id)
         with self._guarding(f"#{row.id}") as (registry, place):
             if role is not None:
-                granting.need_role(registry._connection, role)
-            if not dry_run and exposing.leftovers(registry._connection, place, row.id):
+                granting.need_role(registry.connection, role)
+            if not dry_run and exposing.leftovers(registry.connection, place, row.id):
                 raise InputError(
                     f"the catalog '{row.name}' has inlined rows of dropped tables, which stock DuckDB cannot read",
                     hint="expire the snapshots in which those tables were there, or restore and flush them",
                 )
-            if not fresh and exposing.exposed(registry._connection, place, row.id) is not writable:
+            if not fresh and exposing.exposed(registry.connection, place, row.id) is not writable:
                 raise InputError(f"the catalog '{row.name}' is exposed in the other way", hint="unexpose it first")
             if writable and row.borrows:
                 raise InputError(
@@ -471,12 +465,12 @@ class Tenancy:
     def unexpose(self, row: CatalogRow, *, dry_run: bool) -> list[str]:
         """Remove the exposure of a catalog; return the statements, none if it is not exposed."""
         with self._guarding(f"#{row.id}") as (registry, place):
-            if exposing.exposed(registry._connection, place, row.id) is None:
+            if exposing.exposed(registry.connection, place, row.id) is None:
                 return []
             return self._run(registry, self._unexposing(registry, place, row), dry_run)
 
     def _unexposing(self, registry: Sharing, place: SharedPlace, row: CatalogRow) -> list[str]:
-        return exposing.unexpose(registry._connection, place, self.exposure_schema(row.id), row.id)
+        return exposing.unexpose(registry.connection, place, self.exposure_schema(row.id), row.id)
 
     @contextmanager
     def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Sharing, SharedPlace]]:
@@ -486,4 +480,4 @@ class Tenancy:
             )
         self.need_facts()
         with self._writing(queue) as registry:
-            yield registry, shared_lake.find_place(registry._connection, self._catalog._schema)
+            yield registry, shared_lake.find_place(registry.connection, self._catalog.metadata_schema)

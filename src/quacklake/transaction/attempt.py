@@ -11,9 +11,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from quacklake.catalog import Catalog, TableTotals, Totals, Writer, streams
-from quacklake.catalog.inlined import InlinedTable
-from quacklake.catalog.writing.totals import read_totals, write_totals
+from quacklake.catalog import Catalog, TableTotals, Totals, Writer, own_tables
+from quacklake.catalog.statements import InlinedTable
+from quacklake.catalog.writing.files import read_totals, write_totals
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import DataFile, DeleteFile, StreamMark, TableInfo, marked
@@ -108,14 +108,14 @@ class Attempt:
         """Return the marks of streams as they are to be; raise when a batch must not be committed."""
         marks = []
         for mark in self.changes.marks:
-            known = streams.find(self.writer, mark.stream)
+            known = own_tables.find_stream(self.writer, mark.stream)
             marks.append(marked(known, mark.stream, mark.run, mark.epoch, mark.position, gaps=mark.gaps))
         return marks
 
     def _put_marks(self, marks: list[StreamMark], snapshot: Snapshot) -> None:
         """Write the marks of streams and the token, which tell later that this was committed."""
         for mark in marks:
-            streams.put(self.writer, replace(mark, snapshot_id=snapshot.id), new=False)
+            own_tables.put_stream(self.writer, replace(mark, snapshot_id=snapshot.id), new=False)
         if self.catalog.has_tokens:
             self.writer.snapshots.add_token(self.changes.token, snapshot.id)
 

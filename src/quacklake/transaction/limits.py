@@ -7,7 +7,7 @@ import random
 import time
 
 from quacklake.catalog import Writer
-from quacklake.catalog.writing.usage import Usage, live_bytes, usage
+from quacklake.catalog.reading.health import Usage, live_bytes, usage
 from quacklake.errors import TenantBusyError, TenantLimitError
 from quacklake.format.objects import Limits
 from quacklake.transaction.changeset import ChangeSet

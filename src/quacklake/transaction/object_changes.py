@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-
+from dataclasses import dataclass
+from dataclasses import replace
 from quacklake.catalog import Writer
-from quacklake.catalog import objects as rows
 from quacklake.catalog.objects import TagRow
-from quacklake.format.objects import MacroInfo, ViewInfo
-from quacklake.format.snapshots import Change, ChangeKind
+from quacklake.catalog.writing import writer as rows
+from quacklake.format.objects import MacroInfo
+from quacklake.format.objects import ViewInfo
+from quacklake.format.snapshots import Change
+from quacklake.format.snapshots import ChangeKind
+
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ Long results are streamed. What a result means is decided elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 import sqlalchemy as sa
 
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.statements import CatalogStatements, visible
+from quacklake.catalog.statements import visible
 
 FOREVER = (1 << 62) - 1
 """Stands for the end of what has none."""
@@ -33,14 +33,7 @@ LIVING = {
     "data_file": "data_file_id",
     "delete_file": "delete_file_id",
 }
-_CATALOG_IDS = {
-    "schema": "schema_id",
-    "table": "table_id",
-    "view": "view_id",
-    "macro": "macro_id",
-    "partition_info": "partition_id",
-    "sort_info": "sort_id",
-}
+_CATALOG_IDS = {name: LIVING[name] for name in ("schema", "table", "view", "macro", "partition_info", "sort_info")}
 #: Stock clients count name mappings with the files.
 _FILE_IDS = {"data_file": "data_file_id", "delete_file": "delete_file_id", "column_mapping": "mapping_id"}
 
@@ -50,11 +43,6 @@ Row = tuple[Any, ...]
 class Audit(Reader):
     """A reader that looks for inconsistent rows."""
 
-    @classmethod
-    def of(cls, reader: CatalogStatements) -> Self:
-        """Return the audit of what a read transaction sees."""
-        return cls(reader._connection, reader._t, reader._database, reader._cache)
-
     def stream(self, name: str, statement: Any) -> Iterator[Row]:
         """Yield the rows of a statement, a page at a time. No other statement may run meanwhile."""
         result = self.run(f"audit_{name}", statement.execution_options(yield_per=_PAGE))
@@ -63,19 +51,16 @@ class Audit(Reader):
 
     def has(self, name: str) -> bool:
         """Return whether this format version has such a table."""
-        return name in self._t
+        return name in self.meta
 
     # -- snapshots and counters --------------------------------------------------------------------------------------
 
     def snapshot_rows(self) -> Iterator[Row]:
         """Return every snapshot in order: id, schema version, the two counters, its changes row's id, the changes."""
-        s, c = self._t["snapshot"], self._t["snapshot_changes"]
+        s, c = self.meta["snapshot"], self.meta["snapshot_changes"]
         statement = (
             sa.select(
-                s.c.snapshot_id,
-                s.c.schema_version,
-                s.c.next_catalog_id,
-                s.c.next_file_id,
+                *s.c["snapshot_id", "schema_version", "next_catalog_id", "next_file_id"],
                 c.c.snapshot_id.label("changes_id"),
                 c.c.changes_made,
             )
@@ -86,10 +71,10 @@ class Audit(Reader):
 
     def changes_of_nothing(self) -> Iterator[Row]:
         """Return changes of snapshots that are not there."""
-        s, c = self._t["snapshot"], self._t["snapshot_changes"]
+        s, c = self.meta["snapshot"], self.meta["snapshot_changes"]
         joined = c.outerjoin(s, s.c.snapshot_id == c.c.snapshot_id)
         stray = sa.select(c.c.snapshot_id).select_from(joined).where(s.c.snapshot_id.is_(None))
-        if self._t.is_next:  # 1.1 keeps the changes of expired snapshots
+        if self.meta.is_next:  # 1.1 keeps the changes of expired snapshots
             newest = sa.select(sa.func.max(s.c.snapshot_id)).scalar_subquery()
             stray = stray.where(c.c.snapshot_id > newest)
         return self.stream("changes", stray)
@@ -99,7 +84,7 @@ class Audit(Reader):
         highest: list[int] = []
         for kinds in (_CATALOG_IDS, _FILE_IDS):
             parts = [
-                sa.select(sa.func.max(self._t[name].c[key]).label("id"))
+                sa.select(sa.func.max(self.meta[name].c[key]).label("id"))
                 for name, key in kinds.items()
                 if self.has(name)
             ]
@@ -110,7 +95,7 @@ class Audit(Reader):
 
     def table_names(self) -> dict[int, str]:
         """Return what each table is, or was last, called."""
-        t, s = self._t["table"], self._t["schema"]
+        t, s = self.meta["table"], self.meta["schema"]
         statement = (
             sa.select(t.c.table_id, s.c.schema_name, t.c.table_name)
             .select_from(t.outerjoin(s, s.c.schema_id == t.c.schema_id))
@@ -122,15 +107,17 @@ class Audit(Reader):
 
     def impossible_lives(self, name: str, latest: int) -> Iterator[Row]:
         """Return rows of a table of ``LIVING`` that end before they begin, or live in the future: id, begin, end."""
-        t = self._t[name]
+        t = self.meta[name]
         begin, end = t.c.begin_snapshot, t.c.end_snapshot
         wrong = sa.or_(begin.is_(None), end < begin, begin > latest, end > latest)
         return self.stream(f"lives_{name}", sa.select(t.c[LIVING[name]], begin, end).where(wrong))
 
     def overlaps(self, name: str, keys: Sequence[str], shown: str) -> Iterator[Row]:
         """Return rows that live while another row with the same keys does: the keys, ``shown`` of both, begins, end."""
-        t = self._t[name]
-        return self._overlaps(name, sa.select(t.c.begin_snapshot, t.c.end_snapshot, *_labelled(t, keys, shown)), keys)
+        t = self.meta[name]
+        labelled = [t.c[key].label(f"k_{key}") for key in keys]
+        rows = sa.select(t.c.begin_snapshot, t.c.end_snapshot, *labelled, t.c[shown].label("shown"))
+        return self._overlaps(name, rows, keys)
 
     def _overlaps(self, name: str, rows: sa.Select[Any], keys: Sequence[str]) -> Iterator[Row]:
         inner = rows.subquery()
@@ -157,7 +144,7 @@ class Audit(Reader):
         ``name`` is ``schema``, ``relation`` (tables and views), ``macro`` or ``column``. Case is folded as the database
         does it.
         """
-        t = self._t
+        t = self.meta
         nothing = sa.cast(sa.null(), sa.BigInteger)
 
         def part(table: sa.Table, owner: Any, parent: Any, text: Any) -> sa.Select[Any]:
@@ -191,7 +178,7 @@ class Audit(Reader):
         Lives of the parent are taken from its first row to its last; snapshots in which nobody can look are not told
         apart here.
         """
-        c, p = self._t[child], self._t[parent]
+        c, p = self.meta[child], self.meta[parent]
         born = sa.func.min(p.c.begin_snapshot).label("born")
         died = sa.func.max(sa.func.coalesce(p.c.end_snapshot, FOREVER)).label("died")
         lives = sa.select(p.c[key].label("id"), born, died).group_by(p.c[key]).subquery()
@@ -207,7 +194,7 @@ class Audit(Reader):
 
     def living_columns(self, latest: int) -> Iterator[Row]:
         """Return the columns of the newest snapshot by table: table, then the fields of ``ColumnRow``."""
-        c = self._t["column"]
+        c = self.meta["column"]
         statement = (
             sa.select(c.c.table_id, *self.tables.column_rows())
             .where(visible(c, latest))
@@ -217,7 +204,7 @@ class Audit(Reader):
 
     def unknown_columns(self, name: str, key: str, of: str) -> Iterator[Row]:
         """Return rows that speak of a column which their table never had: ``of``, table, column."""
-        t, c = self._t[name], self._t["column"]
+        t, c = self.meta[name], self.meta["column"]
         known = sa.select(c.c.table_id, c.c.column_id).distinct().subquery()
         joined = t.outerjoin(known, sa.and_(known.c.table_id == t.c.table_id, known.c.column_id == t.c[key]))
         statement = sa.select(t.c[of], t.c.table_id, t.c[key]).select_from(joined).where(known.c.column_id.is_(None))
@@ -225,12 +212,12 @@ class Audit(Reader):
 
     def column_ids(self) -> Iterator[Row]:
         """Return every column that a table ever had: table, column."""
-        c = self._t["column"]
+        c = self.meta["column"]
         return self.stream("column_ids", sa.select(c.c.table_id, c.c.column_id).distinct())
 
     def version_rows(self) -> Iterator[Row]:
         """Return the schema versions of each table in order: table, version, first snapshot."""
-        v = self._t["schema_versions"]
+        v = self.meta["schema_versions"]
         table = v.c.get("table_id", sa.literal(0, sa.BigInteger()).label("table_id"))
         order = (table, v.c.schema_version, v.c.begin_snapshot)
         return self.stream("versions", sa.select(table, v.c.schema_version, v.c.begin_snapshot).order_by(*order))
@@ -239,28 +226,28 @@ class Audit(Reader):
 
     def foreign_delete_files(self) -> Iterator[Row]:
         """Delete files of another table than their data file: id, its table."""
-        d, f = self._t["delete_file"], self._t["data_file"]
+        d, f = self.meta["delete_file"], self.meta["data_file"]
         joined = d.join(f, f.c.data_file_id == d.c.data_file_id)
         statement = sa.select(d.c.delete_file_id, d.c.table_id).select_from(joined)
         return self.stream("foreign_deletes", statement.where(d.c.table_id != f.c.table_id))
 
     def rows_of_no_file(self, name: str) -> Iterator[Row]:
         """Return rows about data files that are not there, or are another table's: file, table."""
-        t, f = self._t[name], self._t["data_file"]
+        t, f = self.meta[name], self.meta["data_file"]
         joined = t.outerjoin(f, sa.and_(f.c.data_file_id == t.c.data_file_id, f.c.table_id == t.c.table_id))
         statement = sa.select(t.c.data_file_id, t.c.table_id).select_from(joined).where(f.c.data_file_id.is_(None))
         return self.stream(f"no_file_{name}", statement.distinct())
 
     def unknown_partitions(self) -> Iterator[Row]:
         """Return files of a partitioning that their table never had: file, table, partitioning."""
-        f, p = self._t["data_file"], self._t["partition_info"]
+        f, p = self.meta["data_file"], self.meta["partition_info"]
         joined = f.outerjoin(p, sa.and_(p.c.partition_id == f.c.partition_id, p.c.table_id == f.c.table_id))
         statement = sa.select(f.c.data_file_id, f.c.table_id, f.c.partition_id).select_from(joined)
         return self.stream("partitions", statement.where(f.c.partition_id.is_not(None), p.c.partition_id.is_(None)))
 
     def stray_partition_values(self) -> Iterator[Row]:
         """Return partition values without a key in their file's partitioning: file, table, index."""
-        v, f, c = self._t["file_partition_value"], self._t["data_file"], self._t["partition_column"]
+        v, f, c = self.meta["file_partition_value"], self.meta["data_file"], self.meta["partition_column"]
         joined = v.join(f, f.c.data_file_id == v.c.data_file_id).outerjoin(
             c,
             sa.and_(
@@ -274,14 +261,14 @@ class Audit(Reader):
 
     def unknown_mappings(self) -> Iterator[Row]:
         """Return files whose name mapping their table has not: file, table, mapping."""
-        f, m = self._t["data_file"], self._t["column_mapping"]
+        f, m = self.meta["data_file"], self.meta["column_mapping"]
         joined = f.outerjoin(m, sa.and_(m.c.mapping_id == f.c.mapping_id, m.c.table_id == f.c.table_id))
         statement = sa.select(f.c.data_file_id, f.c.table_id, f.c.mapping_id).select_from(joined)
         return self.stream("mappings", statement.where(f.c.mapping_id.is_not(None), m.c.mapping_id.is_(None)))
 
     def stray_mapped_columns(self) -> Iterator[Row]:
         """Return columns of name mappings that their table never had: mapping, table, column."""
-        m, n, c = self._t["column_mapping"], self._t["name_mapping"], self._t["column"]
+        m, n, c = self.meta["column_mapping"], self.meta["name_mapping"], self.meta["column"]
         known = sa.select(c.c.table_id, c.c.column_id).distinct().subquery()
         joined = n.join(m, m.c.mapping_id == n.c.mapping_id).outerjoin(
             known, sa.and_(known.c.table_id == m.c.table_id, known.c.column_id == n.c.target_field_id)
@@ -293,7 +280,7 @@ class Audit(Reader):
         """Return paths in a table's folder that several rows have: table, path, kind of file, begin, end."""
         kinds = []
         for name in ("data_file", "delete_file"):
-            t = self._t[name]
+            t = self.meta[name]
             end = sa.func.coalesce(t.c.end_snapshot, FOREVER).label("ends")
             kind = sa.literal(name, sa.String).label("kind")
             inside = t.c.path_is_relative == sa.true()
@@ -307,11 +294,7 @@ class Audit(Reader):
 
     def scheduled_in_use(self) -> Iterator[Row]:
         """Return files that wait for their deletion though the lake has them: id, table."""
-        s, f, d = self._t["files_scheduled_for_deletion"], self._t["data_file"], self._t["delete_file"]
+        s, f, d = self.meta["files_scheduled_for_deletion"], self.meta["data_file"], self.meta["delete_file"]
         data = sa.select(s.c.data_file_id, f.c.table_id).join(f, f.c.data_file_id == s.c.data_file_id)
         deletes = sa.select(s.c.data_file_id, d.c.table_id).join(d, d.c.delete_file_id == s.c.data_file_id)
         return self.stream("scheduled", sa.union_all(data, deletes))
-
-
-def _labelled(table: sa.Table, keys: Sequence[str], shown: str) -> list[sa.ColumnElement[Any]]:
-    return [*(table.c[key].label(f"k_{key}") for key in keys), table.c[shown].label("shown")]

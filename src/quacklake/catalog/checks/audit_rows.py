@@ -9,8 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from quacklake.catalog.checks.audit import FOREVER, Audit, Row
-from quacklake.catalog.inlined import delete_table
-from quacklake.catalog.statements import visible
+from quacklake.catalog.statements import delete_table, parts, visible
+from quacklake.catalog.writing.files import DATA_FILE, DELETE_FILE
 from quacklake.format import inline
 from quacklake.format.inline import LIFE, has_width
 from quacklake.format.objects import DataFile, DeleteFile
@@ -34,47 +34,30 @@ class RowAudit(Audit):
 
     def locations(self) -> dict[int, tuple[str, bool]]:
         """Return the folder of each table, and whether it is below the data path."""
-        t, s, column = self._t["table"], self._t["schema"], self._t.column
+        t, s = self.meta["table"], self.meta["schema"]
+        own, above = (self.meta.columns(name, "path path_is_relative") for name in ("table", "schema"))
         statement = (
-            sa.select(
-                t.c.table_id,
-                column("table", "path"),
-                column("table", "path_is_relative"),
-                column("schema", "path").label("schema_path"),
-                column("schema", "path_is_relative").label("schema_path_is_relative"),
-            )
+            sa.select(t.c.table_id, *own, *(column.label(f"schema_{column.name}") for column in above))
             .select_from(t.outerjoin(s, s.c.schema_id == t.c.schema_id))
             .order_by(t.c.begin_snapshot)
         )
         folders = {}
-        for id_, path, relative, above, above_relative in self.stream("locations", statement):
-            folders[id_] = ((above or "") + (path or ""), bool(above_relative)) if relative else (path, False)
+        for id_, path, relative, schema, schema_relative in self.stream("locations", statement):
+            folders[id_] = ((schema or "") + (path or ""), bool(schema_relative)) if relative else (path, False)
         return folders
 
     def table_lives(self) -> dict[int, int | None]:
         """Return when each table ends, None for one that is still there."""
-        t = self._t["table"]
+        t = self.meta["table"]
         end = sa.func.max(sa.func.coalesce(t.c.end_snapshot, FOREVER))
         rows = self.stream("table_lives", sa.select(t.c.table_id, end).group_by(t.c.table_id))
         return {id_: None if end == FOREVER else end for id_, end in rows}
 
     def data_files(self, after: int, limit: int, table_id: int | None = None) -> list[DataFile]:
         """Return a page of data files in the order of their ids, of one table or all."""
-        f, column = self._t["data_file"], self._t.column
-        names = ("row_id_start", "partition_id", "encryption_key", "mapping_id", "partial_max")
+        f = self.meta["data_file"]
         statement = (
-            sa.select(
-                f.c.data_file_id,
-                f.c.table_id,
-                f.c.begin_snapshot,
-                f.c.end_snapshot,
-                f.c.path,
-                f.c.path_is_relative,
-                f.c.record_count,
-                f.c.file_size_bytes,
-                f.c.footer_size,
-                *(column("data_file", name) for name in names),
-            )
+            sa.select(*self.meta.columns("data_file", DATA_FILE))
             .where(f.c.data_file_id > after, *([] if table_id is None else [f.c.table_id == table_id]))
             .order_by(f.c.data_file_id)
             .limit(limit)
@@ -83,24 +66,9 @@ class RowAudit(Audit):
 
     def delete_files(self, after: int, limit: int) -> list[tuple[DeleteFile, int | None]]:
         """Return a page of delete files in the order of their ids, each with the rows of its data file."""
-        d, f, column = self._t["delete_file"], self._t["data_file"], self._t.column
+        d, f = self.meta["delete_file"], self.meta["data_file"]
         statement = (
-            sa.select(
-                d.c.delete_file_id,
-                d.c.table_id,
-                d.c.data_file_id,
-                d.c.begin_snapshot,
-                d.c.end_snapshot,
-                d.c.path,
-                d.c.path_is_relative,
-                d.c.format,
-                d.c.delete_count,
-                d.c.file_size_bytes,
-                d.c.footer_size,
-                d.c.encryption_key,
-                column("delete_file", "partial_max"),
-                f.c.record_count,
-            )
+            sa.select(*self.meta.columns("delete_file", DELETE_FILE), f.c.record_count)
             .select_from(d.outerjoin(f, f.c.data_file_id == d.c.data_file_id))
             .where(d.c.delete_file_id > after)
             .order_by(d.c.delete_file_id)
@@ -112,22 +80,17 @@ class RowAudit(Audit):
         """Return those of some ids of files that the catalog has."""
         known: set[int] = set()
         for name, key in (("data_file", "data_file_id"), ("delete_file", "delete_file_id")):
-            t = self._t[name]
-            for start in range(0, len(ids), 1000):
-                part = list(ids[start : start + 1000])
+            t = self.meta[name]
+            for part in parts(ids):
                 known.update(self.run("audit_still_there", sa.select(t.c[key]).where(t.c[key].in_(part))).scalars())
         return known
 
     def row_ranges(self) -> Iterator[Row]:
         """Return files with a first row id, by table and that id: table, first, rows, file, begin, end."""
-        f = self._t["data_file"]
+        f = self.meta["data_file"]
         statement = (
             sa.select(
-                f.c.table_id,
-                f.c.row_id_start,
-                f.c.record_count,
-                f.c.data_file_id,
-                f.c.begin_snapshot,
+                *f.c["table_id", "row_id_start", "record_count", "data_file_id", "begin_snapshot"],
                 sa.func.coalesce(f.c.end_snapshot, FOREVER),
             )
             .where(f.c.row_id_start.is_not(None))
@@ -143,7 +106,7 @@ class RowAudit(Audit):
         Live rows are those of files of the newest snapshot less what their delete files say; the totals are the number
         of rows that hold them, records, next row id and bytes.
         """
-        f, d, s = self._t["data_file"], self._t["delete_file"], self._t["table_stats"]
+        f, d, s = self.meta["data_file"], self.meta["delete_file"], self.meta["table_stats"]
         live = visible(f, latest)
         rows = (
             sa.select(
@@ -166,50 +129,39 @@ class RowAudit(Audit):
             sa.select(
                 s.c.table_id,
                 sa.func.count().label("n"),
-                sa.func.max(s.c.record_count).label("record_count"),
-                sa.func.max(s.c.next_row_id).label("next_row_id"),
-                sa.func.max(s.c.file_size_bytes).label("file_size_bytes"),
+                *(sa.func.max(s.c[name]).label(name) for name in ("record_count", "next_row_id", "file_size_bytes")),
             )
             .group_by(s.c.table_id)
             .subquery()
         )
-        statement = sa.select(
-            rows.c.table_id,
-            rows.c.top,
-            rows.c.rows - sa.func.coalesce(gone.c.n, 0),
-            rows.c.bytes,
-            totals.c.n,
-            totals.c.record_count,
-            totals.c.next_row_id,
-            totals.c.file_size_bytes,
-        ).select_from(
-            rows.outerjoin(gone, gone.c.table_id == rows.c.table_id).outerjoin(
-                totals, totals.c.table_id == rows.c.table_id
-            )
-        )
+        live_rows = rows.c.rows - sa.func.coalesce(gone.c.n, 0)
+        sums = totals.c["n", "record_count", "next_row_id", "file_size_bytes"]
+        joined = rows.outerjoin(gone, gone.c.table_id == rows.c.table_id)
+        joined = joined.outerjoin(totals, totals.c.table_id == rows.c.table_id)
+        statement = sa.select(rows.c.table_id, rows.c.top, live_rows, rows.c.bytes, *sums).select_from(joined)
         return self.stream("totals", statement)
 
     def next_row_ids(self) -> dict[int, int]:
         """Return the next row id of each table that has totals."""
-        s = self._t["table_stats"]
+        s = self.meta["table_stats"]
         rows = self.stream("next_row_ids", sa.select(s.c.table_id, sa.func.max(s.c.next_row_id)).group_by(s.c.table_id))
         return {id_: following for id_, following in rows if following is not None}
 
     def file_statistics(self) -> Iterator[Row]:
         """Return statistics of files: file, table, column, min, max, nulls, values, and each type of the column."""
-        s = self._t["file_column_stats"]
+        s = self.meta["file_column_stats"]
         own = (s.c.data_file_id, s.c.table_id, s.c.column_id)
         return self._statistics("file_stats", s, own, (s.c.null_count, s.c.value_count))
 
     def table_statistics(self) -> Iterator[Row]:
         """Return statistics of tables, as ``file_statistics`` has them, without a file and counts."""
-        s = self._t["table_column_stats"]
+        s = self.meta["table_column_stats"]
         nothing = sa.cast(sa.null(), sa.BigInteger)
         own = (nothing.label("data_file_id"), s.c.table_id, s.c.column_id)
         return self._statistics("table_stats", s, own, (nothing.label("nulls"), nothing.label("counted")))
 
     def _statistics(self, name: str, s: sa.Table, own: Sequence[Any], counts: Sequence[Any]) -> Iterator[Row]:
-        c = self._t["column"]
+        c = self.meta["column"]
         types = sa.select(c.c.table_id, c.c.column_id, c.c.column_type).distinct().subquery()
         joined = s.join(types, sa.and_(types.c.table_id == s.c.table_id, types.c.column_id == s.c.column_id))
         bounds = (s.c.min_value, s.c.max_value)
@@ -218,7 +170,7 @@ class RowAudit(Audit):
 
     def statistics_of(self, table_id: int, first: int, last: int) -> dict[int, dict[int, ColumnFacts]]:
         """Return the statistics of a table's files from one id to another: file -> column -> facts."""
-        s = self._t["file_column_stats"]
+        s = self.meta["file_column_stats"]
         statement = sa.select(
             s.c.data_file_id, s.c.column_id, s.c.min_value, s.c.max_value, s.c.null_count, s.c.contains_nan
         ).where(s.c.table_id == table_id, s.c.data_file_id.between(first, last))
@@ -229,7 +181,7 @@ class RowAudit(Audit):
 
     def table_bounds(self, table_id: int) -> dict[int, ColumnFacts]:
         """Return the statistics of a table's columns; that there are no NULLs is a count of 0."""
-        s = self._t["table_column_stats"]
+        s = self.meta["table_column_stats"]
         columns = (s.c.column_id, s.c.min_value, s.c.max_value, s.c.contains_null, s.c.contains_nan)
         rows = self.stream("table_bounds", sa.select(*columns).where(s.c.table_id == table_id))
         return {id_: ColumnFacts(low, high, 0 if null is False else None, nan) for id_, low, high, null, nan in rows}
@@ -241,12 +193,12 @@ class RowAudit(Audit):
 
         In a shared lake it is whether every packed row has as many values.
         """
-        if self._t.shared:
+        if self.meta.shared:
             return self._packed_alike(table_id, version, len(schema.columns))
         name = inline.data_table_name(table_id, version)
         if not self.has_table(name):
             return None
-        table = sa.table(name, schema=self._t.metadata.schema)
+        table = sa.table(name, schema=self.meta.metadata.schema)
         names = self.run("audit_table_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
         prefix = self.inlined.prefix(table_id, version)
         return list(names) == [*(prefix + name for name in LIFE), *schema.names]
@@ -262,7 +214,7 @@ class RowAudit(Audit):
 
     def listed_inlined(self) -> list[Row]:
         """Return the tables of inlined rows that the catalog knows: table, name, schema version."""
-        t = self._t["inlined_data_tables"]
+        t = self.meta["inlined_data_tables"]
         order = (t.c.table_id, t.c.schema_version)
         return list(
             self.stream("inlined", sa.select(t.c.table_id, t.c.table_name, t.c.schema_version).order_by(*order))
@@ -287,7 +239,7 @@ class RowAudit(Audit):
 
     def wrong_inlined_deletes(self, table_id: int, latest: int) -> Iterator[Row]:
         """Return inlined deletes without meaning: file, position, snapshot, the file's rows and its life or NULL."""
-        x, f = delete_table(table_id, self._t), self._t["data_file"]
+        x, f = delete_table(table_id, self.meta), self.meta["data_file"]
         joined = x.outerjoin(f, sa.and_(f.c.data_file_id == x.c.file_id, f.c.table_id == table_id))
         wrong = sa.or_(
             f.c.data_file_id.is_(None),

@@ -2,91 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from quacklake.catalog.inlined import delete_table
+from quacklake.catalog.statements import delete_table
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import InternalError
+
+#: What each action forgets of the statistics of a column, in the files or in the whole table.
+_FORGOTTEN: Mapping[str, tuple[str, str, str]] = {
+    "drop_file_bounds": ("file_column_stats", "data_file_id", "min_value max_value"),
+    "drop_file_counts": ("file_column_stats", "data_file_id", "null_count value_count"),
+    "drop_file_nan": ("file_column_stats", "data_file_id", "contains_nan"),
+    "drop_table_bounds": ("table_column_stats", "table_id", "contains_null contains_nan min_value max_value"),
+}
 
 
 class Repairs(Writer):
     """A writer that repairs. Each action takes the values of its finding."""
 
-    @classmethod
-    def of(cls, writer: Writer) -> Repairs:
-        """Return the repairs of a commit transaction."""
-        return cls(writer._connection, writer._t, writer._database, writer._cache)
-
     def apply(self, action: str, values: Sequence[Any]) -> None:
         """Do one action by its name."""
-        actions: Mapping[str, Callable[..., None]] = {
-            "counter": self._counter,
-            "totals": self._totals,
-            "next_row_id": self._next_row_id,
-            "remove_file_rows": self._remove_file_rows,
-            "drop_file_bounds": self._drop_file_bounds,
-            "drop_file_counts": self._drop_file_counts,
-            "drop_file_nan": self._drop_file_nan,
-            "drop_table_bounds": self._drop_table_bounds,
-            "remove_inlined_deletes": self._remove_inlined_deletes,
-            "unschedule": self._unschedule,
-        }
-        if action not in actions:
-            raise InternalError(f"there is no repair {action}")
-        actions[action](*values)
-
-    def _counter(self, snapshot_id: int, name: str, value: int) -> None:
-        t = self._t["snapshot"]
-        self.run("repair_counter", sa.update(t).where(t.c.snapshot_id == snapshot_id).values({name: value}))
+        match action, values:
+            case "counter", (snapshot_id, name, value):
+                t = self.meta["snapshot"]
+                self.run("repair_counter", sa.update(t).where(t.c.snapshot_id == snapshot_id).values({name: value}))
+            case "totals", (table_id, rows, next_row_id, size):
+                self._totals(table_id, rows, next_row_id, size)
+            case "next_row_id", (table_id, following):
+                t = self.meta["table_stats"]
+                low = sa.or_(t.c.next_row_id.is_(None), t.c.next_row_id < following)
+                mine = sa.update(t).where(t.c.table_id == table_id, low)
+                self.run("repair_next_row_id", mine.values(next_row_id=following))
+            case "remove_file_rows", (name, file_id, table_id):
+                t = self.meta[name]
+                mine_too = (t.c.data_file_id == file_id, t.c.table_id == table_id)
+                self.run("repair_file_rows", sa.delete(t).where(*mine_too))
+            case "remove_inlined_deletes", (table_id, file_id):
+                t = delete_table(table_id, self.meta)
+                self.run("repair_inlined_deletes", sa.delete(t).where(t.c.file_id == file_id))
+            case "unschedule", (file_id,):
+                t = self.meta["files_scheduled_for_deletion"]
+                self.run("repair_schedule", sa.delete(t).where(t.c.data_file_id == file_id))
+            case _, (owner_id, column_id) if action in _FORGOTTEN:
+                table, owner, columns = _FORGOTTEN[action]
+                t = self.meta[table]
+                chosen = sa.update(t).where(t.c[owner] == owner_id, t.c.column_id == column_id)
+                self.run("repair_stats", chosen.values(dict.fromkeys(columns.split())))
+            case _:
+                raise InternalError(f"there is no repair {action}")
 
     def _totals(self, table_id: int, rows: int, next_row_id: int, size: int) -> None:
         """Write one row of totals that is not below what is there; the next row id never goes back."""
-        t = self._t["table_stats"]
+        t = self.meta["table_stats"]
         known = sa.select(sa.func.max(t.c.next_row_id), sa.func.max(t.c.record_count), sa.func.max(t.c.file_size_bytes))
         row = self.run("repair_known_totals", known.where(t.c.table_id == table_id)).one()
         following, records, held = (max(new, old or 0) for new, old in zip((next_row_id, rows, size), row, strict=True))
         self.run("repair_remove_totals", sa.delete(t).where(t.c.table_id == table_id))
-        self.insert(
-            "table_stats",
-            [{"table_id": table_id, "record_count": records, "next_row_id": following, "file_size_bytes": held}],
-        )
-
-    def _next_row_id(self, table_id: int, following: int) -> None:
-        t = self._t["table_stats"]
-        low = sa.or_(t.c.next_row_id.is_(None), t.c.next_row_id < following)
-        self.run("repair_next_row_id", sa.update(t).where(t.c.table_id == table_id, low).values(next_row_id=following))
-
-    def _remove_file_rows(self, name: str, file_id: int, table_id: int) -> None:
-        t = self._t[name]
-        self.run("repair_file_rows", sa.delete(t).where(t.c.data_file_id == file_id, t.c.table_id == table_id))
-
-    def _drop_file_bounds(self, file_id: int, column_id: int) -> None:
-        self._update_stats(file_id, column_id, {"min_value": None, "max_value": None})
-
-    def _drop_file_counts(self, file_id: int, column_id: int) -> None:
-        self._update_stats(file_id, column_id, {"null_count": None, "value_count": None})
-
-    def _drop_file_nan(self, file_id: int, column_id: int) -> None:
-        self._update_stats(file_id, column_id, {"contains_nan": None})
-
-    def _update_stats(self, file_id: int, column_id: int, values: dict[str, Any]) -> None:
-        t = self._t["file_column_stats"]
-        mine = (t.c.data_file_id == file_id, t.c.column_id == column_id)
-        self.run("repair_file_stats", sa.update(t).where(*mine).values(values))
-
-    def _drop_table_bounds(self, table_id: int, column_id: int) -> None:
-        t = self._t["table_column_stats"]
-        unknown = dict.fromkeys(("contains_null", "contains_nan", "min_value", "max_value"))
-        mine = (t.c.table_id == table_id, t.c.column_id == column_id)
-        self.run("repair_table_stats", sa.update(t).where(*mine).values(unknown))
-
-    def _remove_inlined_deletes(self, table_id: int, file_id: int) -> None:
-        t = delete_table(table_id, self._t)
-        self.run("repair_inlined_deletes", sa.delete(t).where(t.c.file_id == file_id))
-
-    def _unschedule(self, file_id: int) -> None:
-        t = self._t["files_scheduled_for_deletion"]
-        self.run("repair_schedule", sa.delete(t).where(t.c.data_file_id == file_id))
+        columns = "table_id record_count next_row_id file_size_bytes"
+        self.insert("table_stats", columns, [(table_id, records, following, held)])

@@ -9,16 +9,71 @@ import getpass
 import os
 import socket
 import sqlite3
+import ssl
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import sqlalchemy as sa
 
-from quacklake.catalog.databases.postgres_probe import startup_state
-from quacklake.catalog.databases.sqlite_connection import read_head
-from quacklake.catalog.databases.sqlite_locks import LockedHere
-from quacklake.catalog.databases.url import CatalogUrl
+from quacklake.catalog.databases.database import CatalogUrl
+from quacklake.catalog.databases.sqlite_connection import LockedHere, read_head
+
+_VERSION = 196_608
+_SSL_REQUEST = struct.pack("!ii", 8, 80_877_103)
+
+
+def startup_state(url: sa.URL, seconds: float) -> str | None:
+    """Return the SQLSTATE with which the server refuses a connection; empty when it asks for a password, or lets it in.
+
+    None when it cannot be asked, or does not answer as a server that works. Nothing secret is sent.
+    """
+    host = url.host
+    if not host or host.startswith("/") or "," in host:
+        return None
+    user = url.username or ""
+    try:
+        with socket.create_connection((host, url.port or 5432), timeout=seconds) as plain:
+            plain.sendall(_SSL_REQUEST)
+            with _encrypted(plain) if _exactly(plain, 1) == b"S" else plain as server:
+                words = f"user\0{user}\0database\0{url.database or user}\0\0".encode()
+                server.sendall(struct.pack("!ii", len(words) + 8, _VERSION) + words)
+                return _refusal(server)
+    except (OSError, ValueError):
+        return None
+
+
+def _encrypted(plain: socket.socket) -> ssl.SSLSocket:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing secret is sent, and the answer is only shown
+    return context.wrap_socket(plain)
+
+
+def _refusal(server: socket.socket) -> str | None:
+    """Return the SQLSTATE of the first error among the messages of the server, empty when there is none."""
+    while True:
+        kind = _exactly(server, 1)
+        (length,) = struct.unpack("!i", _exactly(server, 4))
+        body = _exactly(server, length - 4)
+        if kind == b"E":
+            fields = {part[:1]: part[1:] for part in body.split(b"\0") if part}
+            return fields.get(b"C", b"").decode("ascii", "replace") or None
+        if kind == b"Z" or (kind == b"R" and body[:4] != b"\0\0\0\0"):
+            return ""
+
+
+def _exactly(server: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = server.recv(count - len(data))
+        if not part:
+            raise ValueError("the server hung up")
+        data += part
+    return data
+
 
 _SECONDS = 3.0
 """Seconds that one look at a server may take."""
@@ -77,16 +132,8 @@ def _network(url: CatalogUrl) -> Cause | None:
 
 
 def _mysql(url: CatalogUrl, error: BaseException) -> Cause | None:
-    number = error.args[0] if error.args and isinstance(error.args[0], int) else None
-    if number == 1049:
-        return _no_database(url)
-    if number == 1044:
-        return _no_right(url)
-    if number in (1045, 1698):
-        return _refused(url)
-    if number == 1040:
-        return _too_many(url)
-    return None
+    cause = _MYSQL.get(error.args[0]) if error.args and isinstance(error.args[0], int) else None
+    return None if cause is None else cause(url)
 
 
 def _postgres(url: CatalogUrl, error: BaseException) -> Cause | None:
@@ -95,17 +142,10 @@ def _postgres(url: CatalogUrl, error: BaseException) -> Cause | None:
         return _postgres_login(url)
     if state is None:
         return None  # a server that hangs up is broken; it does not refuse the password
-    if state == "3D000":
-        return _no_database(url)
-    if state[:2] == "28":
-        return _refused(url)
-    if state == "42501":
-        return _no_right(url)
-    if state == "53300":
-        return _too_many(url)
     if state == "57P03":
         return Cause("the server is starting or stopping", "try again in a moment", passes=True)
-    return None
+    cause = _refused if state[:2] == "28" else _POSTGRES.get(state)
+    return None if cause is None else cause(url)
 
 
 def _postgres_login(url: CatalogUrl) -> Cause | None:
@@ -152,6 +192,10 @@ def _too_many(url: CatalogUrl) -> Cause:
     return Cause("the server has no connection left", "try again, or lower pool_size in the programs that use it", True)
 
 
+_MYSQL = {1049: _no_database, 1044: _no_right, 1045: _refused, 1698: _refused, 1040: _too_many}
+_POSTGRES = {"3D000": _no_database, "42501": _no_right, "53300": _too_many}
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
@@ -170,8 +214,11 @@ def _file(database: str, path: Path, error: BaseException) -> Cause | None:
             f"{path} is not a {_NAMES[database]} database",
             f"check the path and the scheme: {_kind(path) or 'another file may have this name'}",
         )
-    if not _is_about_the_file(error):
-        return None
+    code = _sqlite_code(error)
+    locked = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    about_file = locked or code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
+    if not (about_file or isinstance(error, duckdb.IOException)):
+        return None  # it is about what is in the file
     holders = _holders(path)
     if isinstance(error, LockedHere):
         return Cause(
@@ -180,7 +227,7 @@ def _file(database: str, path: Path, error: BaseException) -> Cause | None:
             passes=True,
             by_us=True,
         )
-    if _is_locked(error) or holders:
+    if locked or holders:
         by = f" by {', '.join(holders)}" if holders else " by another program"
         hint = "DuckDB files are for one process at a time: end that one, or use SQLite or PostgreSQL"
         return Cause(
@@ -205,21 +252,6 @@ def _kind(path: Path) -> str | None:
         if path.stat().st_size and _is_database(database, path):
             return f"it is a {_NAMES[database]} database, {database}:///{path}"
     return None
-
-
-def _is_about_the_file(error: BaseException) -> bool:
-    """Return whether an error is one of opening, locking or writing a file, not about what is in it."""
-    code = _sqlite_code(error)
-    return isinstance(error, duckdb.IOException) or code in (
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_IOERR,
-    )
-
-
-def _is_locked(error: BaseException) -> bool:
-    return _sqlite_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _sqlite_code(error: BaseException) -> int | None:

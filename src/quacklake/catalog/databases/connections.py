@@ -13,7 +13,6 @@ from sqlalchemy.engine import Connection, Engine
 from quacklake import faults, forks, telemetry
 from quacklake.catalog.databases.connection_errors import cause_of
 from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows
-from quacklake.catalog.databases.url import CatalogUrl
 from quacklake.errors import (
     CatalogError,
     CatalogLockedError,
@@ -44,33 +43,16 @@ class Connections:
 
     database_class: ClassVar[type[Database]]
 
-    def __init__(
-        self,
-        url: CatalogUrl,
-        *,
-        shared: bool,
-        read_only: bool,
-        busy_timeout_ms: int,
-        pool_size: int,
-        max_overflow: int,
-        storage_version: str,
-        sqlite_journal: str,
-    ) -> None:
-        self.url = url
-        self._database: Database = self.database_class(
-            url,
-            busy_timeout_ms=busy_timeout_ms,
-            pool_size=pool_size,
-            max_overflow=max_overflow,
-            read_only=read_only,
-            storage_version=storage_version,
-            sqlite_journal=sqlite_journal,
-        )
-        self._engine: Engine = self._database.create_engine(shared=shared)
+    def __init__(self, database: Database, *, shared: bool) -> None:
+        self.url = database.url
+        self.backend = database
+        self._engine: Engine = database.create_engine(shared=shared)
         # leave some connections for readers, and for the reads of the head of the queue
-        self._many = pool_size + max_overflow > _RESERVED
-        self._most_entrants = max(1, pool_size + max_overflow - _RESERVED)
+        most = database.pool_size + database.max_overflow
+        self._many = most > _RESERVED
+        self._most_entrants = max(1, most - _RESERVED)
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
+        self._driver_error: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
         self.closed = False
         #: The label of the tenant for which commits are counted.
         self.label: str | None = None
@@ -86,11 +68,11 @@ class Connections:
     @property
     def database(self) -> str:
         """``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
-        return self._database.name
+        return self.backend.name
 
     def connect(self) -> sa.Pool:
         """Return the pool of connections, after checking that the database answers."""
-        with self._translate("connect"), telemetry.timed("catalog.connect", self.url), self._connection():
+        with self.translate_errors("connect"), telemetry.timed("catalog.connect", self.url), self.connected():
             pass
         return self._engine.pool
 
@@ -107,20 +89,21 @@ class Connections:
     def give_back(self) -> None:
         """Close every pooled connection."""
         self._engine.dispose()
-        self._database.leave_file(self)
+        self.backend.leave_file(self)
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def connected(self) -> Iterator[Connection]:
+        """Lend a connection of the pool."""
         if self.closed:
             raise ClosedError
         with self._engine.connect() as connection:
             yield connection
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[Connection]:
         """Lend a connection in one consistent read transaction."""
-        with self._translate("read"), self._connection() as connection:
-            prepared = self._database.begin_read(connection)
+        with self.translate_errors("read"), self.connected() as connection:
+            prepared = self.backend.begin_read(connection)
             with prepared.begin():
                 try:
                     yield prepared
@@ -137,12 +120,12 @@ class Connections:
         ``undo`` is called when it fails, before the next in the queue can look. The answer to ``ahead`` comes with the
         connection, if that took no time.
         """
-        with self._entrants, self._translate("commit"), self._connection() as connection:
-            prepared = self._database.begin_commit(connection)
+        with self._entrants, self.translate_errors("commit"), self.connected() as connection:
+            prepared = self.backend.begin_commit(connection)
             transaction = prepared.begin()
             queued = False
             try:
-                answer = self._database.enter_queue(prepared, scope, ahead)
+                answer = self.backend.enter_queue(prepared, scope, ahead)
                 queued = True
                 yield prepared, answer
                 self._finish(transaction, prepared)
@@ -155,7 +138,7 @@ class Connections:
                 raise
             finally:
                 if queued:
-                    self._database.leave_queue(prepared, scope)
+                    self.backend.leave_queue(prepared, scope)
 
     def _drop_interrupted(self, connection: Connection, error: BaseException) -> None:
         """Drop a connection to a server where Ctrl-C may have come in the middle of a message: it can say no more."""
@@ -168,38 +151,33 @@ class Connections:
         try:
             transaction.commit()
         except sa.exc.DBAPIError as error:
-            if error.connection_invalidated or self._database.classify(_driver_error(error)) is Failure.UNAVAILABLE:
+            if error.connection_invalidated or self.backend.classify(_driver_error(error)) is Failure.UNAVAILABLE:
                 raise CommitUnknown("the connection was lost while the database was committing") from error
             raise
-        if not self._database.committed(connection):
+        if not self.backend.committed(connection):
             raise CommitUnknown("the database was changed under its connection while it was committing")
         telemetry.count("catalog.commits", tenant=self.label)
-        if self._database.url.path is not None and (size := self._database.size(connection, None)) is not None:
+        if self.backend.url.path is not None and (size := self.backend.size(connection, None)) is not None:
             telemetry.gauge("catalog.bytes", size)
         faults.reach("catalog.commit.after")
 
     @contextmanager
-    def _translate(self, doing: str) -> Iterator[None]:
+    def translate_errors(self, doing: str) -> Iterator[None]:
         """Turn database errors into ours; a message never holds a password or a statement's parameters."""
         try:
             yield
         except QuacklakeError:
             raise
-        except (sa.exc.SQLAlchemyError, TimeoutError, self._driver_errors) as error:
+        # the last is what the driver raises where it is used without SQLAlchemy
+        except (sa.exc.SQLAlchemyError, TimeoutError, self._driver_error) as error:
             raise self._error(error, doing) from error
-
-    @property
-    def _driver_errors(self) -> type[Exception]:
-        """What the driver raises where it is used without SQLAlchemy."""
-        errors: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
-        return errors
 
     def _error(self, error: BaseException, doing: str) -> QuacklakeError:
         shown = self.url.shown
         if isinstance(error, TimeoutError | sa.exc.TimeoutError):
             return CatalogUnavailableError(f"the catalog at {shown} was busy for too long", hint="try again")
         cause = _driver_error(error)
-        kind = self._database.classify(cause)
+        kind = self.backend.classify(cause)
         if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
             kind = Failure.UNAVAILABLE
         if kind is Failure.COLLISION or (kind is Failure.ABSENT and doing == "commit"):

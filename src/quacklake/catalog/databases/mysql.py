@@ -14,32 +14,15 @@ from quacklake.catalog.databases.database import Database, Failure, PreparedSele
 
 #: The error of reading a table that has been made since the transaction began.
 _CHANGED = 1412
-_MYSQL: Mapping[int, Failure] = {
-    1062: Failure.COLLISION,
-    1213: Failure.COLLISION,
-    1050: Failure.COLLISION,
-    _CHANGED: Failure.COLLISION,
-    1021: Failure.FULL,
-    1114: Failure.FULL,
-    1205: Failure.UNAVAILABLE,
-    # the session or its statement was ended, or the server is shutting down
-    1053: Failure.UNAVAILABLE,
-    1317: Failure.UNAVAILABLE,
-    1927: Failure.UNAVAILABLE,
-    3169: Failure.UNAVAILABLE,
-    4031: Failure.UNAVAILABLE,
-    1040: Failure.UNAVAILABLE,
-    2002: Failure.UNAVAILABLE,
-    2003: Failure.UNAVAILABLE,
-    2006: Failure.UNAVAILABLE,
-    2013: Failure.UNAVAILABLE,
-    1044: Failure.FORBIDDEN,
-    1045: Failure.FORBIDDEN,
-    1142: Failure.FORBIDDEN,
-    1290: Failure.FORBIDDEN,
-    1792: Failure.FORBIDDEN,
-    1146: Failure.ABSENT,
+_NUMBERS: Mapping[Failure, tuple[int, ...]] = {
+    Failure.COLLISION: (1062, 1213, 1050, _CHANGED),
+    Failure.FULL: (1021, 1114),
+    # from 1053 on: the session or its statement was ended, or the server is shutting down
+    Failure.UNAVAILABLE: (1205, 1040, 2002, 2003, 2006, 2013, 1053, 1317, 1927, 3169, 4031),
+    Failure.FORBIDDEN: (1044, 1045, 1142, 1290, 1792),
+    Failure.ABSENT: (1146,),
 }
+_MYSQL = {number: failure for failure, numbers in _NUMBERS.items() for number in numbers}
 
 
 class MySQLDatabase(Database):
@@ -50,10 +33,7 @@ class MySQLDatabase(Database):
     driver = "pymysql"
 
     def engine_options(self) -> dict[str, Any]:
-        return {
-            **super().engine_options(),
-            "connect_args": {"charset": "utf8mb4"},
-        }
+        return {**super().engine_options(), "connect_args": {"charset": "utf8mb4"}}
 
     def listen(self, engine: Engine) -> None:
         replace_closed(engine, lambda driver: int(driver._sock.fileno()))
@@ -123,6 +103,5 @@ class MySQLDatabase(Database):
         return sa.cast(func.unix_timestamp(func.sysdate(sa.literal_column("3"))) * 1000, sa.BigInteger)
 
     def classify(self, error: BaseException) -> Failure:
-        arguments = getattr(error, "args", ())
-        number = arguments[0] if arguments and isinstance(arguments[0], int) else None
-        return _MYSQL.get(number, Failure.OTHER) if number is not None else Failure.OTHER
+        number = error.args[0] if error.args else None
+        return _MYSQL.get(number, Failure.OTHER) if isinstance(number, int) else Failure.OTHER

@@ -15,8 +15,7 @@ from sqlalchemy.sql import func
 
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database, Failure, PreparedSelect, Rows, replace_closed
-from quacklake.catalog.databases.postgres_copy import copy_arrow
-from quacklake.catalog.databases.postgres_direct import Direct, as_sqlalchemy, send_together
+from quacklake.catalog.databases.postgres_direct import Direct, as_sqlalchemy, copy_arrow, send_together
 
 #: The space of advisory locks that is the commit queue's; the metadata schema picks one in it.
 _LOCK_SPACE = 0x51756163

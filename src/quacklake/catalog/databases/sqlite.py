@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sqlite3
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -11,8 +13,89 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from quacklake.catalog.databases.database import Database, Failure, PreparedSelect
-from quacklake.catalog.databases.sqlite_connection import LockedConnection, open_locked
-from quacklake.catalog.databases.sqlite_wal import GuardedConnection, guard, log_replaced
+from quacklake.catalog.databases.sqlite_connection import (
+    Identity,
+    LockedConnection,
+    TidyConnection,
+    identity_of,
+    open_locked,
+)
+
+_FAILURES = {
+    sqlite3.SQLITE_CONSTRAINT: Failure.COLLISION,
+    sqlite3.SQLITE_BUSY: Failure.BUSY,
+    sqlite3.SQLITE_LOCKED: Failure.BUSY,
+    sqlite3.SQLITE_FULL: Failure.FULL,
+    sqlite3.SQLITE_IOERR: Failure.UNAVAILABLE,
+    sqlite3.SQLITE_READONLY: Failure.FORBIDDEN,
+    sqlite3.SQLITE_PERM: Failure.FORBIDDEN,
+    sqlite3.SQLITE_AUTH: Failure.FORBIDDEN,
+}
+
+
+class GuardedConnection(TidyConnection):
+    """A connection that remembers which write-ahead log it has open, and is given up when another is in its place.
+
+    POSIX file locks do not hold between two copies of SQLite in one process, and DuckDB's extension brings one. When
+    it closes the last connection it knows of, it removes the log under ours: what we commit after that would be seen
+    by nobody else, and lost in a crash.
+    """
+
+    log_path: str | None = None
+    log: Identity | None = None
+    given_up = False
+
+    def commit(self) -> None:
+        """Commit, or undo it all: nobody may wait for a transaction that has failed."""
+        try:
+            super().commit()
+        except BaseException:
+            self.rollback()
+            raise
+
+    def close(self) -> None:
+        """Close, except where that would remove a log that is not ours."""
+        with suppress(sqlite3.Error):
+            # a statement that was not read to its end would keep the connection, and its locks, alive
+            self.rollback()
+        if self.given_up and self.log_path is not None and identity_of(self.log_path) is not None:
+            # SQLite removes the log when it believes to be the last user: prevent that
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+            return
+        super().close()
+
+
+def guard(engine: Engine, path: str, *, read_only: bool = False) -> None:
+    """Watch every pooled connection to the database file at ``path``."""
+    log_path = f"{path}-wal"
+
+    @sa.event.listens_for(engine, "checkout")
+    def look_at_journal(connection: Any, record: Any, proxy: Any) -> None:
+        if isinstance(connection, LockedConnection) and connection.lock.is_wal():
+            raise sa.exc.DisconnectionError("the database has got a write-ahead log meanwhile")
+
+    if read_only:
+        return
+
+    @sa.event.listens_for(engine, "checkin")
+    def remember(connection: Any, _: Any) -> None:
+        if isinstance(connection, GuardedConnection) and connection.log is None:
+            connection.log_path, connection.log = log_path, identity_of(log_path)
+
+    @sa.event.listens_for(engine, "checkout")
+    def look(connection: Any, record: Any, proxy: Any) -> None:
+        if isinstance(connection, GuardedConnection) and log_replaced(connection):
+            connection.given_up = True
+            raise sa.exc.DisconnectionError("the write-ahead log was removed by another SQLite in this process")
+
+
+def log_replaced(connection: GuardedConnection) -> bool:
+    """Return whether the log that a connection has open is no longer the database's."""
+    return (
+        connection.log is not None
+        and connection.log_path is not None
+        and identity_of(connection.log_path) != connection.log
+    )
 
 
 class SqliteDatabase(Database):
@@ -102,17 +185,4 @@ class SqliteDatabase(Database):
 
     def classify(self, error: BaseException) -> Failure:
         code = getattr(error, "sqlite_errorcode", None)
-        if code is None:
-            return Failure.OTHER
-        primary = code & 0xFF
-        if primary == sqlite3.SQLITE_CONSTRAINT:
-            return Failure.COLLISION
-        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return Failure.BUSY
-        if primary == sqlite3.SQLITE_FULL:
-            return Failure.FULL
-        if primary == sqlite3.SQLITE_IOERR:
-            return Failure.UNAVAILABLE
-        if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-            return Failure.FORBIDDEN
-        return Failure.OTHER
+        return Failure.OTHER if code is None else _FAILURES.get(code & 0xFF, Failure.OTHER)

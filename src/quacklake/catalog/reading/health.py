@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 import sqlalchemy as sa
 
 from quacklake.catalog.reading.reader import Reader
-from quacklake.catalog.statements import visible
-from quacklake.format.snapshots import Snapshot
+from quacklake.catalog.statements import CatalogStatements, delete_table, inlined_lives, visible
+from quacklake.catalog.tables import Flag, Id, Instant
+from quacklake.format.inline import parse_table_name
+from quacklake.format.snapshots import Snapshot, parse_time
 
 _STEP = 8
 """So many times larger are the files of one class of sizes than those of the next."""
@@ -67,7 +70,7 @@ def table_health(
 def _select_health(
     reader: Reader, snapshot: Snapshot, small: int, small_of: Mapping[int, int], worn: float
 ) -> sa.Select[tuple[Any, ...]]:
-    f, d = reader._t["data_file"], reader._t["delete_file"]
+    f, d = reader.meta["data_file"], reader.meta["delete_file"]
     limit: Any = sa.case(dict(small_of), value=f.c.table_id, else_=small) if small_of else small
     mine = sa.and_(d.c.table_id == f.c.table_id, d.c.data_file_id == f.c.data_file_id)
     deletes = sa.and_(mine, visible(d, snapshot.id))
@@ -90,7 +93,7 @@ def _select_health(
 
 
 def _inlined_health(reader: Reader, snapshot: Snapshot) -> Sequence[tuple[int, int, int]]:
-    t, owner = reader._t["inlined_data_tables"], reader._t["table"]
+    t, owner = reader.meta["inlined_data_tables"], reader.meta["table"]
     alive = t.join(owner, sa.and_(owner.c.table_id == t.c.table_id, visible(owner, snapshot.id)))
     known = reader.run("inlined_names", sa.select(t.c.table_id, t.c.schema_version).select_from(alive)).all()
     counted: list[tuple[int, int, int]] = []
@@ -107,7 +110,7 @@ def _inlined_health(reader: Reader, snapshot: Snapshot) -> Sequence[tuple[int, i
 
 def scheduled_files(reader: Reader, before: dt.datetime) -> int:
     """Return how many files have waited for their removal since a time."""
-    t = reader._t["files_scheduled_for_deletion"]
+    t = reader.meta["files_scheduled_for_deletion"]
     waiting = sa.select(sa.func.count()).select_from(t).where(t.c.schedule_start <= before)
     return int(reader.run("scheduled_files", waiting).scalar_one())
 
@@ -119,3 +122,151 @@ def _by_class(counts: Sequence[int]) -> tuple[int, ...]:
 
 def _number_of(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[Any]:
     return sa.cast(sa.func.sum(sa.case((condition, 1), else_=0)), sa.BigInteger)
+
+
+_PREFIX = "ducklake_"
+_TIME = pa.timestamp("us", tz="UTC")
+
+
+def metadata_table(reader: CatalogStatements, name: str) -> pa.Table | None:
+    """Return the rows of a metadata table by its full name, one of inlined rows too; None when there is none."""
+    known = reader.meta.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+    if known is not None:
+        types = {column.name: _arrow(column.type) for column in known.columns}
+        # duckdb returns times only with packages that may not be installed
+        chosen = [sa.cast(c, sa.String) if isinstance(c.type, Instant) else c for c in known.columns]
+        rows = reader.run("metadata_table", sa.select(*chosen)).all()
+        columns = zip(*rows, strict=True) if rows else ((),) * len(types)
+        return pa.table({n: _typed(list(values), types[n]) for n, values in zip(types, columns, strict=True)})
+    schema = reader.meta.metadata.schema
+    if reader.meta.shared:
+        return _shared_table(reader, name)
+    if name not in sa.inspect(reader.connection).get_table_names(schema=schema):
+        return None
+    table = sa.table(name, schema=schema)
+    result = reader.run("metadata_table", sa.select(sa.text("*")).select_from(table))
+    names = list(result.keys())
+    arrays = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
+    return pa.table({n: _array(values) for n, values in zip(names, arrays, strict=True)})
+
+
+def _shared_table(reader: CatalogStatements, name: str) -> pa.Table | None:
+    """Return inlined rows or deletes of a shared lake by the name that a table for them would have; rows are packed."""
+    named = parse_table_name(name)
+    if named is None:
+        return None
+    table_id, version = named
+    table = (
+        delete_table(table_id, reader.meta) if version is None else inlined_lives(table_id, version, reader.meta, "")
+    )
+    rows = reader.run("metadata_table", sa.select(*table.c)).all()
+    columns = zip(*rows, strict=True) if rows else ((),) * len(table.c)
+    return pa.table({c.name: _array(list(values)) for c, values in zip(table.c, columns, strict=True)})
+
+
+def column_statistics(reader: CatalogStatements, snapshot: Snapshot, table_id: int) -> dict[int, list[dict[str, Any]]]:
+    """Return the statistics of the columns in the files of a table at a snapshot, by file."""
+    stats, files = reader.meta["file_column_stats"], reader.meta["data_file"]
+    names = ("column_id", "value_count", "null_count", "min_value", "max_value", "contains_nan")
+    mine = sa.and_(files.c.data_file_id == stats.c.data_file_id, files.c.table_id == table_id)
+    statement = (
+        sa.select(stats.c.data_file_id, *(stats.c[name] for name in names))
+        .join(files, sa.and_(mine, visible(files, snapshot.id)))
+        .where(stats.c.table_id == table_id)
+        .order_by(stats.c.data_file_id, stats.c.column_id)
+    )
+    statistics: dict[int, list[dict[str, Any]]] = {}
+    for id_, *values in reader.run("column_statistics", statement):
+        statistics.setdefault(id_, []).append(dict(zip(names, values, strict=True)))
+    return statistics
+
+
+def file_bounds(
+    reader: CatalogStatements, snapshot: Snapshot, table_id: int, column_ids: Sequence[int]
+) -> dict[tuple[int, int], tuple[str | None, str | None, int | None, bool]]:
+    """Return least and greatest value and number of nulls of columns in the files of a table, by file and column.
+
+    Last comes whether both bounds are values of the column, which 1.0 does not tell: there they are, unless cut.
+    """
+    stats, files = reader.meta["file_column_stats"], reader.meta["data_file"]
+    mine = sa.and_(files.c.data_file_id == stats.c.data_file_id, files.c.table_id == table_id)
+    names = "data_file_id column_id min_value max_value null_count min_is_exact max_is_exact"
+    statement = (
+        sa.select(*reader.meta.columns("file_column_stats", names))
+        .join(files, sa.and_(mine, visible(files, snapshot.id)))
+        .where(stats.c.table_id == table_id, stats.c.column_id.in_(column_ids))
+    )
+    rows = reader.run("file_bounds", statement).all()
+    is_known = ("file_column_stats", "min_is_exact") in reader.meta.parts
+    return {(row[0], row[1]): (row[2], row[3], row[4], not is_known or bool(row[5] and row[6])) for row in rows}
+
+
+def _typed(values: list[Any], type_: pa.DataType) -> pa.Array:
+    if type_ == _TIME:
+        values = [None if value is None else parse_time(str(value)) for value in values]
+    return pa.array(values, type_)
+
+
+def _arrow(type_: Any) -> pa.DataType:
+    if isinstance(type_, Id):
+        return pa.int64()
+    if isinstance(type_, Flag):
+        return pa.bool_()
+    return _TIME if isinstance(type_, Instant) else pa.string()
+
+
+def _array(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values) if any(value is not None for value in values) else pa.array(values, pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The usage of a catalog before a commit; None for what was not requested.
+
+    ``bytes`` is never too low. ``paced`` is the time of the oldest of the last commits.
+    """
+
+    snapshots: int | None = None
+    tables: int | None = None
+    bytes: int | None = None
+    paced: dt.datetime | None = None
+
+
+def usage(reader: Reader, *, snapshots: bool, tables: bool, size: bool, commits: int | None) -> Usage:
+    """Return the usage that is asked for, in one statement.
+
+    ``commits`` is how many of the last commits to look back at.
+    """
+    wanted = (snapshots, tables, size, commits is not None)
+    statement = reader.cached(("usage", *wanted), lambda: _statement(reader, *wanted))
+    row = reader.run("usage", statement, None if commits is None else {"before": commits - 1}).one()
+    values = iter(row)
+    snapshot_count, table_count, sum_of_bytes = (int(next(values) or 0) if asked else None for asked in wanted[:3])
+    return Usage(snapshot_count, table_count, sum_of_bytes, next(values) if wanted[3] else None)
+
+
+def _statement(reader: Reader, snapshots: bool, tables: bool, size: bool, commits: bool) -> sa.Select[Any]:
+    s, t, sums = reader.meta["snapshot"], reader.meta["table"], reader.meta["table_stats"]
+    parts: list[Any] = []
+    if snapshots:
+        parts.append(sa.select(sa.func.count()).select_from(s))
+    if tables:
+        parts.append(sa.select(sa.func.count()).select_from(t).where(t.c.end_snapshot.is_(None)))
+    if size:
+        live = sums.join(t, sa.and_(t.c.table_id == sums.c.table_id, t.c.end_snapshot.is_(None)))
+        parts.append(sa.select(sa.func.sum(sums.c.file_size_bytes)).select_from(live))
+    if commits:
+        time = reader.snapshots.columns()[1]
+        last = sa.select(time).where(s.c.snapshot_id > 0).order_by(s.c.snapshot_id.desc())
+        parts.append(last.limit(1).offset(sa.bindparam("before", type_=sa.BigInteger())))
+    return sa.select(*(part.scalar_subquery() for part in parts))
+
+
+def live_bytes(reader: Reader) -> int:
+    """Return the bytes of the data files that are there now, those of the commit itself among them."""
+    f = reader.meta["data_file"]
+    statement = sa.select(sa.func.sum(f.c.file_size_bytes)).where(f.c.end_snapshot.is_(None))
+    return int(reader.run("live_bytes", statement).scalar() or 0)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 
 from quacklake import faults, telemetry
-from quacklake.catalog.inlined import (
-    InlinedTable,
-    inlined_lives,
-    inlined_table,
-)
-from quacklake.catalog.reading.tables import TableQueries
-from quacklake.catalog.statements import CatalogStatements, arrow_table, visible
+from quacklake.catalog.statements import InlinedTable, Queries, arrow_table, inlined_lives, inlined_table, visible
 from quacklake.format.inline import PREFIX, data_table_name, delete_table_name, parse_table_name
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
+
+if TYPE_CHECKING:
+    from quacklake.catalog.reading.reader import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +37,14 @@ class DatedDeletes:
     file_begin: int | None
 
 
-class InlinedQueries:
+class InlinedQueries(Queries):
     """Reads the inlined rows and deletes of tables."""
 
-    def __init__(self, sql: CatalogStatements, tables: TableQueries) -> None:
-        self._sql = sql
-        self._t = sql._t
-        self._database = sql._database
-        self._tables = tables
+    _sql: Reader
 
     def tables(self, table_id: int) -> dict[int, str]:
         """Return the inlined tables of a table: schema version -> name."""
-        t = self._t["inlined_data_tables"]
+        t = self.meta["inlined_data_tables"]
 
         def build() -> Any:
             return sa.select(t.c.schema_version, t.c.table_name).where(t.c.table_id == sa.bindparam("table_id"))
@@ -71,26 +64,21 @@ class InlinedQueries:
         return self._sql.cached(  # type: ignore[no-any-return]
             key,
             lambda: inlined_table(
-                table_id,
-                schema_version,
-                schema,
-                self._database.name,
-                self._t,
-                self.prefix(table_id, schema_version),
+                table_id, schema_version, schema, self.backend.name, self.meta, self.prefix(table_id, schema_version)
             ),
         )
 
     def lives(self, table_id: int, schema_version: int) -> sa.Table:
         """Return a table of inlined rows as far as every one has the same columns: row id, begin and end."""
-        return inlined_lives(table_id, schema_version, self._t, self.prefix(table_id, schema_version))
+        return inlined_lives(table_id, schema_version, self.meta, self.prefix(table_id, schema_version))
 
     def prefix(self, table_id: int, schema_version: int) -> str:
         """Return what precedes the names of the columns of a table of inlined rows that are not a user's.
 
         A lake on its way to 1.1 may have tables of both kinds, so the table itself is asked; a new one of 1.1 has it.
         """
-        halfway = self._database.name == "mysql"  # a failed migration leaves some columns renamed there
-        if self._t.shared or not (self._t.is_next or halfway):
+        halfway = self.backend.name == "mysql"  # a failed migration leaves some columns renamed there
+        if self.meta.shared or not (self.meta.is_next or halfway):
             return ""
         key = ("inlined_prefix", table_id, schema_version)
         prefix: str | None = self._sql._cache.get(key)
@@ -100,12 +88,12 @@ class InlinedQueries:
 
     def expect_new_table(self, table_id: int, schema_version: int) -> None:
         """Remember the prefix of a table that is about to be made, whatever a failed commit has left under its name."""
-        self._sql._cache["inlined_prefix", table_id, schema_version] = PREFIX if self._t.is_next else ""
+        self._sql._cache["inlined_prefix", table_id, schema_version] = PREFIX if self.meta.is_next else ""
 
     def _look_for_prefix(self, name: str) -> str:
         if not self._sql.has_table(name):
-            return PREFIX if self._t.is_next else ""
-        table = sa.table(name, schema=self._t.metadata.schema)
+            return PREFIX if self.meta.is_next else ""
+        table = sa.table(name, schema=self.meta.metadata.schema)
         columns = self._sql.run("inlined_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
         return PREFIX if next(iter(columns), "").startswith(PREFIX) else ""
 
@@ -130,7 +118,7 @@ class InlinedQueries:
 
         The same statement checks that the snapshot still exists.
         """
-        t, s = self._t["inlined_data_tables"], self._t["snapshot"]
+        t, s = self.meta["inlined_data_tables"], self.meta["snapshot"]
 
         def build() -> Any:
             here = sa.select(sa.cast(sa.null(), sa.BigInteger).label("schema_version"))
@@ -164,7 +152,7 @@ class InlinedQueries:
         faults.reach("catalog.inlined_rows.before")
         statement = sa.select(*self._fetched(inlined, schema)).where(condition)
         with telemetry.logged("catalog.inlined_rows", statement):
-            rows = self._database.fetch_arrow(self._sql._connection, statement)
+            rows = self.backend.fetch_arrow(self._sql.connection, statement)
         telemetry.count("catalog.statements")
         return InlinedRows(schema, version, inlined.loaded(rows, schema))
 
@@ -194,7 +182,7 @@ class InlinedQueries:
     def schema_of(self, table_id: int, version: int) -> TableSchema:
         """Return the columns of a committed inlined table, which never change."""
         key = ("inlined_schema", table_id, version)
-        schema: TableSchema = self._sql.cached(key, lambda: self._tables.columns_at(table_id, version))
+        schema: TableSchema = self._sql.cached(key, lambda: self._sql.tables.columns_at(table_id, version))
         return schema
 
     def _fetched(self, inlined: InlinedTable, schema: TableSchema) -> list[sa.ColumnElement[Any]]:
@@ -202,37 +190,31 @@ class InlinedQueries:
         table = inlined.table
         if inlined.packed:
             return list(table.c)
-        if self._database.name == "duckdb":
+        if self.backend.name == "duckdb":
             text = {f"c{column.id}" for column in schema.columns if column.travels_as_text}
             return [
                 sa.cast(column, sa.String).label(column.name) if column.key in text else column for column in table.c
             ]
-        if self._database.name == "postgres":
+        if self.backend.name == "postgres":
             spans = {f"c{column.id}" for column in schema.columns if column.type == "interval"}
             return [_interval_text(column).label(column.name) if column.key in spans else column for column in table.c]
         return list(table.c)
 
     def deletes_until(self, table_id: int, until: int) -> pa.Table:
         """Return all inlined deletes up to a snapshot: ``file_id``, ``row_id`` and ``begin_snapshot`` of each."""
-        types = dict.fromkeys(("file_id", "row_id", "begin_snapshot"), pa.int64())
-        if not self.has_deletes(table_id, until):
-            return pa.schema(types).empty_table()
-        sql = self._sql.delete_table(table_id)
-        statement = sa.select(sql.c.file_id, sql.c.row_id, sql.c.begin_snapshot).where(sql.c.begin_snapshot <= until)
-        return arrow_table(self._sql.run("inlined_deletes_until", statement), types)
+        return self._deletes("inlined_deletes_until", table_id, until, "file_id", "row_id", "begin_snapshot")
 
     def deletes(self, snapshot: Snapshot, table_id: int) -> pa.Table:
         """Return the inlined deletes of a table visible at a snapshot: ``file_id``, ``row_id`` (the position)."""
-        empty = pa.table({"file_id": pa.array([], pa.int64()), "row_id": pa.array([], pa.int64())})
-        if not self.has_deletes(table_id, snapshot.id):
-            return empty
+        return self._deletes("inlined_deletes", table_id, snapshot.id, "file_id", "row_id")
+
+    def _deletes(self, name: str, table_id: int, until: int, *columns: str) -> pa.Table:
+        types = dict.fromkeys(columns, pa.int64())
+        if not self.has_deletes(table_id, until):
+            return pa.schema(types).empty_table()
         sql = self._sql.delete_table(table_id)
-        statement = sa.select(sql.c.file_id, sql.c.row_id).where(sql.c.begin_snapshot <= snapshot.id)
-        rows = self._sql.run("inlined_deletes", statement).all()
-        if not rows:
-            return empty
-        files, positions = zip(*rows, strict=True)
-        return pa.table({"file_id": pa.array(files, pa.int64()), "row_id": pa.array(positions, pa.int64())})
+        statement = sa.select(*(sql.c[column] for column in columns)).where(sql.c.begin_snapshot <= until)
+        return arrow_table(self._sql.run(name, statement), types)
 
     def dated_deletes(
         self, snapshot: Snapshot, table_id: int, files: Mapping[int, int | None]
@@ -246,7 +228,7 @@ class InlinedQueries:
             )
             for file, position, begin in self._sql.run("dated_deletes", statement):
                 positions[file].append((position, begin))
-        d = self._t["delete_file"]
+        d = self.meta["delete_file"]
         begins = sa.select(d.c.delete_file_id, d.c.begin_snapshot).where(d.c.delete_file_id.in_(list(files.values())))
         known = {row[0]: row[1] for row in self._sql.run("delete_file_begins", begins)}
         return {file: DatedDeletes(tuple(rows), known.get(files[file])) for file, rows in positions.items()}

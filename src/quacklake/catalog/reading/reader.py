@@ -2,19 +2,260 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog.databases.database import Database
-from quacklake.catalog.reading.files import FileQueries
+from quacklake.catalog.reading import partitions
 from quacklake.catalog.reading.inlined import InlinedQueries
-from quacklake.catalog.reading.snapshots import SnapshotQueries
-from quacklake.catalog.reading.tables import TableQueries
-from quacklake.catalog.statements import CatalogStatements
+from quacklake.catalog.reading.tables import SnapshotQueries, TableQueries
+from quacklake.catalog.statements import CatalogStatements, Queries, arrow_table, visible
 from quacklake.catalog.tables import Tables
+from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings
+from quacklake.format.objects import TableInfo
 from quacklake.format.options import OptionRow
+from quacklake.format.partition_pruning import pruner, wanted_buckets
+from quacklake.format.partitions import PartitionSpec
+from quacklake.format.predicate import ANYTHING, Compare, IsNull, Predicate, Some, coarse, columns_of, widened
+from quacklake.format.snapshots import Snapshot
+from quacklake.format.types import StatsKind, scalar
+
+#: The columns of ``Reader.files``: a data file with the delete file that is visible with it.
+FILE_COLUMNS: Mapping[str, pa.DataType] = {
+    "data_file_id": pa.int64(),
+    "path": pa.string(),
+    "path_is_relative": pa.bool_(),
+    "record_count": pa.int64(),
+    "file_size_bytes": pa.int64(),
+    "footer_size": pa.int64(),
+    "row_id_start": pa.int64(),
+    "begin_snapshot": pa.int64(),
+    "partial_max": pa.int64(),
+    "partition_id": pa.int64(),
+    "mapping_id": pa.int64(),
+    "encryption_key": pa.string(),
+    "delete_file_id": pa.int64(),
+    "delete_path": pa.string(),
+    "delete_path_is_relative": pa.bool_(),
+    "delete_format": pa.string(),
+    "delete_count": pa.int64(),
+    "delete_begin_snapshot": pa.int64(),
+    "delete_partial_max": pa.int64(),
+    "delete_encryption_key": pa.string(),
+    "delete_file_size_bytes": pa.int64(),
+}
+
+_DELETE_NAMES = ("delete_file_id", "delete_count")
+"""Columns that have such a name in the table of delete files, too."""
+
+
+class FileQueries(Queries):
+    """Reads the files of tables."""
+
+    _sql: Reader
+
+    def matching(self, snapshot: Snapshot, table: TableInfo, predicate: Predicate = ANYTHING) -> pa.Table:
+        """Return the data files of a table that may hold matching rows, each with its delete file.
+
+        One statement, and one more when partition values can rule out further ones (the first time up to three).
+        """
+        buckets = self._wanted_buckets(table, predicate)
+        coarser = coarse(predicate)  # databases are slow with many comparisons, or refuse them
+        key = ("files", shape(coarser), *buckets)
+        statement = self._sql.cached(key, lambda: self._select_files(coarser, list(buckets)))
+        parameters = {"snapshot": snapshot.id, "table": table.id, **values(coarser)}
+        parameters |= {f"b{number}": values for number, values in enumerate(buckets.values())}
+        files = arrow_table(self._sql.run("files", statement, parameters), FILE_COLUMNS)
+        return files if predicate == ANYTHING else self._prune_partitions(files, table, predicate)
+
+    def _wanted_buckets(self, table: TableInfo, predicate: Predicate) -> dict[tuple[int, int], list[int]]:
+        """Return the buckets of the table's partitioning that matching rows are in, by partitioning and key index.
+
+        Statistics say nothing of buckets, so the database filters by these, and most files stay there.
+        """
+        spec = table.partition
+        if spec is None or spec.id < 0 or not wanted_buckets(predicate, spec, table.schema):
+            return {}
+        wanted = wanted_buckets(predicate, spec, table.schema, self._constant_columns(table))
+        return {(spec.id, index): sorted(numbers) for index, numbers in wanted.items()}
+
+    def _prune_partitions(self, files: pa.Table, table: TableInfo, predicate: Predicate) -> pa.Table:
+        """Return those of the files that statistics leave whose partition values allow a match."""
+        ids = {id_ for id_ in files.column("partition_id").unique().to_pylist() if id_ is not None}
+        if not ids:
+            return files
+        specs = partitions.useful(predicate, self._partition_specs(table, ids))
+        if not specs:
+            return files
+        constant = self._constant_columns(table)
+        tests = {spec.id: pruner(predicate, spec, table.schema, constant) for spec in specs}
+        partitioned = files.filter(
+            pc.is_in(files.column("partition_id"), value_set=pa.array(sorted(tests), pa.int64()))
+        )
+        file_ids = partitioned.column("data_file_id").to_pylist()
+        return partitions.prune(files, tests, self.partition_values(table.id, file_ids))
+
+    def _partition_specs(self, table: TableInfo, ids: set[int]) -> list[PartitionSpec]:
+        """Return partitionings of a table by their ids; one that exists never changes."""
+        key = ("partition_specs", table.id)
+        known: dict[int, PartitionSpec] = self._sql._cache.setdefault(key, {})
+        if table.partition is not None and table.partition.id >= 0:
+            known[table.partition.id] = table.partition
+        if not ids <= known.keys():
+            known.update((spec.id, spec) for spec in partitions.specs(self._sql, table.id))
+        return [known[id_] for id_ in ids if id_ in known]
+
+    def _constant_columns(self, table: TableInfo) -> frozenset[int]:
+        """Return the columns of a table that never had another type than they have now."""
+        key = ("constant_columns", table.id, table.schema_version)
+        types: dict[int, str] = self._sql.cached(key, lambda: partitions.constant_types(self._sql, table.id))
+        # an open transaction may have changed a type
+        return frozenset(column.id for column in table.schema.columns if types.get(column.id) == column.type)
+
+    def _select_files(self, predicate: Predicate, buckets: Sequence[tuple[int, int]]) -> sa.Select[Any]:
+        """Return the statement of ``matching`` for predicates of one shape and bucket keys (partitioning, index)."""
+        f, d = self.meta["data_file"], self.meta["delete_file"]
+        snapshot, table = sa.bindparam("snapshot", type_=sa.BigInteger()), sa.bindparam("table", type_=sa.BigInteger())
+        source: sa.FromClause = f
+        where: list[sa.ColumnElement[bool]] = [f.c.table_id == table, visible(f, snapshot)]
+        if predicate != ANYTHING:
+            stats = self.meta["file_column_stats"]
+            bounds: dict[int, sa.FromClause] = {id_: stats.alias(f"s{id_}") for id_ in sorted(columns_of(predicate))}
+            for id_, alias in bounds.items():
+                mine = sa.and_(alias.c.table_id == table, alias.c.column_id == id_)
+                source = source.outerjoin(alias, sa.and_(mine, alias.c.data_file_id == f.c.data_file_id))
+            where.append(condition(predicate, bounds, self.backend))
+        where += [
+            partitions.in_buckets(self._sql, *key, sa.bindparam(f"b{number}", expanding=True))
+            for number, key in enumerate(buckets)
+        ]
+        # joined after the statistics, so that only the remaining files are looked up
+        with_deletes = sa.and_(d.c.table_id == table, d.c.data_file_id == f.c.data_file_id)
+        source = source.outerjoin(d, sa.and_(with_deletes, visible(d, snapshot)))
+        return sa.select(*self._file_columns()).select_from(source).where(*where).order_by(f.c.data_file_id)
+
+    def _file_columns(self) -> list[sa.ColumnElement[Any]]:
+        """Return ``FILE_COLUMNS`` of data files joined with delete files."""
+        columns: list[sa.ColumnElement[Any]] = []
+        for name in FILE_COLUMNS:
+            of_delete = name.startswith("delete_")
+            own = name if name in _DELETE_NAMES else name.removeprefix("delete_")
+            columns.append(self.meta.column("delete_file" if of_delete else "data_file", own).label(name))
+        return columns
+
+    def changed(self, table: TableInfo, since: int, until: int) -> pa.Table:
+        """Return the data files that rows came with or went from in some snapshots, with every delete file they had.
+
+        One row for each data file and delete file; ``FILE_COLUMNS`` and the end of the data file.
+        """
+        f, d, column = self.meta["data_file"], self.meta["delete_file"], self.meta.column
+        any_delete = d.alias("any_delete")
+        last = sa.func.coalesce(any_delete.c.get("partial_max", sa.null()), any_delete.c.begin_snapshot)
+        with_deletes = sa.select(any_delete.c.data_file_id).where(
+            any_delete.c.table_id == table.id, any_delete.c.begin_snapshot <= until, last >= since
+        )
+        changed = [
+            f.c.begin_snapshot >= since,
+            column("data_file", "partial_max") >= since,
+            f.c.end_snapshot.between(since, until),
+            f.c.data_file_id.in_(with_deletes),
+        ]
+        if self._sql.inlined.has_deletes(table.id, until):
+            sql = self._sql.delete_table(table.id)
+            changed.append(
+                f.c.data_file_id.in_(sa.select(sql.c.file_id).where(sql.c.begin_snapshot.between(since, until)))
+            )
+        mine = sa.and_(d.c.table_id == table.id, d.c.data_file_id == f.c.data_file_id, d.c.begin_snapshot <= until)
+        statement = (
+            sa.select(*self._file_columns(), f.c.end_snapshot)
+            .select_from(f.outerjoin(d, mine))
+            .where(f.c.table_id == table.id, f.c.begin_snapshot <= until, sa.or_(*changed))
+            .order_by(f.c.data_file_id, d.c.delete_file_id)
+        )
+        return arrow_table(self._sql.run("changed_files", statement), {**FILE_COLUMNS, "end_snapshot": pa.int64()})
+
+    def partition_values(self, table_id: int, file_ids: Sequence[int]) -> dict[int, dict[int, str | None]]:
+        """Return the partition values of files of a table: data file -> key index -> text."""
+        return partitions.values_by_file(self._sql, table_id, file_ids)
+
+    def once_deleted(self, table_id: int) -> set[int]:
+        """Return the data files of a table that had a delete file which has ended."""
+        d = self.meta["delete_file"]
+        statement = sa.select(d.c.data_file_id).where(d.c.table_id == table_id, d.c.end_snapshot.is_not(None))
+        return {row[0] for row in self._sql.run("once_deleted", statement)}
+
+    def name_mappings(self, ids: Sequence[int]) -> tuple[NameMapping, ...]:
+        """Return name mappings of files from elsewhere, by their ids."""
+        t = self.meta["name_mapping"]
+        partition = self.meta.column("name_mapping", "is_partition").label("is_partition")
+
+        def build() -> Any:
+            return sa.select(
+                t.c.mapping_id, t.c.column_id, t.c.source_name, t.c.target_field_id, t.c.parent_column, partition
+            ).where(t.c.mapping_id.in_(sa.bindparam("ids", expanding=True)))
+
+        rows = self._sql.run("name_mappings", self._sql.cached("name_mappings", build), {"ids": list(ids)})
+        return unflatten_mappings(MappingRow(*row) for row in rows)
+
+    def table_mappings(self, table_id: int) -> tuple[NameMapping, ...]:
+        """Return every name mapping that files of a table have had."""
+        t = self.meta["column_mapping"]
+        ids = sa.select(t.c.mapping_id).where(t.c.table_id == table_id)
+        return self.name_mappings([row[0] for row in self._sql.run("table_mappings", ids)])
+
+    def added_since(self, table_id: int, version: int) -> set[str]:
+        """Return the paths of files from elsewhere that a table has got after a snapshot and still has."""
+        t = self.meta["data_file"]
+        statement = sa.select(t.c.path).where(
+            t.c.table_id == table_id,
+            t.c.begin_snapshot > version,
+            t.c.end_snapshot.is_(None),
+            t.c.mapping_id.is_not(None),
+        )
+        return {row[0] for row in self._sql.run("added_since", statement)}
+
+    def live(self, table_id: int, file_ids: Sequence[int], until: int | None = None) -> dict[int, int | None]:
+        """Return those of these data files that have not ended, each with the id of its live delete file.
+
+        With ``until`` only those that hold nothing of later snapshots, neither rows nor deletes. A file that replaces
+        others has what all their snapshots had, and so belongs to older snapshots, too.
+        """
+        f, d = self.meta["data_file"], self.meta["delete_file"]
+        statement = (
+            sa.select(f.c.data_file_id, d.c.delete_file_id)
+            .select_from(f.outerjoin(d, sa.and_(d.c.data_file_id == f.c.data_file_id, d.c.end_snapshot.is_(None))))
+            .where(f.c.table_id == table_id, f.c.end_snapshot.is_(None), f.c.data_file_id.in_(file_ids))
+        )
+        if until is not None:
+            rows, deletes = (self.meta.column(table, "partial_max") for table in ("data_file", "delete_file"))
+            statement = statement.where(sa.func.coalesce(rows, 0) <= until, sa.func.coalesce(deletes, 0) <= until)
+        return {row[0]: row[1] for row in self._sql.run("live_files", statement)}
+
+    def count_ended(self, table_id: int, snapshot: int) -> tuple[int, int]:
+        """Return how many data files and delete files of a table ended with a snapshot."""
+        counts = []
+        for name in ("data_file", "delete_file"):
+            t = self.meta[name]
+            statement = sa.select(sa.func.count()).where(t.c.table_id == table_id, t.c.end_snapshot == snapshot)
+            counts.append(int(self._sql.run(f"ended_{name}s", statement).scalar_one()))
+        return counts[0], counts[1]
+
+    def ends(self, data_files: Sequence[int], delete_files: Sequence[int]) -> list[int | None]:
+        """Return when files ended, None for each that has not."""
+        ends: list[int | None] = []
+        for name, ids in (("data_file", data_files), ("delete_file", delete_files)):
+            if ids:
+                t = self.meta[name]
+                statement = sa.select(t.c.end_snapshot).where(t.c[f"{name}_id"].in_(list(ids)))
+                ends += [row[0] for row in self._sql.run(f"{name}_ends", statement)]
+        return ends
 
 
 class Reader(CatalogStatements):
@@ -24,14 +265,128 @@ class Reader(CatalogStatements):
         super().__init__(connection, tables, database, cache)
         self.snapshots = SnapshotQueries(self)
         self.tables = TableQueries(self)
-        self.inlined = InlinedQueries(self, self.tables)
-        self.files = FileQueries(self, self.inlined)
+        self.inlined = InlinedQueries(self)
+        self.files = FileQueries(self)
 
     def options(self) -> list[OptionRow]:
         """Return every option of the lake with its scope."""
-        t, column = self._t["metadata"], self._t.column
+        t, column = self.meta["metadata"], self.meta.column
 
         def build() -> Any:
             return sa.select(t.c.key, t.c.value, column("metadata", "scope"), column("metadata", "scope_id"))
 
         return [OptionRow(*row) for row in self.run("options", self.cached("options", build))]
+
+
+_KINDS = {
+    StatsKind.INTEGER: "integer",
+    StatsKind.FLOAT: "real",
+    StatsKind.DECIMAL: "real",
+    StatsKind.TEXT: "text",
+    StatsKind.DATE: "date",
+    StatsKind.TIMESTAMP: "timestamp",
+}
+_TYPES: Mapping[str, sa.types.TypeEngine[Any]] = {"integer": sa.BigInteger(), "real": sa.Double()}
+_INT64 = range(-(2**63), 2**63)
+_DECIMAL_SLACK = 1e-12
+_FOUR_DIGITS = re.compile(r"[0-9]{4}-(?!.*\(BC\))")
+
+
+def shape(predicate: Predicate) -> Any:
+    """Return what the SQL of a predicate depends on: everything but its values."""
+    if isinstance(predicate, Compare):
+        return ("compare", predicate.column_id, predicate.type, predicate.operator, _limits(predicate) is not None)
+    if isinstance(predicate, IsNull):
+        return ("null", predicate.column_id)
+    return (type(predicate).__name__, *(shape(part) for part in predicate.parts))
+
+
+def values(predicate: Predicate) -> dict[str, Any]:
+    """Return the parameters of ``condition`` for a predicate of the same shape."""
+    limits = [limit for part in _compares(predicate) for limit in _limits(part) or ()]
+    return {f"v{index}": value for index, value in enumerate(limits)}
+
+
+def condition(predicate: Predicate, stats: Mapping[int, sa.FromClause], database: Database) -> sa.ColumnElement[bool]:
+    """Return the condition that holds for every file that may match.
+
+    ``stats`` holds the (outer joined) statistics of each column.
+    """
+    return _Builder(stats, database).build(predicate)
+
+
+def _compares(predicate: Predicate) -> Iterator[Compare]:
+    if isinstance(predicate, Compare):
+        yield predicate
+    elif not isinstance(predicate, IsNull):
+        for part in predicate.parts:
+            yield from _compares(part)
+
+
+def _limits(predicate: Compare) -> tuple[Any, Any] | None:
+    """Return the smallest and largest value a bound may have to be on the right side, or None when SQL cannot say."""
+    kind = _KINDS.get(scalar(predicate.type).stats)
+    if kind is None:
+        return None
+    if kind in ("date", "timestamp"):
+        # as text, only years of four digits sort by time
+        return (predicate.text, predicate.text) if _FOUR_DIGITS.match(predicate.text) else None
+    if kind == "text":
+        return (predicate.text, predicate.text) if "\0" not in predicate.text else None
+    low, high = widened(predicate)
+    if kind == "integer":
+        return (low, high) if isinstance(low, int) and low in _INT64 else None
+    low, high = float(low), float(high)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    slack = max(abs(low), abs(high)) * _DECIMAL_SLACK
+    return low - slack, high + slack
+
+
+class _Builder:
+    """Builds the SQL of a predicate over column bounds.
+
+    NULL in SQL means "unknown" here, and unknown always keeps the file: a bound that is missing, written in another
+    encoding or of a type the database cannot compare never rules a file out. The SQL depends only on the shape of a
+    predicate; its values are parameters, so that a statement is built once.
+    """
+
+    def __init__(self, stats: Mapping[int, sa.FromClause], database: Database) -> None:
+        self._stats = stats
+        self.backend = database
+        self._next = 0
+
+    def build(self, predicate: Predicate) -> sa.ColumnElement[bool]:
+        if isinstance(predicate, Compare):
+            return self._compare(predicate)
+        if isinstance(predicate, IsNull):
+            stats = self._stats[predicate.column_id].c
+            # stock DuckLake writes 0 and 0 for types that it does not count
+            unknown = sa.or_(stats.null_count.is_(None), stats.value_count.is_(None), stats.value_count == 0)
+            return sa.or_(unknown, stats.null_count > 0)
+        parts = [self.build(part) for part in predicate.parts]
+        return sa.or_(sa.false(), *parts) if isinstance(predicate, Some) else sa.and_(sa.true(), *parts)
+
+    def _parameter(self, kind: str) -> sa.BindParameter[Any]:
+        self._next += 1
+        return sa.bindparam(f"v{self._next - 1}", type_=_TYPES.get(kind, sa.String()))
+
+    def _compare(self, predicate: Compare) -> sa.ColumnElement[bool]:
+        if _limits(predicate) is None:
+            return sa.true()
+        kind = _KINDS[scalar(predicate.type).stats]
+        stats = self._stats[predicate.column_id].c
+        smallest, largest = self._parameter(kind), self._parameter(kind)
+        low_ok = _unless_known(self.backend.bound(stats.min_value, kind) <= largest)
+        high_ok = _unless_known(self.backend.bound(stats.max_value, kind) >= smallest)
+        if predicate.type.startswith("float"):
+            # NaN sorts above every number and is not part of the bounds
+            high_ok = sa.or_(stats.contains_nan.is_(None), stats.contains_nan == sa.true(), high_ok)
+        if predicate.operator in ("<", "<="):
+            return low_ok
+        return high_ok if predicate.operator in (">", ">=") else sa.and_(low_ok, high_ok)
+
+
+def _unless_known(test: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    """Return the test, true where its bound is unknown; written so that the bound is decoded only once."""
+    return sa.func.coalesce(test, sa.true(), type_=sa.Boolean())

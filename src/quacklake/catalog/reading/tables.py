@@ -1,53 +1,54 @@
-"""Reading schemas and tables with their columns."""
+"""Reading snapshots, schemas and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import datetime as dt
+import sqlalchemy as sa
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+from quacklake import telemetry
+from quacklake.catalog import scoped
+from quacklake.catalog.reading import partitions
+from quacklake.catalog.reading.history import Reshaped
+from quacklake.catalog.reading.history import TableHistory
+from quacklake.catalog.reading.history import last_reshape
+from quacklake.catalog.shared_tables import SharedTables
+from quacklake.catalog.statements import Queries
+from quacklake.catalog.statements import visible
+from quacklake.catalog.tables import readable_time
+from quacklake.errors import NotFoundError
+from quacklake.errors import UnsupportedVersionError
+from quacklake.format.changes import Change
+from quacklake.format.changes import parse
+from quacklake.format.layout import SortSpec
+from quacklake.format.limits import Limits
+from quacklake.format.names import fold
+from quacklake.format.names import full_names
+from quacklake.format.names import parts_of
+from quacklake.format.objects import SchemaInfo
+from quacklake.format.objects import TableInfo
+from quacklake.format.operations import Operation
+from quacklake.format.operations import operations_of
+from quacklake.format.schema import ColumnRow
+from quacklake.format.schema import Past
+from quacklake.format.schema import unflatten
+from quacklake.format.snapshots import Snapshot
+from quacklake.format.snapshots import SnapshotInfo
 from typing import Any
 
-import sqlalchemy as sa
-
-from quacklake.catalog.reading import partitions
-from quacklake.catalog.reading.column_history import Reshaped, last_reshape, past_columns
-from quacklake.catalog.statements import CatalogStatements, visible
-from quacklake.format.layout import SortSpec
-from quacklake.format.names import fold, full_names, parts_of
-from quacklake.format.objects import SchemaInfo, TableInfo
-from quacklake.format.schema import ColumnRow, Past, TableSchema, unflatten
-from quacklake.format.snapshots import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class DroppedObject:
-    """A table or view that was dropped: its id and the snapshot that dropped it."""
-
-    id: int
-    dropped_at: int
-
-
-class TableQueries:
+class TableQueries(TableHistory):
     """Reads the schemas and tables of a lake, dropped ones too."""
-
-    def __init__(self, sql: CatalogStatements) -> None:
-        self._sql = sql
-        self._t = sql._t
 
     def schemas(self, snapshot: Snapshot) -> list[SchemaInfo]:
         """Return the schemas of a snapshot by name."""
-        table, column = self._t["schema"], self._t.column
-        statement = (
-            sa.select(
-                table.c.schema_id,
-                table.c.schema_uuid,
-                table.c.schema_name,
-                column("schema", "path"),
-                column("schema", "path_is_relative"),
-                column("schema", "parent_schema_id"),
-            )
-            .where(visible(table, snapshot.id))
-            .order_by(table.c.schema_name)
-        )
+        table = self.meta["schema"]
+        columns = "schema_id schema_uuid schema_name path path_is_relative parent_schema_id"
+        statement = sa.select(*self.meta.columns("schema", columns)).where(visible(table, snapshot.id))
+        statement = statement.order_by(table.c.schema_name)
         rows = [SchemaInfo(*row) for row in self._sql.run("schemas", statement)]
         names = full_names((info.id, info.name, info.parent_id) for info in rows)
         return [replace(info, name=names[info.id]) for info in rows if info.id in names]
@@ -59,12 +60,12 @@ class TableQueries:
 
         Empty where there are none, which is so everywhere before 1.1.
         """
-        if ("schema", "parent_schema_id") not in self._t.parts:
+        if ("schema", "parent_schema_id") not in self.meta.parts:
             return {}
         key = ("nested_schemas", snapshot.schema_version)
         nested: Mapping[int, str | None] | None = self._sql._cache.get(key)
         if nested is None:
-            s = self._t["schema"]
+            s = self.meta["schema"]
             statement = sa.select(s.c.schema_id, s.c.schema_name, s.c.parent_schema_id)
             rows = [tuple(row) for row in self._sql.run("nested_schemas", statement.where(visible(s, snapshot.id)))]
             names = full_names(rows)
@@ -77,7 +78,7 @@ class TableQueries:
 
     def find(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
         """Return a table by its name, ignoring case, or None."""
-        t, s = self._t["table"], self._t["schema"]
+        t, s = self.meta["table"], self.meta["schema"]
         own = parts_of(schema)[-1]
         where = (sa.func.lower(t.c.table_name) == fold(name), sa.func.lower(s.c.schema_name) == fold(own))
         tables = self._load_tables(snapshot, "table", where)
@@ -87,31 +88,24 @@ class TableQueries:
 
     def by_id(self, snapshot: Snapshot, table_id: int) -> TableInfo | None:
         """Return a table by its id, whatever its name was at the snapshot, or None."""
-        tables = self._load_tables(snapshot, "table_by_id", (self._t["table"].c.table_id == table_id,))
+        tables = self._load_tables(snapshot, "table_by_id", (self.meta["table"].c.table_id == table_id,))
         return tables[0] if tables else None
 
     def _load_tables(self, snapshot: Snapshot, name: str, where: Sequence[sa.ColumnElement[bool]]) -> list[TableInfo]:
-        t, s, c, column = self._t["table"], self._t["schema"], self._t["column"], self._t.column
+        t, s, c = self.meta["table"], self.meta["schema"], self.meta["column"]
+        path, relative = self.meta.columns("schema", "path path_is_relative")
+        joined = t.join(s, sa.and_(s.c.schema_id == t.c.schema_id, visible(s, snapshot.id)))
+        joined = joined.outerjoin(c, sa.and_(c.c.table_id == t.c.table_id, visible(c, snapshot.id)))
         statement = (
             sa.select(
-                t.c.table_id,
-                t.c.table_uuid,
-                t.c.schema_id,
-                s.c.schema_name,
-                t.c.table_name,
-                column("table", "path"),
-                column("table", "path_is_relative"),
-                column("schema", "path").label("schema_path"),
-                column("schema", "path_is_relative").label("schema_path_is_relative"),
+                *(t.c.table_id, t.c.table_uuid, t.c.schema_id, s.c.schema_name, t.c.table_name),
+                *self.meta.columns("table", "path path_is_relative"),
+                *(path.label("schema_path"), relative.label("schema_path_is_relative")),
                 self._schema_version(t, snapshot).label("table_schema_version"),
                 c.c.begin_snapshot.label("column_begin"),
                 *self.column_rows(),
             )
-            .select_from(
-                t.join(s, sa.and_(s.c.schema_id == t.c.schema_id, visible(s, snapshot.id))).outerjoin(
-                    c, sa.and_(c.c.table_id == t.c.table_id, visible(c, snapshot.id))
-                )
-            )
+            .select_from(joined)
             .where(visible(t, snapshot.id), *where)
             .order_by(s.c.schema_name, t.c.table_name, t.c.table_id)
         )
@@ -130,95 +124,28 @@ class TableQueries:
         if not grouped:
             return []
         ids = [head[0] for head in grouped] if where else None
-        select = partitions.select_partitions(self._t, snapshot.id, ids)
-        partitionings = partitions.by_table(self._sql.run("partitions", select))
-        sorts: dict[int, SortSpec] = {}
-        if "sort_info" in self._t:
-            sorts = partitions.sorts(self._sql.run("sorts", partitions.select_sorts(self._t, snapshot.id, ids)))
-        return [
-            replace(
-                self._table_info(head, rows, snapshot),
-                partition=partitionings.get(head[0]),
-                sort=sorts.get(head[0]),
-                columns_since=since.get(head[0]),
+        partitionings = partitions.partitionings(self._sql, snapshot.id, ids)
+        sorts = partitions.sorts(self._sql, snapshot.id, ids)
+        tables = []
+        for head, rows in grouped.items():
+            id_, uuid, schema_id, schema, its_name, path, relative, schema_path, schema_relative, version = head
+            info = TableInfo(
+                *(id_, uuid, schema_id, schema, its_name, path, relative, unflatten(rows)),
+                *(snapshot.schema_version if version is None else version, schema_path, schema_relative),
+                *(partitionings.get(id_), sorts.get(id_), since.get(id_)),
             )
-            for head, rows in grouped.items()
-        ]
-
-    @staticmethod
-    def _table_info(head: tuple[Any, ...], rows: list[ColumnRow], snapshot: Snapshot) -> TableInfo:
-        id_, uuid, schema_id, schema_name, name, path, relative, schema_path, schema_relative, version = head
-        return TableInfo(
-            id=id_,
-            uuid=uuid,
-            schema_id=schema_id,
-            schema_name=schema_name,
-            name=name,
-            path=path,
-            path_is_relative=relative,
-            schema=unflatten(rows),
-            schema_version=snapshot.schema_version if version is None else version,
-            schema_path=schema_path,
-            schema_path_is_relative=schema_relative,
-        )
+            tables.append(info)
+        return tables
 
     def _schema_version(self, table: sa.Table, snapshot: Snapshot) -> sa.ColumnElement[Any]:
-        if "schema_versions" not in self._t:
+        if "schema_versions" not in self.meta:
             return sa.literal(None, sa.BigInteger())
-        v = self._t["schema_versions"]
+        v = self.meta["schema_versions"]
         own = v.c.get("table_id")
         mine = [own == table.c.table_id] if own is not None else []
         return (
             sa.select(sa.func.max(v.c.schema_version)).where(v.c.begin_snapshot <= snapshot.id, *mine).scalar_subquery()
         )
-
-    def schema_history(self, table_id: int) -> list[tuple[int, int]]:
-        """Return the schema versions of a table, oldest first: since which snapshot, and the version."""
-        v = self._t["schema_versions"]
-        statement = sa.select(v.c.begin_snapshot, v.c.schema_version).where(v.c.table_id == table_id)
-        return sorted((row[0], row[1]) for row in self._sql.run("schema_history", statement))
-
-    def columns_at(self, table_id: int, schema_version: int) -> TableSchema:
-        """Return the columns a table had at one of its schema versions."""
-        v, c, s = self._t.get("schema_versions"), self._t["column"], self._t["snapshot"]
-        begin: sa.ColumnElement[Any] = (
-            sa.select(sa.func.min(s.c.snapshot_id)).where(s.c.schema_version == schema_version).scalar_subquery()
-        )
-        if v is not None and "table_id" in v.c:
-            # the first inlined insert of stock DuckLake may begin a version without a row of its own
-            noted = sa.select(sa.func.max(v.c.begin_snapshot)).where(
-                v.c.table_id == table_id, v.c.schema_version <= schema_version
-            )
-            begin = sa.func.coalesce(noted.scalar_subquery(), begin)
-        statement = sa.select(*self.column_rows()).where(c.c.table_id == table_id, visible(c, begin))
-        return unflatten(ColumnRow(*row) for row in self._sql.run("columns_at", statement))
-
-    def column_rows(self) -> list[sa.ColumnElement[Any]]:
-        """Return the fields of ``ColumnRow``."""
-        c, column = self._t["column"], self._t.column
-        return [
-            c.c.column_id,
-            c.c.parent_column,
-            c.c.column_order,
-            c.c.column_name,
-            c.c.column_type,
-            c.c.initial_default,
-            c.c.default_value,
-            c.c.nulls_allowed,
-            column("column", "default_value_type").label("default_value_type"),
-            column("column", "default_value_dialect").label("default_value_dialect"),
-        ]
-
-    def last_column_id(self, table_id: int) -> int:
-        """Return the largest id that a column of a table, or a node inside one, ever had.
-
-        A column that was dropped in the transaction that made it is in no row of its own, but may be in files.
-        """
-        c, s = self._t["column"], self._t["file_column_stats"]
-        every = sa.union_all(
-            *(sa.select(sa.func.max(t.c.column_id).label("id")).where(t.c.table_id == table_id) for t in (c, s))
-        ).subquery()
-        return self._sql.run("last_column_id", sa.select(sa.func.max(every.c.id))).scalar_one() or 0
 
     def reshaped(self, snapshot: Snapshot, table: TableInfo) -> Reshaped:
         """Return when the fields inside a table's nested columns last became what they are."""
@@ -227,7 +154,7 @@ class TableQueries:
         key = ("reshaped", table.id, snapshot.schema_version)
         last: Reshaped | None = self._sql._cache.get(key)
         if last is None:
-            c = self._t["column"]
+            c = self.meta["column"]
             statement = sa.select(
                 c.c.column_id, c.c.parent_column, c.c.column_name, c.c.begin_snapshot, c.c.end_snapshot
             ).where(c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id)
@@ -235,83 +162,218 @@ class TableQueries:
             last = self._sql._cache[key] = last_reshape(rows, snapshot.id)
         return last
 
-    def past_columns(self, snapshot: Snapshot, table: TableInfo) -> Past:
-        """Return the columns of a table as they were, up to a snapshot."""
-        key = ("past_columns", table.id, snapshot.schema_version)
-        past: Past | None = self._sql._cache.get(key)
-        if past is None:
-            c = self._t["column"]
-            statement = sa.select(*self.column_rows(), c.c.begin_snapshot, c.c.end_snapshot).where(
-                c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id
-            )
-            rows = [(ColumnRow(*row[:-2]), row[-2], row[-1]) for row in self._sql.run("past_columns", statement)]
-            past = self._sql._cache[key] = past_columns(rows)
-        return past
 
-    def dropped(self, kind: str, schema: str, name: str) -> DroppedObject | None:
-        """Return the ``table`` or ``view`` of that name that was dropped last, ignoring case, or None."""
-        t, s = self._t[kind], self._t["schema"]
-        id_, named = t.c[f"{kind}_id"], t.c[f"{kind}_name"]
-        later = t.alias("later")
-        again = sa.or_(later.c.end_snapshot.is_(None), later.c.end_snapshot > t.c.end_snapshot)
-        statement = (
-            sa.select(id_, t.c.end_snapshot, named, s.c.schema_name, s.c.schema_id)
-            .join_from(t, s, s.c.schema_id == t.c.schema_id)
-            .where(
-                sa.func.lower(named) == fold(name),
-                sa.func.lower(s.c.schema_name) == fold(parts_of(schema)[-1]),
-                t.c.end_snapshot.is_not(None),
-                ~sa.exists().where(later.c[f"{kind}_id"] == id_, again),
-            )
-            .order_by(t.c.end_snapshot.desc(), id_.desc())
+_LATEST = "latest_snapshot"
+LATEST = ("snapshot", _LATEST)
+"""Where the cache of a catalog has the statement that finds the newest snapshot."""
+LIMITS = "limits"
+"""Where the cache of a catalog has the limits that were read last."""
+_FACTS = 5
+"""How many columns a snapshot has."""
+
+
+class SnapshotQueries(Queries):
+    """Reads the snapshots of a lake."""
+
+    def columns(self) -> list[sa.ColumnElement[Any]]:
+        table = self.meta["snapshot"]
+        time = readable_time(table.c.snapshot_time, self.backend.name, "snapshot_time")
+        return [table.c.snapshot_id, time, table.c.schema_version, table.c.next_catalog_id, table.c.next_file_id]
+
+    def _select_snapshot(self, name: str, build: Any, parameters: Mapping[str, Any]) -> Snapshot | None:
+        statement = self._sql.cached(
+            ("snapshot", name), lambda: build().add_columns(self._version(), *self._limit_columns())
         )
-        rows = self._sql.run(f"dropped_{kind}", statement).all()
-        full = self._schema_names() if rows else {}
-        for object_id, end, its_name, its_schema, schema_id in rows:
-            if (fold(its_name), fold(full.get(schema_id, its_schema))) == (fold(name), fold(schema)):
-                return DroppedObject(object_id, end)
-        return None
+        return self._snapshot(self._sql.run(name, statement, parameters).first())
 
-    def _schema_names(self) -> Mapping[int, str]:
-        """Return the full names of all schemas there ever were, where they may be inside others."""
-        if ("schema", "parent_schema_id") not in self._t.parts:
-            return {}
-        s = self._t["schema"]
-        statement = sa.select(s.c.schema_id, s.c.schema_name, s.c.parent_schema_id)
-        return full_names([tuple(row) for row in self._sql.run("schema_names", statement)])
-
-    def drop_of(self, table_id: int) -> int | None:
-        """Return the snapshot that dropped a table, None when it lives or is forgotten."""
-        t = self._t["table"]
-        statement = sa.select(t.c.end_snapshot).where(t.c.table_id == table_id)
-        ends = [row[0] for row in self._sql.run("drop_of", statement)]
-        return max(ends) if ends and None not in ends else None
-
-    def newest_types(self, table_id: int, column_ids: Sequence[int]) -> dict[int, str]:
-        """Return the last type that each of these columns, or nodes inside them, ever had."""
-        if not column_ids:
-            return {}
-        c = self._t["column"]
-        statement = (
-            sa.select(c.c.column_id, c.c.column_type)
-            .where(c.c.table_id == table_id, c.c.column_id.in_(list(column_ids)))
-            .order_by(c.c.begin_snapshot)
-        )
-        return {row[0]: row[1] for row in self._sql.run("newest_types", statement)}
-
-    def all_names(self) -> dict[int, list[tuple[int, str]]]:
-        """Return every name of schemas, tables, views and macros by id: since which snapshot, oldest first."""
-        schema = self._t["schema"]
-        columns = sa.select(schema.c.schema_id, schema.c.schema_name)
-        schemas = {row[0]: str(row[1]) for row in self._sql.run("names", columns)}
-        names = {id_: [(0, name)] for id_, name in schemas.items()}
-        for kind in ("table", "view", "macro"):
-            table = self._t.get(kind)
-            if table is None:
-                continue
-            select = sa.select(
-                table.c[f"{kind}_id"], table.c.begin_snapshot, table.c.schema_id, table.c[f"{kind}_name"]
+    def _snapshot(self, row: Sequence[Any] | None) -> Snapshot | None:
+        if row is None:
+            return None
+        facts, version, texts = row[:_FACTS], row[_FACTS], row[_FACTS + 1 :]
+        if version is not None and version != self.meta.version:
+            raise UnsupportedVersionError(
+                f"the lake was migrated to the format version {version} by another connection", hint="open it again"
             )
-            for id_, begin, schema_id, name in self._sql.run("names", select.order_by(table.c.begin_snapshot)):
-                names.setdefault(id_, []).append((begin, f"{schemas.get(schema_id, '?')}.{name}"))
-        return names
+        if texts:
+            self._sql.limits = self._sql._cache[LIMITS] = Limits.of(*texts)
+        return Snapshot(*facts)
+
+    def _version(self) -> sa.ColumnElement[Any]:
+        """Return the version of the lake as a column, which is read with every snapshot.
+
+        A client that opened the lake at another version must not go on with it.
+        """
+        table = self.meta["metadata"]
+        own = [table.c.scope.is_(None)] if "scope" in table.c else []
+        version = sa.select(table.c.value).where(table.c.key == "version", *own)
+        # a plain lake that became a shared one has several versions; the longest is the one that no client knows
+        return version.order_by(sa.func.length(table.c.value).desc()).limit(1).scalar_subquery()
+
+    def _limit_columns(self) -> list[sa.ColumnElement[Any]]:
+        """Return the limits of a catalog of a shared lake as columns, which are read with every snapshot."""
+        if not self.meta.shared:
+            return []
+        tables = SharedTables.of(self.meta.metadata.schema)
+        own = sa.select(tables.catalog.c.limits).where(tables.catalog.c.catalog_id == scoped.bind)
+        return [own.scalar_subquery(), sa.select(tables.shared.c.limits).scalar_subquery()]
+
+    def latest(self) -> Snapshot:
+        """Return the newest snapshot."""
+        table = self.meta["snapshot"]
+        ahead, self._sql.ahead = self._sql.ahead, None
+        if ahead is not None:
+            telemetry.count("catalog.statements")
+            newest = self._snapshot(next(iter(ahead), None))
+        else:
+            newest = self._select_snapshot(
+                _LATEST, lambda: sa.select(*self.columns()).order_by(table.c.snapshot_id.desc()).limit(1), {}
+            )
+        if newest is None and self.meta.shared:
+            raise self._sql.catalog_dropped()
+        if newest is None:
+            raise NotFoundError("the lake has no snapshot", hint="its metadata may be only half copied")
+        return newest
+
+    def check_there(self) -> None:
+        """Raise an error when the lake is no longer the one that was opened. Reading a snapshot checks this, too.
+
+        That is ``NotFoundError`` for a catalog of a shared lake that was dropped, and ``UnsupportedVersionError`` for a
+        plain lake that was migrated or has become a shared one, whose tables hold the rows of other catalogs too.
+        """
+        self.latest()
+
+    def oldest(self) -> Snapshot | None:
+        """Return the oldest snapshot that is kept."""
+        table = self.meta["snapshot"]
+        return self._select_snapshot(
+            "oldest_snapshot", lambda: sa.select(*self.columns()).order_by(table.c.snapshot_id).limit(1), {}
+        )
+
+    def oldest_unbroken(self) -> Snapshot:
+        """Return the oldest snapshot after which none has expired: a tag may keep one that is older."""
+        table = self.meta["snapshot"]
+        before = table.alias("before")
+        gap = ~sa.exists().where(before.c.snapshot_id == table.c.snapshot_id - 1)
+        statement = sa.select(*self.columns()).where(gap).order_by(table.c.snapshot_id.desc()).limit(1)
+        return Snapshot(*self._sql.run("oldest_unbroken", statement).one())
+
+    def times(self, versions: Collection[int]) -> dict[int, dt.datetime]:
+        """Return when snapshots were made; those that are gone are missing."""
+        if not versions:
+            return {}
+        wanted = sa.select(*self.columns()).where(self.meta["snapshot"].c.snapshot_id.in_(sorted(versions)))
+        return {row[0]: row[1] for row in self._sql.run("snapshot_times", wanted) if row[1] is not None}
+
+    def at_version(self, version: int) -> Snapshot:
+        """Return the snapshot with that id. Raise ``NotFoundError``, or ``SnapshotExpiredError`` when it is gone."""
+        table = self.meta["snapshot"]
+        snapshot = self._select_snapshot(
+            "snapshot_by_id",
+            lambda: sa.select(*self.columns()).where(table.c.snapshot_id == sa.bindparam("version")),
+            {"version": version},
+        )
+        if snapshot is None:
+            if 0 <= version < self.latest().id:
+                raise self._sql.expired(f"No snapshot found at version {version}: snapshot {version} has expired")
+            raise NotFoundError(
+                f"No snapshot found at version {version}", hint="lake.snapshots() lists those that exist"
+            )
+        return snapshot
+
+    def at_time(self, time: dt.datetime, *, until: bool = False) -> Snapshot:
+        """Return the newest snapshot made at or before a time.
+
+        In 1.1 a time in the future is valid only for ranges that go ``until`` it. Raise ``SnapshotExpiredError`` when
+        the snapshots of that time have expired, even though an older one is left.
+        """
+        table = self.meta["snapshot"]
+        snapshot = self._select_snapshot(
+            "snapshot_by_time",
+            lambda: (
+                sa.select(*self.columns())
+                .where(table.c.snapshot_time <= sa.bindparam("time", type_=table.c.snapshot_time.type))
+                .order_by(table.c.snapshot_time.desc(), table.c.snapshot_id.desc())
+                .limit(1)
+            ),
+            {"time": time},
+        )
+        if snapshot is None:
+            if self._sql.run("first_snapshot", sa.select(table.c.snapshot_id).where(table.c.snapshot_id == 0)).first():
+                raise NotFoundError(
+                    f"No snapshot found at timestamp {time}: the first snapshot is newer",
+                    hint="lake.snapshots() lists those that exist",
+                )
+            raise self._sql.expired(f"No snapshot found at timestamp {time}: those of that time have expired")
+        if self.meta.is_next and not until and time > max(snapshot.time or time, dt.datetime.now(dt.UTC)):
+            raise NotFoundError(
+                f"No snapshot found at timestamp {time}: it is in the future",
+                hint="leave the time out for the newest snapshot",
+            )
+        if snapshot.time != time:
+            later = sa.select(sa.func.min(table.c.snapshot_id)).where(table.c.snapshot_id > snapshot.id)
+            if (self._sql.run("next_snapshot", later).scalar() or snapshot.id + 1) != snapshot.id + 1:
+                why = f"the newest one then, after snapshot {snapshot.id}, has expired"
+                raise self._sql.expired(f"No snapshot found at timestamp {time}: {why}")
+        return snapshot
+
+    def first_since(self, time: dt.datetime) -> int | None:
+        """Return the id of the oldest snapshot made at or after a time, or None."""
+        table = self.meta["snapshot"]
+        statement = sa.select(sa.func.min(table.c.snapshot_id)).where(
+            table.c.snapshot_time >= sa.bindparam("time", type_=table.c.snapshot_time.type)
+        )
+        first: int | None = self._sql.run("first_snapshot_since", statement, {"time": time}).scalar()
+        return first
+
+    def all(self) -> list[SnapshotInfo]:
+        """Return every snapshot with what it changed, oldest first."""
+        snapshot, changes = self.meta["snapshot"], self.meta["snapshot_changes"]
+        told = self.meta.columns("snapshot_changes", "changes_made author commit_message commit_extra_info")
+        statement = (
+            sa.select(*self.columns()[:3], *told)
+            .select_from(snapshot.outerjoin(changes, changes.c.snapshot_id == snapshot.c.snapshot_id))
+            .order_by(snapshot.c.snapshot_id)
+        )
+        rows = self._sql.run("snapshots", statement)
+        snapshots = [SnapshotInfo(row[0], row[1], row[2], parse(row[3]), row[4], row[5], row[6]) for row in rows]
+        if not snapshots and self.meta.shared:
+            raise self._sql.catalog_dropped()
+        return snapshots
+
+    def changes_since(self, version: int) -> list[tuple[int, tuple[Change, ...]]]:
+        """Return what every snapshot after ``version`` changed, in order."""
+        table = self.meta["snapshot_changes"]
+
+        def build() -> Any:
+            return (
+                sa.select(table.c.snapshot_id, table.c.changes_made)
+                .where(table.c.snapshot_id > sa.bindparam("version"))
+                .order_by(table.c.snapshot_id)
+            )
+
+        rows = self._sql.run("changes_since", self._sql.cached("changes_since", build), {"version": version})
+        return [(row[0], parse(row[1])) for row in rows]
+
+    def changes_between(self, first: int, last: int) -> dict[int, str | None]:
+        """Return what the snapshots from ``first`` to ``last`` changed, as the catalog has it, in order.
+
+        Expired ones are missing.
+        """
+        s, c = self.meta["snapshot"], self.meta["snapshot_changes"]
+        statement = (
+            sa.select(s.c.snapshot_id, c.c.changes_made)
+            .select_from(s.outerjoin(c, c.c.snapshot_id == s.c.snapshot_id))
+            .where(s.c.snapshot_id.between(first, last))
+            .order_by(s.c.snapshot_id)
+        )
+        return {row[0]: row[1] for row in self._sql.run("changes_between", statement)}
+
+    def operations(self) -> dict[int, Operation]:
+        """Return the operations that made snapshots, by snapshot, where the tokens of their commits tell."""
+        tokens = self.meta.own["commits"]
+        if not (self.meta.shared or self._sql.has_table(tokens.name)):
+            return {}
+        operations: dict[int, Operation] = {}
+        for snapshot, token in self._sql.run("tokens", sa.select(tokens.c.snapshot_id, tokens.c.token)):
+            operations[snapshot] = operations.get(snapshot, Operation.NONE) | operations_of(str(token))
+        return operations

@@ -1,142 +1,122 @@
-"""Writing data files, delete files, their statistics and partition values."""
+"""Writing files, inlined rows and deletes, and the running totals of tables."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 import datetime as dt
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-
 import sqlalchemy as sa
-
-from quacklake.catalog.reading.files import FileQueries
+import threading
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from operator import attrgetter
+from quacklake import forks
 from quacklake.catalog.reading.inlined import InlinedQueries
-from quacklake.catalog.statements import WriteStatements, among
+from quacklake.catalog.reading.reader import FileQueries
+from quacklake.catalog.statements import InlinedTable
+from quacklake.catalog.statements import WriteStatements
+from quacklake.catalog.statements import among
+from quacklake.catalog.statements import delete_table
+from quacklake.catalog.tables import NamedType
 from quacklake.errors import CommitConflict
 from quacklake.format.extras import parse_fields
-from quacklake.format.mappings import MAP_BY_NAME, NameMapping, flatten_mapping
-from quacklake.format.objects import DataFile, DeleteFile, TableInfo
-from quacklake.format.stats import ColumnStats, stored_bound, stored_exact
+from quacklake.format.inline import data_table_name
+from quacklake.format.mappings import MAP_BY_NAME
+from quacklake.format.mappings import MappingRow
+from quacklake.format.mappings import NameMapping
+from quacklake.format.mappings import flatten_mapping
+from quacklake.format.objects import DataFile
+from quacklake.format.objects import DeleteFile
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import TableSchema
+from quacklake.format.shapes import stored_alike
+from quacklake.format.stats import ColumnStats
+from quacklake.format.stats import TableColumnStats
+from quacklake.format.stats import stored_bound
+from quacklake.format.stats import stored_exact
+from sqlalchemy.schema import CreateIndex
+from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quacklake.catalog.writing.writer import Writer
+
+
 
 _SOME = 500
 """Names that one statement asks for."""
+#: Columns of files in the order of the fields of ``DataFile`` and ``DeleteFile``.
+DATA_FILE = (
+    "data_file_id table_id begin_snapshot end_snapshot path path_is_relative record_count file_size_bytes footer_size"
+    " row_id_start partition_id encryption_key mapping_id partial_max row_group_count"
+)
+DELETE_FILE = (
+    "delete_file_id table_id data_file_id begin_snapshot end_snapshot path path_is_relative format delete_count"
+    " file_size_bytes footer_size encryption_key partial_max row_group_count"
+)
+SCHEDULED = "data_file_id path path_is_relative schedule_start"
+"""Columns of a file that waits for its removal."""
+_data_file_values = attrgetter(*DataFile.__slots__)
+_delete_file_values = attrgetter(*DeleteFile.__slots__)
+_mapping_values = attrgetter(*MappingRow.__slots__)
 
 
 class FileUpdates(FileQueries):
     """Writes the files of a commit."""
 
-    _sql: WriteStatements
-
-    def __init__(self, sql: WriteStatements, inlined: InlinedQueries) -> None:
-        super().__init__(sql, inlined)
+    _sql: Writer
 
     def add_data_files(self, files: Sequence[DataFile]) -> None:
         """Insert data files."""
-        self._sql.insert(
-            "data_file",
-            [
-                {
-                    "data_file_id": file.id,
-                    "table_id": file.table_id,
-                    "begin_snapshot": file.begin_snapshot,
-                    "end_snapshot": file.end_snapshot,
-                    "file_order": None,
-                    "path": file.path,
-                    "path_is_relative": file.path_is_relative,
-                    "file_format": "parquet",
-                    "record_count": file.record_count,
-                    "file_size_bytes": file.file_size_bytes,
-                    "footer_size": file.footer_size,
-                    "row_id_start": file.row_id_start,
-                    "partition_id": file.partition_id,
-                    "encryption_key": file.encryption_key,
-                    "mapping_id": file.mapping_id,
-                    "partial_max": file.partial_max,
-                    "row_group_count": file.row_groups,
-                }
-                for file in files
-            ],
-        )
+        rows = [(*_data_file_values(file), None, "parquet") for file in files]
+        self._sql.insert("data_file", f"{DATA_FILE} file_order file_format", rows)
 
     def add_name_mappings(self, mappings: Sequence[tuple[int, NameMapping]]) -> None:
         """Insert name mappings of files from elsewhere: (table, mapping) each."""
-        heads = [{"mapping_id": each.id, "table_id": table_id, "type": MAP_BY_NAME} for table_id, each in mappings]
-        self._sql.insert("column_mapping", heads)
-        self._sql.insert("name_mapping", [asdict(row) for _, mapping in mappings for row in flatten_mapping(mapping)])
+        heads = [(mapping.id, table_id, MAP_BY_NAME) for table_id, mapping in mappings]
+        self._sql.insert("column_mapping", "mapping_id table_id type", heads)
+        rows = [_mapping_values(row) for _, mapping in mappings for row in flatten_mapping(mapping)]
+        self._sql.insert("name_mapping", " ".join(MappingRow.__slots__), rows)
 
     def add_file_stats(self, stats: Sequence[tuple[int, int, ColumnStats]]) -> None:
         """Insert column statistics of files: (data file, table, statistics)."""
+        owner = "data_file_id table_id column_id"
+        values = "column_size_bytes value_count null_count min_value max_value contains_nan extra_stats"
         self._sql.insert(
             "file_column_stats",
+            f"{owner} {values} min_is_exact max_is_exact",
             [
-                {
-                    "data_file_id": file_id,
-                    "table_id": table_id,
-                    "column_id": column.column_id,
-                    "column_size_bytes": column.size_bytes,
-                    "value_count": column.value_count,
-                    "null_count": column.null_count,
-                    "min_value": stored_bound(column.min),
-                    "max_value": stored_bound(column.max),
-                    "contains_nan": column.contains_nan,
-                    "extra_stats": column.extra,
-                    "min_is_exact": stored_exact(column.min, column.min_exact),
-                    "max_is_exact": stored_exact(column.max, column.max_exact),
-                }
-                for file_id, table_id, column in stats
+                (
+                    *(file_id, table_id, c.column_id, c.size_bytes, c.value_count, c.null_count),
+                    *(stored_bound(c.min), stored_bound(c.max), c.contains_nan, c.extra),
+                    *(stored_exact(c.min, c.min_exact), stored_exact(c.max, c.max_exact)),
+                )
+                for file_id, table_id, c in stats
             ],
         )
         self._sql.insert(
             "file_variant_stats",
+            f"{owner} variant_path shredded_type {values}",
             [
-                {
-                    "data_file_id": file_id,
-                    "table_id": table_id,
-                    "column_id": column.column_id,
-                    "variant_path": field.path,
-                    "shredded_type": field.type,
-                    "column_size_bytes": field.size_bytes,
-                    "value_count": field.value_count,
-                    "null_count": field.null_count,
-                    "min_value": stored_bound(field.min),
-                    "max_value": stored_bound(field.max),
-                    "contains_nan": field.contains_nan,
-                    "extra_stats": None,
-                }
+                (
+                    *(file_id, table_id, column.column_id, f.path, f.type, f.size_bytes, f.value_count, f.null_count),
+                    *(stored_bound(f.min), stored_bound(f.max), f.contains_nan, None),
+                )
                 for file_id, table_id, column in stats
                 if column.extra is not None
-                for field in parse_fields(column.extra)
+                for f in parse_fields(column.extra)
             ],
         )
 
     def add_partition_values(self, values: Sequence[tuple[int, int, int, str | None]]) -> None:
         """Insert partition values of files: (data file, table, key index, text)."""
-        names = ("data_file_id", "table_id", "partition_key_index", "partition_value")
-        self._sql.insert("file_partition_value", [dict(zip(names, row, strict=True)) for row in values])
+        self._sql.insert("file_partition_value", "data_file_id table_id partition_key_index partition_value", values)
 
     def add_delete_files(self, files: Sequence[DeleteFile]) -> None:
         """Insert delete files."""
-        self._sql.insert(
-            "delete_file",
-            [
-                {
-                    "delete_file_id": file.id,
-                    "table_id": file.table_id,
-                    "begin_snapshot": file.begin_snapshot,
-                    "end_snapshot": file.end_snapshot,
-                    "data_file_id": file.data_file_id,
-                    "path": file.path,
-                    "path_is_relative": file.path_is_relative,
-                    "format": file.format,
-                    "delete_count": file.delete_count,
-                    "file_size_bytes": file.file_size_bytes,
-                    "footer_size": file.footer_size,
-                    "encryption_key": file.encryption_key,
-                    "partial_max": file.partial_max,
-                    "row_group_count": file.row_groups,
-                }
-                for file in files
-            ],
-        )
+        self._sql.insert("delete_file", DELETE_FILE, [_delete_file_values(file) for file in files])
 
     def end_data_files(self, ids: Sequence[int], snapshot: int) -> None:
         """End data files and the delete files that go with them."""
@@ -151,7 +131,7 @@ class FileUpdates(FileQueries):
         """
         if not ids:
             return
-        t = self._t["data_file"]
+        t = self.meta["data_file"]
         statement = sa.select(t.c.data_file_id, t.c.path, t.c.path_is_relative, t.c.mapping_id).where(
             t.c.table_id == table.id, among(t.c.data_file_id, ids), t.c.end_snapshot.is_(None)
         )
@@ -160,7 +140,7 @@ class FileUpdates(FileQueries):
             raise CommitConflict("a data file to be replaced was removed by another commit")
         names = ("data_file", "file_column_stats", "file_variant_stats", "file_partition_value", "delete_file")
         for name in names:
-            gone = self._t[name]
+            gone = self.meta[name]
             mine = (gone.c.table_id == table.id, among(gone.c.data_file_id, ids))
             self._sql.run(f"remove_{name}", sa.delete(gone).where(*mine))
         # the cleanup of stock clients reads the schedule alone
@@ -172,7 +152,7 @@ class FileUpdates(FileQueries):
         """Take delete files out of the lake, history included, and leave their removal to the cleanup of old files."""
         if not ids:
             return
-        t = self._t["delete_file"]
+        t = self.meta["delete_file"]
         chosen = (t.c.delete_file_id.in_(list(ids)), t.c.end_snapshot.is_(None))
         statement = sa.select(t.c.delete_file_id, t.c.path, t.c.path_is_relative).where(*chosen)
         rows = self._sql.run("retired_delete_files", statement).all()
@@ -186,31 +166,24 @@ class FileUpdates(FileQueries):
 
         What is not below the data path is not the lake's to remove: the cleanup of stock clients would.
         """
-        if not (table.path_is_relative and table.schema_path_is_relative):
-            return
-        self._sql.insert(
-            "files_scheduled_for_deletion",
-            [
-                {"data_file_id": id_, "path": table.location + path, "path_is_relative": True, "schedule_start": time}
-                for id_, path, is_relative in files
-                if is_relative
-            ],
-        )
+        if table.path_is_relative and table.schema_path_is_relative:
+            rows = [(id_, table.location + path, True, time) for id_, path, is_relative in files if is_relative]
+            self._sql.insert("files_scheduled_for_deletion", SCHEDULED, rows)
 
     def _named(self, paths: Sequence[str]) -> set[str]:
         """Return the names of data files, without their folders, that a row of the catalog may still mean."""
         names: set[str] = set()
         for wanted in _by_length(paths):
-            tail = self._database.tail(self._t["data_file"].c.path, len(wanted[0]))
+            tail = self.backend.tail(self.meta["data_file"].c.path, len(wanted[0]))
             statement = sa.select(tail).where(tail.in_(wanted)).distinct()
             names.update(row[0] for row in self._sql.run("still_named", statement))
         return names
 
     def unschedule_named(self, paths: Sequence[str]) -> None:
         """Take files that a table has again out of the schedule of files to be removed."""
-        t = self._t["files_scheduled_for_deletion"]
+        t = self.meta["files_scheduled_for_deletion"]
         for wanted in _by_length(paths):
-            tail = self._database.tail(t.c.path, len(wanted[0]))
+            tail = self.backend.tail(t.c.path, len(wanted[0]))
             self._sql.run("unschedule_named", sa.delete(t).where(tail.in_(wanted)))
 
     def revive(self, table_id: int, dropped_at: int, data_files: int, delete_files: int) -> None:
@@ -220,7 +193,7 @@ class FileUpdates(FileQueries):
         for the same path would be worse, for the cleanup of one would remove the file of the other.
         """
         for name, expected in (("data_file", data_files), ("delete_file", delete_files)):
-            t = self._t[name]
+            t = self.meta[name]
             mine = (t.c.table_id == table_id, t.c.end_snapshot == dropped_at)
             if self._sql.update(f"revive_{name}s", sa.update(t).where(*mine).values(end_snapshot=None)) != expected:
                 raise CommitConflict("files of the dropped table to restore were removed by another commit")
@@ -239,3 +212,253 @@ def _by_length(paths: Sequence[str]) -> Iterator[list[str]]:
     for same in names.values():
         ordered = sorted(same)
         yield from (ordered[start : start + _SOME] for start in range(0, len(ordered), _SOME))
+
+
+def read_totals(writer: WriteStatements, table_ids: Sequence[int]) -> dict[int, Totals]:
+    """Return the running totals of tables; a table without rows so far is absent."""
+    t, c = writer.meta["table_stats"], writer.meta["table_column_stats"]
+
+    def build() -> Any:
+        names = ("column_id", "contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
+        exact = (writer.meta.column("table_column_stats", name) for name in ("min_is_exact", "max_is_exact"))
+        totals = (t.c.table_id, t.c.record_count, t.c.next_row_id, t.c.file_size_bytes)
+        mine = t.c.table_id.in_(sa.bindparam("ids", expanding=True))
+        joined = t.outerjoin(c, c.c.table_id == t.c.table_id)
+        return sa.select(*totals, *(c.c[name] for name in names), *exact).select_from(joined).where(mine)
+
+    tables: dict[int, TableTotals] = {}
+    unsized: set[int] = set()
+    columns: dict[int, dict[int, TableColumnStats]] = {}
+    for row in writer.run("totals", writer.cached("totals", build), {"ids": list(table_ids)}):
+        # 1.1 may leave the number of rows unknown; it is at most the number of row ids
+        if row[3] is None:
+            unsized.add(row[0])
+        tables[row[0]] = TableTotals(row[2] if row[1] is None else row[1], row[2], row[3] or 0)
+        known = columns.setdefault(row[0], {})
+        if row[4] is not None:
+            known[row[4]] = TableColumnStats(*row[4:])
+    for id_ in unsized:
+        f = writer.meta["data_file"]
+        size = sa.select(sa.func.sum(f.c.file_size_bytes)).where(f.c.table_id == id_)
+        tables[id_] = replace(tables[id_], file_size_bytes=int(writer.run("size_of", size).scalar() or 0))
+    return {id_: Totals(total, columns[id_]) for id_, total in tables.items()}
+
+
+def write_totals(writer: WriteStatements, totals: Mapping[int, Totals], known: Mapping[int, Totals]) -> None:
+    """Insert or update running totals; what does not change is not touched."""
+    names: tuple[str, ...] = ("record_count", "next_row_id", "file_size_bytes")
+    table, columns = writer.meta["table_stats"], writer.meta["table_column_stats"]
+    rows: dict[int, tuple[Any, ...]] = {id_: (id_, *_numbers(total.table)) for id_, total in totals.items()}
+    new = [row for id_, row in rows.items() if id_ not in known]
+    changed = [row for id_, row in rows.items() if id_ in known and known[id_].table != totals[id_].table]
+    if new:
+        writer.insert_many("insert_totals", table, ("table_id", *names), new)
+    if changed:
+        writer.update_many("put_totals", table, ("table_id",), names, changed)
+    exact = "min_is_exact" in columns.c
+    names = ("contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
+    names += ("min_is_exact", "max_is_exact") if exact else ()
+    new, changed = [], []
+    for id_, total in totals.items():
+        before = known[id_].columns if id_ in known else {}
+        for column_id, stats in total.columns.items():
+            values = _bounds(stats, exact=exact)
+            if column_id not in before:
+                new.append((id_, column_id, *values))
+            elif _bounds(before[column_id], exact=exact) != values:
+                changed.append((id_, column_id, *values))
+    if new:
+        writer.insert_many("insert_column_totals", columns, ("table_id", "column_id", *names), new)
+    if changed:
+        writer.update_many("put_column_totals", columns, ("table_id", "column_id"), names, changed)
+
+
+def _bounds(stats: TableColumnStats, *, exact: bool) -> tuple[Any, ...]:
+    low, high = stored_bound(stats.min), stored_bound(stats.max)
+    values = (stats.contains_null, stats.contains_nan, low, high, stats.extra)
+    return (*values, stored_exact(low, stats.min_exact), stored_exact(high, stats.max_exact)) if exact else values
+
+
+_MAX_TABLES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TableTotals:
+    """A table's running totals; ``next_row_id`` is exact, the others are upper bounds."""
+
+    record_count: int = 0
+    next_row_id: int = 0
+    file_size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The totals of one table and of its columns, by column id."""
+
+    table: TableTotals
+    columns: Mapping[int, TableColumnStats]
+
+
+_numbers = attrgetter("record_count", "next_row_id", "file_size_bytes")
+
+
+class TotalsCache:
+    """Totals as they are at one snapshot, remembered between commits. Safe to share between threads.
+
+    Every commit needs them and changes them. When nobody else has committed in between, what this process wrote last
+    is what the database holds, and need not be read again.
+    """
+
+    def __init__(self) -> None:
+        self._snapshot = -1
+        self._tables: dict[int, Totals] = {}
+        self._lock = threading.Lock()
+        forks.watch(self, forks.new_lock)
+
+    def known(self, snapshot_id: int, table_ids: Sequence[int]) -> dict[int, Totals] | None:
+        """Return the totals of these tables at a snapshot, or None when they must be read."""
+        with self._lock:
+            if self._snapshot != snapshot_id or any(id_ not in self._tables for id_ in table_ids):
+                return None
+            return {id_: self._tables[id_] for id_ in table_ids}
+
+    def remember(self, base_id: int, snapshot_id: int, totals: Mapping[int, Totals]) -> None:
+        """Remember what a commit on top of ``base_id`` wrote; the totals of other tables still hold."""
+        with self._lock:
+            if snapshot_id <= self._snapshot:
+                return  # a later commit of this process came first
+            if self._snapshot != base_id or len(self._tables) > _MAX_TABLES:
+                self._tables.clear()
+            self._tables.update(totals)
+            self._snapshot = snapshot_id
+
+
+class InlinedUpdates(InlinedQueries):
+    """Writes the inlined rows and deletes of a commit."""
+
+    _sql: Writer
+
+    def version_for(self, table: TableInfo) -> int | None:
+        """Return the version of the inlined table that takes a table's new rows, or None when none has its columns."""
+        key = ("inlined_exists", table.id, table.schema_version)
+        version: int | None = self._sql._cache.get(key)
+        if version is None:
+            newest = max(self.tables(table.id), default=None)
+            if newest is not None and newest >= table.schema_version:
+                version = self._sql._cache[key] = newest
+            elif newest is not None and stored_alike(self.schema_of(table.id, newest), table.schema):
+                # nothing but defaults and constraints has changed since; not cached, because another client may
+                # create the table of this version, and drop the older
+                version = newest
+        return version
+
+    def drop_emptied_tables(self, table_id: int) -> None:
+        """Drop the inlined tables of older versions that have no rows any more.
+
+        Only where that is part of the transaction, and a reader that began before it goes on seeing them: the newest
+        table stays, which is the one that writers may be about to use.
+        """
+        if self.meta.shared or self.backend.name not in ("sqlite", "duckdb"):
+            return
+        versions = sorted(self.tables(table_id))
+        for version in versions[:-1]:
+            table = sa.Table(data_table_name(table_id, version), sa.MetaData(), schema=self.meta.metadata.schema)
+            if self._sql.run("emptied", sa.select(sa.literal(1)).select_from(table).limit(1)).first() is None:
+                t = self.meta["inlined_data_tables"]
+                mine = sa.and_(t.c.table_id == table_id, t.c.schema_version == version)
+                self._sql.run("forget_inlined_table", sa.delete(t).where(mine))
+                self._sql.run("drop_inlined_table", sa.schema.DropTable(table))
+
+    def need_table(self, table_id: int, version: int) -> None:
+        """Raise ``CommitConflict`` when the inlined table of a version is gone: others have moved all its rows."""
+        if version not in self.tables(table_id):
+            raise CommitConflict("the inlined rows to be changed were moved by another commit")
+
+    def add_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
+        """Make the inlined table of a schema version, which must be new: others remember what a version has.
+
+        It counts once ``register_tables`` names it.
+        """
+        self.expect_new_table(table_id, schema_version)
+        inlined = self.table(table_id, schema_version, schema)
+        if inlined.packed:
+            return
+        if self.backend.name == "mysql":
+            # a table outlives its transaction there, and a failed commit may have left one with other columns
+            self._sql.run("drop_inlined_table", sa.schema.DropTable(inlined.table, if_exists=True))
+        # with the column types as stock DuckLake declares them
+        columns = [sa.Column(name, NamedType(sql), quote=True) for name, sql in inlined.ddl]
+        declared = sa.Table(inlined.table.name, sa.MetaData(), *columns, schema=inlined.table.schema)
+        self._sql.run("create_inlined_table", sa.schema.CreateTable(declared))
+        if self.backend.name != "duckdb":
+            index = sa.Index(f"quacklake_{inlined.table.name}", inlined.table.c.row_id)
+            self._sql.run("index_inlined_table", CreateIndex(index))
+
+    def register_tables(self, table_ids: Sequence[int], schema_version: int) -> None:
+        """Let everybody know of the new inlined tables of a schema version."""
+        rows = [(id_, data_table_name(id_, schema_version), schema_version) for id_ in table_ids]
+        self._sql.insert("inlined_data_tables", "table_id table_name schema_version", rows)
+
+    def add_rows(
+        self, inlined: InlinedTable, rows: Sequence[Sequence[Any]], row_ids: Sequence[int], snapshot: int
+    ) -> None:
+        """Insert inlined rows; ``rows`` are encoded values in schema order."""
+        columns, stored = inlined.stored(rows)
+        keys = ("row_id", "begin_snapshot", *columns)
+        values = [(row_id, snapshot, *row) for row_id, row in zip(row_ids, stored, strict=True)]
+        self._sql.insert_many("insert_inlined_rows", inlined.table, keys, values)
+
+    def end_rows(self, inlined: InlinedTable, row_ids: Sequence[int], snapshot: int) -> None:
+        """End inlined rows. Raise ``CommitConflict`` when another commit has deleted one or moved it."""
+        table = inlined.table
+        statement = (
+            sa.update(table)
+            .where(table.c.row_id.in_(list(row_ids)), table.c.end_snapshot.is_(None), table.c.begin_snapshot < snapshot)
+            .values(end_snapshot=snapshot)
+        )
+        if self._sql.update("end_inlined_rows", statement) != len(row_ids):
+            raise CommitConflict("an inlined row to be deleted was changed by another commit")
+
+    def remove_rows(self, inlined: InlinedTable, through: int, count: int, base: int) -> None:
+        """Remove the rows that came up to snapshot ``through``; files hold them now.
+
+        Raise ``CommitConflict`` when they are not the ``count`` rows that were there at snapshot ``base``.
+        """
+        table = inlined.table
+        mine = table.c.begin_snapshot <= through
+        changed = sa.func.sum(sa.case((table.c.end_snapshot > base, 1), else_=0))
+        statement = sa.select(sa.func.count(), sa.func.coalesce(changed, 0)).select_from(table).where(mine)
+        counts = self._sql.run("flushed_rows", statement).one()
+        if int(counts[0]) != count or int(counts[1]):
+            raise CommitConflict("an inlined row to be flushed was changed by another commit")
+        self._sql.run("remove_inlined_rows", sa.delete(table).where(mine))
+
+    def add_deletes(self, table_id: int, deletes: Sequence[tuple[int, int]], snapshot: int) -> None:
+        """Insert inlined deletes: (data file, position) each."""
+        table = delete_table(table_id, self.meta)
+        rows = [(file, position, snapshot) for file, position in deletes]
+        self._sql.insert_many("insert_inlined_deletes", table, ("file_id", "row_id", "begin_snapshot"), rows)
+
+    def remove_deletes(self, table_id: int, file_ids: Sequence[int]) -> None:
+        """Remove the inlined deletes of data files; delete files hold them now."""
+        if file_ids:
+            table = delete_table(table_id, self.meta)
+            self._sql.run("remove_inlined_deletes", sa.delete(table).where(table.c.file_id.in_(list(file_ids))))
+
+    def need_delete_table(self, table_id: int) -> None:
+        """Make the table of a table's inlined deletes unless it is there."""
+        if not self.meta.shared and not self.has_deletes(table_id):
+            table = delete_table(table_id, self.meta)
+            self._sql.run("create_inlined_deletes", sa.schema.CreateTable(table))
+
+    def deletes_since(self, table_id: int, file_ids: Sequence[int], version: int) -> bool:
+        """Return whether another commit after ``version`` inlined a delete on one of these files."""
+        if not self.has_deletes(table_id):
+            return False
+        table = delete_table(table_id, self.meta)
+        statement = (
+            sa.select(table.c.file_id)
+            .where(table.c.file_id.in_(list(file_ids)), table.c.begin_snapshot > version)
+            .limit(1)
+        )
+        return self._sql.run("inlined_deletes_since", statement).first() is not None

@@ -59,7 +59,7 @@ def check_extras(needed: set[str]) -> Iterator[CheckResult]:
 
 def needed_extras(context: Context) -> set[str]:
     """Return the extras that the configured lake needs."""
-    from quacklake.catalog.databases.url import parse_url
+    from quacklake.catalog.databases.database import parse_url
 
     try:
         return set() if context.config.url is None else {parse_url(context.config.url).database}

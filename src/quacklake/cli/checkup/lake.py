@@ -59,7 +59,7 @@ def _catalog(lake: Lake) -> Iterator[CheckResult]:
 
     catalog = lake._context.catalog
     try:
-        with catalog._translate("read"), catalog._connection() as connection:
+        with catalog.translate_errors("read"), catalog.connected() as connection:
             statement = _VERSIONS.get(catalog.database, "SELECT version()")
             version = str(connection.execute(sa.text(statement)).scalar())
         snapshot, tables = lake.current_snapshot(), len(lake.tables())

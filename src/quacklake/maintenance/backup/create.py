@@ -14,7 +14,7 @@ from quacklake import faults
 from quacklake.catalog import Catalog
 from quacklake.catalog.checks.audit_rows import RowAudit
 from quacklake.catalog.image import ImageReader
-from quacklake.catalog.migrations.versions import WRITABLE_VERSIONS
+from quacklake.catalog.tables import WRITABLE_VERSIONS
 from quacklake.errors import CorruptFileError, InputError, PathError, StorageUnavailableError, UnsupportedFeatureError
 from quacklake.maintenance.backup.image import ImageFile, image_files, write_image
 from quacklake.maintenance.backup.manifest import BackupInfo, folder_of, new_id, remove_unfinished, write_manifest

@@ -135,7 +135,7 @@ _NO_PLACE = "use the kind of database it came from, or flush the table's inlined
 def make_inlined_table(writer: ImageWriter, database: str, id_: InlinedId, schema: TableSchema) -> None:
     """Create a table of inlined rows. Raises ``UnsupportedFeatureError`` when the database cannot hold such rows."""
     strange = [
-        column.name for column in schema.columns if not inline.supports(column, database, prefixed=writer._t.is_next)
+        column.name for column in schema.columns if not inline.supports(column, database, prefixed=writer.meta.is_next)
     ]
     if strange:
         raise UnsupportedFeatureError(

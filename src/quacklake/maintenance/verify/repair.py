@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from quacklake.catalog import Catalog
 from quacklake.catalog.checks.repairs import Repairs
-from quacklake.catalog.writing.totals import TotalsCache
+from quacklake.catalog.writing.files import TotalsCache
 from quacklake.errors import CommitConflict
 from quacklake.format.snapshots import Snapshot
 from quacklake.maintenance.verify.findings import Finding, RepairReport, VerifyReport

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from quacklake import faults, telemetry
-from quacklake.catalog import streams
+from quacklake.catalog import own_tables
 from quacklake.errors import StreamBatchDoneError
 from quacklake.format.objects import marked
 from quacklake.operations import evolution
@@ -96,7 +96,7 @@ class SparkSink:
     def _check(self, epoch: int) -> None:
         """Refuse a batch that the commit would refuse, before any file is written."""
         with self.engine.context.catalog.read() as reader:
-            marked(streams.find(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
+            marked(own_tables.find_stream(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
 
     def _tell(self, report: BatchReport) -> None:
         self.reports.append(report)

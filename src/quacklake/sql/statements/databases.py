@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from quacklake.catalog.databases.url import DATABASES, parse_url
+from quacklake.catalog.databases.database import DATABASES, parse_url
 from quacklake.config import resolve
 from quacklake.config.settings import BY_NAME
 from quacklake.errors import ConfigError, NotFoundError, QuacklakeError, SqlError, nearest

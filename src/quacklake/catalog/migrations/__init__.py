@@ -1,1 +1,0 @@
-"""Migrations from one version of the format to another."""

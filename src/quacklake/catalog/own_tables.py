@@ -1,0 +1,177 @@
+"""Our own tables, which stock clients do not see: tags of snapshots, retention, marks of streams, and leases."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog.tables import readable_time
+from quacklake.catalog.writing.writer import Writer
+from quacklake.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, SnapshotExpiredError, nearest
+from quacklake.format.snapshots import Snapshot, SnapshotTag, check_tag
+from quacklake.format.streams import StreamMark
+
+_STREAM_COLUMNS = ("name", "query", "run", "epoch", "position", "snapshot_id")
+
+
+def _table(reader: Reader, name: str) -> sa.Table | None:
+    """Return one of our tables, or None in a lake that another client made and we never wrote."""
+    table = reader.meta.own[name]
+    return table if reader.has_table(table.name) else None
+
+
+def _needed(writer: Writer, name: str) -> sa.Table:
+    table = _table(writer, name)
+    if table is None:
+        raise ReadOnlyError(f"no right to create the table quacklake_{name} in this catalog")
+    return table
+
+
+# -- tags and retention ------------------------------------------------------------------------------------------------
+
+
+def tags(reader: Reader) -> list[SnapshotTag]:
+    """Return every tag, by name."""
+    table = _table(reader, "snapshot_tags")
+    if table is None:
+        return []
+    created = readable_time(table.c.created, reader.backend.name, "created")
+    statement = sa.select(table.c.name, table.c.snapshot_id, created)
+    return sorted((SnapshotTag(*row) for row in reader.run("snapshot_tags", statement)), key=lambda tag: tag.name)
+
+
+def _tag(reader: Reader, name: str) -> SnapshotTag:
+    known = {tag.name: tag for tag in tags(reader)}
+    if name not in known:
+        hint = nearest(name, known) or "lake.history.tags() lists them"
+        raise NotFoundError(f'no snapshot has the tag "{name}"', hint=hint)
+    return known[name]
+
+
+def tagged(reader: Reader, name: str) -> Snapshot:
+    """Return the snapshot that has a tag.
+
+    Raise ``NotFoundError``; ``SnapshotExpiredError`` when only the tag is left.
+    """
+    check_tag(name)
+    tag = _tag(reader, name)
+    try:
+        return reader.snapshots.at_version(tag.snapshot_id)
+    except NotFoundError:
+        raise SnapshotExpiredError(
+            f'the tag "{name}" names snapshot {tag.snapshot_id}, which another client has expired',
+            hint="lake.history.untag() removes the tag",
+        ) from None
+
+
+def add_tag(writer: Writer, tag: SnapshotTag, *, replace: bool) -> None:
+    """Give a snapshot a name. Raise ``AlreadyExistsError`` unless the tag may move."""
+    table = _needed(writer, "snapshot_tags")
+    taken = next((known for known in tags(writer) if known.name == tag.name), None)
+    if taken is not None and not replace:
+        raise AlreadyExistsError(
+            f'the tag "{tag.name}" names snapshot {taken.snapshot_id}', hint="pass replace=True to move it"
+        )
+    row = {"snapshot_id": tag.snapshot_id, "created": tag.created}
+    if taken is None:
+        writer.run("insert_tag", sa.insert(table), [{"name": tag.name, **row}])
+    else:
+        writer.run("update_tag", sa.update(table).where(table.c.name == tag.name).values(**row))
+
+
+def remove_tag(writer: Writer, name: str) -> None:
+    """Take a name away. Raise ``NotFoundError``."""
+    _tag(writer, name)
+    table = _needed(writer, "snapshot_tags")
+    writer.run("delete_tag", sa.delete(table).where(table.c.name == name))
+
+
+def retention(reader: Reader) -> dict[int, str]:
+    """Return the tables that keep their history longer than the lake: table id -> for how long, as it was written."""
+    table = _table(reader, "retention")
+    if table is None:
+        return {}
+    return {row[0]: row[1] for row in reader.run("retention", sa.select(table.c.table_id, table.c.keep))}
+
+
+def put_retention(writer: Writer, table_id: int, keep: str | None) -> None:
+    """Say how long a table keeps its history; None: as long as the lake does."""
+    table = _needed(writer, "retention")
+    mine = table.c.table_id == table_id
+    if keep is None:
+        writer.run("delete_retention", sa.delete(table).where(mine))
+    elif table_id in retention(writer):
+        writer.run("update_retention", sa.update(table).where(mine).values(keep=keep))
+    else:
+        writer.run("insert_retention", sa.insert(table), [{"table_id": table_id, "keep": keep}])
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+
+def streams(reader: Reader, name: str | None = None) -> list[StreamMark]:
+    """Return the marks of every stream, or of one, by name."""
+    table = _table(reader, "streams")
+    if table is None:
+        return []
+    statement = sa.select(*(table.c[column] for column in _STREAM_COLUMNS)).order_by(table.c.name)
+    if name is not None:
+        statement = statement.where(table.c.name == name)
+    return [StreamMark(*row) for row in reader.run("streams", statement)]
+
+
+def find_stream(reader: Reader, name: str) -> StreamMark | None:
+    """Return the mark of a stream."""
+    return next(iter(streams(reader, name)), None)
+
+
+def put_stream(writer: Writer, mark: StreamMark, *, new: bool) -> None:
+    """Write a mark; ``new`` tells that the stream has none."""
+    values = {column: getattr(mark, column) for column in _STREAM_COLUMNS}
+    if new:
+        writer.run("insert_stream", sa.insert(_needed(writer, "streams")), [values])
+    else:
+        table = writer.meta.own["streams"]
+        writer.run("update_stream", sa.update(table).where(table.c.name == mark.name).values(**values))
+
+
+def remove_stream(writer: Writer, name: str) -> None:
+    """Forget a stream."""
+    table = writer.meta.own["streams"]
+    writer.run("delete_stream", sa.delete(table).where(table.c.name == name))
+
+
+# -- leases ------------------------------------------------------------------------------------------------------------
+# A lease says which process does a piece of work that only one at a time should do: a row with a holder and an end, by
+# the clock of the database.
+
+
+def take_lease(writer: Writer, lease_id: int, holder: str, milliseconds: int) -> int:
+    """Make a lease one's own, or keep it longer; return how many milliseconds another still has it, or 0."""
+    t = writer.meta.own["leases"]
+    mine = t.c.lease_id == lease_id
+    now = int(writer.run("clock", sa.select(writer.backend.now_ms())).scalar_one())
+    row = writer.run("lease", sa.select(t.c.holder, t.c.expires_ms).where(mine)).first()
+    if row is not None and row[0] != holder and row[1] > now:
+        return int(row[1]) - now
+    values = {"holder": holder, "expires_ms": now + milliseconds}
+    if row is None:
+        writer.run("insert_lease", sa.insert(t), {"lease_id": lease_id, **values})
+    else:
+        writer.run("update_lease", sa.update(t).where(mine).values(values))
+    return 0
+
+
+def end_lease(writer: Writer, lease_id: int, holder: str) -> None:
+    """Give a lease back, if it is still this holder's."""
+    t = writer.meta.own["leases"]
+    writer.run("end_lease", sa.update(t).where(t.c.lease_id == lease_id, t.c.holder == holder).values(expires_ms=0))
+
+
+def lease_left(reader: Reader, lease_id: int) -> int:
+    """Return the milliseconds for which somebody still has a lease; 0 when nobody has."""
+    t = _table(reader, "leases")
+    if t is None:
+        return 0  # another client created the lake
+    left = sa.select(t.c.expires_ms - reader.backend.now_ms()).where(t.c.lease_id == lease_id)
+    return max(int(reader.run("lease_left", left).scalar() or 0), 0)
