@@ -33,9 +33,8 @@ from quacklake.catalog.tables import (
 )
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.inline import PREFIX, data_table_name
+from quacklake.format.inline import LIFE, PREFIX, data_table_name
 from quacklake.format.names import quote
-from quacklake.format.packed import LIFE
 
 Versions = list[tuple[int, int]]
 

@@ -8,8 +8,8 @@ from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.tables import readable_time
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, SnapshotExpiredError, nearest
+from quacklake.format.objects import StreamMark
 from quacklake.format.snapshots import Snapshot, SnapshotTag, check_tag
-from quacklake.format.streams import StreamMark
 
 _STREAM_COLUMNS = ("name", "query", "run", "epoch", "position", "snapshot_id")
 

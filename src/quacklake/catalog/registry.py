@@ -7,51 +7,26 @@ from __future__ import annotations
 
 import functools
 import json
-import sqlalchemy as sa
 import time
 import uuid
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from datetime import UTC
-from datetime import datetime
-from quacklake import faults
-from quacklake.catalog import scoped
-from quacklake.catalog import shared_lake
-from quacklake.catalog.databases.database import Database
-from quacklake.catalog.databases.database import PreparedSelect
-from quacklake.catalog.databases.database import Rows
-from quacklake.catalog.shared_tables import CatalogRow
-from quacklake.catalog.shared_tables import CatalogTotals
-from quacklake.catalog.shared_tables import SharedFacts
-from quacklake.catalog.shared_tables import SharedTables
-from quacklake.catalog.shared_tables import create_statements
-from quacklake.catalog.statements import DELETES
-from quacklake.catalog.statements import ROWS
-from quacklake.catalog.statements import SOME
-from quacklake.catalog.statements import parts
-from quacklake.catalog.tables import VERSION
-from quacklake.errors import AlreadyExistsError
-from quacklake.errors import InvalidNameError
-from quacklake.errors import NotFoundError
-from quacklake.errors import UnsupportedVersionError
-from quacklake.format.names import check_tenant_name
-from quacklake.format.names import folder_of
-from quacklake.format.names import may_be_in_name
-from quacklake.format.names import tenant_key
-from quacklake.format.names import tombstone
-from quacklake.format.snapshots import Change
-from quacklake.format.snapshots import ChangeKind
-from quacklake.format.snapshots import render_changes
-from sqlalchemy.engine import Connection
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
+from quacklake import faults
+from quacklake.catalog import scoped, shared_lake
+from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
+from quacklake.catalog.shared_tables import CatalogRow, CatalogTotals, SharedFacts, SharedTables, create_statements
+from quacklake.catalog.statements import DELETES, ROWS, SOME, parts
+from quacklake.catalog.tables import VERSION
+from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedVersionError
+from quacklake.format.names import check_tenant_name, folder_of, may_be_in_name, tenant_key, tombstone
+from quacklake.format.snapshots import Change, ChangeKind, render_changes
 
 CATALOG_REQUIRED = "CATALOG is required. Please provide CATALOG when attaching the database."
 LAYOUT = "shared-1"

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-import sqlalchemy as sa
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from quacklake import faults
-from quacklake import telemetry
-from quacklake.catalog import scoped
-from quacklake.catalog.databases.database import Database
-from quacklake.catalog.databases.database import Rows
-from quacklake.catalog.tables import NamedType
-from quacklake.catalog.tables import Tables
-from quacklake.catalog.tables import Text
-from quacklake.errors import NotFoundError
-from quacklake.errors import SnapshotExpiredError
-from quacklake.format import inline
-from quacklake.format.inline import data_table_name
-from quacklake.format.inline import delete_table_name
-from quacklake.format.inline import parse_table_name
-from quacklake.format.objects import NO_LIMITS
-from quacklake.format.packed import LIFE
-from quacklake.format.packed import pack
-from quacklake.format.packed import unpack
-from quacklake.format.schema import TableSchema
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from typing import Any
-from typing import Self
-from typing import TypeVar
 
-
+from quacklake import faults, telemetry
+from quacklake.catalog import scoped
+from quacklake.catalog.databases.database import Database, Rows
+from quacklake.catalog.tables import NamedType, Tables, Text
+from quacklake.errors import NotFoundError, SnapshotExpiredError
+from quacklake.format import inline
+from quacklake.format.inline import LIFE, data_table_name, delete_table_name, pack, parse_table_name, unpack
+from quacklake.format.objects import NO_LIMITS
+from quacklake.format.schema import TableSchema
 
 ROWS, DELETES = "ducklake_inlined_rows", "ducklake_inlined_deletes"
 """The tables of a shared lake for the inlined rows and deletes of all tables of all catalogs."""

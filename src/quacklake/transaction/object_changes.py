@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
 from quacklake.catalog import Writer
 from quacklake.catalog.objects import TagRow
 from quacklake.catalog.writing import writer as rows
-from quacklake.format.objects import MacroInfo
-from quacklake.format.objects import ViewInfo
-from quacklake.format.snapshots import Change
-from quacklake.format.snapshots import ChangeKind
-
+from quacklake.format.objects import MacroInfo, ViewInfo
+from quacklake.format.snapshots import Change, ChangeKind
 
 
 @dataclass(frozen=True, slots=True)

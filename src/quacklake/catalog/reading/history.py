@@ -14,8 +14,7 @@ from quacklake.catalog.statements import Queries, visible
 from quacklake.errors import CatalogError
 from quacklake.format.names import fold, full_names, parts_of
 from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column, ColumnRow, TableSchema, unflatten
-from quacklake.format.shapes import Past
+from quacklake.format.schema import Column, ColumnRow, Past, TableSchema, unflatten
 from quacklake.format.snapshots import Snapshot
 
 #: Of each row: column, parent, name, begin and end.

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-import sqlalchemy as sa
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from quacklake.catalog.statements import CatalogStatements
-from quacklake.catalog.statements import visible
-from quacklake.format.bounds import Compare
-from quacklake.format.bounds import IsNull
-from quacklake.format.bounds import Predicate
-from quacklake.format.bounds import columns_of
-from quacklake.format.layout import PartitionKey
-from quacklake.format.layout import PartitionSpec
-from quacklake.format.layout import SortKey
-from quacklake.format.layout import SortSpec
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+import sqlalchemy as sa
 
+from quacklake.catalog.statements import CatalogStatements, visible
+from quacklake.format.bounds import Compare, IsNull, Predicate, columns_of
+from quacklake.format.layout import PartitionKey, PartitionSpec, SortKey, SortSpec
 
 _FEW = 500
 """Files up to which their values are asked for by id, not those of the whole table."""

@@ -18,12 +18,12 @@ from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.catalog.reading.tables import SnapshotQueries, TableQueries
 from quacklake.catalog.statements import CatalogStatements, Queries, arrow_table, visible
 from quacklake.catalog.tables import Tables
+from quacklake.format.bounds import ANYTHING, Compare, IsNull, Predicate, Some, coarse, columns_of, widened
+from quacklake.format.layout import PartitionSpec
 from quacklake.format.mappings import MappingRow, NameMapping, unflatten_mappings
 from quacklake.format.objects import TableInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.partition_pruning import pruner, wanted_buckets
-from quacklake.format.partitions import PartitionSpec
-from quacklake.format.predicate import ANYTHING, Compare, IsNull, Predicate, Some, coarse, columns_of, widened
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.types import StatsKind, scalar
 

@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
-import sqlalchemy as sa
-from collections.abc import Collection
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+
 from quacklake import telemetry
 from quacklake.catalog import scoped
 from quacklake.catalog.reading import partitions
-from quacklake.catalog.reading.history import Reshaped
-from quacklake.catalog.reading.history import TableHistory
-from quacklake.catalog.reading.history import last_reshape
+from quacklake.catalog.reading.history import Reshaped, TableHistory, last_reshape
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.catalog.statements import Queries
-from quacklake.catalog.statements import visible
+from quacklake.catalog.statements import Queries, visible
 from quacklake.catalog.tables import readable_time
-from quacklake.errors import NotFoundError
-from quacklake.errors import UnsupportedVersionError
-from quacklake.format.changes import Change
-from quacklake.format.changes import parse
-from quacklake.format.layout import SortSpec
-from quacklake.format.limits import Limits
-from quacklake.format.names import fold
-from quacklake.format.names import full_names
-from quacklake.format.names import parts_of
-from quacklake.format.objects import SchemaInfo
-from quacklake.format.objects import TableInfo
-from quacklake.format.operations import Operation
-from quacklake.format.operations import operations_of
-from quacklake.format.schema import ColumnRow
-from quacklake.format.schema import Past
-from quacklake.format.schema import unflatten
-from quacklake.format.snapshots import Snapshot
-from quacklake.format.snapshots import SnapshotInfo
-from typing import Any
-
+from quacklake.errors import NotFoundError, UnsupportedVersionError
+from quacklake.format.names import fold, full_names, parts_of
+from quacklake.format.objects import Limits, SchemaInfo, TableInfo
+from quacklake.format.schema import ColumnRow, unflatten
+from quacklake.format.snapshots import Change, Operation, Snapshot, SnapshotInfo, operations_of, parse_changes
 
 
 class TableQueries(TableHistory):
@@ -335,7 +318,9 @@ class SnapshotQueries(Queries):
             .order_by(snapshot.c.snapshot_id)
         )
         rows = self._sql.run("snapshots", statement)
-        snapshots = [SnapshotInfo(row[0], row[1], row[2], parse(row[3]), row[4], row[5], row[6]) for row in rows]
+        snapshots = [
+            SnapshotInfo(row[0], row[1], row[2], parse_changes(row[3]), row[4], row[5], row[6]) for row in rows
+        ]
         if not snapshots and self.meta.shared:
             raise self._sql.catalog_dropped()
         return snapshots
@@ -352,7 +337,7 @@ class SnapshotQueries(Queries):
             )
 
         rows = self._sql.run("changes_since", self._sql.cached("changes_since", build), {"version": version})
-        return [(row[0], parse(row[1])) for row in rows]
+        return [(row[0], parse_changes(row[1])) for row in rows]
 
     def changes_between(self, first: int, last: int) -> dict[int, str | None]:
         """Return what the snapshots from ``first`` to ``last`` changed, as the catalog has it, in order.

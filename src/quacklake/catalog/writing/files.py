@@ -2,47 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 import datetime as dt
-import sqlalchemy as sa
 import threading
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.schema import CreateIndex
+
 from quacklake import forks
 from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.catalog.reading.reader import FileQueries
-from quacklake.catalog.statements import InlinedTable
-from quacklake.catalog.statements import WriteStatements
-from quacklake.catalog.statements import among
-from quacklake.catalog.statements import delete_table
+from quacklake.catalog.statements import InlinedTable, WriteStatements, among, delete_table
 from quacklake.catalog.tables import NamedType
 from quacklake.errors import CommitConflict
 from quacklake.format.extras import parse_fields
 from quacklake.format.inline import data_table_name
-from quacklake.format.mappings import MAP_BY_NAME
-from quacklake.format.mappings import MappingRow
-from quacklake.format.mappings import NameMapping
-from quacklake.format.mappings import flatten_mapping
-from quacklake.format.objects import DataFile
-from quacklake.format.objects import DeleteFile
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import TableSchema
-from quacklake.format.shapes import stored_alike
-from quacklake.format.stats import ColumnStats
-from quacklake.format.stats import TableColumnStats
-from quacklake.format.stats import stored_bound
-from quacklake.format.stats import stored_exact
-from sqlalchemy.schema import CreateIndex
-from typing import Any
-from typing import TYPE_CHECKING
+from quacklake.format.mappings import MAP_BY_NAME, MappingRow, NameMapping, flatten_mapping
+from quacklake.format.objects import DataFile, DeleteFile, TableInfo
+from quacklake.format.schema import TableSchema, stored_alike
+from quacklake.format.stats import ColumnStats, TableColumnStats, stored_bound, stored_exact
 
 if TYPE_CHECKING:
     from quacklake.catalog.writing.writer import Writer
-
 
 
 _SOME = 500

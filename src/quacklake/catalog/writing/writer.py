@@ -25,14 +25,12 @@ from quacklake.catalog.statements import WriteStatements
 from quacklake.catalog.tables import Tables
 from quacklake.catalog.writing.files import FileUpdates, InlinedUpdates
 from quacklake.errors import CommitConflict
-from quacklake.format.changes import Change, ChangeKind, render
+from quacklake.format.layout import PartitionSpec, SortSpec
 from quacklake.format.names import parts_of, quote
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.options import OptionRow
-from quacklake.format.partitions import PartitionSpec
 from quacklake.format.schema import ColumnRow
-from quacklake.format.snapshots import Snapshot
-from quacklake.format.sorting import SortSpec
+from quacklake.format.snapshots import Change, ChangeKind, Snapshot, render_changes
 
 _COLUMN = (
     "column_id parent_column column_order column_name column_type initial_default default_value nulls_allowed"
@@ -59,7 +57,7 @@ class SnapshotUpdates(SnapshotQueries):
         self._sql.insert(
             "snapshot_changes",
             "snapshot_id changes_made author commit_message commit_extra_info",
-            [(snapshot.id, render(changes), author, message, extra)],
+            [(snapshot.id, render_changes(changes), author, message, extra)],
         )
 
     def add_token(self, token: str, snapshot_id: int) -> None:
