@@ -21,9 +21,8 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.shapes import stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import sort_of_stored
-from quacklake.maintenance.planning import Group, batches
+from quacklake.maintenance.planning import Group, TableFiles, batches, read_files
 from quacklake.maintenance.reports import CompactionReport, Skipped
-from quacklake.maintenance.sources import TableFiles, read_files
 from quacklake.progress import Progress, silent
 from quacklake.scan import ScanPlan, inlined
 from quacklake.storage import Store

@@ -15,7 +15,7 @@ from quacklake.catalog.file_names import NamedFile
 from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
 from quacklake.format.changes import parse
 from quacklake.format.options import parse_option
-from quacklake.maintenance.file_places import absolute_places, named, place
+from quacklake.maintenance.cleanup import absolute_places, named, place
 from quacklake.maintenance.reports import Skipped
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store

@@ -13,14 +13,11 @@ from quacklake.errors import CommitConflict, ConstraintError, InputError, NotFou
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.maintenance.backup import BackupReport, back_up
-from quacklake.maintenance.cleanup import cleanup_old_files
+from quacklake.maintenance.cleanup import CleanupReport, OnPath, cleanup_old_files, delete_orphaned_files
 from quacklake.maintenance.expiry import ExpiryReport, ExpiryRequest, expire_snapshots
-from quacklake.maintenance.maintainer import DELETE_AFTER, Maintainer
-from quacklake.maintenance.orphans import delete_orphaned_files
 from quacklake.maintenance.policy import Policy
-from quacklake.maintenance.removal import CleanupReport, OnPath
 from quacklake.maintenance.reports import CompactionReport, Skipped
-from quacklake.maintenance.scheduler import MaintenanceReport
+from quacklake.maintenance.scheduler import DELETE_AFTER, Maintainer, MaintenanceReport
 from quacklake.maintenance.table_maintenance import TableMaintenance, check_sizes, check_threshold
 from quacklake.maintenance.verify import Finding, RepairReport, VerifyReport, repair, verify
 from quacklake.operations.context import LakeContext

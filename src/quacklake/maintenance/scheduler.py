@@ -3,22 +3,82 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 import logging
 import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from quacklake import telemetry
 from quacklake.catalog import Catalog
+from quacklake.catalog.leases import end_lease, lease_left, take_lease
 from quacklake.catalog.reading.health import scheduled_files, table_health
 from quacklake.errors import LeaseHeldError, NotFoundError, QuacklakeError
-from quacklake.maintenance.lease import LeasedWork, claim, hold
 from quacklake.maintenance.policy import Job, JobKind, LakeHealth, Policy, due
 from quacklake.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from quacklake.maintenance.lake_maintenance import LakeMaintenance
+
+
+_RENEWALS = 3
+"""How often a lease is renewed within its length."""
+
+
+class LeasedWork(enum.IntEnum):
+    """The purposes of leases; catalogs store these numbers."""
+
+    MAINTENANCE = 1
+    ORPHANS = 2
+
+
+def claim(catalog: Catalog, work: LeasedWork, length: dt.timedelta, holder: str) -> None:
+    """Take or extend a lease. Raises ``LeaseHeldError`` when another process holds it.
+
+    Raises ``NotFoundError`` for a catalog of a shared lake that was dropped.
+    """
+    with catalog.commit() as writer:
+        writer.snapshots.check_there()
+        left = take_lease(writer, int(work), holder, int(length.total_seconds() * 1000))
+    if left:
+        raise LeaseHeldError(
+            f"another process does the {work.name.lower()} of this lake",
+            hint=f"its turn ends in {left / 1000:.0f} s unless it goes on working",
+        )
+
+
+@contextmanager
+def hold(catalog: Catalog, work: LeasedWork, length: dt.timedelta) -> Iterator[threading.Event]:
+    """Hold a lease for a block and renew it as needed. Yield an event that is set when the lease is lost."""
+    holder = str(uuid.uuid4())
+    claim(catalog, work, length, holder)
+    done, lost = threading.Event(), threading.Event()
+
+    def renew() -> None:
+        while not done.wait(length.total_seconds() / _RENEWALS):
+            try:
+                claim(catalog, work, length, holder)
+            except LeaseHeldError:
+                lost.set()
+                return
+            except QuacklakeError as error:
+                _log.warning("the lease for %s was not renewed: %s", work.name.lower(), error.message)
+
+    keeper = threading.Thread(target=renew, name="quacklake-lease", daemon=True)
+    keeper.start()
+    try:
+        yield lost
+    finally:
+        done.set()
+        keeper.join()
+        with suppress(QuacklakeError), catalog.commit() as writer:
+            end_lease(writer, int(work), holder)
+
 
 _log = logging.getLogger("quacklake.maintenance")
 
@@ -175,3 +235,95 @@ def examine(catalog: Catalog, policy: Policy, small: int, small_of: Mapping[int,
     }
     age = dt.timedelta(0) if oldest is None or oldest.time is None else now - oldest.time
     return LakeHealth(tables, names, ages, age, scheduled)
+
+
+DELETE_AFTER = dt.timedelta(days=2)
+"""How long a file waits for removal if the lake has no option for it, as in stock DuckLake."""
+
+
+class Maintainer:
+    """Maintains a lake by a policy, once or until stopped.
+
+    One pass merges the small files of a table into at most ``most_merges`` files.
+    """
+
+    def __init__(
+        self,
+        lake: LakeMaintenance,
+        policy: Policy | None = None,
+        *,
+        most_merges: int | None = None,
+    ) -> None:
+        given = policy or Policy()
+        self.policy = replace(
+            given,
+            expire_older_than=_or_option(lake, given.expire_older_than, "expire_older_than"),
+            delete_older_than=_or_option(lake, given.delete_older_than, "delete_older_than", DELETE_AFTER),
+        )
+        self._lake = lake
+        self._most_merges = most_merges
+        self._scheduler = self._make_scheduler()
+
+    def _make_scheduler(self) -> Scheduler:
+        lake, policy = self._lake, self.policy
+        context = lake.handle.context
+        default = int(int(context.option("target_file_size")) * policy.small_ratio)
+        own = {
+            table.id: int(int(context.option("target_file_size", table)) * policy.small_ratio)
+            for table in lake.handle.view().tables()
+        }
+        workers: dict[JobKind, Callable[[Job], Any]] = {
+            JobKind.FLUSH: lambda job: lake.table(str(job.table)).flush_inlined_data(),
+            JobKind.MERGE: lambda job: lake.table(str(job.table)).merge_adjacent_files(
+                self._most_merges, max_file_size=job.below
+            ),
+            JobKind.REWRITE: lambda job: lake.table(str(job.table)).rewrite_data_files(
+                delete_threshold=policy.delete_ratio, small_file_size=job.below
+            ),
+            JobKind.EXPIRE: lambda _: lake.expire_snapshots(older_than=policy.expire_older_than),
+            JobKind.CLEANUP: lambda _: lake.cleanup_old_files(older_than=policy.delete_older_than),
+            JobKind.ORPHANS: lambda _: lake.delete_orphaned_files(),
+        }
+        small_of = {id_: size for id_, size in own.items() if size != default}
+        checks: dict[JobKind, Callable[[Job], bool]] = {
+            JobKind.MERGE: self._merge_is_useful,
+            JobKind.EXPIRE: lambda _: bool(
+                lake.expire_snapshots(older_than=policy.expire_older_than, dry_run=True).snapshots
+            ),
+            JobKind.ORPHANS: lambda _: not self._orphans_are_looked_for(),
+        }
+        return Scheduler(context.catalog, policy, workers, default, small_of, checks)
+
+    def _merge_is_useful(self, job: Job) -> bool:
+        """Return whether a merge saves as many files as it would with that many small files in one partition."""
+        assert self.policy.small_files is not None
+        saved = self._lake.table(str(job.table)).files_saved_by_merging(job.below)
+        return saved >= self.policy.small_files - 1
+
+    def _orphans_are_looked_for(self) -> bool:
+        with self._lake.handle.context.catalog.read() as reader:
+            return lease_left(reader, int(LeasedWork.ORPHANS)) > 0
+
+    def due(self) -> list[Job]:
+        """Return the jobs that a pass would run now."""
+        return self._scheduler.due()
+
+    def run_once(self, progress: Progress = silent, stop: Stop | None = None) -> MaintenanceReport:
+        """Run one pass; if ``stop`` is set, end before the next job. Raises ``LeaseHeldError`` like ``maintain``."""
+        return self._scheduler.run_once(progress, stop)
+
+    def run(
+        self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent
+    ) -> None:
+        """Run passes until ``stop`` is set, and call ``told`` with each report.
+
+        While another process maintains the lake, this one waits, and takes over when the other is gone.
+        """
+        self._scheduler.run(stop, told, progress)
+
+
+def _or_option(
+    lake: LakeMaintenance, given: dt.timedelta | None, name: str, otherwise: dt.timedelta | None = None
+) -> dt.timedelta | None:
+    found = given if given is not None else lake.handle.context.option(name)
+    return found if isinstance(found, dt.timedelta) else otherwise

@@ -13,9 +13,16 @@ from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.sorting import SortKey, SortSpec
 from quacklake.maintenance.compaction import CompactionLimits, Compactor, Files
-from quacklake.maintenance.planning import Group, SourceFile, merge_groups, optimize_groups, rewrite_groups
+from quacklake.maintenance.planning import (
+    Group,
+    SourceFile,
+    TableFiles,
+    merge_groups,
+    optimize_groups,
+    read_files,
+    rewrite_groups,
+)
 from quacklake.maintenance.reports import CompactionReport
-from quacklake.maintenance.sources import TableFiles, read_files
 from quacklake.operations import layout, sealing
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle

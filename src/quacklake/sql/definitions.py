@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quacklake.engines.duckdb.queries import LAKE
+from quacklake.engines.duckdb.trees import LAKE
 from quacklake.format.keys import PRIMARY_KEY, key_columns
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import TableInfo, ViewInfo

@@ -13,14 +13,84 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake.catalog import Writer
+from quacklake.catalog import objects as rows
+from quacklake.catalog.objects import TagRow
 from quacklake.format.changes import Change, ChangeKind
 from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.predicate import Predicate
 from quacklake.format.shapes import stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats
-from quacklake.transaction.object_changes import NO_OBJECTS, ObjectChanges
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChanges:
+    """The changes of one transaction to views, macros and tags. Ids of new objects are negative."""
+
+    created_views: tuple[ViewInfo, ...] = ()
+    renamed_views: tuple[ViewInfo, ...] = ()
+    dropped_views: tuple[ViewInfo, ...] = ()
+    created_macros: tuple[MacroInfo, ...] = ()
+    dropped_macros: tuple[MacroInfo, ...] = ()
+    table_tags: tuple[TagRow, ...] = ()
+    view_tags: tuple[TagRow, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self != NO_OBJECTS
+
+    def changes(self) -> list[Change]:
+        """Return the changes in the words of the format."""
+        kind = ChangeKind
+        changes = [Change(kind.DROPPED_VIEW, id=view.id) for view in self.dropped_views]
+        changes += [
+            Change(kind.CREATED_VIEW, schema=view.schema_name, name=view.name)
+            for view in (*self.created_views, *self.renamed_views)
+        ]
+        changes += [
+            Change(
+                kind.CREATED_TABLE_MACRO if macro.is_table else kind.CREATED_SCALAR_MACRO,
+                schema=macro.schema_name,
+                name=macro.name,
+            )
+            for macro in self.created_macros
+        ]
+        changes += [
+            Change(kind.DROPPED_TABLE_MACRO if macro.is_table else kind.DROPPED_SCALAR_MACRO, id=macro.id)
+            for macro in self.dropped_macros
+        ]
+        changes += [Change(kind.ALTERED_TABLE, id=tag.object_id) for tag in self.table_tags if tag.object_id >= 0]
+        changes += [Change(kind.ALTERED_VIEW, id=tag.object_id) for tag in self.view_tags if tag.object_id >= 0]
+        return changes
+
+    def end(self, writer: Writer, base: int, snapshot: int) -> None:
+        """End what is dropped or gets another name."""
+        rows.end_view_rows(writer, [view.id for view in self.renamed_views], base, snapshot)
+        rows.end_views(writer, [view.id for view in self.dropped_views], snapshot)
+        rows.end_macros(writer, [macro.id for macro in self.dropped_macros], snapshot)
+
+    def insert(self, writer: Writer, ids: Mapping[int, int], snapshot: int) -> None:
+        """Insert what is new, with the real ids."""
+
+        def real(id_: int) -> int:
+            return ids.get(id_, id_)
+
+        views = (*self.created_views, *self.renamed_views)
+        rows.add_views(
+            writer, [replace(view, id=real(view.id), schema_id=real(view.schema_id)) for view in views], snapshot
+        )
+        rows.add_macros(
+            writer,
+            [replace(macro, id=real(macro.id), schema_id=real(macro.schema_id)) for macro in self.created_macros],
+            snapshot,
+        )
+        tags = [replace(tag, object_id=real(tag.object_id)) for tag in (*self.table_tags, *self.view_tags)]
+        rows.add_tags(writer, tags, snapshot)
+
+
+NO_OBJECTS = ObjectChanges()
+"""No change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +362,14 @@ class ChangeSet:
         )
 
     @property
+    def blind(self) -> bool:
+        """True when nothing but rows is added, and nothing was read for it."""
+        return not self.alters_schema and all(
+            not table.touched and not table.ended_rows and table.reads is None and not table.compaction
+            for table in self.tables
+        )
+
+    @property
     def added_rows(self) -> int:
         """The rows that it writes, updated ones among them; those that a compaction moves do not count."""
         changed = [table for table in self.tables if not table.compaction]
@@ -317,6 +395,14 @@ class ChangeSet:
     def added_bytes(self) -> int:
         """The size of the new data files."""
         return sum(file.file_size_bytes for table in self.tables for file in table.data_files)
+
+    def new_ids(self) -> list[int]:
+        """Return the local ids of everything in the catalog that it makes, layouts of tables among it."""
+        tables = [*self.created_tables, *(table.after for table in self.altered_tables)]
+        layouts = [spec.id for table in tables for spec in (table.partition, table.sort) if spec is not None]
+        ids = [schema.id for schema in self.created_schemas] + [table.id for table in self.created_tables]
+        ids += [id_ for id_ in layouts if id_ < 0]
+        return [*ids, *(view.id for view in self.objects.created_views), *(m.id for m in self.objects.created_macros)]
 
     def changes(self, ids: Mapping[int, int] | None = None) -> list[Change]:
         """Return the changes in the words of the format, with local ids replaced by ``ids``."""

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake.engines.duckdb import feed, positions
+from quacklake.engines.duckdb import feed
 
 ROWS = 200_000
 
@@ -69,7 +69,7 @@ def test_large_files_of_which_little_went_are_read_by_blocks(lake: quacklake.Lak
 
 
 def test_files_share_calls_when_there_are_many(monkeypatch: pytest.MonkeyPatch, lake: quacklake.Lake) -> None:
-    monkeypatch.setattr(positions, "_CALLS", 1)
+    monkeypatch.setattr(feed, "_CALLS", 1)
     plan = lake.table("t").changes(7, 10).plan()
     before = lake.table("t").deletions(7, 10).to_arrow().num_rows
     assert _sql(lake, plan).count("get_bit") == 2  # one of our files, one of those from elsewhere

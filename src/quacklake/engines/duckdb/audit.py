@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from quacklake.catalog.checks.audit_rows import ColumnFacts
 from quacklake.duckdb_versions import arrow_table, first_row
+from quacklake.engines.duckdb.connections import reading
 from quacklake.engines.duckdb.engine import DuckDBEngine
-from quacklake.engines.duckdb.exactness import huge_columns
-from quacklake.engines.duckdb.failures import reading
-from quacklake.engines.duckdb.mapped import Field
-from quacklake.engines.duckdb.sql import Reads, ScanSql
+from quacklake.engines.duckdb.rows import huge_columns
+from quacklake.engines.duckdb.sql import Field, Reads, ScanSql
 from quacklake.format.names import quote
 from quacklake.format.objects import NAME_POS
 from quacklake.format.schema import Column

@@ -16,8 +16,7 @@ import duckdb
 import pyarrow.compute as pc
 
 from quacklake import forks
-from quacklake.engines.duckdb.encryption import lend_keys
-from quacklake.engines.duckdb.paths import file_literal
+from quacklake.engines.duckdb.connections import file_literal, lend_keys
 from quacklake.errors import QuacklakeError, UnsupportedFeatureError
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from quacklake.format.schema import Column

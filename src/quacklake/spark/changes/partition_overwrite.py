@@ -9,8 +9,8 @@ from typing import TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.partitioned import Keys, partition_keys
+from quacklake.engines.duckdb.connections import writing
+from quacklake.engines.duckdb.rows import Keys, partition_keys
 from quacklake.format.bounds import Comparable
 from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
