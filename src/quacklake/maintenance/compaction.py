@@ -62,23 +62,19 @@ class Files(Protocol):
         partition_values: Mapping[int, str | None],
     ) -> list[NewDataFile]:
         """Write the rows of a plan to one file that keeps their history."""
-        ...
 
     def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
         """Write the live rows of a plan to files of the table."""
-        ...
 
     def flush(
         self, tx: Transaction, table: TableInfo, rows: pa.Table
     ) -> tuple[list[NewDataFile], list[PastDeleteFile]]:
         """Write inlined rows to files, with delete files for the rows that are already deleted."""
-        ...
 
     def dated_deletes(
         self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
     ) -> PastDeleteFile:
         """Write all deletes of a data file up to now, with their snapshots."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +116,8 @@ class Compactor:
 
     def merge(self, table: TableInfo, base: Snapshot, planner: Planner) -> CompactionReport:
         """Merge small files with their history; the old files leave the lake."""
-        files = self._begin("merge_adjacent_files", table, base)
+        self._begin("merge_adjacent_files", table)
+        files = read_files(self.catalog, self.store, base, table)
         small = [
             file for file in files.files.values() if file.version is not None and file.size < self.limits.target_size
         ]
@@ -141,18 +138,29 @@ class Compactor:
 
         With ``as_table``, a group is never split, because its rows must end up in one order.
         """
-        wanted = as_table or table
-        files = self._begin(operation, table, base)
+        sort = (as_table or table).sort
+        self._begin(operation, table)
 
         def work(tx: Transaction, files: TableFiles, group: Group) -> TableChange:
-            return self._rewritten(tx, files, group, wanted)
+            plan = files.part(group.ids)
+            new = self.files.rewrite(tx, replace(files.table, sort=sort), plan)
+            touched = touched_files(plan, set(group.ids))
+            return TableChange(
+                table=files.table,
+                data_files=tuple(new),
+                ended_files=tuple(group.ids),
+                past_deletes=tuple(self._dated(tx, files.table, touched)),
+                touched={id_: file.delete_file_id for id_, file in touched.items()},
+                removed_bytes=group.size,
+                compaction=_REWRITTEN,
+            )
 
+        files = read_files(self.catalog, self.store, base, table)
         return self._compact(files, planner, work, divisible=as_table is None)
 
     def flush(self, table: TableInfo, base: Snapshot) -> CompactionReport:
         """Move inlined rows and deletes into files."""
-        self._report = CompactionReport("flush_inlined_data", table.qualified_name)
-        self._skipped = []
+        self._begin("flush_inlined_data", table)
         for attempt in range(self.limits.max_replans + 1):
             try:
                 while self._flush_window(table, base):
@@ -256,22 +264,6 @@ class Compactor:
             compaction=_MERGED,
         )
 
-    def _rewritten(self, tx: Transaction, files: TableFiles, group: Group, as_table: TableInfo) -> TableChange:
-        plan = files.part(group.ids)
-        laid_out = replace(files.table, sort=as_table.sort)
-        new = self.files.rewrite(tx, laid_out, plan)
-        touched = touched_files(plan, set(group.ids))
-        past = self._dated(tx, files.table, touched)
-        return TableChange(
-            table=files.table,
-            data_files=tuple(new),
-            ended_files=tuple(group.ids),
-            past_deletes=tuple(past),
-            touched={id_: file.delete_file_id for id_, file in touched.items()},
-            removed_bytes=group.size,
-            compaction=_REWRITTEN,
-        )
-
     def _dated(self, tx: Transaction, table: TableInfo, touched: Mapping[int, TouchedFile]) -> list[PastDeleteFile]:
         """Write inlined deletes to delete files, merged with the existing delete file of each data file."""
         wanted = {id_: file.delete_file_id for id_, file in touched.items() if file.inlined}
@@ -288,8 +280,7 @@ class Compactor:
 
         ``table`` is the table as the transaction sees it. Inlined deletes, and rows beyond the limit of a flush, stay.
         """
-        self._report = CompactionReport("flush_inlined_data", table.qualified_name)
-        self._skipped = []
+        self._begin("flush_inlined_data", table)
         with self.catalog.read() as reader:
             versions = reader.inlined.tables(table.id)
         for version in versions:
@@ -372,7 +363,13 @@ class Compactor:
                 changes.append(
                     TableChange(
                         table=table,
-                        dated_deletes=tuple(_with_last(file) for file in self._dated(tx, table, touched)),
+                        dated_deletes=tuple(
+                            # the last snapshot even if there is only one, as stock clients do
+                            replace(file, partial_max=file.partial_max or file.begin_snapshot)
+                            if file.format == "parquet"
+                            else file
+                            for file in self._dated(tx, table, touched)
+                        ),
                         touched={id_: file.delete_file_id for id_, file in touched.items()},
                         compaction=(ChangeKind.DELETED_FROM_TABLE, ChangeKind.INLINE_FLUSH),
                     )
@@ -385,10 +382,9 @@ class Compactor:
 
     # -- the report ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, operation: str, table: TableInfo, base: Snapshot) -> TableFiles:
+    def _begin(self, operation: str, table: TableInfo) -> None:
         self._report = CompactionReport(operation, table.qualified_name)
         self._skipped = []
-        return read_files(self.catalog, self.store, base, table)
 
     def _skip(self, what: str, reason: str) -> None:
         self._skipped.append(Skipped(what, reason))
@@ -396,6 +392,7 @@ class Compactor:
     def _committed(self, snapshot: Snapshot, groups: Sequence[Group], changes: Sequence[TableChange]) -> None:
         new = [file for change in changes for file in change.data_files]
         report = self._report
+        counts = [(len(group.files), len(change.data_files)) for group, change in zip(groups, changes, strict=False)]
         self._report = replace(
             report,
             snapshot=snapshot.id,
@@ -404,7 +401,7 @@ class Compactor:
             files_after=report.files_after + len(new),
             bytes_after=report.bytes_after + sum(file.file_size_bytes for file in new),
             rows=report.rows + sum(file.record_count for file in new),
-            groups=(*report.groups, *_counts(groups, changes)),
+            groups=(*report.groups, *counts),
         )
 
     def _end(self) -> CompactionReport:
@@ -415,17 +412,6 @@ def _parts(ids: Sequence[int], divisible: bool) -> list[set[int]]:
     """Split files into halves where allowed, so that a conflict over one half leaves the other."""
     middle = len(ids) // 2 if divisible else 0
     return [set(part) for part in (ids[:middle], ids[middle:]) if part]
-
-
-def _with_last(file: PastDeleteFile) -> PastDeleteFile:
-    """Set the last snapshot of flushed deletes even if there is only one, as stock clients do."""
-    if file.format != "parquet":
-        return file
-    return replace(file, partial_max=file.partial_max or file.begin_snapshot)
-
-
-def _counts(groups: Sequence[Group], changes: Sequence[TableChange]) -> list[tuple[int, int]]:
-    return [(len(group.files), len(change.data_files)) for group, change in zip(groups, changes, strict=False)]
 
 
 def _not_before(file: NewDataFile, since: int) -> NewDataFile:

@@ -1,4 +1,4 @@
-"""The files of a table as a compaction finds them in the catalog."""
+"""The files of a table as a compaction finds them in the catalog, and the choice of those to put together."""
 
 from __future__ import annotations
 
@@ -186,13 +186,7 @@ def read_files(catalog: Catalog, store: Store, base: Snapshot, table: TableInfo)
     """Return the files of a table at a snapshot, with one statement per version of its columns and a few more."""
     with catalog.read() as reader:
         plan = plan_scan(
-            reader,
-            store,
-            base,
-            table,
-            database=catalog.encoding,
-            encrypted=catalog.encrypted,
-            with_inlined=False,
+            reader, store, base, table, database=catalog.encoding, encrypted=catalog.encrypted, with_inlined=False
         )
         names = ("data_file_id", "begin_snapshot", "partial_max", "partition_id", "record_count", "file_size_bytes")
         rows = list(zip(*(plan.files.column(name).to_pylist() for name in (*names, "delete_count")), strict=True))

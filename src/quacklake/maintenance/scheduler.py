@@ -19,6 +19,7 @@ from quacklake.catalog import Catalog
 from quacklake.catalog.leases import end_lease, lease_left, take_lease
 from quacklake.catalog.reading.health import scheduled_files, table_health
 from quacklake.errors import LeaseHeldError, NotFoundError, QuacklakeError
+from quacklake.format.objects import TableInfo
 from quacklake.maintenance.policy import Job, JobKind, LakeHealth, Policy, due
 from quacklake.progress import Progress, silent
 
@@ -54,7 +55,10 @@ def claim(catalog: Catalog, work: LeasedWork, length: dt.timedelta, holder: str)
 
 @contextmanager
 def hold(catalog: Catalog, work: LeasedWork, length: dt.timedelta) -> Iterator[threading.Event]:
-    """Hold a lease for a block and renew it as needed. Yield an event that is set when the lease is lost."""
+    """Hold a lease for a block and renew it as needed. Yield an event that is set when the lease is lost.
+
+    Correctness does not depend on a lease: concurrent work is still committed once. It only saves the effort.
+    """
     holder = str(uuid.uuid4())
     claim(catalog, work, length, holder)
     done, lost = threading.Event(), threading.Event()
@@ -136,10 +140,15 @@ class Scheduler:
     def due(self) -> list[Job]:
         """Return the jobs that a pass would run now."""
         health = examine(self.catalog, self.policy, self.small, self.small_of)
-        return [job for job in due(self.policy, health) if self._changed(job) and self._useful(job)]
+        # one that already ran on this state of the table found nothing to do
+        return [
+            job
+            for job in due(self.policy, health)
+            if not (job.state and self._tried.get((job.kind, job.table)) == job.state) and self._useful(job)
+        ]
 
     def run_once(self, progress: Progress = silent, stop: Stop | None = None) -> MaintenanceReport:
-        """Run one pass. Raises ``LeaseHeldError`` when another process is running one.
+        """Run one pass; if ``stop`` is set, end before the next job. Raises ``LeaseHeldError`` if another runs one.
 
         Jobs that become due during the pass run in it too, such as a merge after a flush that leaves many small files.
         Each kind of job runs once for each table.
@@ -153,14 +162,20 @@ class Scheduler:
                         return MaintenanceReport(tuple(reports))
                     begun.add((job.kind, job.table))
                     progress(f"{job.kind.value} {job.table or ''}".rstrip(), number, len(jobs))
-                    if job.kind is not JobKind.ORPHANS or self._orphans_turn():
+                    with suppress(LeaseHeldError):
+                        if job.kind is JobKind.ORPHANS:  # claimed for a while, and never released
+                            assert self.policy.orphans_every is not None
+                            claim(self.catalog, LeasedWork.ORPHANS, self.policy.orphans_every, str(uuid.uuid4()))
                         reports.append(self._do(job))
             return MaintenanceReport(tuple(reports))
 
     def run(
         self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent
     ) -> None:
-        """Run passes until ``stop`` is set; wait while another process holds the lease."""
+        """Run passes until ``stop`` is set, and call ``told`` with each report.
+
+        While another process maintains the lake, this one waits, and takes over when the other is gone.
+        """
         while not stop.is_set():
             try:
                 told(self.run_once(progress, stop))
@@ -172,10 +187,6 @@ class Scheduler:
                 _log.warning("a pass was given up: %s", error.message)
             spread = random.uniform(-self.policy.jitter, self.policy.jitter)
             stop.wait(self.policy.interval.total_seconds() * (1 + spread))
-
-    def _changed(self, job: Job) -> bool:
-        """Return False for a job that already ran on this state of the table and found nothing to do."""
-        return not job.state or self._tried.get((job.kind, job.table)) != job.state
 
     def _useful(self, job: Job) -> bool:
         """Return whether a job would change anything. If not, it is skipped until its numbers change."""
@@ -189,15 +200,6 @@ class Scheduler:
         if not useful:
             self._tried[job.kind, job.table] = job.state
         return useful
-
-    def _orphans_turn(self) -> bool:
-        """Claim the search for orphans; return False while the last claim, never released, still holds."""
-        assert self.policy.orphans_every is not None
-        try:
-            claim(self.catalog, LeasedWork.ORPHANS, self.policy.orphans_every, str(uuid.uuid4()))
-        except LeaseHeldError:
-            return False
-        return True
 
     def _do(self, job: Job) -> JobReport:
         begun = time.monotonic()
@@ -241,89 +243,60 @@ DELETE_AFTER = dt.timedelta(days=2)
 """How long a file waits for removal if the lake has no option for it, as in stock DuckLake."""
 
 
-class Maintainer:
+class Maintainer(Scheduler):
     """Maintains a lake by a policy, once or until stopped.
 
     One pass merges the small files of a table into at most ``most_merges`` files.
     """
 
-    def __init__(
-        self,
-        lake: LakeMaintenance,
-        policy: Policy | None = None,
-        *,
-        most_merges: int | None = None,
-    ) -> None:
-        given = policy or Policy()
-        self.policy = replace(
+    def __init__(self, lake: LakeMaintenance, policy: Policy | None = None, *, most_merges: int | None = None) -> None:
+        given, context = policy or Policy(), lake.handle.context
+
+        def or_option(value: dt.timedelta | None, name: str, otherwise: dt.timedelta | None) -> dt.timedelta | None:
+            found = value if value is not None else context.option(name)
+            return found if isinstance(found, dt.timedelta) else otherwise
+
+        policy = replace(
             given,
-            expire_older_than=_or_option(lake, given.expire_older_than, "expire_older_than"),
-            delete_older_than=_or_option(lake, given.delete_older_than, "delete_older_than", DELETE_AFTER),
+            expire_older_than=or_option(given.expire_older_than, "expire_older_than", None),
+            delete_older_than=or_option(given.delete_older_than, "delete_older_than", DELETE_AFTER),
         )
-        self._lake = lake
-        self._most_merges = most_merges
-        self._scheduler = self._make_scheduler()
 
-    def _make_scheduler(self) -> Scheduler:
-        lake, policy = self._lake, self.policy
-        context = lake.handle.context
-        default = int(int(context.option("target_file_size")) * policy.small_ratio)
-        own = {
-            table.id: int(int(context.option("target_file_size", table)) * policy.small_ratio)
-            for table in lake.handle.view().tables()
-        }
-        workers: dict[JobKind, Callable[[Job], Any]] = {
-            JobKind.FLUSH: lambda job: lake.table(str(job.table)).flush_inlined_data(),
-            JobKind.MERGE: lambda job: lake.table(str(job.table)).merge_adjacent_files(
-                self._most_merges, max_file_size=job.below
-            ),
-            JobKind.REWRITE: lambda job: lake.table(str(job.table)).rewrite_data_files(
-                delete_threshold=policy.delete_ratio, small_file_size=job.below
-            ),
-            JobKind.EXPIRE: lambda _: lake.expire_snapshots(older_than=policy.expire_older_than),
-            JobKind.CLEANUP: lambda _: lake.cleanup_old_files(older_than=policy.delete_older_than),
-            JobKind.ORPHANS: lambda _: lake.delete_orphaned_files(),
-        }
-        small_of = {id_: size for id_, size in own.items() if size != default}
-        checks: dict[JobKind, Callable[[Job], bool]] = {
-            JobKind.MERGE: self._merge_is_useful,
-            JobKind.EXPIRE: lambda _: bool(
-                lake.expire_snapshots(older_than=policy.expire_older_than, dry_run=True).snapshots
-            ),
-            JobKind.ORPHANS: lambda _: not self._orphans_are_looked_for(),
-        }
-        return Scheduler(context.catalog, policy, workers, default, small_of, checks)
+        def small(table: TableInfo | None = None) -> int:
+            return int(int(context.option("target_file_size", table)) * policy.small_ratio)
 
-    def _merge_is_useful(self, job: Job) -> bool:
-        """Return whether a merge saves as many files as it would with that many small files in one partition."""
-        assert self.policy.small_files is not None
-        saved = self._lake.table(str(job.table)).files_saved_by_merging(job.below)
-        return saved >= self.policy.small_files - 1
+        def merge_is_useful(job: Job) -> bool:
+            # as many files saved as with that many small files in one partition
+            assert policy.small_files is not None
+            return lake.table(str(job.table)).files_saved_by_merging(job.below) >= policy.small_files - 1
 
-    def _orphans_are_looked_for(self) -> bool:
-        with self._lake.handle.context.catalog.read() as reader:
-            return lease_left(reader, int(LeasedWork.ORPHANS)) > 0
+        def nobody_looks_for_orphans(_: Job) -> bool:
+            with context.catalog.read() as reader:
+                return lease_left(reader, int(LeasedWork.ORPHANS)) <= 0
 
-    def due(self) -> list[Job]:
-        """Return the jobs that a pass would run now."""
-        return self._scheduler.due()
-
-    def run_once(self, progress: Progress = silent, stop: Stop | None = None) -> MaintenanceReport:
-        """Run one pass; if ``stop`` is set, end before the next job. Raises ``LeaseHeldError`` like ``maintain``."""
-        return self._scheduler.run_once(progress, stop)
-
-    def run(
-        self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent
-    ) -> None:
-        """Run passes until ``stop`` is set, and call ``told`` with each report.
-
-        While another process maintains the lake, this one waits, and takes over when the other is gone.
-        """
-        self._scheduler.run(stop, told, progress)
-
-
-def _or_option(
-    lake: LakeMaintenance, given: dt.timedelta | None, name: str, otherwise: dt.timedelta | None = None
-) -> dt.timedelta | None:
-    found = given if given is not None else lake.handle.context.option(name)
-    return found if isinstance(found, dt.timedelta) else otherwise
+        sizes = {table.id: small(table) for table in lake.handle.view().tables()}
+        super().__init__(
+            context.catalog,
+            policy,
+            workers={
+                JobKind.FLUSH: lambda job: lake.table(str(job.table)).flush_inlined_data(),
+                JobKind.MERGE: lambda job: lake.table(str(job.table)).merge_adjacent_files(
+                    most_merges, max_file_size=job.below
+                ),
+                JobKind.REWRITE: lambda job: lake.table(str(job.table)).rewrite_data_files(
+                    delete_threshold=policy.delete_ratio, small_file_size=job.below
+                ),
+                JobKind.EXPIRE: lambda _: lake.expire_snapshots(older_than=policy.expire_older_than),
+                JobKind.CLEANUP: lambda _: lake.cleanup_old_files(older_than=policy.delete_older_than),
+                JobKind.ORPHANS: lambda _: lake.delete_orphaned_files(),
+            },
+            small=small(),
+            small_of={id_: size for id_, size in sizes.items() if size != small()},
+            checks={
+                JobKind.MERGE: merge_is_useful,
+                JobKind.EXPIRE: lambda _: bool(
+                    lake.expire_snapshots(older_than=policy.expire_older_than, dry_run=True).snapshots
+                ),
+                JobKind.ORPHANS: nobody_looks_for_orphans,
+            },
+        )

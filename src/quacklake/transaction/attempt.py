@@ -23,7 +23,7 @@ from quacklake.format.objects import DataFile, DeleteFile, TableInfo
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats, keeps_bounds, merge
-from quacklake.format.streams import StreamMark, marked
+from quacklake.format.streams import marked
 from quacklake.transaction.changeset import ChangeSet, NewDeleteFile, PastDeleteFile, TableChange
 
 #: Inlined rows of a table: the schema version they are of, their encoded values and their ids.
@@ -115,7 +115,11 @@ class Attempt:
         self.changes = changes
         self.dated = dated
         self.latest = writer.snapshots.latest()
-        self._marks = self._next_marks()
+        # the marks of streams as they are to be; raises when a batch must not be committed
+        self._marks = [
+            marked(streams.find(writer, mark.stream), mark.stream, mark.run, mark.epoch, mark.position, gaps=mark.gaps)
+            for mark in changes.marks
+        ]
         self.ids: dict[int, int] = {}
         self._inlined: dict[int, int | None] = {}
         self._written: dict[int, Totals] = {}
@@ -148,7 +152,9 @@ class Attempt:
         )
         retyped = self._retyped()
         inserting = {change.table.id for change in tables if change.data_files or change.inlined}
-        known = self._known_totals(sorted(inserting | set(retyped)))
+        counted = sorted(inserting | set(retyped))
+        remembered = self.catalog.totals.known(self.latest.id, counted) if counted else {}
+        known: Mapping[int, Totals] = read_totals(writer, counted) if remembered is None else remembered
         rows = self._plan_rows(tables, draft, {id_: _without(known[id_], retyped.get(id_, ())) for id_ in known})
         rows.totals |= {id_: _without(known[id_], retyped[id_]) for id_ in retyped if id_ in known.keys() - rows.totals}
         self._make_tables(tables, draft)
@@ -165,14 +171,6 @@ class Attempt:
             self._put_marks(snapshot)
         self._written = rows.totals
         return snapshot
-
-    def _next_marks(self) -> list[StreamMark]:
-        """Return the marks of streams as they are to be; raise when a batch must not be committed."""
-        marks = []
-        for mark in self.changes.marks:
-            known = streams.find(self.writer, mark.stream)
-            marks.append(marked(known, mark.stream, mark.run, mark.epoch, mark.position, gaps=mark.gaps))
-        return marks
 
     def _put_marks(self, snapshot: Snapshot) -> None:
         """Write the marks of streams and the token, which tell later that this was committed."""
@@ -195,12 +193,6 @@ class Attempt:
             if lost:
                 retyped[table.id] = lost
         return retyped
-
-    def _known_totals(self, table_ids: list[int]) -> Mapping[int, Totals]:
-        if not table_ids:
-            return {}
-        known = self.catalog.totals.known(self.latest.id, table_ids)
-        return read_totals(self.writer, table_ids) if known is None else known
 
     def _real(self, table: TableInfo) -> TableInfo:
         partition, sort = table.partition, table.sort
@@ -359,7 +351,12 @@ class Attempt:
             flushed = [file.data_file_id for file in dated if file.data_file_id >= 0]
             writer.inlined.remove_deletes(change.table.id, flushed)
             writer.files.remove_data_files(change.table, change.replaced_files, snapshot.time)
-            self._remove_flushed(change)
+            for rows in change.flushed:
+                writer.inlined.need_table(change.table.id, rows.schema_version)
+                target = self._inlined_table(change.table, rows.schema_version)
+                writer.inlined.remove_rows(target, rows.through, rows.count, changes.base.id)
+            if change.flushed and not change.ended_rows:
+                writer.inlined.drop_emptied_tables(change.table.id)
         stale = changes.base.id + 1 != snapshot.id
         writer.files.end_data_files([id_ for change in tables for id_ in change.ended_files], snapshot.id)
         for change in tables:
@@ -367,14 +364,6 @@ class Attempt:
                 if stale:
                     writer.inlined.need_table(change.table.id, version)
                 writer.inlined.end_rows(self._inlined_table(change.table, version), row_ids, snapshot.id)
-
-    def _remove_flushed(self, change: TableChange) -> None:
-        for rows in change.flushed:
-            self.writer.inlined.need_table(change.table.id, rows.schema_version)
-            target = self._inlined_table(change.table, rows.schema_version)
-            self.writer.inlined.remove_rows(target, rows.through, rows.count, self.changes.base.id)
-        if change.flushed and not change.ended_rows:
-            self.writer.inlined.drop_emptied_tables(change.table.id)
 
     def _inlined_table(self, table: TableInfo, version: int) -> InlinedTable:
         same = version == table.schema_version
@@ -412,7 +401,13 @@ class Attempt:
             started = difference(altered.before.schema, altered.after.schema).started
             columns += [(altered.id, row) for row in started]
         writer.tables.add_columns(columns, snapshot.id)
-        self._insert_layouts(created, snapshot)
+        partitioned = created + [self._real(table.after) for table in changes.altered_tables if table.repartitioned]
+        ordered = created + [self._real(table.after) for table in changes.altered_tables if table.resorted]
+        partitions = [(table.id, table.partition) for table in partitioned if table.partition is not None]
+        sorts = [(table.id, table.sort) for table in ordered if table.sort is not None]
+        known = range(self.latest.next_catalog_id)
+        writer.tables.add_partitions(partitions, snapshot.id, known)
+        writer.tables.add_sorts(sorts, snapshot.id, known)
         # stock clients look up here which columns an inlined table has
         inlined = [id_ for id_, version in self._inlined.items() if version is None]
         reshaped = [table.id for table in changes.altered_tables if table.reshaped]
@@ -420,16 +415,6 @@ class Attempt:
         writer.tables.add_schema_versions(list(changed), snapshot)
         writer.inlined.register_tables(inlined, snapshot.schema_version)
         changes.objects.insert(writer, self.ids, snapshot.id)
-
-    def _insert_layouts(self, created: list[TableInfo], snapshot: Snapshot) -> None:
-        altered = self.changes.altered_tables
-        partitioned = created + [self._real(table.after) for table in altered if table.repartitioned]
-        ordered = created + [self._real(table.after) for table in altered if table.resorted]
-        partitions = [(table.id, table.partition) for table in partitioned if table.partition is not None]
-        sorts = [(table.id, table.sort) for table in ordered if table.sort is not None]
-        known = range(self.latest.next_catalog_id)
-        self.writer.tables.add_partitions(partitions, snapshot.id, known)
-        self.writer.tables.add_sorts(sorts, snapshot.id, known)
 
     def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
         writer = self.writer

@@ -48,14 +48,9 @@ class ObjectChanges:
             Change(kind.CREATED_VIEW, schema=view.schema_name, name=view.name)
             for view in (*self.created_views, *self.renamed_views)
         ]
-        changes += [
-            Change(
-                kind.CREATED_TABLE_MACRO if macro.is_table else kind.CREATED_SCALAR_MACRO,
-                schema=macro.schema_name,
-                name=macro.name,
-            )
-            for macro in self.created_macros
-        ]
+        for macro in self.created_macros:
+            made = kind.CREATED_TABLE_MACRO if macro.is_table else kind.CREATED_SCALAR_MACRO
+            changes.append(Change(made, schema=macro.schema_name, name=macro.name))
         changes += [
             Change(kind.DROPPED_TABLE_MACRO if macro.is_table else kind.DROPPED_SCALAR_MACRO, id=macro.id)
             for macro in self.dropped_macros

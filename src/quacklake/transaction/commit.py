@@ -116,10 +116,7 @@ def never(error: QuacklakeError, left: int) -> bool:
 
 
 def run(
-    catalog: Catalog,
-    plan: Callable[[], Sealed],
-    retry: Retry,
-    replan: Callable[[QuacklakeError, int], bool] = never,
+    catalog: Catalog, plan: Callable[[], Sealed], retry: Retry, replan: Callable[[QuacklakeError, int], bool] = never
 ) -> Snapshot:
     """Plan, commit, try again after a lost race and plan again after a conflict; return the snapshot.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from quacklake import faults
-from quacklake.catalog import Catalog, Reader
+from quacklake.catalog import Catalog
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -155,16 +155,8 @@ class Transaction:
         seen again, and the commit could only fail.
         """
         if table.id < 0:
-            empty = ScanPlan(
-                table.id,
-                table.schema_name,
-                table.name,
-                self.base.id,
-                self.store.root,
-                table.schema,
-                files=FILES.empty_table(),
-            )
-            return self._overlay(empty)
+            names, root, none = (table.schema_name, table.name), self.store.root, FILES.empty_table()
+            return self._overlay(ScanPlan(table.id, *names, self.base.id, root, table.schema, files=none))
         revived = self._revived.get(table.id)
         with self.catalog.read() as reader:
             plan = plan_scan(
@@ -178,18 +170,13 @@ class Transaction:
                 encrypted=self.catalog.encrypted,
                 remains=revived is not None,
             )
-            if revived is None:
-                self._check_unmoved(reader, plan)
+            pending = self._pending.get(table.id) if revived is None else None
+            if pending is not None:
+                unplanned = pending.unplanned(plan)
+                compacted = bool(unplanned) and len(reader.files.live(table.id, unplanned)) < len(unplanned)
+                if compacted or pending.flushed(plan):
+                    raise overtaken(pending.table, "rows of it were moved")
         return self._overlay(plan)
-
-    def _check_unmoved(self, reader: Reader, plan: ScanPlan) -> None:
-        pending = self._pending.get(plan.table_id)
-        if pending is None:
-            return
-        unplanned = pending.unplanned(plan)
-        compacted = bool(unplanned) and len(reader.files.live(plan.table_id, unplanned)) < len(unplanned)
-        if compacted or pending.flushed(plan):
-            raise overtaken(pending.table, "rows of it were moved")
 
     def _overlay(self, plan: ScanPlan) -> ScanPlan:
         pending = self._pending.get(plan.table_id)
@@ -408,10 +395,7 @@ class Transaction:
             raise self.catalog.refusal()
 
     def change_set(
-        self,
-        writer: DeleteWriter,
-        delete_limit: Callable[[TableInfo], int],
-        inline_limit: Callable[[TableInfo], int],
+        self, writer: DeleteWriter, delete_limit: Callable[[TableInfo], int], inline_limit: Callable[[TableInfo], int]
     ) -> ChangeSet:
         """Return all changes as immutable data; delete files are written now."""
         self._delete_writer = writer
@@ -424,7 +408,11 @@ class Transaction:
         return ChangeSet(
             token=token_with(uuid7(), self._operation),
             base=self.base,
-            tables=(*self._compactions, *(c for c in changes if c.kinds() or self._constrains(c))),
+            # a table may be altered because of what was read in it, as by NOT NULL
+            tables=(
+                *self._compactions,
+                *(c for c in changes if c.kinds() or (c.table.id in self._altered and c.reads is not None)),
+            ),
             created_schemas=tuple(self._created_schemas.values()),
             created_tables=tuple(self._created.values()),
             altered_tables=altered,
@@ -437,14 +425,6 @@ class Transaction:
             marks=tuple(self._marks.values()),
         )
 
-    def _constrains(self, change: TableChange) -> bool:
-        """Return whether a table is altered because of what was read in it, as by NOT NULL."""
-        return change.table.id in self._altered and change.reads is not None
-
-    def _redate(self, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
-        assert self._delete_writer is not None
-        return self._delete_writer.redate(self, table, file, snapshot)
-
     def seal(self, changes: ChangeSet) -> None:
         """Take the changes as they are to be committed; no other can be noted."""
         self._open = False
@@ -452,7 +432,12 @@ class Transaction:
 
     def dated(self, snapshot_id: int) -> ChangeSet:
         """Return the changes for a snapshot id; delete files with another date are written again."""
-        self._final = self.changes.dated(snapshot_id, self._redate)
+
+        def redate(table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
+            assert self._delete_writer is not None
+            return self._delete_writer.redate(self, table, file, snapshot)
+
+        self._final = self.changes.dated(snapshot_id, redate)
         return self._final
 
     def succeeded(self, snapshot: Snapshot | None) -> Snapshot:

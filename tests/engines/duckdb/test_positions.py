@@ -80,7 +80,8 @@ def test_a_position_behind_the_end_of_a_file_makes_it_read_whole(lake: quacklake
     plan = lake.table("t").changes(7, 7).plan()
     first = plan.rows.files.column("data_file_id")[0].as_py()
     store = lake._context.engine.store
-    sql = feed.feed_sql(plan, store, "ql", lambda _plan, _columns: {}, lambda _plan: set(), {first: [0, 5000]})
+    builder = feed.FeedBuilder(plan, store, "ql", lambda _plan, _columns: {}, lambda _plan: set(), {first: [0, 5000]})
+    sql = builder.build(inserts=True, deletes=True)
     assert "get_bit" not in sql.query
 
 

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from quacklake.catalog import DatedDeletes
 from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb.connections import reading, writing
+from quacklake.engines.duckdb.deletes import Vectors
 from quacklake.engines.duckdb.engine import DuckDBEngine
 from quacklake.engines.duckdb.sql import Field, Reads, ScanSql
-from quacklake.engines.duckdb.writer import FileWriter, Vectors, WriteOptions
+from quacklake.engines.duckdb.writer import FileWriter, WriteOptions
 from quacklake.format.names import quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
 from quacklake.format.paths import uuid7

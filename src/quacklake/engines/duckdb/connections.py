@@ -1,4 +1,7 @@
-"""Turning DuckDB's errors into ours."""
+"""What every connection to DuckDB needs: its errors as ours, the names of files, stores, and the keys of files.
+
+Keys go to a connection as a variable, through Arrow, so that no statement, plan or error message can quote them.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,6 @@ from quacklake.storage.failures import outage_of
 _WRITING = "write the data files"
 #: What httpfs says when it cannot begin to write a file.
 _UPLOAD = re.compile(r"Unable to connect to URL .*\(HTTP code 404\)")
-
-
 #: What DuckDB says of a file that a key does not open.
 _KEY_SIGNS = ("AES tag", "'encryption_config' was", "encrypted file", "Invalid AES key")
 

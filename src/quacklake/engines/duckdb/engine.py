@@ -19,7 +19,7 @@ from quacklake import forks, telemetry
 from quacklake.duckdb_versions import arrow_reader, arrow_table, connect
 from quacklake.engines.duckdb.connections import connect_store, lend_keys, reading, translate
 from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, plain_expression
-from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
+from quacklake.engines.duckdb.feed import FeedBuilder, deleted_sql, to_blocks
 from quacklake.engines.duckdb.shapes import ShapeCache
 from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, guarded_columns, needs_guard, scan_sql
 from quacklake.errors import ClosedError, ConstraintError, InputError, PredicateError
@@ -311,7 +311,8 @@ class DuckDBEngine:
             blocks = to_blocks(arrow_table(connection, find))
             numbered = partial(self._shapes.numbered, connection)
             shapes = partial(self._shapes.find, connection)
-            sql = feed_sql(plan, self.store, prefix, shapes, numbered, blocks, inserts=inserts, deletes=deletes)
+            builder = FeedBuilder(plan, self.store, prefix, shapes, numbered, blocks)
+            sql = builder.build(inserts=inserts, deletes=deletes)
         query = self.prepare(connection, sql)
         kept = guarded_columns([column.name for column in plan.rows.schema.columns], ROW_ID.name) if guarded else []
         return f"SELECT * REPLACE ({', '.join(kept)}) FROM ({query})" if kept else query

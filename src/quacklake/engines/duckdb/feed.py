@@ -72,6 +72,9 @@ def picked_sql(
 
     ``picks`` yields ``key`` (data file << 40 | position) and ``snapshot_id``, which becomes ``_ql_snapshot``; a row
     that did not exist before that snapshot is left out. ``blocks`` are where the picked rows are.
+
+    DuckDB passes over what a filter on ``file_row_number`` rules out: row groups are not read, and vectors not decoded.
+    It has one filter for all files of a call, so that a large file of which little is wanted gets a call of its own.
     """
     refuse_names(plan, columns, {"_ql_row_id", "_ql_snapshot"})
     tables: list[tuple[str, pa.Table]] = []
@@ -154,25 +157,6 @@ _KEY = f"(q._ql_file_id << {SHIFT}) | q._ql_position"
 _DATE = "_ql_date"
 
 
-def feed_sql(
-    plan: FeedPlan,
-    store: Store,
-    prefix: str,
-    shapes: Shapes,
-    numbered: Callable[[ScanPlan], set[int]],
-    blocks: Blocks,
-    *,
-    inserts: bool = True,
-    deletes: bool = True,
-) -> ScanSql:
-    """Return the SQL that yields ``plan.schema``: what came, what went, or both. ``prefix`` keeps names apart.
-
-    What ``deleted_sql`` prepares must be there; ``blocks`` is what it found. ``numbered`` tells which files of a plan
-    surely have no row ids in them, by their data file ids.
-    """
-    return _Builder(plan, store, prefix, shapes, numbered, blocks).build(inserts=inserts, deletes=deletes)
-
-
 def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
     """Return what makes the temporary table of deleted positions: the key of a row, and the first snapshot without it.
 
@@ -196,7 +180,8 @@ def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
     if not parts:
         parts.append("SELECT NULL::BIGINT AS key, NULL::BIGINT AS snapshot_id WHERE false")
     deleted = " UNION ALL ".join(parts)
-    if _overlapping(plan):
+    files = plan.delete_files.column("data_file_id").to_pylist()
+    if len(set(files)) < len(files) or plan.positions.num_rows:  # a position may be in more than one place
         deleted = f"SELECT key, min(snapshot_id) AS snapshot_id FROM ({deleted}) GROUP BY key"
     query = f"SELECT DISTINCT key >> {BLOCK_SHIFT} AS block FROM ({_gone(plan, name)}) ORDER BY block"
     setup = f"CREATE OR REPLACE TEMP TABLE {name} AS {deleted}"
@@ -216,12 +201,6 @@ def _gone(plan: FeedPlan, deleted: str) -> str:
     return f"SELECT key, snapshot_id FROM {deleted} WHERE snapshot_id BETWEEN {plan.since:d} AND {plan.until:d}"
 
 
-def _overlapping(plan: FeedPlan) -> bool:
-    """Return whether a position may be in more than one place."""
-    files = plan.delete_files.column("data_file_id").to_pylist()
-    return len(set(files)) < len(files) or bool(plan.positions.num_rows)
-
-
 def _vectors(files: pa.Table, store: Store) -> pa.Table:
     parts = [pa.schema([("key", pa.int64()), ("snapshot_id", pa.int64())]).empty_table()]
     for file in files.to_pylist():
@@ -233,8 +212,29 @@ def _vectors(files: pa.Table, store: Store) -> pa.Table:
     return pa.concat_tables(parts)
 
 
+#: From a query of rows with ``ROW_COLUMNS`` and ``_ql_date`` to one that has ``_ql_snapshot`` too.
+Query = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows that came or went: the query that gives some columns of them, ``_ql_snapshot`` and ``_ql_row_id``.
+
+    ``may_update`` when a row of theirs may be one of an update.
+    """
+
+    rows: Callable[[Sequence[Column]], str]
+    may_update: bool = True
+
+
 @dataclass
-class _Builder:
+class FeedBuilder:
+    """Makes the SQL of a feed plan. ``prefix`` keeps names apart.
+
+    What ``deleted_sql`` prepares must be there; ``blocks`` is what it found. ``numbered`` tells which files of a plan
+    surely have no row ids in them, by their data file ids.
+    """
+
     plan: FeedPlan
     store: Store
     prefix: str
@@ -250,6 +250,7 @@ class _Builder:
         self.reads = Reads(self.store, f"{self.prefix}_keys")
 
     def build(self, *, inserts: bool, deletes: bool) -> ScanSql:
+        """Return the SQL that yields ``plan.schema``: what came, what went, or both."""
         plan = self.plan
         came = self._came()
         touched = self._only(list(self.blocks))
@@ -281,10 +282,9 @@ class _Builder:
         plan, files = self.plan, self.plan.rows.files
         begins, lasts = (files.column(name).to_pylist() for name in ("begin_snapshot", "partial_max"))
         first = plan.first_deletes
+        ids = files.column("data_file_id").to_pylist()
         groups: dict[tuple[bool, bool, bool], list[int]] = {}
-        for index, (id_, begin, last) in enumerate(
-            zip(files.column("data_file_id").to_pylist(), begins, lasts, strict=True)
-        ):
+        for index, (id_, begin, last) in enumerate(zip(ids, begins, lasts, strict=True)):
             newest = begin if last is None else last
             if newest < plan.since or (last is None and begin in plan.compactions):
                 continue
@@ -300,7 +300,8 @@ class _Builder:
     def _inlined(self, rows: pa.Table | None) -> list[_Part]:
         """Return inlined rows, which have their dates."""
         none = self.plan.rows.files.slice(0, 0)
-        return [_Part(partial(self._scan, none, rows, _as_dated))] if rows is not None and rows.num_rows else []
+        dated = self._came_query(several=False, stillborn=False)
+        return [_Part(partial(self._scan, none, rows, dated))] if rows is not None and rows.num_rows else []
 
     def _came_query(self, several: bool, stillborn: bool) -> Query:
         """Return rows by the snapshot they came with: ``several`` in one file; ``stillborn`` when some never lived."""
@@ -346,15 +347,15 @@ class _Builder:
             return []
         ends = {"file_id": list(self.plan.ended), "snapshot_id": list(self.plan.ended.values())}
         self.tables.append((f"{self.prefix}_ended", pa.table(ends)))
-        return [_Part(partial(self._scan, ended, None, self._ended_query))]
 
-    def _ended_query(self, rows: str) -> str:
-        """Return what was left of files that ended."""
-        return (
-            f"SELECT q.*, e.snapshot_id AS _ql_snapshot FROM ({rows}) q"
-            f" JOIN {self.prefix}_ended e ON e.file_id = q._ql_file_id"
-            f" ANTI JOIN {self.prefix}_deleted d ON d.key = {_KEY}"
-        )
+        def left(rows: str) -> str:
+            return (
+                f"SELECT q.*, e.snapshot_id AS _ql_snapshot FROM ({rows}) q"
+                f" JOIN {self.prefix}_ended e ON e.file_id = q._ql_file_id"
+                f" ANTI JOIN {self.prefix}_deleted d ON d.key = {_KEY}"
+            )
+
+        return [_Part(partial(self._scan, ended, None, left))]
 
     # -- what is known first -------------------------------------------------------------------------------------------
 
@@ -380,16 +381,9 @@ class _Builder:
     def _scan(self, files: pa.Table, inlined: pa.Table | None, query: Query, columns: Sequence[Column]) -> str:
         """Return rows with their dates; what the scan needs first is noted."""
         plan = replace(self.plan.rows, files=files, inlined=inlined)
-        sql = scan_sql(
-            plan,
-            self.store,
-            self._next(),
-            columns,
-            rows=True,
-            virtual={"snapshot_id": _DATE},
-            shapes=self.shapes(plan, columns),
-            reads=self.reads,
-        )
+        shapes, dates = self.shapes(plan, columns), {"snapshot_id": _DATE}
+        prefix = self._next()
+        sql = scan_sql(plan, self.store, prefix, columns, rows=True, virtual=dates, shapes=shapes, reads=self.reads)
         return query(self._noted(sql))
 
     def _picked(self, files: pa.Table, columns: Sequence[Column]) -> str:
@@ -416,22 +410,3 @@ class _Builder:
             join = f" LEFT JOIN {updates} u ON u.snapshot_id = s._ql_snapshot AND u.rowid = s._ql_row_id"
         select = ["s._ql_snapshot AS snapshot_id", "s._ql_row_id AS rowid", f"{label} AS {quote(own)}", *names]
         return f"SELECT {', '.join(select)} FROM ({part.rows(columns)}) s{join}"
-
-
-#: From a query of rows with ``ROW_COLUMNS`` and ``_ql_date`` to one that has ``_ql_snapshot`` too.
-Query = Callable[[str], str]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Rows that came or went: the query that gives some columns of them, ``_ql_snapshot`` and ``_ql_row_id``.
-
-    ``may_update`` when a row of theirs may be one of an update.
-    """
-
-    rows: Callable[[Sequence[Column]], str]
-    may_update: bool = True
-
-
-def _as_dated(rows: str) -> str:
-    return f"SELECT q.*, q.{_DATE} AS _ql_snapshot FROM ({rows}) q"

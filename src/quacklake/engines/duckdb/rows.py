@@ -1,4 +1,10 @@
-"""Queries for the rows that go into the files of a partitioned or sorted table."""
+"""Queries for the rows that go into files: by partition, and without values that DuckDB would write as others.
+
+Parquet has no whole numbers of 128 bits, and DuckDB writes them as doubles: whatever those would round is refused.
+Intervals have months, days and milliseconds there, each 32 bits and none below zero; DuckDB cuts microseconds off, and
+lets 50 days of milliseconds begin at 0 again. Nobody could tell later that it was another value. Rows in the catalog
+keep every one.
+"""
 
 from __future__ import annotations
 

@@ -162,14 +162,14 @@ class Reads:
         parts = []
         for key, indexes in groups.items():
             urls = self.store.readable_urls([paths[index] for index in indexes])
-            source = _read_parquet(urls, fields, rows, None if key is None else self._config(key))
+            config = None
+            if key is not None:
+                number = self.keys.setdefault(key, len(self.keys) + 1)
+                config = f"{{footer_key_value: getvariable('{self.variable}')[{number:d}]}}"
+            source = _read_parquet(urls, fields, rows, config)
             place = f"{_list(indexes)}[file_index::BIGINT + 1]" if len(indexes) > 1 else f"{indexes[0]:d}::BIGINT"
             parts.append(f"SELECT {names}, {place} AS file_index, file_row_number, filename FROM {source}")
         return f"({' UNION ALL '.join(parts)})"
-
-    def _config(self, key: str) -> str:
-        number = self.keys.setdefault(key, len(self.keys) + 1)
-        return f"{{footer_key_value: getvariable('{self.variable}')[{number:d}]}}"
 
 
 def scan_sql(
@@ -205,7 +205,7 @@ def scan_sql(
         if branch.deletes:
             deleted = f"{prefix}_del{number}"
             setup.append(_deleted_keys(plan, reads, branch, deleted, tables))
-        facts = _facts(plan, branch, f"{prefix}_files{number}") if rows or extra else None
+        facts = _Facts.of(plan, branch, f"{prefix}_files{number}") if rows or extra else None
         if facts is not None and facts.joined:
             tables.append((facts.name, facts.table))
         query = _files_query(plan, reads, branch, columns, deleted, facts, rows, extra, guarded=guarded)
@@ -219,7 +219,10 @@ def scan_sql(
         query = _inlined_query(plan, name, columns, rows, extra, guarded=guarded)
         parts.append(_guarded(query, columns) if guarded else query)
     if not parts:
-        parts.append(_empty_query(columns, rows=rows, virtual=extra))
+        select = [f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in columns]
+        select += [f"NULL::BIGINT AS {name}" for name in (ROW_COLUMNS if rows else ())]
+        select += [f"NULL::{VIRTUAL[name].duckdb_type()} AS {quote(alias)}" for name, alias in extra.items()]
+        parts.append(f"(SELECT {', '.join(select) or '1'} WHERE false)")
     return ScanSql(" UNION ALL ".join(parts), tuple(tables), tuple(setup), reads.variable, tuple(reads.keys))
 
 
@@ -262,6 +265,13 @@ class _Facts:
     name: str
     table: pa.Table
 
+    @classmethod
+    def of(cls, plan: ScanPlan, branch: Branch, name: str) -> _Facts:
+        files = plan.files.take(pa.array(branch.indexes, pa.int64()))
+        columns = {fact: files.column(fact) for fact in ("row_id_start", "begin_snapshot", "data_file_id")}
+        numbers = {"number": pa.array(range(files.num_rows), pa.int64()), "place": pa.array(branch.indexes, pa.int64())}
+        return cls(name, pa.table({**numbers, **columns}))
+
     @property
     def joined(self) -> bool:
         """True when the query joins the table as ``f``; the facts of few files are in its text."""
@@ -269,13 +279,6 @@ class _Facts:
 
     def sql(self, fact: str) -> str:
         return f"f.{fact}" if self.joined else _of_file(self.table.column(fact).to_pylist())
-
-
-def _facts(plan: ScanPlan, branch: Branch, name: str) -> _Facts:
-    files = plan.files.take(pa.array(branch.indexes, pa.int64()))
-    columns = {fact: files.column(fact) for fact in ("row_id_start", "begin_snapshot", "data_file_id")}
-    numbers = {"number": pa.array(range(files.num_rows), pa.int64()), "place": pa.array(branch.indexes, pa.int64())}
-    return _Facts(name, pa.table({**numbers, **columns}))
 
 
 def _files_query(
@@ -395,7 +398,12 @@ def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, table
         )
     vectors = [index for index, path in enumerate(paths) if path is not None and formats[index] == "puffin"]
     if vectors:
-        tables.append((f"{name}_vectors", _vector_keys(files, reads.store, vectors, plan.snapshot_id)))
+        counts = files.column("record_count").to_pylist()
+        deleted = (deleted_positions(reads.store, paths[index], counts[index], plan.snapshot_id) for index in vectors)
+        keyed = [
+            pc.add(each, pa.scalar(index << SHIFT, pa.int64())) for index, each in zip(vectors, deleted, strict=True)
+        ]
+        tables.append((f"{name}_vectors", pa.table({"key": pa.chunked_array(keyed, pa.int64())})))
         parts.append(f"SELECT key FROM {name}_vectors")
     ids = files.column("data_file_id").combine_chunks()
     index = pc.index_in(plan.deletes.column("file_id"), value_set=ids)
@@ -427,16 +435,6 @@ def dated_deletes_query(files: pa.Table, reads: Reads) -> str:
         f"SELECT ({ids} << {SHIFT}) | {_POSITION} AS key, coalesce(p.stored, {begins}) AS snapshot_id, {lasts} AS last"
     )
     return f"SELECT key, snapshot_id FROM ({dated} FROM {source} p) WHERE snapshot_id <= last"
-
-
-def _vector_keys(files: pa.Table, store: Store, indexes: Sequence[int], snapshot_id: int) -> pa.Table:
-    """Return the keys of the rows that deletion vectors say are deleted at a snapshot."""
-    paths, counts = (files.column(name).to_pylist() for name in ("delete_path", "record_count"))
-    parts = []
-    for index in indexes:
-        positions = deleted_positions(store, paths[index], counts[index], snapshot_id)
-        parts.append(pc.add(positions, pa.scalar(index << SHIFT, pa.int64())))
-    return pa.table({"key": pa.chunked_array(parts, pa.int64())})
 
 
 def _inlined_query(
@@ -501,11 +499,3 @@ def _inlined_virtual(name: str, plan: ScanPlan) -> str:
         return "begin_snapshot"
     # rows of an open transaction have negative ids
     return f"CASE WHEN {local} THEN -1 - row_id ELSE row_id END" if name == "file_row_number" else "row_id"
-
-
-def _empty_query(columns: Sequence[Column], *, rows: bool, virtual: Mapping[str, str]) -> str:
-    select = [f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in columns]
-    if rows:
-        select += [f"NULL::BIGINT AS {name}" for name in ROW_COLUMNS]
-    select += [f"NULL::{VIRTUAL[name].duckdb_type()} AS {quote(alias)}" for name, alias in virtual.items()]
-    return f"(SELECT {', '.join(select) or '1'} WHERE false)"

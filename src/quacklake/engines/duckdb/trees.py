@@ -138,27 +138,21 @@ def nodes(tree: Any) -> Iterator[Node]:
 def _normalize(node: Node) -> None:
     """Bring a node of 2.x into the form of 1.5."""
     if "arguments" in node:
-        node["children"] = [_argument(given) for given in node.pop("arguments")]
+        node["children"] = [
+            {**given["expression"], "alias": given["name"]} if given["name"] else given["expression"]
+            for given in node.pop("arguments")
+        ]
     if isinstance(node.get("query_node"), dict):
         node["query"] = {"node": node.pop("query_node"), "named_param_map": []}
     if "qualified_name" in node:
         _name(node)
     if node.get("function_name") == "if" and not node["schema"] and len(node["children"]) == 3:
-        _make_case(node)
-
-
-def _make_case(node: Node) -> None:
-    """Make ``if(a, b, c)`` the CASE that 1.5 takes it for."""
-    when, then, otherwise = node["children"]
-    case: Node = {"class": "CASE", "type": "CASE_EXPR", "case_checks": [{"when_expr": when, "then_expr": then}]}
-    case |= {"else_expr": otherwise, "alias": node["alias"], "query_location": node["query_location"]}
-    node.clear()
-    node.update(case)
-
-
-def _argument(given: Node) -> Node:
-    name, expression = given["name"], given["expression"]
-    return {**expression, "alias": name} if name else expression
+        # if(a, b, c) is the CASE that 1.5 takes it for
+        when, then, otherwise = node["children"]
+        case: Node = {"class": "CASE", "type": "CASE_EXPR", "case_checks": [{"when_expr": when, "then_expr": then}]}
+        case |= {"else_expr": otherwise, "alias": node["alias"], "query_location": node["query_location"]}
+        node.clear()
+        node.update(case)
 
 
 def _name(node: Node) -> None:
@@ -266,19 +260,24 @@ def select_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
 
 def _parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
     tree, text = _parse(connection, f"SELECT {sql}".replace(LAKE, ""))
-    node = tree["node"]
-    plain = node.get("type") == "SELECT_NODE" and node["from_table"]["type"] == "EMPTY"
-    if (
-        not plain
-        or len(node["select_list"]) != 1
-        or any(node[part] for part in _BESIDE)
-        or node["select_list"][0]["alias"]
-    ):
+    if not is_one_expression(tree["node"]):
         raise InputError(f"{sql!r} is not an expression")
     return tree, text
 
 
 _BESIDE = ("modifiers", "where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")
+
+
+def is_one_expression(node: Node) -> bool:
+    """Return whether a query selects one expression without a name, and does nothing else."""
+    return (
+        node.get("type") == "SELECT_NODE"
+        and node["from_table"]["type"] == "EMPTY"
+        and not node["cte_map"]["map"]
+        and len(node["select_list"]) == 1
+        and not any(node[part] for part in _BESIDE)
+        and not node["select_list"][0]["alias"]
+    )
 
 
 def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -10,53 +9,21 @@ from types import MappingProxyType
 from typing import Any
 
 import duckdb
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from quacklake import faults, telemetry
-from quacklake.catalog import DatedDeletes
 from quacklake.duckdb_versions import first_row
-from quacklake.engines.duckdb.connections import (
-    EncryptedFiles,
-    encryption_clause,
-    file_name,
-    new_key,
-    prepare_writing,
-    writing,
-)
+from quacklake.engines.duckdb.connections import encryption_clause, file_name, new_key, prepare_writing, writing
+from quacklake.engines.duckdb.deletes import Announce, DeleteFileWriter
 from quacklake.engines.duckdb.expressions import OrderMacro, order_keys
-from quacklake.engines.duckdb.rows import (
-    Keys,
-    by_one_thread,
-    exact,
-    partition_keys,
-    stored_columns,
-    without_nulls,
-)
-from quacklake.errors import CommitConflict, CorruptFileError
+from quacklake.engines.duckdb.rows import Keys, by_one_thread, exact, partition_keys, stored_columns, without_nulls
 from quacklake.format.geometry import written_extent
 from quacklake.format.names import literal, quote
-from quacklake.format.objects import (
-    FIELD_FILE_PATH,
-    FIELD_POS,
-    FIELD_ROW_ID,
-    FIELD_SNAPSHOT_ID,
-    NAME_FILE_PATH,
-    NAME_POS,
-    NAME_ROW_ID,
-    NAME_SNAPSHOT_ID,
-    TableInfo,
-)
-from quacklake.format.paths import data_file_name, delete_file_name, uuid7
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
+from quacklake.format.paths import data_file_name, uuid7
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.stats import ColumnStats, is_always_exact
 from quacklake.format.variants import render_fields, shredded_fields
-from quacklake.format.vectors import encode, encode_file, footer_size, referenced_file
-from quacklake.storage import Store
-from quacklake.storage.parquet import glance
-from quacklake.storage.vectors import dated_positions
-from quacklake.transaction import NewDataFile, NewDeleteFile, PastDeleteFile, TouchedFile
+from quacklake.transaction import NewDataFile
 
 _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 
@@ -79,7 +46,7 @@ class WriteOptions:
     sort: bool = True
     macros: tuple[OrderMacro, ...] = ()
     facts: bool = False
-    """Return whether the lake stores what only the footer of a file tells; see ``written_facts``."""
+    """Return whether the lake stores what only the footer of a file tells; see ``_written_facts``."""
 
 
 _NOTHING: Mapping[int, Mapping[str, bool]] = MappingProxyType({})
@@ -151,14 +118,14 @@ def _field_id(column: Column) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenFacts:
+class _Facts:
     """Facts that only the footer of a written file tells: its row groups, and which bounds are values."""
 
     row_groups: int | None = None
     exact: Mapping[int, Mapping[str, bool]] = field(default_factory=dict)
 
 
-def written_facts(connection: duckdb.DuckDBPyConnection, url: str, schema: TableSchema) -> WrittenFacts:
+def _written_facts(connection: duckdb.DuckDBPyConnection, url: str, schema: TableSchema) -> _Facts:
     """Ask a file that was written for what ``COPY`` does not tell. Of fields inside columns nothing is said."""
     ids = {column.name: column.id for column in schema.columns if not column.nested}
     rows = connection.execute(
@@ -167,7 +134,7 @@ def written_facts(connection: duckdb.DuckDBPyConnection, url: str, schema: Table
         [file_name(url)],
     ).fetchall()
     exact = {ids[path]: {"min_exact": bool(low), "max_exact": bool(high)} for path, _, low, high in rows if path in ids}
-    return WrittenFacts(max((row[1] for row in rows), default=0), exact)
+    return _Facts(max((row[1] for row in rows), default=0), exact)
 
 
 def _exactness(entry: Mapping[str, str], column: Column, known: Mapping[str, bool]) -> dict[str, bool | None]:
@@ -180,7 +147,7 @@ def _exactness(entry: Mapping[str, str], column: Column, known: Mapping[str, boo
     }
 
 
-def written_statistics(
+def _statistics(
     statistics: dict[str, dict[str, str]], schema: TableSchema, exact: Mapping[int, Mapping[str, bool]] = _NOTHING
 ) -> list[ColumnStats]:
     """Return DuckDB's statistics of a written file, by column id."""
@@ -238,31 +205,6 @@ def _leaf_paths(columns: Sequence[Column], above: tuple[str, ...]) -> list[tuple
     return paths
 
 
-_FIELD = b"PARQUET:field_id"
-_DELETE_SCHEMA = pa.schema(
-    [
-        pa.field(NAME_FILE_PATH, pa.string(), metadata={_FIELD: str(FIELD_FILE_PATH)}),
-        pa.field(NAME_POS, pa.int64(), metadata={_FIELD: str(FIELD_POS)}),
-    ]
-)
-_DATED_ROWS = pa.schema([(NAME_POS, pa.int64()), (NAME_SNAPSHOT_ID, pa.int64())])
-_DATED_SCHEMA = _DELETE_SCHEMA.append(pa.field(NAME_SNAPSHOT_ID, pa.int64(), metadata={_FIELD: str(FIELD_SNAPSHOT_ID)}))
-
-
-#: A written delete file: name, size, footer size and key.
-class Vectors(enum.Enum):
-    """The deletes that are written as deletion vectors: none, those of one snapshot, or those of several too."""
-
-    NONE = enum.auto()
-    ONE = enum.auto()
-    MANY = enum.auto()
-
-
-_Written = tuple[str, int, int, str | None, int | None]
-#: A new file below the data root, told before it is written.
-Announce = Callable[[str], None]
-
-
 @dataclass(frozen=True, slots=True)
 class _Job:
     """One write: the rows are those of a query on ``connection``, the files those of ``table``."""
@@ -291,17 +233,10 @@ class _Job:
         return clauses if self.key is None else [*clauses, encryption_clause(self.connection, self.key)]
 
 
-class FileWriter:
-    """Writes files for one store; those of an encrypted lake with a fresh key for each write."""
+class FileWriter(DeleteFileWriter):
+    """Writes data and delete files for one store; those of an encrypted lake with a fresh key for each write."""
 
-    def __init__(self, store: Store, *, encrypted: bool = False) -> None:
-        self.store = store
-        self.encrypted = encrypted
-        self._secret_files = EncryptedFiles(store)
-        self._prepared = False
-
-    def _new_key(self) -> str | None:
-        return new_key() if self.encrypted else None
+    _prepared = False
 
     def write(
         self,
@@ -329,7 +264,9 @@ class FileWriter:
         for macro in options.macros:
             connection.execute(macro.statement)
         stored = stored_columns(table)
-        job = _Job(connection, stored, options, announce, new_id, row_ids, snapshot_ids, self._new_key())
+        job = _Job(
+            connection, stored, options, announce, new_id, row_ids, snapshot_ids, new_key() if self.encrypted else None
+        )
         if stored is not table:
             query = without_nulls(query, table, job.names)
         query = exact(query, stored.schema, job.names)
@@ -468,245 +405,19 @@ class FileWriter:
         telemetry.count("engine.files_written", tenant=self.store.label)
         telemetry.count("engine.bytes_written", size, tenant=self.store.label)
         dates = statistics.get(quote(NAME_SNAPSHOT_ID), {})
-        facts = WrittenFacts()
+        facts = _Facts()
         if job.options.facts and job.key is None and self.store.is_local:
-            facts = written_facts(job.connection, str(url), job.table.schema)
+            facts = _written_facts(job.connection, str(url), job.table.schema)
         return NewDataFile(
             id=job.new_id(),
             path=folder + str(url).replace("\\", "/").rsplit("/", 1)[-1],
             record_count=count,
             file_size_bytes=size,
             footer_size=footer,
-            stats=tuple(written_statistics(statistics, job.table.schema, facts.exact)),
+            stats=tuple(_statistics(statistics, job.table.schema, facts.exact)),
             row_groups=facts.row_groups,
             encryption_key=job.key,
             moved=job.snapshot_ids,
             begin_snapshot=int(dates["min"]) if job.snapshot_ids else None,
             partial_max=int(dates["max"]) if job.snapshot_ids else None,
         )
-
-    def write_deletes(
-        self,
-        table: TableInfo,
-        data_file_id: int,
-        file: TouchedFile,
-        positions: pa.Array,
-        announce: Announce,
-        snapshot: int,
-        begin_snapshot: int | None = None,
-        *,
-        vectors: Vectors = Vectors.NONE,
-    ) -> NewDeleteFile:
-        """Write the delete file of one data file: the newly deleted positions and those of the delete file it had.
-
-        With a delete file before, which began at ``begin_snapshot``, every position has its snapshot; the new ones get
-        the one after ``snapshot``. With ``vectors`` the deletes of one snapshot become a deletion vector. Those of
-        several do only where that is said: the form with room for their snapshots stock DuckLake 1.0 cannot read.
-        """
-        positions = positions.cast(pa.int64())
-        if file.delete_path is None and vectors is not Vectors.NONE and not self.encrypted:
-            name, size = self._write_vector(table, announce, positions)
-            return NewDeleteFile(data_file_id, name, len(positions), size, 0, format="puffin")
-        if file.delete_path is None:
-            name, size, footer, key, groups = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
-            return NewDeleteFile(
-                data_file_id, name, len(positions), size, footer, encryption_key=key, row_groups=groups
-            )
-        before = self._dated_rows(file, snapshot, begin_snapshot)
-        dates = pa.repeat(pa.scalar(snapshot + 1, pa.int64()), len(positions))
-        new = pa.table([positions, dates], schema=before.schema)
-        rows = _by_position(pa.concat_tables([before, new]))
-        if vectors is Vectors.MANY and not self.encrypted:
-            name, size, footer = self._write_vectors(table, announce, rows, self.store.url(file.path))
-            return NewDeleteFile(
-                data_file_id,
-                name,
-                rows.num_rows,
-                size,
-                footer,
-                file.delete_file_id,
-                begin_snapshot,
-                snapshot + 1,
-                format="puffin",
-            )
-        name, size, footer, key, groups = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
-        return NewDeleteFile(
-            data_file_id,
-            name,
-            rows.num_rows,
-            size,
-            footer,
-            file.delete_file_id,
-            begin_snapshot,
-            snapshot + 1,
-            encryption_key=key,
-            row_groups=groups,
-        )
-
-    def write_past_deletes(
-        self,
-        table: TableInfo,
-        data_file_id: int,
-        file: TouchedFile,
-        announce: Announce,
-        snapshot: int,
-        dated: DatedDeletes,
-        *,
-        vectors: Vectors = Vectors.NONE,
-    ) -> PastDeleteFile:
-        """Write all that was deleted of a data file up to a snapshot: what its delete file and the catalog say."""
-        if not dated.rows:  # a flush has moved them since the file was planned
-            raise CommitConflict("the deletes of a file were moved by another commit", hint="run the operation again")
-        rows = pa.table(list(zip(*dated.rows, strict=True)), schema=_DATED_ROWS)
-        if file.delete_path is not None:
-            rows = pa.concat_tables([self._dated_rows(file, snapshot, dated.file_begin), rows])
-        rows = _by_position(rows)
-        first, last = pc.min_max(rows.column(1)).as_py().values()
-        begin = first if dated.file_begin is None else min(first, dated.file_begin)
-        partial_max = last if last != begin else None
-        if vectors is not Vectors.NONE and partial_max is None and not self.encrypted:
-            name, size = self._write_vector(table, announce, rows.column(NAME_POS))
-            return PastDeleteFile(
-                data_file_id, name, rows.num_rows, size, 0, file.delete_file_id, begin, None, format="puffin"
-            )
-        if vectors is Vectors.MANY and not self.encrypted:
-            name, size, footer = self._write_vectors(table, announce, rows, self.store.url(file.path))
-            past = (begin, partial_max)
-            return PastDeleteFile(
-                data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, *past, format="puffin"
-            )
-        name, size, footer, key, groups = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
-        return PastDeleteFile(
-            data_file_id,
-            name,
-            rows.num_rows,
-            size,
-            footer,
-            file.delete_file_id,
-            begin,
-            partial_max,
-            encryption_key=key,
-            row_groups=groups,
-        )
-
-    def deleted_positions(self, file: TouchedFile, snapshot: int) -> pa.ChunkedArray:
-        """Return the positions in the delete file of a data file that are deleted at a snapshot."""
-        return self._dated_rows(file, snapshot, snapshot).column(NAME_POS)
-
-    def redate_deletes(self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int) -> NewDeleteFile:
-        """Write a delete file again with another snapshot for its new positions."""
-        if file.format == "puffin":
-            return self._redate_vectors(table, file, announce, snapshot)
-        rows = self._delete_rows(table.location + file.path, file.encryption_key)
-        dates = rows.column(NAME_SNAPSHOT_ID)
-        dates = pc.if_else(pc.equal(dates, file.snapshot), pa.scalar(snapshot, pa.int64()), dates)
-        rows = pa.table([rows.column(NAME_FILE_PATH), rows.column(NAME_POS), dates], schema=_DATED_SCHEMA)
-        name, size, footer, key, groups = self._write_rows(table, announce, rows)
-        return replace(
-            file,
-            path=name,
-            file_size_bytes=size,
-            footer_size=footer,
-            snapshot=snapshot,
-            encryption_key=key,
-            row_groups=groups,
-        )
-
-    def _redate_vectors(
-        self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int
-    ) -> NewDeleteFile:
-        path = table.location + file.path
-        rows = dated_positions(self.store, path, None).rename_columns(_DATED_ROWS.names)
-        dates = rows.column(NAME_SNAPSHOT_ID)
-        dates = pc.if_else(pc.equal(dates, file.snapshot), pa.scalar(snapshot, pa.int64()), dates)
-        rows = pa.table([rows.column(NAME_POS), dates], schema=_DATED_ROWS)
-        name, size, footer = self._write_vectors(table, announce, rows, referenced_file(self.store.read(path)))
-        return replace(file, path=name, file_size_bytes=size, footer_size=footer, snapshot=snapshot)
-
-    def _write_vectors(
-        self, table: TableInfo, announce: Announce, rows: pa.Table, data_file: str
-    ) -> tuple[str, int, int]:
-        """Write a vector for each snapshot, with all positions deleted until then; its name, size and footer size."""
-        dates = rows.column(NAME_SNAPSHOT_ID)
-        vectors = [
-            (date, rows.filter(pc.less_equal(dates, date)).column(NAME_POS))
-            for date in sorted(pc.unique(dates).to_pylist())
-        ]
-        name = delete_file_name("puffin")
-        announce(table.location + name)
-        data = encode_file(vectors, data_file=data_file)
-        with self.store.open_output(table.location + name) as sink:
-            sink.write(data)
-        return name, len(data), footer_size(data)
-
-    def _dated_rows(self, file: TouchedFile, snapshot: int, begin_snapshot: int | None) -> pa.Table:
-        """Return the positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
-        assert file.delete_path is not None
-        if file.delete_format == "puffin":
-            positions = dated_positions(self.store, file.delete_path, file.record_count)
-            dates = pc.fill_null(positions.column("snapshot_id"), begin_snapshot)
-            rows = pa.table([positions.column("pos"), dates], schema=_DATED_ROWS)
-        else:
-            rows = self._delete_rows(file.delete_path, file.delete_key)
-        if NAME_SNAPSHOT_ID not in rows.column_names:
-            begin = pa.repeat(pa.scalar(begin_snapshot, pa.int64()), rows.num_rows)
-            rows = rows.append_column(NAME_SNAPSHOT_ID, begin)
-        rows = rows.select([NAME_POS, NAME_SNAPSHOT_ID]).cast(_DATED_ROWS)
-        return rows.filter(pc.field(NAME_SNAPSHOT_ID) <= snapshot)
-
-    def _write_positions(
-        self,
-        table: TableInfo,
-        file: TouchedFile,
-        announce: Announce,
-        columns: Sequence[pa.ChunkedArray | pa.Array],
-        schema: pa.Schema,
-    ) -> _Written:
-        url = self.store.url(file.path)
-        return self._write_rows(table, announce, pa.table([pa.repeat(url, len(columns[0])), *columns], schema=schema))
-
-    def _write_rows(self, table: TableInfo, announce: Announce, rows: pa.Table) -> _Written:
-        """Write a delete file; its name, size, footer size, key and row groups."""
-        name = delete_file_name()
-        path = table.location + name
-        announce(path)
-        key = self._new_key()
-        if key is not None:
-            fields = [int((field.metadata or {})[_FIELD]) for field in rows.schema]
-            self._secret_files.write(rows, fields, path, key)
-        else:
-            with (
-                self.store.open_output(path) as sink,
-                pq.ParquetWriter(sink, rows.schema, compression="snappy") as writer,
-            ):
-                writer.write_table(rows)
-        written = glance(self.store, path)
-        return name, written.size_bytes, written.footer_size, key, written.row_groups
-
-    def _write_vector(
-        self, table: TableInfo, announce: Announce, positions: pa.Array | pa.ChunkedArray
-    ) -> tuple[str, int]:
-        """Write a deletion vector; its name and size."""
-        name = delete_file_name("puffin")
-        announce(table.location + name)
-        blob = encode(positions)
-        with self.store.open_output(table.location + name) as sink:
-            sink.write(blob)
-        return name, len(blob)
-
-    def _delete_rows(self, path: str, key: str | None) -> pa.Table:
-        if key is not None:
-            return self._secret_files.read(path, key)
-        try:
-            return pq.read_table(pa.BufferReader(self.store.read(path)))
-        except pa.ArrowException as error:
-            raise CorruptFileError(f"the delete file {self.store.url(path)} cannot be read: {error}") from error
-
-
-def _by_position(rows: pa.Table) -> pa.Table:
-    """Return deleted positions in order, each once, with the earliest of its snapshots."""
-    ordered = rows.sort_by([(NAME_POS, "ascending"), (NAME_SNAPSHOT_ID, "ascending")])
-    if pc.count_distinct(ordered.column(NAME_POS)).as_py() == ordered.num_rows:
-        return ordered
-    earliest = ordered.group_by(NAME_POS, use_threads=False).aggregate([(NAME_SNAPSHOT_ID, "min")])
-    return earliest.rename_columns([NAME_POS, NAME_SNAPSHOT_ID]).cast(_DATED_ROWS)

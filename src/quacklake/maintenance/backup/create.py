@@ -1,4 +1,13 @@
-"""Create a backup: copy the catalog in one short read transaction, then the files that the place lacks."""
+"""Make backups, restore lakes from them, and remove backups with the files that only they have.
+
+A backup copies the catalog in one short read transaction, then the files that the place lacks. A restore copies the
+files first, then the whole catalog in one transaction. A prune first reads the backups to keep. Then it ends the others
+one by one, and only then removes the files that no backup names. So an interrupted prune damages no remaining backup,
+and the next one continues it.
+
+A running backup relies on the files it has found, so backups and prunes exclude each other: each leaves a mark before
+it looks for the other's. The mark of a backup is its image of the catalog.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +17,8 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -91,12 +100,14 @@ def prune(
     with _Mark(store, dry_run=dry_run) as mark, KnownPaths() as known:
         _check_no_backup_is_made(store)
         found = list_backups(store)  # only now, when no other backup can appear
-        gone = _chosen(found, keep_last, before)
+        old = found[: -max(keep_last or 1, 1)]
+        gone = [info for info in old if before is None or dt.datetime.fromisoformat(info.time) < before]
         ids = {info.id for info in gone}
         kept = [info for info in found if info.id not in ids]
         for number, info in enumerate(kept):
             progress("reading backups", number, len(kept))
-            paths = _paths(store, info)
+            files = image_files(store, folder_of(info.id), info.data_path)
+            paths = (f"data/{file.path}" for file in files if file.path is not None)
             while page := list(itertools.islice(paths, BATCH)):
                 mark.live()
                 known.add(page)
@@ -104,24 +115,18 @@ def prune(
             for info in gone:
                 mark.live()
                 _end(store, info.id)
-        files, size = _remove_files(store, known, mark, dry_run=dry_run, progress=progress)
+        count, size = _remove_files(store, known, mark, dry_run=dry_run, progress=progress)
         if not dry_run:
             _remove_folders(store)
-    return PruneReport(tuple(info.id for info in gone), tuple(info.id for info in kept), files, size, dry_run)
+    return PruneReport(tuple(info.id for info in gone), tuple(info.id for info in kept), count, size, dry_run)
 
 
 def check_not_pruned(store: Store) -> None:
     """Raise ``StorageUnavailableError`` while backups are being removed; called after the image is written."""
     if any(_within(entry, _SILENCE) for entry in store.list(_MARKS)):
         raise StorageUnavailableError(
-            f"backups in {store.root} are being removed",
-            hint="try again later: in an hour if that was interrupted",
+            f"backups in {store.root} are being removed", hint="try again later: in an hour if that was interrupted"
         )
-
-
-def _chosen(found: Sequence[BackupInfo], keep_last: int | None, before: dt.datetime | None) -> list[BackupInfo]:
-    old = found[: -max(keep_last or 1, 1)]
-    return [info for info in old if before is None or dt.datetime.fromisoformat(info.time) < before]
 
 
 def _within(entry: FileEntry, span: dt.timedelta) -> bool:
@@ -163,12 +168,6 @@ def _check_no_backup_is_made(store: Store) -> None:
                 f"the backup {name} in {store.root} is being made, or was interrupted within the last day",
                 hint="try again when it has ended",
             )
-
-
-def _paths(store: Store, info: BackupInfo) -> Iterator[str]:
-    """Yield the files of a backup."""
-    files = image_files(store, folder_of(info.id), info.data_path)
-    return (f"data/{file.path}" for file in files if file.path is not None)
 
 
 def _end(store: Store, id_: str) -> None:
@@ -262,12 +261,9 @@ def back_up(catalog: Catalog, store: Store, target: Store, progress: Progress = 
             f"a lake of the format version {catalog.version} cannot be backed up", hint="migrate it first"
         )
     work = _Work(store, target)
-    for attempt in range(_ATTEMPTS):
-        try:
+    for _ in range(_ATTEMPTS):
+        with suppress(_Vanished):
             return _attempt(catalog, work, progress)
-        except _Vanished:
-            if attempt == _ATTEMPTS - 1:
-                break
     raise StorageUnavailableError(
         "files of the lake were cleaned up during every attempt at a backup", hint="try again when no clean-up runs"
     )
@@ -320,25 +316,19 @@ def _copy_all(catalog: Catalog, work: _Work, folder: str, progress: Progress) ->
     with ThreadPoolExecutor(_THREADS, "quacklake-backup") as pool:
         while page := list(itertools.islice(files, _PAGE)):
             done = list(pool.map(partial(_copy, work), page))
-            _note_missing(catalog, work, [file.id for file, size in zip(page, done, strict=True) if size == _MISSING])
+            lost = [file.id for file, size in zip(page, done, strict=True) if size == _MISSING]
+            if lost:  # though the catalog names them, or because the image is out of date
+                with catalog.read() as reader:
+                    if not RowAudit.of(reader).still_there(lost).issuperset(lost):
+                        raise _Vanished
+                work.missing.extend(lost)
+                work.skipped.extend(Skipped(f"file {id_}", "it was missing already") for id_ in lost)
             own = [file for file in page if file.path is not None]
             work.files += len(own)
             work.bytes += sum(file.size or 0 for file in own)
             work.copied += sum(size > 0 for size in done)
             work.bytes_copied += sum(size for size in done if size > 0)
             progress("copying files", work.files, None)
-
-
-def _note_missing(catalog: Catalog, work: _Work, lost: Sequence[int]) -> None:
-    """Record files that are missing although the catalog names them; raise if the image is out of date."""
-    if not lost:
-        return
-    with catalog.read() as reader:
-        there = RowAudit.of(reader).still_there(lost)
-    if not there.issuperset(lost):
-        raise _Vanished
-    work.missing.extend(lost)
-    work.skipped.extend(Skipped(f"file {id_}", "it was missing already") for id_ in lost)
 
 
 _MISSING = -1

@@ -33,7 +33,7 @@ def write_image(reader: ImageReader, database: str, store: Store, folder: str) -
         names.append(name)
     for id_ in reader.inlined_ids():
         schema = reader.tables.columns_at(id_.table_id, id_.schema_version)
-        name = inlined_name(id_)
+        name = inline.data_table_name(id_.table_id, id_.schema_version)
         _write_inlined(store, folder, name, schema, decoded_pages(reader, database, id_, schema))
         names.append(name)
     for table_id in reader.inlined.delete_tables():
@@ -45,18 +45,14 @@ def write_image(reader: ImageReader, database: str, store: Store, folder: str) -
 
 def decoded_pages(reader: ImageReader, database: str, id_: InlinedId, schema: TableSchema) -> Iterator[pa.Table]:
     """Yield the rows of a table of inlined rows. Raises ``UnsupportedFeatureError`` for rows that cannot be moved."""
+    name = inline.data_table_name(id_.table_id, id_.schema_version)
     if any(leaf.type == "variant" for leaf in schema.leaves()):
         raise UnsupportedFeatureError(
-            f"{inlined_name(id_)} has inlined values of the type variant, which no other database can hold",
+            f"{name} has inlined values of the type variant, which no other database can hold",
             hint="flush the inlined rows of the table into files first",
         )
     pages = (inlined.decode([page], schema, database, ends=True) for page in reader.inlined_pages(id_, schema))
     return (page for page in pages if page is not None)
-
-
-def inlined_name(id_: InlinedId) -> str:
-    """Return the file name of a table of inlined rows."""
-    return inline.data_table_name(id_.table_id, id_.schema_version)
 
 
 def _write(store: Store, folder: str, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
@@ -140,8 +136,7 @@ def make_inlined_table(writer: ImageWriter, database: str, id_: InlinedId, schem
     ]
     if strange:
         raise UnsupportedFeatureError(
-            f'the {database} catalog cannot hold inlined rows with the column "{strange[0]}"',
-            hint=_NO_PLACE,
+            f'the {database} catalog cannot hold inlined rows with the column "{strange[0]}"', hint=_NO_PLACE
         )
     if not inline_width.fits(schema.columns, database):
         raise UnsupportedFeatureError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from quacklake.catalog.checks.audit import LIVING
 from quacklake.catalog.checks.audit_rows import RowAudit
@@ -14,7 +13,7 @@ from quacklake.format.bounds import decode
 from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.inline import data_table_name, delete_table_name
 from quacklake.format.names import fold
-from quacklake.format.options import OPTIONS, READ_ONLY_KEYS, OptionRow, Scope, parse_option
+from quacklake.format.options import OPTIONS, READ_ONLY_KEYS, Scope, parse_option
 from quacklake.format.schema import ColumnRow, unflatten
 from quacklake.format.types import NESTED, StatsKind, scalar
 from quacklake.maintenance.verify.findings import Finding, Fix, Known, finding
@@ -35,6 +34,8 @@ def snapshots(audit: RowAudit, known: Known) -> Iterator[Finding]:
         if None in now or any(new < old for old, new in zip(before, now, strict=False) if None not in (old, new)):
             yield finding("V007", f"in snapshot {id_}")
         before = now
+    for (id_,) in audit.changes_of_nothing():
+        yield finding("V001", f"changes of {id_}, which is not there")
 
 
 def _changes(snapshot: int, text: str | None, next_catalog: int | None) -> Iterator[Finding]:
@@ -47,12 +48,6 @@ def _changes(snapshot: int, text: str | None, next_catalog: int | None) -> Itera
         if change.id is not None and next_catalog is not None and change.id >= next_catalog:
             what = "schema" if change.kind is ChangeKind.DROPPED_SCHEMA else "object"
             yield finding("V003", f"snapshot {snapshot} says {change}, but had no {what} {change.id} yet")
-
-
-def lone_changes(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V001."""
-    for (id_,) in audit.changes_of_nothing():
-        yield finding("V001", f"changes of {id_}, which is not there")
 
 
 def counters(audit: RowAudit, known: Known) -> Iterator[Finding]:
@@ -240,30 +235,30 @@ def options(audit: RowAudit, known: Known) -> Iterator[Finding]:
     if facts.get("encrypted", "false") not in ("true", "false"):
         yield finding("V053", "encrypted is neither true nor false")
     for row in rows:
-        yield from _option(row, known)
-
-
-def _option(row: OptionRow, known: Known) -> Iterator[Finding]:
-    scopes = {scope.value for scope in Scope if scope is not Scope.GLOBAL}
-    if row.key not in READ_ONLY_KEYS:
-        if row.key not in OPTIONS and not row.key.startswith("quacklake_"):
-            yield finding("V050", f'"{row.key}"')
-        elif row.key in OPTIONS:
-            try:
-                parse_option(row.key, row.value)
-            except ConfigError as error:
-                yield finding("V051", error.message)
-    if row.scope is not None and row.scope not in scopes:
-        yield finding("V052", f'"{row.key}" for a {row.scope}')
-    elif row.scope is not None and (row.scope_id is None or not 0 <= row.scope_id < known.latest.next_catalog_id):
-        yield finding("V052", f'"{row.key}" for {row.scope} {row.scope_id}')
+        if row.key not in READ_ONLY_KEYS:
+            if row.key not in OPTIONS and not row.key.startswith("quacklake_"):
+                yield finding("V050", f'"{row.key}"')
+            elif row.key in OPTIONS:
+                try:
+                    parse_option(row.key, row.value)
+                except ConfigError as error:
+                    yield finding("V051", error.message)
+        if row.scope is not None and row.scope not in {scope.value for scope in Scope if scope is not Scope.GLOBAL}:
+            yield finding("V052", f'"{row.key}" for a {row.scope}')
+        elif row.scope is not None and (row.scope_id is None or not 0 <= row.scope_id < known.latest.next_catalog_id):
+            yield finding("V052", f'"{row.key}" for {row.scope} {row.scope_id}')
 
 
 def paths(audit: RowAudit, known: Known) -> Iterator[Finding]:
     """Check V061 and V062."""
     for (table_id, path), rows in itertools.groupby(audit.shared_paths(), key=lambda row: (row[0], row[1])):
         lives = [tuple(row[2:]) for row in rows]
-        if any(_clash(one, two, known) for one, two in itertools.pairwise(lives)):
+        # only the same table may have a file again later
+        clashes = (
+            one[0] != two[0] or known.seen(max(one[1], two[1]), min(one[2], two[2]))
+            for one, two in itertools.pairwise(lives)
+        )
+        if any(clashes):
             yield finding("V061", f"{path} in {len(lives)} rows", table=known.name(table_id))
     for file_id, table_id in audit.scheduled_in_use():
         yield finding(
@@ -271,34 +266,8 @@ def paths(audit: RowAudit, known: Known) -> Iterator[Finding]:
         )
 
 
-def _clash(one: tuple[str, int, int], two: tuple[str, int, int], known: Known) -> bool:
-    """Return whether two rows of one file contradict each other: only the same table may have a file again later."""
-    return one[0] != two[0] or known.seen(max(one[1], two[1]), min(one[2], two[2]))
-
-
 def _end(end: int | None) -> int:
     return (1 << 62) if end is None else end
-
-
-CATALOG_CHECKS: tuple[Check, ...] = (
-    snapshots,
-    lone_changes,
-    counters,
-    lives,
-    identities,
-    names,
-    in_schemas,
-    in_tables,
-    delete_files,
-    columns,
-    known_columns,
-    known_files,
-    partitions,
-    mappings,
-    versions,
-    options,
-    paths,
-)
 
 
 _INLINED = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]+))")
@@ -346,17 +315,16 @@ def table_statistics(audit: RowAudit, known: Known) -> Iterator[Finding]:
     for key, rows in itertools.groupby(audit.table_statistics(), key=lambda row: row[1:3]):
         table_id, column_id = key
         found = list(rows)
-        low, high = (None if _plain_cast(text, found) else text for text in found[0][3:5])
+        kinds = {_kind(row[7]) for row in found}
+        # stock clients write plain casts for inlined rows: NaN, or a blob as characters
+        low, high = (
+            None if StatsKind.BLOB in kinds or (StatsKind.FLOAT in kinds and str(text).lower() == "nan") else text
+            for text in found[0][3:5]
+        )
         code = _bounds(low, high, [row[7] for row in found])
         if code is not None:
             fix = Fix("drop_table_bounds", (table_id, column_id))
             yield finding(code, f"of column {column_id}", table=known.name(table_id), fix=fix)
-
-
-def _plain_cast(text: str | None, rows: Sequence[Sequence[Any]]) -> bool:
-    """Return whether a bound is a plain cast, as stock clients write for inlined rows: NaN, or a blob as characters."""
-    kinds = {_kind(row[7]) for row in rows}
-    return text is not None and ((text.lower() == "nan" and StatsKind.FLOAT in kinds) or StatsKind.BLOB in kinds)
 
 
 def _kind(type_: str) -> StatsKind:
@@ -446,4 +414,8 @@ def _inlined_deletes(audit: RowAudit, known: Known, table_id: int) -> Iterator[F
         yield finding("V045", f"file {file_id} in {name}", table=table, file_id=file_id, fix=fix)
 
 
-ROW_CHECKS: tuple[Check, ...] = (totals, file_statistics, table_statistics, inlined_rows, inlined_tables)
+CHECKS: tuple[Check, ...] = (
+    *(snapshots, counters, lives, identities, names, in_schemas, in_tables, delete_files, columns, known_columns),
+    *(known_files, partitions, mappings, versions, options, paths),
+    *(totals, file_statistics, table_statistics, inlined_rows, inlined_tables),
+)

@@ -1,4 +1,4 @@
-"""Checks that files exist and match the catalog. They read footers, not rows."""
+"""Checks that files exist and match the catalog by their footers, and by their rows where that is asked for."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 import pyarrow as pa
 
 from quacklake.catalog import Catalog
 from quacklake.catalog.checks.audit_rows import ColumnFacts, RowAudit
+from quacklake.engines.duckdb.audit import DuckDBAudit
 from quacklake.errors import (
     CorruptFileError,
     PathError,
@@ -30,7 +30,7 @@ from quacklake.format.vectors import blobs_of, decode
 from quacklake.maintenance.verify.findings import Collector, Finding, Fix, Known, finding
 from quacklake.progress import Progress
 from quacklake.scan import ScanPlan
-from quacklake.scan.measures import FileMeasure, PositionMeasure
+from quacklake.scan.measures import FileMeasure
 from quacklake.scan.plan import FILES
 from quacklake.scan.planner import plan_mappings, plan_scan
 from quacklake.storage import Store
@@ -39,6 +39,10 @@ from quacklake.storage.parquet import Glance, glance
 PAGE = 2_000
 _THREADS = 8
 _KEY_LENGTHS = (16, 24, 32)
+_MAX_PAIRS = 10_000
+_FILES = 200
+_ROW_IDS = 8_000_000
+_NO_STATS = (StatsKind.NONE, StatsKind.GEOMETRY, StatsKind.VARIANT)
 
 
 class FileChecks:
@@ -52,7 +56,9 @@ class FileChecks:
         with catalog.read() as reader:
             audit = RowAudit.of(reader)
             self._locations = audit.locations()
-            self._columns = _column_ids(audit)
+            self._columns: dict[int, set[int]] = {}
+            for table_id, column_id in audit.column_ids():
+                self._columns.setdefault(table_id, set()).add(column_id)
 
     def run(self, progress: Progress) -> None:
         """Check all files. Files that leave the catalog meanwhile are not reported."""
@@ -93,14 +99,10 @@ class FileChecks:
         if seen is not None:
             if seen.rows is not None and seen.rows != file.record_count:
                 found.append(tell("V074", f"{seen.rows} instead of {file.record_count}"))
-            found += self._fields(tell, file, seen)
+            if seen.field_ids is not None and file.mapping_id is None:
+                strange = seen.field_ids - self._columns.get(file.table_id, set()) - RESERVED_FIELDS.keys()
+                found += [tell("V075", f"field ids {sorted(strange)}")] if strange else []
         return found
-
-    def _fields(self, tell: Callable[..., Finding], file: DataFile, seen: Glance) -> list[Finding]:
-        if seen.field_ids is None or file.mapping_id is not None:
-            return []
-        strange = seen.field_ids - self._columns.get(file.table_id, frozenset()) - RESERVED_FIELDS.keys()
-        return [tell("V075", f"field ids {sorted(strange)}")] if strange else []
 
     def _delete_file(self, pair: tuple[DeleteFile, int | None]) -> list[Finding]:
         file, rows = pair
@@ -148,7 +150,7 @@ class FileChecks:
         try:
             seen = glance(self._store, path)
         except CorruptFileError as error:
-            found.append(tell("V072" if self._exists(path) else "V070", error.message))
+            found.append(tell("V072" if self._store.exists(path) else "V070", error.message))
             return None
         except (PathError, UnsupportedFeatureError) as error:
             self._collector.skip(f"file {file.id}", error.message)
@@ -163,9 +165,6 @@ class FileChecks:
         if seen.encrypted and file.encryption_key is None:
             found.append(tell("V063", "the file is encrypted"))
         return seen
-
-    def _exists(self, path: str) -> bool:
-        return self._store.exists(path)
 
     def _numbers(self, tell: Callable[..., Finding], rows: int | None, size: int | None) -> list[Finding]:
         wrong = rows is None or rows < 0 or size is None or size < 0
@@ -210,9 +209,6 @@ class FileChecks:
         return seen is not None and seen.field_ids is not None and FIELD_ROW_ID not in seen.field_ids
 
 
-_MAX_PAIRS = 10_000
-
-
 def _crossing(audit: RowAudit, known: Known) -> Iterator[tuple[int, int, int]]:
     """Yield files whose row id ranges and lifetimes overlap: table, one file, the other."""
     table, count = None, 0
@@ -229,41 +225,10 @@ def _crossing(audit: RowAudit, known: Known) -> Iterator[tuple[int, int, int]]:
             active.append((first + rows, file_id, begin, end))
 
 
-def _column_ids(audit: RowAudit) -> dict[int, frozenset[int]]:
-    """Return every column id that each table ever had."""
-    found: dict[int, set[int]] = {}
-    for table_id, column_id in audit.column_ids():
-        found.setdefault(table_id, set()).add(column_id)
-    return {id_: frozenset(ids) for id_, ids in found.items()}
-
-
-_FILES = 200
-_ROW_IDS = 8_000_000
-_NO_STATS = (StatsKind.NONE, StatsKind.GEOMETRY, StatsKind.VARIANT)
-
-
-class Reading(Protocol):
-    """The operations that an engine must provide."""
-
-    def measure(
-        self, plan: ScanPlan, columns: Sequence[Column], bounds: Mapping[int | None, Mapping[int, ColumnFacts]]
-    ) -> Iterator[FileMeasure]:
-        """Measure each file of a plan (with the bounds of each), or the whole plan (with the bounds under None)."""
-
-    def repeated_row_id(self, plan: ScanPlan, first: int, last: int) -> int | None:
-        """Return a row id from ``first`` to before ``last`` that two rows of a plan share, or None."""
-
-    def beyond_double(self, plan: ScanPlan) -> list[tuple[int, str]]:
-        """Return the files of a plan, each with the column, that have integers too large for a double."""
-
-    def positions(self, path: str, key: str | None) -> PositionMeasure:
-        """Measure a Parquet delete file."""
-
-
 class DeepChecks:
     """Reads the data of every file, a group of files at a time."""
 
-    def __init__(self, catalog: Catalog, store: Store, engine: Reading, known: Known, collector: Collector) -> None:
+    def __init__(self, catalog: Catalog, store: Store, engine: DuckDBAudit, known: Known, collector: Collector) -> None:
         self._catalog = catalog
         self._store = store
         self._engine = engine
@@ -304,12 +269,7 @@ class DeepChecks:
             if info is None:
                 return
             plan = plan_scan(
-                reader,
-                self._store,
-                snapshot,
-                info,
-                database=self._catalog.encoding,
-                encrypted=self._catalog.encrypted,
+                reader, self._store, snapshot, info, database=self._catalog.encoding, encrypted=self._catalog.encrypted
             )
         for page in self._file_pages(table_id):
             self._files(info, plan, page, following)

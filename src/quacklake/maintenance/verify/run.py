@@ -1,4 +1,4 @@
-"""Run a verification."""
+"""Verify a lake, and repair what can be fixed without losing anything."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from quacklake.catalog import Catalog
 from quacklake.catalog.checks.audit_rows import RowAudit
 from quacklake.catalog.checks.repairs import Repairs
 from quacklake.catalog.writing.totals import TotalsCache
+from quacklake.engines.duckdb.audit import DuckDBAudit
 from quacklake.errors import CommitConflict, NotFoundError
 from quacklake.format.snapshots import Snapshot
-from quacklake.maintenance.verify.catalog_checks import CATALOG_CHECKS, ROW_CHECKS
-from quacklake.maintenance.verify.file_checks import DeepChecks, FileChecks, Reading
+from quacklake.maintenance.verify.catalog_checks import CHECKS
+from quacklake.maintenance.verify.file_checks import DeepChecks, FileChecks
 from quacklake.maintenance.verify.findings import RULES, Collector, Finding, Known, RepairReport, VerifyReport, finding
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 
 
-def verify(catalog: Catalog, store: Store, engine: Reading | None, progress: Progress = silent) -> VerifyReport:
+def verify(catalog: Catalog, store: Store, engine: DuckDBAudit | None, progress: Progress = silent) -> VerifyReport:
     """Check a lake against every rule; with an engine, also its data. Changes nothing.
 
     The catalog is checked in one consistent transaction, and files afterwards; files that a concurrent cleanup removes
@@ -27,7 +28,12 @@ def verify(catalog: Catalog, store: Store, engine: Reading | None, progress: Pro
     """
     collector = Collector()
     try:
-        known = _check_catalog(catalog, collector, progress)
+        with catalog.read() as reader:
+            audit = RowAudit.of(reader)
+            known = Known(audit.snapshots.latest(), audit.table_names(), catalog.encrypted)
+            for number, check in enumerate(CHECKS):
+                progress("checking the catalog", number, len(CHECKS))
+                collector.take(check(audit, known))
     except NotFoundError as error:
         return VerifyReport(-1, engine is not None, (finding("V008", error.message),), checks=1)
     files = FileChecks(catalog, store, known, collector)
@@ -40,17 +46,6 @@ def verify(catalog: Catalog, store: Store, engine: Reading | None, progress: Pro
     )
     skipped = (*collector.skipped, *collector.overflow())
     return VerifyReport(known.latest.id, engine is not None, tuple(findings), skipped, collector.files, len(RULES))
-
-
-def _check_catalog(catalog: Catalog, collector: Collector, progress: Progress) -> Known:
-    checks = (*CATALOG_CHECKS, *ROW_CHECKS)
-    with catalog.read() as reader:
-        audit = RowAudit.of(reader)
-        known = Known(audit.snapshots.latest(), audit.table_names(), catalog.encrypted)
-        for number, check in enumerate(checks):
-            progress("checking the catalog", number, len(checks))
-            collector.take(check(audit, known))
-    return known
 
 
 MESSAGE = "quacklake repair"
