@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -41,7 +42,9 @@ Once = Callable[[Snapshot, Callable[[Transaction], None]], Snapshot]
 #: Returns the groups of a table's files that an operation works on.
 Planner = Callable[[TableFiles], list[Group]]
 #: Compacts one group and returns the change.
-Work = Callable[[Transaction, TableFiles, Group], TableChange]
+Work = Callable[[TableFiles, Group, Transaction], TableChange]
+#: Writes the files of a change in a transaction, and returns the change.
+Write = Callable[[Transaction], TableChange]
 
 #: The changes that a compaction records when it removes or ends files. The flush protects stock clients: their small
 #: delete of a file that a compaction has removed would succeed and be lost, but it conflicts with a flush.
@@ -88,15 +91,6 @@ class CompactionLimits:
     hive: bool = True
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Window:
-    """Inlined rows that are flushed together, in the layout of ``table``."""
-
-    table: TableInfo
-    rows: pa.Table
-    flushed: FlushedRows
-
-
 @dataclass
 class Compactor:
     """Compacts one table. ``latest`` returns the newest snapshot, ``find`` the table in it, or None if dropped."""
@@ -141,7 +135,7 @@ class Compactor:
         sort = (as_table or table).sort
         self._begin(operation, table)
 
-        def work(tx: Transaction, files: TableFiles, group: Group) -> TableChange:
+        def work(files: TableFiles, group: Group, tx: Transaction) -> TableChange:
             plan = files.part(group.ids)
             new = self.files.rewrite(tx, replace(files.table, sort=sort), plan)
             touched = touched_files(plan, set(group.ids))
@@ -163,8 +157,8 @@ class Compactor:
         self._begin("flush_inlined_data", table)
         for attempt in range(self.limits.max_replans + 1):
             try:
-                while self._flush_window(table, base):
-                    pass
+                while (write := self._window(table, base)) is not None:
+                    self._commit(base, [write])
                 self._flush_deletes(table, base, 2**attempt)
                 break
             except CommitConflict as conflict:
@@ -196,17 +190,8 @@ class Compactor:
 
     def _try(self, files: TableFiles, groups: Sequence[Group], work: Work) -> bool:
         """Write the files of some groups and commit them together; return False on a conflict with another commit."""
-        changes: list[TableChange] = []
-
-        def compact(tx: Transaction) -> None:
-            for group in groups:
-                faults.reach("compaction.group.before")
-                changes.append(work(tx, files, group))
-                faults.reach("compaction.group.after")
-            tx.compact(_together(files.table, changes))
-
         try:
-            self._committed(self.once(files.base, compact), groups, changes)
+            self._commit(files.base, [partial(work, files, group) for group in groups], groups)
         except CommitConflict:
             return False
         return True
@@ -240,7 +225,7 @@ class Compactor:
 
     # -- changes of a group --------------------------------------------------------------------------------------------
 
-    def _merged(self, tx: Transaction, files: TableFiles, group: Group) -> TableChange:
+    def _merged(self, files: TableFiles, group: Group, tx: Transaction) -> TableChange:
         first = group.files[0]
         assert first.version is not None
         plan = files.part_as_written(group.ids, first.version)
@@ -284,35 +269,20 @@ class Compactor:
         with self.catalog.read() as reader:
             versions = reader.inlined.tables(table.id)
         for version in versions:
-            window = self._window(table, tx.base, (version,))
-            if window is not None:
-                change = self._flushed(tx, table, window)
+            write = self._window(table, tx.base, (version,))
+            if write is not None:
+                change = _written(write, tx)
                 tx.flush(change)
                 self._committed(tx.base, (), [change])
         return self._end()
 
-    def _flush_window(self, table: TableInfo, base: Snapshot) -> bool:
-        """Flush the oldest inlined rows of one schema version; return False when there are none."""
-        window = self._window(table, base)
-        if window is None:
-            return False
-        changes: list[TableChange] = []
-
-        def work(tx: Transaction) -> None:
-            changes.append(self._flushed(tx, table, window))
-            tx.compact(changes[0])
-
-        self._committed(self.once(base, work), (), changes)
-        return True
-
-    def _window(self, table: TableInfo, base: Snapshot, versions: Sequence[int] | None = None) -> _Window | None:
-        """Return the oldest inlined rows of the first schema version that has any."""
+    def _window(self, table: TableInfo, base: Snapshot, versions: Sequence[int] | None = None) -> Write | None:
+        """Return the flush of the oldest inlined rows of the first schema version that has any, or None."""
         with self.catalog.read() as reader:
             found = None
             for version in reader.inlined.tables(table.id) if versions is None else versions:
-                schema = (
-                    table.schema if version == table.schema_version else reader.tables.columns_at(table.id, version)
-                )
+                same = version == table.schema_version
+                schema = table.schema if same else reader.tables.columns_at(table.id, version)
                 found = reader.inlined.rows_until(table, version, schema, base.id, self.limits.max_rows)
                 if found is not None:
                     break
@@ -331,19 +301,19 @@ class Compactor:
         assert rows is not None
         begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")
         rows = rows.filter(pc.fill_null(pc.not_equal(begin, end), True))  # drop rows that no snapshot shows
-        return _Window(then, rows, FlushedRows(stored.schema_version, through, stored.rows.num_rows))
+        flushed = FlushedRows(stored.schema_version, through, stored.rows.num_rows)
 
-    def _flushed(self, tx: Transaction, table: TableInfo, window: _Window) -> TableChange:
-        faults.reach("compaction.group.before")
-        files, deletes = self.files.flush(tx, window.table, window.rows) if window.rows.num_rows else ([], [])
-        faults.reach("compaction.group.after")
-        return TableChange(
-            table=table,
-            data_files=tuple(files),
-            dated_deletes=tuple(deletes),
-            flushed=(window.flushed,),
-            compaction=(ChangeKind.INLINE_FLUSH,),
-        )
+        def write(tx: Transaction) -> TableChange:
+            files, deletes = self.files.flush(tx, then, rows) if rows.num_rows else ([], [])
+            return TableChange(
+                table=table,
+                data_files=tuple(files),
+                dated_deletes=tuple(deletes),
+                flushed=(flushed,),
+                compaction=(ChangeKind.INLINE_FLUSH,),
+            )
+
+        return write
 
     def _flush_deletes(self, table: TableInfo, base: Snapshot, parts: int) -> None:
         """Flush the inlined deletes of data files into delete files, in at least ``parts`` commits."""
@@ -353,32 +323,31 @@ class Compactor:
         most = min(self.limits.max_files, max(1, -(-len(ids) // parts)))
         for start in range(0, len(ids), most):
             some = ids[start : start + most]
-            touched = touched_files(found.part(some), set(some))
-            changes: list[TableChange] = []
-
-            def work(
-                tx: Transaction, touched: Mapping[int, TouchedFile] = touched, changes: list[TableChange] = changes
-            ) -> None:
-                faults.reach("compaction.group.before")
-                changes.append(
-                    TableChange(
-                        table=table,
-                        dated_deletes=tuple(
-                            # the last snapshot even if there is only one, as stock clients do
-                            replace(file, partial_max=file.partial_max or file.begin_snapshot)
-                            if file.format == "parquet"
-                            else file
-                            for file in self._dated(tx, table, touched)
-                        ),
-                        touched={id_: file.delete_file_id for id_, file in touched.items()},
-                        compaction=(ChangeKind.DELETED_FROM_TABLE, ChangeKind.INLINE_FLUSH),
-                    )
-                )
-                faults.reach("compaction.group.after")
-                tx.compact(changes[0])
-
-            self._committed(self.once(base, work), (), changes)
+            self._commit(base, [partial(self._deletes_change, table, touched_files(found.part(some), set(some)))])
             self._report = replace(self._report, rows=self._report.rows + sum(counts[id_] for id_ in some))
+
+    def _deletes_change(self, table: TableInfo, touched: Mapping[int, TouchedFile], tx: Transaction) -> TableChange:
+        deletes = [
+            # the last snapshot even if there is only one, as stock clients do
+            replace(file, partial_max=file.partial_max or file.begin_snapshot) if file.format == "parquet" else file
+            for file in self._dated(tx, table, touched)
+        ]
+        return TableChange(
+            table=table,
+            dated_deletes=tuple(deletes),
+            touched={id_: file.delete_file_id for id_, file in touched.items()},
+            compaction=(ChangeKind.DELETED_FROM_TABLE, ChangeKind.INLINE_FLUSH),
+        )
+
+    def _commit(self, base: Snapshot, writes: Sequence[Write], groups: Sequence[Group] = ()) -> None:
+        """Write the files of some changes of the table, and commit them together."""
+        changes: list[TableChange] = []
+
+        def compact(tx: Transaction) -> None:
+            changes.extend(_written(write, tx) for write in writes)
+            tx.compact(_together(changes))
+
+        self._committed(self.once(base, compact), groups, changes)
 
     # -- the report ----------------------------------------------------------------------------------------------------
 
@@ -424,10 +393,19 @@ def _not_before(file: NewDataFile, since: int) -> NewDataFile:
     return replace(file, begin_snapshot=since, partial_max=max(file.partial_max, since))
 
 
-def _together(table: TableInfo, changes: Sequence[TableChange]) -> TableChange:
+def _written(write: Write, tx: Transaction) -> TableChange:
+    faults.reach("compaction.group.before")
+    change = write(tx)
+    faults.reach("compaction.group.after")
+    return change
+
+
+def _together(changes: Sequence[TableChange]) -> TableChange:
     """Combine the changes of several groups of one table."""
+    if len(changes) == 1:
+        return changes[0]
     return TableChange(
-        table=table,
+        table=changes[0].table,
         data_files=tuple(file for change in changes for file in change.data_files),
         ended_files=tuple(id_ for change in changes for id_ in change.ended_files),
         replaced_files=tuple(id_ for change in changes for id_ in change.replaced_files),

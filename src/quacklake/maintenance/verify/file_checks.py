@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -24,7 +25,6 @@ from quacklake.errors import (
 from quacklake.format import bounds as bound_texts
 from quacklake.format.objects import FIELD_ROW_ID, RESERVED_FIELDS, DataFile, DeleteFile, TableInfo
 from quacklake.format.schema import Column
-from quacklake.format.snapshots import Snapshot
 from quacklake.format.types import StatsKind, scalar
 from quacklake.format.vectors import blobs_of, decode
 from quacklake.maintenance.verify.findings import Collector, Finding, Fix, Known, finding
@@ -36,6 +36,7 @@ from quacklake.scan.planner import plan_mappings, plan_scan
 from quacklake.storage import Store
 from quacklake.storage.parquet import Glance, glance
 
+T = TypeVar("T")
 PAGE = 2_000
 _THREADS = 8
 _KEY_LENGTHS = (16, 24, 32)
@@ -43,6 +44,18 @@ _MAX_PAIRS = 10_000
 _FILES = 200
 _ROW_IDS = 8_000_000
 _NO_STATS = (StatsKind.NONE, StatsKind.GEOMETRY, StatsKind.VARIANT)
+
+
+def _pages(catalog: Catalog, read: Callable[[RowAudit, int], Sequence[T]], after: int = -1) -> Iterator[Sequence[T]]:
+    """Yield pages of data files, or of delete files with the rows of their data files, each from a read of its own."""
+    while True:
+        with catalog.read() as reader:
+            page = read(RowAudit.of(reader), after)
+        if not page:
+            return
+        yield page
+        last: Any = page[-1]
+        after = (last[0] if isinstance(last, tuple) else last).id
 
 
 class FileChecks:
@@ -63,21 +76,11 @@ class FileChecks:
     def run(self, progress: Progress) -> None:
         """Check all files. Files that leave the catalog meanwhile are not reported."""
         with ThreadPoolExecutor(_THREADS, "quacklake-verify") as pool:
-            for page in self._pages(lambda audit, after: audit.data_files(after, PAGE)):
+            first = -(1 << 62)
+            for page in _pages(self._catalog, lambda audit, after: audit.data_files(after, PAGE), first):
                 self._tell(pool.map(self._data_file, page), progress, len(page))
-            for pairs in self._pages(lambda audit, after: audit.delete_files(after, PAGE)):
+            for pairs in _pages(self._catalog, lambda audit, after: audit.delete_files(after, PAGE), first):
                 self._tell(pool.map(self._delete_file, pairs), progress, len(pairs))
-
-    def _pages(self, read: Callable[[RowAudit, int], Sequence[object]]) -> Iterator[Sequence[object]]:
-        after = -(1 << 62)
-        while True:
-            with self._catalog.read() as reader:
-                page = read(RowAudit.of(reader), after)
-            if not page:
-                return
-            yield page
-            last = page[-1]
-            after = last[0].id if isinstance(last, tuple) else last.id  # type: ignore[attr-defined]
 
     def _tell(self, found: Iterator[list[Finding]], progress: Progress, count: int) -> None:
         findings = [each for part in found for each in part]
@@ -261,39 +264,21 @@ class DeepChecks:
             self._collector.take([finding("V088", error.message, table=table, file_id=file_id)])
 
     def _table(self, table_id: int, end: int | None, following: int | None) -> None:
-        snapshot = self._last_seen(end)
-        if snapshot is None:
+        before = [id_ for id_ in self._known.snapshots if end is not None and id_ < end]
+        if end is not None and not before:
             return
         with self._catalog.read() as reader:
+            snapshot = self._known.latest if end is None else reader.snapshots.at_version(before[-1])
             info = reader.tables.by_id(snapshot, table_id)
             if info is None:
                 return
             plan = plan_scan(
                 reader, self._store, snapshot, info, database=self._catalog.encoding, encrypted=self._catalog.encrypted
             )
-        for page in self._file_pages(table_id):
+        for page in _pages(self._catalog, lambda audit, after: audit.data_files(after, _FILES, table_id)):
             self._files(info, plan, page, following)
         if end is None:
-            self._whole(info, plan, following)
-
-    def _last_seen(self, end: int | None) -> Snapshot | None:
-        if end is None:
-            return self._known.latest
-        before = [id_ for id_ in self._known.snapshots if id_ < end]
-        if not before:
-            return None
-        with self._catalog.read() as reader:
-            return reader.snapshots.at_version(before[-1])
-
-    def _file_pages(self, table_id: int) -> Iterator[list[DataFile]]:
-        after = -1
-        while True:
-            with self._catalog.read() as reader:
-                page = RowAudit.of(reader).data_files(after, _FILES, table_id)
-            if not page:
-                return
-            yield page
-            after = page[-1].id
+            self._whole(info, plan)
 
     def _files(self, info: TableInfo, plan: ScanPlan, page: Sequence[DataFile], following: int | None) -> None:
         columns = _measurable(info)
@@ -353,7 +338,7 @@ class DeepChecks:
                 fix = Fix("drop_file_nan", (id_, column_id))
                 take([finding("V082", what, table=table, file_id=id_, fix=fix)])
 
-    def _whole(self, info: TableInfo, plan: ScanPlan, following: int | None) -> None:
+    def _whole(self, info: TableInfo, plan: ScanPlan) -> None:
         columns = _measurable(info)
         with self._catalog.read() as reader:
             bounds = _bounds(RowAudit.of(reader).table_bounds(info.id), columns)
@@ -371,18 +356,14 @@ class DeepChecks:
                     self._collector.take([finding("V085", f"row id {twice}", table=info.qualified_name)])
 
     def _delete_files(self, progress: Progress) -> None:
-        after, done = -1, 0
+        done = 0
         with self._catalog.read() as reader:
             locations = RowAudit.of(reader).locations()
-        while True:
-            with self._catalog.read() as reader:
-                page = RowAudit.of(reader).delete_files(after, _FILES)
-            if not page:
-                return
+        for page in _pages(self._catalog, lambda audit, after: audit.delete_files(after, _FILES)):
             for file, rows in page:
                 if file.format == "parquet" and file.table_id in locations:
                     self._positions(file, rows, locations[file.table_id])
-            after, done = page[-1][0].id, done + len(page)
+            done += len(page)
             progress("reading delete files", done, None)
 
     def _positions(self, file: DeleteFile, rows: int | None, location: tuple[str, bool]) -> None:
