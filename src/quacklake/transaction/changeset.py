@@ -346,15 +346,8 @@ class ChangeSet:
     @property
     def alters_schema(self) -> bool:
         """True when anything but rows is made, altered or dropped."""
-        return bool(
-            self.created_schemas
-            or self.created_tables
-            or self.altered_tables
-            or self.objects
-            or self.dropped_tables
-            or self.revived_tables
-            or self.dropped_schemas
-        )
+        tables = (self.created_tables, self.altered_tables, self.dropped_tables, self.revived_tables)
+        return any((*tables, self.created_schemas, self.dropped_schemas, self.objects))
 
     @property
     def blind(self) -> bool:

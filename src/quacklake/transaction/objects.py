@@ -107,13 +107,13 @@ class PendingObjects:
         """Return everything so far, as immutable data."""
         views = {view.id for view in self.views()}
         return ObjectChanges(
-            tuple(self._created_views.values()),
-            tuple(self._renamed_views.values()),
-            tuple(self._dropped_views.values()),
-            tuple(self._created_macros.values()),
-            tuple(self._dropped_macros.values()),
-            tuple(tag for tag in self._tags.values() if tag.object_id not in views),
-            tuple(tag for tag in self._tags.values() if tag.object_id in views),
+            created_views=tuple(self._created_views.values()),
+            renamed_views=tuple(self._renamed_views.values()),
+            dropped_views=tuple(self._dropped_views.values()),
+            created_macros=tuple(self._created_macros.values()),
+            dropped_macros=tuple(self._dropped_macros.values()),
+            table_tags=tuple(tag for tag in self._tags.values() if tag.object_id not in views),
+            view_tags=tuple(tag for tag in self._tags.values() if tag.object_id in views),
         )
 
     # -- looking -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -49,36 +48,6 @@ class WriteOptions:
     """Return whether the lake stores what only the footer of a file tells; see ``_written_facts``."""
 
 
-_NOTHING: Mapping[int, Mapping[str, bool]] = MappingProxyType({})
-
-
-def copy_clauses(schema: TableSchema, options: WriteOptions, *, row_ids: bool, snapshot_ids: bool) -> list[str]:
-    """Return the options of a ``COPY`` that writes a data file."""
-    fields = [_field_id(column) for column in schema.columns]
-    if row_ids:
-        fields.append(f"{literal(NAME_ROW_ID)}: {FIELD_ROW_ID}")
-    if snapshot_ids:
-        fields.append(f"{literal(NAME_SNAPSHOT_ID)}: {FIELD_SNAPSHOT_ID}")
-    clauses = [
-        "FORMAT parquet",
-        "RETURN_STATS true",
-        f"FIELD_IDS {{{', '.join(fields)}}}",
-        f"COMPRESSION {literal(options.compression)}",
-        f"ROW_GROUP_SIZE {options.row_group_size:d}",
-        f"PARQUET_VERSION V{options.parquet_version:d}",
-        # the geometries of Parquet itself: GeoParquet knows none inside of other columns
-        "GEOPARQUET_VERSION NONE",
-    ]
-    if options.compression == "zstd" and options.compression_level is not None:
-        clauses.append(f"COMPRESSION_LEVEL {options.compression_level:d}")
-    if options.row_group_size_bytes is not None:
-        clauses.append(f"{_GROUP_BYTES} {options.row_group_size_bytes:d}")
-    if any(column.type in ("blob", "timetz") for column in schema.leaves()):
-        # DuckDB writes these to a bloom filter in another form than it looks up, and does not find them
-        clauses.append("WRITE_BLOOM_FILTER false")
-    return clauses
-
-
 @contextmanager
 def grouping(
     connection: duckdb.DuckDBPyConnection, query: str, names: Sequence[str], clauses: Sequence[str], *, ordered: bool
@@ -117,16 +86,15 @@ def _field_id(column: Column) -> str:
     return f"{name}: {{{children}}}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """Facts that only the footer of a written file tells: its row groups, and which bounds are values."""
-
-    row_groups: int | None = None
-    exact: Mapping[int, Mapping[str, bool]] = field(default_factory=dict)
+#: Which bounds of columns are values: column id -> ``min_exact`` and ``max_exact``.
+_Exact = Mapping[int, Mapping[str, bool]]
 
 
-def _written_facts(connection: duckdb.DuckDBPyConnection, url: str, schema: TableSchema) -> _Facts:
-    """Ask a file that was written for what ``COPY`` does not tell. Of fields inside columns nothing is said."""
+def _written_facts(connection: duckdb.DuckDBPyConnection, url: str, schema: TableSchema) -> tuple[int, _Exact]:
+    """Ask a file that was written for what ``COPY`` does not tell: its row groups, and which bounds are values.
+
+    Of fields inside columns nothing is said.
+    """
     ids = {column.name: column.id for column in schema.columns if not column.nested}
     rows = connection.execute(
         "SELECT path_in_schema, max(row_group_id) + 1, bool_and(min_is_exact), bool_and(max_is_exact)"
@@ -134,7 +102,7 @@ def _written_facts(connection: duckdb.DuckDBPyConnection, url: str, schema: Tabl
         [file_name(url)],
     ).fetchall()
     exact = {ids[path]: {"min_exact": bool(low), "max_exact": bool(high)} for path, _, low, high in rows if path in ids}
-    return _Facts(max((row[1] for row in rows), default=0), exact)
+    return max((row[1] for row in rows), default=0), exact
 
 
 def _exactness(entry: Mapping[str, str], column: Column, known: Mapping[str, bool]) -> dict[str, bool | None]:
@@ -147,9 +115,7 @@ def _exactness(entry: Mapping[str, str], column: Column, known: Mapping[str, boo
     }
 
 
-def _statistics(
-    statistics: dict[str, dict[str, str]], schema: TableSchema, exact: Mapping[int, Mapping[str, bool]] = _NOTHING
-) -> list[ColumnStats]:
+def _statistics(statistics: dict[str, dict[str, str]], schema: TableSchema, exact: _Exact) -> list[ColumnStats]:
     """Return DuckDB's statistics of a written file, by column id."""
     stats: list[ColumnStats] = []
     for path, column in _leaf_paths(schema.columns, ()):
@@ -220,7 +186,8 @@ class _Job:
 
     @property
     def order(self) -> list[str]:
-        return order_keys(self.table.sort, self.options.macros) if self.options.sort else []
+        sort = self.table.sort if self.options.sort else None
+        return [] if sort is None else order_keys(sort, self.options.macros)
 
     @property
     def names(self) -> list[str]:
@@ -229,7 +196,30 @@ class _Job:
         return names + ([NAME_ROW_ID] if self.row_ids else []) + ([NAME_SNAPSHOT_ID] if self.snapshot_ids else [])
 
     def clauses(self) -> list[str]:
-        clauses = copy_clauses(self.table.schema, self.options, row_ids=self.row_ids, snapshot_ids=self.snapshot_ids)
+        """Return the options of a ``COPY`` that writes a data file."""
+        schema, options = self.table.schema, self.options
+        fields = [_field_id(column) for column in schema.columns]
+        if self.row_ids:
+            fields.append(f"{literal(NAME_ROW_ID)}: {FIELD_ROW_ID}")
+        if self.snapshot_ids:
+            fields.append(f"{literal(NAME_SNAPSHOT_ID)}: {FIELD_SNAPSHOT_ID}")
+        clauses = [
+            "FORMAT parquet",
+            "RETURN_STATS true",
+            f"FIELD_IDS {{{', '.join(fields)}}}",
+            f"COMPRESSION {literal(options.compression)}",
+            f"ROW_GROUP_SIZE {options.row_group_size:d}",
+            f"PARQUET_VERSION V{options.parquet_version:d}",
+            # the geometries of Parquet itself: GeoParquet knows none inside of other columns
+            "GEOPARQUET_VERSION NONE",
+        ]
+        if options.compression == "zstd" and options.compression_level is not None:
+            clauses.append(f"COMPRESSION_LEVEL {options.compression_level:d}")
+        if options.row_group_size_bytes is not None:
+            clauses.append(f"{_GROUP_BYTES} {options.row_group_size_bytes:d}")
+        if any(column.type in ("blob", "timetz") for column in schema.leaves()):
+            # DuckDB writes these to a bloom filter in another form than it looks up, and does not find them
+            clauses.append("WRITE_BLOOM_FILTER false")
         return clauses if self.key is None else [*clauses, encryption_clause(self.connection, self.key)]
 
 
@@ -405,17 +395,18 @@ class FileWriter(DeleteFileWriter):
         telemetry.count("engine.files_written", tenant=self.store.label)
         telemetry.count("engine.bytes_written", size, tenant=self.store.label)
         dates = statistics.get(quote(NAME_SNAPSHOT_ID), {})
-        facts = _Facts()
+        row_groups: int | None = None
+        exact_bounds: _Exact = {}
         if job.options.facts and job.key is None and self.store.is_local:
-            facts = _written_facts(job.connection, str(url), job.table.schema)
+            row_groups, exact_bounds = _written_facts(job.connection, str(url), job.table.schema)
         return NewDataFile(
             id=job.new_id(),
             path=folder + str(url).replace("\\", "/").rsplit("/", 1)[-1],
             record_count=count,
             file_size_bytes=size,
             footer_size=footer,
-            stats=tuple(_statistics(statistics, job.table.schema, facts.exact)),
-            row_groups=facts.row_groups,
+            stats=tuple(_statistics(statistics, job.table.schema, exact_bounds)),
+            row_groups=row_groups,
             encryption_key=job.key,
             moved=job.snapshot_ids,
             begin_snapshot=int(dates["min"]) if job.snapshot_ids else None,

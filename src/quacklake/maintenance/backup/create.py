@@ -46,15 +46,16 @@ from quacklake.maintenance.backup.image import (
     BackupInfo,
     ImageFile,
     Texts,
-    fill_inlined,
     folder_of,
     folders,
     image_files,
     list_backups,
-    make_inlined,
+    make_inlined_table,
     new_id,
+    put_page,
     read_batches,
     remove_unfinished,
+    table_schema,
     write_image,
     write_manifest,
 )
@@ -406,13 +407,15 @@ def _write_catalog(
     for name, match in inlined:
         if match[3] is None:
             id_ = InlinedId(int(match[1]), int(match[2]))
-            make_inlined(writer, database, id_, read_batches(source, folder, name))
+            make_inlined_table(writer, database, id_, table_schema(next(read_batches(source, folder, name))))
         else:
             writer.make_inlined_deletes(int(match[3]))
     for name, match in inlined:
         batches = read_batches(source, folder, name)
         if match[3] is None:
-            fill_inlined(writer, database, InlinedId(int(match[1]), int(match[2])), batches, texts)
+            id_, schema = InlinedId(int(match[1]), int(match[2])), table_schema(next(batches))
+            for batch in batches:
+                put_page(writer, database, id_, schema, pa.Table.from_batches([batch]), texts)
             continue
         for batch in batches:
             if isinstance(batch, pa.RecordBatch):

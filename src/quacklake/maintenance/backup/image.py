@@ -119,13 +119,6 @@ def _rows(store: Store, folder: str, name: str) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def make_inlined(
-    writer: ImageWriter, database: str, id_: InlinedId, batches: Iterator[pa.RecordBatch | pa.Schema]
-) -> None:
-    """Create a table of inlined rows from a file of an image; see ``make_inlined_table``."""
-    make_inlined_table(writer, database, id_, _table_schema(next(batches)))
-
-
 _NO_PLACE = "use the kind of database it came from, or flush the table's inlined rows into files first"
 
 
@@ -145,15 +138,6 @@ def make_inlined_table(writer: ImageWriter, database: str, id_: InlinedId, schem
     writer.make_inlined(id_, schema)
 
 
-def fill_inlined(
-    writer: ImageWriter, database: str, id_: InlinedId, batches: Iterator[pa.RecordBatch | pa.Schema], texts: Texts
-) -> None:
-    """Fill a table of inlined rows, encoded for its database."""
-    schema = _table_schema(next(batches))
-    for batch in batches:
-        put_page(writer, database, id_, schema, pa.Table.from_batches([batch]), texts)
-
-
 def put_page(
     writer: ImageWriter, database: str, id_: InlinedId, schema: TableSchema, rows: pa.Table, texts: Texts
 ) -> None:
@@ -165,7 +149,8 @@ def put_page(
 _LIFE = ("row_id", "begin_snapshot", "end_snapshot")
 
 
-def _table_schema(schema: Any) -> TableSchema:
+def table_schema(schema: Any) -> TableSchema:
+    """Return the columns of the table that a file of inlined rows has, from its Arrow schema."""
     assert isinstance(schema, pa.Schema)
     return unflatten(ColumnRow(**row) for row in json.loads((schema.metadata or {})[_SCHEMA]))
 
