@@ -382,8 +382,7 @@ class DuckDBEngine:
         """Return the rows of a bound query (with ``ROW_COLUMNS``) that satisfy a filter, as places."""
         with _filtering(where, schema), reading():
             relation = connection.sql(query)
-            if where is not None:
-                relation = relation.filter(where)
+            relation = relation if where is None else relation.filter(where)
             places = relation.project("_ql_file_id, _ql_version, _ql_position").to_arrow_table()
         return places_to_target(places)
 

@@ -8,7 +8,7 @@ keep every one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -136,38 +136,23 @@ def _holds(column: Column, types: frozenset[str]) -> bool:
 
 def _checked(column: Column) -> str | None:
     """Return the SQL of a column that is an error where a file would change it; None when none can be changed."""
-    checked = None
-    checks: tuple[tuple[frozenset[str], Callable[[Column], str], str], ...] = (
-        (_HUGE, _is_unrounded, _ROUNDED),
-        (_SPAN, _is_uncut, _CUT),
-    )
-    for types, condition, refusal in checks:
-        if _holds(column, types):
-            message = literal(f'a value of the column "{column.name}" {refusal}')
-            checked = f"CASE WHEN {condition(column)} THEN {checked or quote(column.name)} ELSE error({message}) END"
+    name, checked = quote(column.name), None
+    conditions: list[tuple[str, str]] = []
+    if _holds(column, _HUGE):
+        there = f"TRY_CAST({name} AS {_stored(column).duckdb_type()})"
+        conditions.append((f"TRY_CAST({there} AS {column.duckdb_type()}) IS NOT DISTINCT FROM {name}", _ROUNDED))
+    if _holds(column, _SPAN):
+        conditions.append((_fits(column, name, 0), _CUT))
+    for condition, refusal in conditions:
+        message = literal(f'a value of the column "{column.name}" {refusal}')
+        checked = f"CASE WHEN {condition} THEN {checked or name} ELSE error({message}) END"
     return checked
-
-
-# -- whole numbers -----------------------------------------------------------------------------------------------------
-
-
-def _is_unrounded(column: Column) -> str:
-    name = quote(column.name)
-    there = f"TRY_CAST({name} AS {_stored(column).duckdb_type()})"
-    return f"TRY_CAST({there} AS {column.duckdb_type()}) IS NOT DISTINCT FROM {name}"
 
 
 def _stored(column: Column) -> Column:
     """Return a column as files hold it."""
     kind = "float64" if column.type in _HUGE else column.type
     return replace(column, type=kind, children=tuple(map(_stored, column.children)))
-
-
-# -- intervals ---------------------------------------------------------------------------------------------------------
-
-
-def _is_uncut(column: Column) -> str:
-    return _fits(column, quote(column.name), 0)
 
 
 def _fits(column: Column, value: str, depth: int) -> str:
