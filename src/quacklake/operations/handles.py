@@ -17,7 +17,6 @@ from quacklake.errors import (
     ConfigError,
     InputError,
     NotFoundError,
-    QuacklakeError,
     ReadOnlyError,
     SnapshotExpiredError,
 )
@@ -127,7 +126,7 @@ class LakeHandle(Handle):
                 tx.rollback()
                 raise
 
-        def replan(error: QuacklakeError, left: int) -> bool:
+        def replan(error: BaseException, left: int) -> bool:
             nonlocal recent
             stale, recent = recent is not None, None
             again = replayable and left > 0

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol
 
 import pyarrow.compute as pc
@@ -22,7 +21,6 @@ from quacklake.errors import (
     CommitConflict,
     CommitUnknown,
     NotFoundError,
-    QuacklakeError,
     TenantBusyError,
 )
 from quacklake.format.conflicts import Check, compare, explain
@@ -68,28 +66,16 @@ class Retry:
         time.sleep(random.uniform(0, limit) / 1000)
 
 
-class CommitTurn:
+class CommitTurn(ExitStack):
     """A commit transaction whose turn in the queue has come. Leaving the block commits, an exception undoes it.
 
     Taken before an operation plans, it keeps other clients of ours from committing meanwhile; taken after, it may bring
-    the newest snapshot along.
+    the newest snapshot along. Closing it lets the next one in, if that has not been done: nothing was written.
     """
 
     def __init__(self, catalog: Catalog, *, planned: bool = False) -> None:
-        self._stack = ExitStack()
-        self.writer = self._stack.enter_context(catalog.commit(latest=planned))
-
-    def __enter__(self) -> CommitTurn:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
-
-    def leave(self) -> None:
-        """Let the next one in, if that has not been done: nothing was written."""
-        self._stack.close()
+        super().__init__()
+        self.writer = self.enter_context(catalog.commit(latest=planned))
 
 
 def early_turn(catalog: Catalog) -> CommitTurn | None:
@@ -110,13 +96,13 @@ class Sealed(Protocol):
     def failed(self, error: BaseException) -> None: ...
 
 
-def never(error: QuacklakeError, left: int) -> bool:
+def never(error: BaseException, left: int) -> bool:
     """Let nothing be planned again."""
     return False
 
 
 def run(
-    catalog: Catalog, plan: Callable[[], Sealed], retry: Retry, replan: Callable[[QuacklakeError, int], bool] = never
+    catalog: Catalog, plan: Callable[[], Sealed], retry: Retry, replan: Callable[[BaseException, int], bool] = never
 ) -> Snapshot:
     """Plan, commit, try again after a lost race and plan again after a conflict; return the snapshot.
 
@@ -137,7 +123,7 @@ def run(
                     began = time.monotonic()
                     turn = early_turn(catalog) if retry.gives_turn(plans, took) else None
                     if turn is not None:
-                        stack.callback(turn.leave)
+                        stack.callback(turn.close)
                     planned = plan()
                     tries, tx = 0, planned
                     if planned.changes.empty and not planned.changes.marks:
@@ -157,13 +143,12 @@ def run(
                     raise CommitConflict("the commit lost every race for its turn", hint=hint)
             except BaseException as error:
                 if tx is not None and isinstance(error, TenantBusyError) and _waited(error, patient_until):
-                    continue
+                    continue  # with the same plan
                 if tx is not None:
                     tx.failed(error)
                 stack.close()
                 lost = isinstance(error, CommitConflict | Collision)
-                again = isinstance(error, CommitConflict | Collision | NotFoundError)
-                again = again and replan(error, retry.count - plans)  # type: ignore[arg-type]
+                again = (lost or isinstance(error, NotFoundError)) and replan(error, retry.count - plans)
                 if (lost and not again) or (not lost and tx is not None):
                     telemetry.count("commit.failures", tenant=catalog.label)
                 if not again:
