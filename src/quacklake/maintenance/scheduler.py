@@ -274,7 +274,7 @@ class Maintainer(Scheduler):
             with context.catalog.read() as reader:
                 return lease_left(reader, int(LeasedWork.ORPHANS)) <= 0
 
-        sizes = {table.id: small(table) for table in lake.handle.view().tables()}
+        usual, sizes = small(), {table.id: small(table) for table in lake.handle.view().tables()}
         super().__init__(
             context.catalog,
             policy,
@@ -290,8 +290,8 @@ class Maintainer(Scheduler):
                 JobKind.CLEANUP: lambda _: lake.cleanup_old_files(older_than=policy.delete_older_than),
                 JobKind.ORPHANS: lambda _: lake.delete_orphaned_files(),
             },
-            small=small(),
-            small_of={id_: size for id_, size in sizes.items() if size != small()},
+            small=usual,
+            small_of={id_: size for id_, size in sizes.items() if size != usual},
             checks={
                 JobKind.MERGE: merge_is_useful,
                 JobKind.EXPIRE: lambda _: bool(
