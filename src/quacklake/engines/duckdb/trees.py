@@ -203,7 +203,6 @@ LAKE = "{DUCKLAKE_CATALOG}."
 #: Functions that yield rows from their arguments alone. Others reach files, the network or the session.
 HARMLESS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat", "repeat_row"})
 
-
 Name = tuple[str | None, str]
 """A schema, or None where none is given, and a name in it."""
 
@@ -227,7 +226,8 @@ def parse_query(connection: duckdb.DuckDBPyConnection, sql: str) -> Query:
     relations: dict[Name, None] = {}
     functions: dict[Name, None] = {}
     table_functions: dict[Name, None] = {}
-    named = {entry["key"].lower() for node in nodes(tree) for entry in _common_tables(node)}
+    common = (node["cte_map"]["map"] for node in nodes(tree) if isinstance(node.get("cte_map"), dict))
+    named = {entry["key"].lower() for entries in common for entry in entries}
     for node in nodes(tree):
         kind = node.get("type")
         if kind == "BASE_TABLE":
@@ -291,8 +291,3 @@ def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
         raise InputError(f"{sql!r} is not one query")
     tree: Node = document["statements"][0]
     return tree, stored(connection, sql, tree)
-
-
-def _common_tables(node: Node) -> list[Node]:
-    tables = node.get("cte_map")
-    return tables["map"] if isinstance(tables, dict) else []
