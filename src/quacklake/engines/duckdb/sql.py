@@ -305,7 +305,7 @@ def _files_query(
         fields, select = mapped_columns(plan.mapping(branch.mapping), columns, reads.store.urls(paths))
     if rows and facts is not None:
         select += [
-            f"{_row_id(facts, branch)} AS _ql_row_id",
+            f"{_virtual('rowid', facts, branch)} AS _ql_row_id",
             f"{facts.sql('data_file_id')} AS _ql_file_id",
             "NULL::BIGINT AS _ql_version",
             "p.file_row_number::BIGINT AS _ql_position",
@@ -346,16 +346,12 @@ def _of_file(values: Sequence[int | None]) -> str:
     return f"{_list(values)}[p.file_index::BIGINT + 1]"
 
 
-def _row_id(facts: _Facts, branch: Branch) -> str:
-    counted = f"{facts.sql('row_id_start')} + p.file_row_number"
-    # a file from elsewhere has no row ids of ours in it
-    return f"coalesce(p._ql_stored_row_id, {counted})" if branch.mapping is None else counted
-
-
 def _virtual(name: str, facts: _Facts, branch: Branch) -> str:
     """Return a virtual column of rows in files."""
     if name == "rowid":
-        return _row_id(facts, branch)
+        counted = f"{facts.sql('row_id_start')} + p.file_row_number"
+        # a file from elsewhere has no row ids of ours in it
+        return f"coalesce(p._ql_stored_row_id, {counted})" if branch.mapping is None else counted
     if name == "snapshot_id":
         begin = facts.sql("begin_snapshot")
         return f"coalesce(p._ql_snapshot_id, {begin})" if branch.mapping is None else begin
