@@ -10,8 +10,8 @@ import pytest
 
 import quacklake
 from quacklake.maintenance import cleanup
-from quacklake.maintenance.backup import manifest, pruning
-from quacklake.maintenance.backup.manifest import BackupInfo
+from quacklake.maintenance.backup import create, image
+from quacklake.maintenance.backup.image import BackupInfo
 from quacklake.storage import Store
 from quacklake.tenancy.folders import Occupancy
 from tests.layout import folder
@@ -66,15 +66,15 @@ def test_a_prune_that_keeps_too_little_is_caught(tmp_path: Path, monkeypatch: py
     with quacklake.connect(f"sqlite:///{tmp_path}/l.db", data_path=tmp_path / "data") as lake:
         lake.create_table("t", ROWS)
         lake.backup(place)
-    real = manifest.read_manifest
+    real = image.read_manifest
 
     def said(store: Store, id_: str) -> BackupInfo:
         return real(store, next(path.name for path in (place / "backups").iterdir() if path.name != "copy"))
 
     (found,) = quacklake.backups(place)
     shutil.copytree(place / "backups" / found.id, place / "backups" / "copy")
-    monkeypatch.setattr(manifest, "read_manifest", said)
-    monkeypatch.setattr(pruning, "_end", lambda *_: None)
+    monkeypatch.setattr(image, "read_manifest", said)
+    monkeypatch.setattr(create, "_end", lambda *_: None)
     with watching() as oracle:
         with pytest.raises(AssertionError, match="a backup has it"):
             quacklake.prune_backups(place, keep_last=1)

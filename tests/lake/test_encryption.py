@@ -17,7 +17,7 @@ import pytest
 import quacklake
 from quacklake import telemetry
 from quacklake.cli import main
-from quacklake.engines.duckdb import encryption
+from quacklake.engines.duckdb import connections
 from quacklake.errors import ConfigError, CorruptFileError, MissingExtraError, UnsupportedFeatureError
 from quacklake.scan import ScanPlan
 
@@ -85,7 +85,7 @@ def test_each_of_200_files_has_its_key(tmp_path: Path) -> None:
 
 
 def test_without_its_key_no_file_is_read(lake: quacklake.Lake, tmp_path: Path) -> None:
-    wrong = encryption.new_key()
+    wrong = connections.new_key()
     for statement, message in (
         (f"UPDATE ducklake_data_file SET encryption_key = '{wrong}'", "missing or wrong"),
         ("UPDATE ducklake_data_file SET encryption_key = NULL", "has no key for"),
@@ -99,7 +99,7 @@ def test_without_its_key_no_file_is_read(lake: quacklake.Lake, tmp_path: Path) -
 
 
 def test_without_its_key_no_delete_file_is_read(lake: quacklake.Lake, tmp_path: Path) -> None:
-    wrong = encryption.new_key()
+    wrong = connections.new_key()
     metadata(tmp_path, f"UPDATE ducklake_delete_file SET encryption_key = '{wrong}'")
     with pytest.raises(CorruptFileError, match="missing or wrong"):
         lake.table("t").to_arrow()
@@ -175,8 +175,7 @@ def test_what_a_lake_is_cannot_be_changed(lake: quacklake.Lake, tmp_path: Path) 
 def test_writing_without_the_extension_that_encrypts_is_refused(
     lake: quacklake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encryption, "load_httpfs", lambda connection: False)
-    monkeypatch.setattr("quacklake.engines.duckdb.remote.load_httpfs", lambda connection: False)
+    monkeypatch.setattr(connections, "load_httpfs", lambda connection: False)
     with connect(tmp_path) as lake:
         before = lake.current_snapshot()
         with pytest.raises(MissingExtraError, match="httpfs"):

@@ -12,7 +12,7 @@ import pytest
 
 import quacklake
 from quacklake import Lake
-from quacklake.engines.duckdb import remote
+from quacklake.engines.duckdb import connections
 from quacklake.errors import CorruptFileError, StorageError
 from services import S3Server
 
@@ -32,7 +32,7 @@ def lake(
 ) -> Iterator[Lake]:
     """A lake with files whose bucket is gone."""
     if request.param == "arrow":
-        monkeypatch.setattr(remote, "load_httpfs", lambda connection: False)
+        monkeypatch.setattr(connections, "load_httpfs", lambda connection: False)
     url, settings = f"sqlite:///{tmp_path}/lake.db", _settings(s3_server)
     with quacklake.connect(url, data_path=f"{s3_bucket}/lake/", **settings) as lake:
         table = lake.create_table("t", pa.table({"id": range(50)}))

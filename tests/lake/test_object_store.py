@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake.engines.duckdb import remote
+from quacklake.engines.duckdb import connections
 from services.s3 import S3Server
 
 _NAMES = ("a b", "a+b", "100%", "a%20b", "#1", "[ab]*", "Zürich ☃", "a&b=c;d@e:f,g~h")
@@ -33,7 +33,7 @@ def lake(
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
     if request.param == "arrow":
-        monkeypatch.setattr(remote, "load_httpfs", lambda connection: False)
+        monkeypatch.setattr(connections, "load_httpfs", lambda connection: False)
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=f"{s3_bucket}/data") as lake:
         yield lake
 
@@ -124,7 +124,7 @@ def test_a_rolled_back_transaction_leaves_no_object(lake: quacklake.Lake) -> Non
 def test_a_wrong_key_is_an_error_without_the_key(
     s3_server: S3Server, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "load_httpfs", lambda connection: False)
+    monkeypatch.setattr(connections, "load_httpfs", lambda connection: False)
     facts = s3_server.environment()
     lake = quacklake.connect(
         f"sqlite:///{tmp_path}/lake.db",

@@ -12,6 +12,7 @@ import quacklake
 from quacklake.errors import CatalogUnavailableError, CommitConflict
 from quacklake.operations import dml
 from quacklake.transaction import Retry
+from quacklake.transaction.commit import early_turn
 
 
 @pytest.fixture
@@ -87,4 +88,4 @@ def test_the_only_connection_is_not_held(tmp_path: Path) -> None:
     options = {"pool_size": 1, "pool_max_overflow": 0}
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data", **options) as found:
         found.create_table("t", pa.table({"id": [1]}))
-        assert found.handle._turn() is None
+        assert early_turn(found.handle.context.catalog) is None

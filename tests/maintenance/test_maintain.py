@@ -18,8 +18,8 @@ import quacklake
 from quacklake import Lake
 from quacklake.cli import main
 from quacklake.errors import LeaseHeldError
-from quacklake.maintenance.lease import LeasedWork, hold
 from quacklake.maintenance.policy import Policy
+from quacklake.maintenance.scheduler import LeasedWork, hold
 from tests.prove.soak import soak
 
 POLICY = Policy(

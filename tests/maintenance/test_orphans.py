@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import quacklake
 from quacklake import faults, telemetry
 from quacklake.errors import ConfigError, PathError
-from quacklake.maintenance.path_set import KnownPaths
+from quacklake.maintenance.cleanup import KnownPaths
 from tests.catalog.stock import Stock
 from tests.layout import folder
 from tests.maintenance.past import files_named, files_on_disk, numbers, state

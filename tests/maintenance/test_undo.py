@@ -428,13 +428,13 @@ def test_another_commit_is_taken_into_account(lake: quacklake.Lake, connect: Con
     table = history(lake)
     other = connect()
     meanwhile = iter([lambda: other.table("t").append(rows(900, 930)), lambda: other.table("t").delete("id = 1")])
-    commit = lake.handle.commit
+    seal = lake.handle.seal
 
     def late(*args: Any, **options: Any) -> Any:
         next(meanwhile, lambda: None)()
-        return commit(*args, **options)
+        return seal(*args, **options)
 
-    lake.handle.commit = late  # type: ignore[method-assign]
+    lake.handle.seal = late  # type: ignore[method-assign]
     assert table.restore(to=4).snapshot == 8
     assert state(lake) == state(lake.at(version=4))
 
@@ -442,14 +442,14 @@ def test_another_commit_is_taken_into_account(lake: quacklake.Lake, connect: Con
 def test_two_undrops_of_one_table_make_one(lake: quacklake.Lake, connect: Connect) -> None:
     lake.create_table("t", rows(0, 3))
     lake.drop_table("t")
-    other, commit = connect(), lake.handle.commit
+    other, seal = connect(), lake.handle.seal
 
     def late(*args: Any, **options: Any) -> Any:
         if other.current_snapshot() == 2:
             other.undrop("t", as_="first")
-        return commit(*args, **options)
+        return seal(*args, **options)
 
-    lake.handle.commit = late  # type: ignore[method-assign]
+    lake.handle.seal = late  # type: ignore[method-assign]
     with pytest.raises(NotFoundError):
         lake.undrop("t", as_="second")
     assert lake.tables() == ["main.first"]

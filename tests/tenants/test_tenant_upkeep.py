@@ -16,8 +16,8 @@ from quacklake.catalog.registry import Registry
 from quacklake.cli import main
 from quacklake.errors import ConfigError, InputError, LeaseHeldError
 from quacklake.lake.tenants import Tenants
-from quacklake.maintenance.lease import LeasedWork, hold
 from quacklake.maintenance.policy import Policy
+from quacklake.maintenance.scheduler import LeasedWork, hold
 from quacklake.operations.handles import LakeHandle
 from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds
 from quacklake.tenancy.rounds import RoundLimits, RoundReport, wants

@@ -127,14 +127,14 @@ def test_an_operation_alone_is_planned_again_until_it_fits(
     url = f"sqlite:///{tmp_path / 'lake' / 'lake.db'}"
     place = {"data_path": tmp_path / "lake" / "data", "override_data_path": True}
     with quacklake.connect(url, **place) as lake, quacklake.connect(url, **place) as elsewhere:  # type: ignore[arg-type]
-        real, interfered = lake.handle.commit, []
+        real, interfered = lake.handle.seal, []
 
-        def commit(*arguments: Any, **options: Any) -> object:
+        def seal(*arguments: Any, **options: Any) -> object:
             if not interfered:
                 interfered.append(True)
                 OPERATIONS[other].run(elsewhere)
             return real(*arguments, **options)
 
-        monkeypatch.setattr(lake.handle, "commit", commit)
+        monkeypatch.setattr(lake.handle, "seal", seal)
         OPERATIONS[mine].run(lake)
         assert State_of(lake) == after(model.START, OPERATIONS[other], OPERATIONS[mine])

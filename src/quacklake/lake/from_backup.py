@@ -12,7 +12,7 @@ from quacklake.errors import CorruptFileError, InputError
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake
 from quacklake.maintenance.backup import BackupInfo, PruneReport, list_backups, prune, restore
-from quacklake.maintenance.backup.manifest import choose
+from quacklake.maintenance.backup.image import choose
 from quacklake.operations.stores import open_store
 from quacklake.operations.times import Age, before
 from quacklake.progress import Progress, silent

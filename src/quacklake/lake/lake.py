@@ -32,10 +32,10 @@ from quacklake.progress import Progress, silent
 
 if TYPE_CHECKING:
     from quacklake.maintenance.backup import BackupReport
+    from quacklake.maintenance.cleanup import CleanupReport, OnPath
     from quacklake.maintenance.expiry import ExpiryReport
     from quacklake.maintenance.lake_maintenance import LakeMaintenance
     from quacklake.maintenance.policy import Policy
-    from quacklake.maintenance.removal import CleanupReport, OnPath
     from quacklake.maintenance.scheduler import MaintenanceReport
     from quacklake.maintenance.verify import VerifyReport
 

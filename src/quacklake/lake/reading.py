@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from quacklake.engines.duckdb.remote import connect_store
+from quacklake.engines.duckdb.connections import connect_store
 from quacklake.errors import NotFoundError
 from quacklake.format.names import quote
 from quacklake.format.objects import MacroInfo, TableInfo

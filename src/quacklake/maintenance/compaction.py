@@ -6,43 +6,54 @@ tries. So writers never wait, busy writers hold up only a few files, and finishe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
-
 import pyarrow as pa
 import pyarrow.compute as pc
-
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from functools import partial
 from quacklake import faults
-from quacklake.catalog import Catalog, DatedDeletes
+from quacklake.catalog import Catalog
+from quacklake.catalog import DatedDeletes
 from quacklake.errors import CommitConflict
 from quacklake.format.layout import sort_of_stored
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import stored_alike
-from quacklake.format.snapshots import ChangeKind, Snapshot
-from quacklake.maintenance.planning import Group, batches
-from quacklake.maintenance.reports import CompactionReport, Skipped
-from quacklake.maintenance.sources import TableFiles, read_files
-from quacklake.progress import Progress, silent
+from quacklake.format.snapshots import ChangeKind
+from quacklake.format.snapshots import Snapshot
+from quacklake.maintenance.planning import Group
+from quacklake.maintenance.planning import TableFiles
+from quacklake.maintenance.planning import batches
+from quacklake.maintenance.planning import read_files
+from quacklake.maintenance.reports import CompactionReport
+from quacklake.maintenance.reports import Skipped
+from quacklake.progress import Progress
+from quacklake.progress import silent
 from quacklake.scan import ScanPlan
 from quacklake.scan.planner import decode_inlined
 from quacklake.storage import Store
-from quacklake.transaction import (
-    FlushedRows,
-    NewDataFile,
-    PastDeleteFile,
-    TableChange,
-    TouchedFile,
-    Transaction,
-    touched_files,
-)
+from quacklake.transaction import FlushedRows
+from quacklake.transaction import NewDataFile
+from quacklake.transaction import PastDeleteFile
+from quacklake.transaction import TableChange
+from quacklake.transaction import TouchedFile
+from quacklake.transaction import Transaction
+from quacklake.transaction import touched_files
+from typing import Protocol
+
+
 
 #: Runs work in one transaction on a given snapshot and commits it.
 Once = Callable[[Snapshot, Callable[[Transaction], None]], Snapshot]
 #: Returns the groups of a table's files that an operation works on.
 Planner = Callable[[TableFiles], list[Group]]
 #: Compacts one group and returns the change.
-Work = Callable[[Transaction, TableFiles, Group], TableChange]
+Work = Callable[[TableFiles, Group, Transaction], TableChange]
+#: Writes the files of a change in a transaction, and returns the change.
+Write = Callable[[Transaction], TableChange]
 
 #: The changes that a compaction records when it removes or ends files. The flush protects stock clients: their small
 #: delete of a file that a compaction has removed would succeed and be lost, but it conflicts with a flush.
@@ -63,23 +74,19 @@ class Files(Protocol):
         partition_values: Mapping[int, str | None],
     ) -> list[NewDataFile]:
         """Write the rows of a plan to one file that keeps their history."""
-        ...
 
     def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
         """Write the live rows of a plan to files of the table."""
-        ...
 
     def flush(
         self, tx: Transaction, table: TableInfo, rows: pa.Table
     ) -> tuple[list[NewDataFile], list[PastDeleteFile]]:
         """Write inlined rows to files, with delete files for the rows that are already deleted."""
-        ...
 
     def dated_deletes(
         self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
     ) -> PastDeleteFile:
         """Write all deletes of a data file up to now, with their snapshots."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +98,6 @@ class CompactionLimits:
     max_rows: int = 1_000_000
     max_replans: int = 3
     hive: bool = True
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Window:
-    """Inlined rows that are flushed together, in the layout of ``table``."""
-
-    table: TableInfo
-    rows: pa.Table
-    flushed: FlushedRows
 
 
 @dataclass
@@ -121,7 +119,8 @@ class Compactor:
 
     def merge(self, table: TableInfo, base: Snapshot, planner: Planner) -> CompactionReport:
         """Merge small files with their history; the old files leave the lake."""
-        files = self._begin("merge_adjacent_files", table, base)
+        self._begin("merge_adjacent_files", table)
+        files = read_files(self.catalog, self.store, base, table)
         small = [
             file for file in files.files.values() if file.version is not None and file.size < self.limits.target_size
         ]
@@ -142,22 +141,33 @@ class Compactor:
 
         With ``as_table``, a group is never split, because its rows must end up in one order.
         """
-        wanted = as_table or table
-        files = self._begin(operation, table, base)
+        sort = (as_table or table).sort
+        self._begin(operation, table)
 
-        def work(tx: Transaction, files: TableFiles, group: Group) -> TableChange:
-            return self._rewritten(tx, files, group, wanted)
+        def work(files: TableFiles, group: Group, tx: Transaction) -> TableChange:
+            plan = files.part(group.ids)
+            new = self.files.rewrite(tx, replace(files.table, sort=sort), plan)
+            touched = touched_files(plan, set(group.ids))
+            return TableChange(
+                table=files.table,
+                data_files=tuple(new),
+                ended_files=tuple(group.ids),
+                past_deletes=tuple(self._dated(tx, files.table, touched)),
+                touched={id_: file.delete_file_id for id_, file in touched.items()},
+                removed_bytes=group.size,
+                compaction=_REWRITTEN,
+            )
 
+        files = read_files(self.catalog, self.store, base, table)
         return self._compact(files, planner, work, divisible=as_table is None)
 
     def flush(self, table: TableInfo, base: Snapshot) -> CompactionReport:
         """Move inlined rows and deletes into files."""
-        self._report = CompactionReport("flush_inlined_data", table.qualified_name)
-        self._skipped = []
+        self._begin("flush_inlined_data", table)
         for attempt in range(self.limits.max_replans + 1):
             try:
-                while self._flush_window(table, base):
-                    pass
+                while (write := self._window(table, base)) is not None:
+                    self._commit(base, [write])
                 self._flush_deletes(table, base, 2**attempt)
                 break
             except CommitConflict as conflict:
@@ -189,17 +199,8 @@ class Compactor:
 
     def _try(self, files: TableFiles, groups: Sequence[Group], work: Work) -> bool:
         """Write the files of some groups and commit them together; return False on a conflict with another commit."""
-        changes: list[TableChange] = []
-
-        def compact(tx: Transaction) -> None:
-            for group in groups:
-                faults.reach("compaction.group.before")
-                changes.append(work(tx, files, group))
-                faults.reach("compaction.group.after")
-            tx.compact(_together(files.table, changes))
-
         try:
-            self._committed(self.once(files.base, compact), groups, changes)
+            self._commit(files.base, [partial(work, files, group) for group in groups], groups)
         except CommitConflict:
             return False
         return True
@@ -233,7 +234,7 @@ class Compactor:
 
     # -- changes of a group --------------------------------------------------------------------------------------------
 
-    def _merged(self, tx: Transaction, files: TableFiles, group: Group) -> TableChange:
+    def _merged(self, files: TableFiles, group: Group, tx: Transaction) -> TableChange:
         first = group.files[0]
         assert first.version is not None
         plan = files.part_as_written(group.ids, first.version)
@@ -257,22 +258,6 @@ class Compactor:
             compaction=_MERGED,
         )
 
-    def _rewritten(self, tx: Transaction, files: TableFiles, group: Group, as_table: TableInfo) -> TableChange:
-        plan = files.part(group.ids)
-        laid_out = replace(files.table, sort=as_table.sort)
-        new = self.files.rewrite(tx, laid_out, plan)
-        touched = touched_files(plan, set(group.ids))
-        past = self._dated(tx, files.table, touched)
-        return TableChange(
-            table=files.table,
-            data_files=tuple(new),
-            ended_files=tuple(group.ids),
-            past_deletes=tuple(past),
-            touched={id_: file.delete_file_id for id_, file in touched.items()},
-            removed_bytes=group.size,
-            compaction=_REWRITTEN,
-        )
-
     def _dated(self, tx: Transaction, table: TableInfo, touched: Mapping[int, TouchedFile]) -> list[PastDeleteFile]:
         """Write inlined deletes to delete files, merged with the existing delete file of each data file."""
         wanted = {id_: file.delete_file_id for id_, file in touched.items() if file.inlined}
@@ -289,40 +274,24 @@ class Compactor:
 
         ``table`` is the table as the transaction sees it. Inlined deletes, and rows beyond the limit of a flush, stay.
         """
-        self._report = CompactionReport("flush_inlined_data", table.qualified_name)
-        self._skipped = []
+        self._begin("flush_inlined_data", table)
         with self.catalog.read() as reader:
             versions = reader.inlined.tables(table.id)
         for version in versions:
-            window = self._window(table, tx.base, (version,))
-            if window is not None:
-                change = self._flushed(tx, table, window)
+            write = self._window(table, tx.base, (version,))
+            if write is not None:
+                change = _written(write, tx)
                 tx.flush(change)
                 self._committed(tx.base, (), [change])
         return self._end()
 
-    def _flush_window(self, table: TableInfo, base: Snapshot) -> bool:
-        """Flush the oldest inlined rows of one schema version; return False when there are none."""
-        window = self._window(table, base)
-        if window is None:
-            return False
-        changes: list[TableChange] = []
-
-        def work(tx: Transaction) -> None:
-            changes.append(self._flushed(tx, table, window))
-            tx.compact(changes[0])
-
-        self._committed(self.once(base, work), (), changes)
-        return True
-
-    def _window(self, table: TableInfo, base: Snapshot, versions: Sequence[int] | None = None) -> _Window | None:
-        """Return the oldest inlined rows of the first schema version that has any."""
+    def _window(self, table: TableInfo, base: Snapshot, versions: Sequence[int] | None = None) -> Write | None:
+        """Return the flush of the oldest inlined rows of the first schema version that has any, or None."""
         with self.catalog.read() as reader:
             found = None
             for version in reader.inlined.tables(table.id) if versions is None else versions:
-                schema = (
-                    table.schema if version == table.schema_version else reader.tables.columns_at(table.id, version)
-                )
+                same = version == table.schema_version
+                schema = table.schema if same else reader.tables.columns_at(table.id, version)
                 found = reader.inlined.rows_until(table, version, schema, base.id, self.limits.max_rows)
                 if found is not None:
                     break
@@ -341,19 +310,19 @@ class Compactor:
         assert rows is not None
         begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")
         rows = rows.filter(pc.fill_null(pc.not_equal(begin, end), True))  # drop rows that no snapshot shows
-        return _Window(then, rows, FlushedRows(stored.schema_version, through, stored.rows.num_rows))
+        flushed = FlushedRows(stored.schema_version, through, stored.rows.num_rows)
 
-    def _flushed(self, tx: Transaction, table: TableInfo, window: _Window) -> TableChange:
-        faults.reach("compaction.group.before")
-        files, deletes = self.files.flush(tx, window.table, window.rows) if window.rows.num_rows else ([], [])
-        faults.reach("compaction.group.after")
-        return TableChange(
-            table=table,
-            data_files=tuple(files),
-            dated_deletes=tuple(deletes),
-            flushed=(window.flushed,),
-            compaction=(ChangeKind.INLINE_FLUSH,),
-        )
+        def write(tx: Transaction) -> TableChange:
+            files, deletes = self.files.flush(tx, then, rows) if rows.num_rows else ([], [])
+            return TableChange(
+                table=table,
+                data_files=tuple(files),
+                dated_deletes=tuple(deletes),
+                flushed=(flushed,),
+                compaction=(ChangeKind.INLINE_FLUSH,),
+            )
+
+        return write
 
     def _flush_deletes(self, table: TableInfo, base: Snapshot, parts: int) -> None:
         """Flush the inlined deletes of data files into delete files, in at least ``parts`` commits."""
@@ -363,33 +332,37 @@ class Compactor:
         most = min(self.limits.max_files, max(1, -(-len(ids) // parts)))
         for start in range(0, len(ids), most):
             some = ids[start : start + most]
-            touched = touched_files(found.part(some), set(some))
-            changes: list[TableChange] = []
-
-            def work(
-                tx: Transaction, touched: Mapping[int, TouchedFile] = touched, changes: list[TableChange] = changes
-            ) -> None:
-                faults.reach("compaction.group.before")
-                changes.append(
-                    TableChange(
-                        table=table,
-                        dated_deletes=tuple(_with_last(file) for file in self._dated(tx, table, touched)),
-                        touched={id_: file.delete_file_id for id_, file in touched.items()},
-                        compaction=(ChangeKind.DELETED_FROM_TABLE, ChangeKind.INLINE_FLUSH),
-                    )
-                )
-                faults.reach("compaction.group.after")
-                tx.compact(changes[0])
-
-            self._committed(self.once(base, work), (), changes)
+            self._commit(base, [partial(self._deletes_change, table, touched_files(found.part(some), set(some)))])
             self._report = replace(self._report, rows=self._report.rows + sum(counts[id_] for id_ in some))
+
+    def _deletes_change(self, table: TableInfo, touched: Mapping[int, TouchedFile], tx: Transaction) -> TableChange:
+        deletes = [
+            # the last snapshot even if there is only one, as stock clients do
+            replace(file, partial_max=file.partial_max or file.begin_snapshot) if file.format == "parquet" else file
+            for file in self._dated(tx, table, touched)
+        ]
+        return TableChange(
+            table=table,
+            dated_deletes=tuple(deletes),
+            touched={id_: file.delete_file_id for id_, file in touched.items()},
+            compaction=(ChangeKind.DELETED_FROM_TABLE, ChangeKind.INLINE_FLUSH),
+        )
+
+    def _commit(self, base: Snapshot, writes: Sequence[Write], groups: Sequence[Group] = ()) -> None:
+        """Write the files of some changes of the table, and commit them together."""
+        changes: list[TableChange] = []
+
+        def compact(tx: Transaction) -> None:
+            changes.extend(_written(write, tx) for write in writes)
+            tx.compact(_together(changes))
+
+        self._committed(self.once(base, compact), groups, changes)
 
     # -- the report ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, operation: str, table: TableInfo, base: Snapshot) -> TableFiles:
+    def _begin(self, operation: str, table: TableInfo) -> None:
         self._report = CompactionReport(operation, table.qualified_name)
         self._skipped = []
-        return read_files(self.catalog, self.store, base, table)
 
     def _skip(self, what: str, reason: str) -> None:
         self._skipped.append(Skipped(what, reason))
@@ -397,6 +370,7 @@ class Compactor:
     def _committed(self, snapshot: Snapshot, groups: Sequence[Group], changes: Sequence[TableChange]) -> None:
         new = [file for change in changes for file in change.data_files]
         report = self._report
+        counts = [(len(group.files), len(change.data_files)) for group, change in zip(groups, changes, strict=False)]
         self._report = replace(
             report,
             snapshot=snapshot.id,
@@ -405,7 +379,7 @@ class Compactor:
             files_after=report.files_after + len(new),
             bytes_after=report.bytes_after + sum(file.file_size_bytes for file in new),
             rows=report.rows + sum(file.record_count for file in new),
-            groups=(*report.groups, *_counts(groups, changes)),
+            groups=(*report.groups, *counts),
         )
 
     def _end(self) -> CompactionReport:
@@ -418,17 +392,6 @@ def _parts(ids: Sequence[int], divisible: bool) -> list[set[int]]:
     return [set(part) for part in (ids[:middle], ids[middle:]) if part]
 
 
-def _with_last(file: PastDeleteFile) -> PastDeleteFile:
-    """Set the last snapshot of flushed deletes even if there is only one, as stock clients do."""
-    if file.format != "parquet":
-        return file
-    return replace(file, partial_max=file.partial_max or file.begin_snapshot)
-
-
-def _counts(groups: Sequence[Group], changes: Sequence[TableChange]) -> list[tuple[int, int]]:
-    return [(len(group.files), len(change.data_files)) for group, change in zip(groups, changes, strict=False)]
-
-
 def _not_before(file: NewDataFile, since: int) -> NewDataFile:
     """Start a merged file no earlier than its columns, even if it has rows older than every snapshot.
 
@@ -439,10 +402,19 @@ def _not_before(file: NewDataFile, since: int) -> NewDataFile:
     return replace(file, begin_snapshot=since, partial_max=max(file.partial_max, since))
 
 
-def _together(table: TableInfo, changes: Sequence[TableChange]) -> TableChange:
+def _written(write: Write, tx: Transaction) -> TableChange:
+    faults.reach("compaction.group.before")
+    change = write(tx)
+    faults.reach("compaction.group.after")
+    return change
+
+
+def _together(changes: Sequence[TableChange]) -> TableChange:
     """Combine the changes of several groups of one table."""
+    if len(changes) == 1:
+        return changes[0]
     return TableChange(
-        table=table,
+        table=changes[0].table,
         data_files=tuple(file for change in changes for file in change.data_files),
         ended_files=tuple(id_ for change in changes for id_ in change.ended_files),
         replaced_files=tuple(id_ for change in changes for id_ in change.replaced_files),

@@ -6,21 +6,37 @@ An expiry is one transaction of the commit queue, which itself determines what i
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-
-from quacklake import faults, telemetry
-from quacklake.catalog import Catalog, Reader, Writer, expiring, file_names, own_tables
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from quacklake import faults
+from quacklake import telemetry
+from quacklake.catalog import Catalog
+from quacklake.catalog import Reader
+from quacklake.catalog import Writer
+from quacklake.catalog import expiring
+from quacklake.catalog import file_names
+from quacklake.catalog import own_tables
 from quacklake.catalog.file_names import NamedFile
 from quacklake.catalog.statements import parts
-from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
+from quacklake.errors import CatalogUnavailableError
+from quacklake.errors import InputError
+from quacklake.errors import NotFoundError
+from quacklake.errors import PathError
 from quacklake.format.options import parse_option
 from quacklake.format.snapshots import parse_changes
-from quacklake.maintenance.file_places import absolute_places, named, place
+from quacklake.maintenance.cleanup import absolute_places
+from quacklake.maintenance.cleanup import named
+from quacklake.maintenance.cleanup import place
 from quacklake.maintenance.reports import Skipped
-from quacklake.progress import Progress, silent
+from quacklake.progress import Progress
+from quacklake.progress import silent
 from quacklake.storage import Store
 from quacklake.transaction import Retry
+
+
 
 _TOKENS = dt.timedelta(days=1)
 """How long the outcome of a commit with a lost reply can be looked up."""
@@ -201,18 +217,14 @@ def _retained(
     touched = _touched(reader, set(asked), min(wanted), max(wanted))
     found: dict[int, str] = {}
     for table_id, keep in asked.items():
-        limit = now - _span(keep)
+        span = parse_option("expire_older_than", keep)
+        assert isinstance(span, dt.timedelta)
+        limit = now - span
         mine = sorted(touched[table_id] & times.keys())
         before = [id_ for id_ in mine if (time := times[id_]) is not None and time < limit]
         needed = set(mine).difference(before[:-1]) & wanted
         found |= {id_: f"{names.get(table_id, table_id)} keeps its history for {keep}" for id_ in needed}
     return found
-
-
-def _span(keep: str) -> dt.timedelta:
-    span = parse_option("expire_older_than", keep)
-    assert isinstance(span, dt.timedelta)
-    return span
 
 
 def _touched(reader: Reader, table_ids: set[int], first: int, last: int) -> dict[int, set[int]]:
@@ -247,20 +259,39 @@ def _remove_files(
 ) -> None:
     """Schedule the files that no snapshot sees, and all files of tables that no snapshot sees; remove their rows."""
     suspects: dict[str, NamedFile] = {}
-    doubtful: _Doubtful | None = None
+    # Signs that a file may not belong to the lake or that several rows name it: paths that several rows have, and the
+    # places of files with absolute paths.
+    shared: set[str] | None = None
+    absolute: set[str] = set()
+    plain = False
     for some in [None, *parts(tables)]:
         sums = file_names.sum_dead_files(writer, some)
         if not sums:
             continue
         files.tables.update(each.table_id for each in sums if not each.is_delete)
-        doubtful = doubtful or _doubtful(writer, store)
-        if doubtful.none:
+        if shared is None:
+            shared = file_names.shared_paths(writer)
+            plain = not shared and next(file_names.absolute_files(writer), None) is None
+            absolute = set() if plain else absolute_places(writer, store)
+        if plain:
             file_names.schedule_dead(writer, some, now)
             for each in sums:
                 files.add(each.files, each.bytes, is_delete=each.is_delete)
         else:
             for page in file_names.dead_files(writer, some):
-                _schedule(writer, _sort_out(store, page, doubtful, suspects, files), files, now)
+                ready: dict[str, NamedFile] = {}
+                for file in page:
+                    try:
+                        where = place(store, file)
+                    except PathError:
+                        where = None
+                    if where is None or not (file.is_relative or where.startswith(file.folder)):
+                        files.kept.append(Skipped(file.path, "it is from elsewhere, and not the lake's"))
+                    elif file.path in shared or where in absolute:
+                        suspects[where] = file
+                    else:
+                        ready[where] = file
+                _schedule(writer, ready, files, now)
                 progress("files", files.data_files + files.delete_files, None)
         expiring.remove_files(writer, some)
     # Only now is it known which of these paths another row names.
@@ -269,48 +300,6 @@ def _remove_files(
         files.kept += [Skipped(path, "another file of the catalog has the same path") for path in sorted(taken)]
         _schedule(writer, {path: file for path, file in suspects.items() if path not in taken}, files, now)
     progress("files", files.data_files + files.delete_files, None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Doubtful:
-    """Signs that a file may not belong to the lake or that several rows name it.
-
-    ``shared`` holds paths that several rows have, ``absolute`` the places of files with absolute paths; ``none`` is
-    true when there are neither.
-    """
-
-    shared: set[str]
-    absolute: set[str]
-    none: bool
-
-
-def _doubtful(reader: Reader, store: Store) -> _Doubtful:
-    shared = file_names.shared_paths(reader)
-    plain = not shared and next(file_names.absolute_files(reader), None) is None
-    return _Doubtful(shared, set() if plain else absolute_places(reader, store), plain)
-
-
-def _sort_out(
-    store: Store,
-    page: Sequence[NamedFile],
-    doubtful: _Doubtful,
-    suspects: dict[str, NamedFile],
-    files: _Files,
-) -> dict[str, NamedFile]:
-    """Return the files of a page that belong to this lake alone, by their paths below the data root."""
-    ready: dict[str, NamedFile] = {}
-    for file in page:
-        try:
-            where = place(store, file)
-        except PathError:
-            where = None
-        if where is None or not (file.is_relative or where.startswith(file.folder)):
-            files.kept.append(Skipped(file.path, "it is from elsewhere, and not the lake's"))
-        elif file.path in doubtful.shared or where in doubtful.absolute:
-            suspects[where] = file
-        else:
-            ready[where] = file
-    return ready
 
 
 def _schedule(writer: Writer, ready: Mapping[str, NamedFile], files: _Files, now: dt.datetime) -> None:

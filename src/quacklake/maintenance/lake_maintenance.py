@@ -13,14 +13,11 @@ from quacklake.errors import CommitConflict, ConstraintError, InputError, NotFou
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.maintenance.backup import BackupReport, back_up
-from quacklake.maintenance.cleanup import cleanup_old_files
+from quacklake.maintenance.cleanup import CleanupReport, OnPath, cleanup_old_files, delete_orphaned_files
 from quacklake.maintenance.expiry import ExpiryReport, ExpiryRequest, expire_snapshots
-from quacklake.maintenance.maintainer import DELETE_AFTER, Maintainer
-from quacklake.maintenance.orphans import delete_orphaned_files
 from quacklake.maintenance.policy import Policy
-from quacklake.maintenance.removal import CleanupReport, OnPath
 from quacklake.maintenance.reports import CompactionReport, Skipped
-from quacklake.maintenance.scheduler import MaintenanceReport
+from quacklake.maintenance.scheduler import DELETE_AFTER, Maintainer, MaintenanceReport
 from quacklake.maintenance.table_maintenance import TableMaintenance, check_sizes, check_threshold
 from quacklake.maintenance.verify import Finding, RepairReport, VerifyReport, repair, verify
 from quacklake.operations.context import LakeContext
@@ -62,15 +59,16 @@ class LakeMaintenance:
         """Return the maintenance of one table."""
         return self._table(self.handle, TableRef.parse(name))
 
+    def _of(self, info: TableInfo) -> TableMaintenance:
+        return self._table(self.handle, TableRef(info.schema_name, info.name))
+
     def flush_inlined_data(
         self, schema: str | None = None, table: str | None = None, *, progress: Progress = silent
     ) -> list[CompactionReport]:
         """Move inlined rows and deletes from the catalog into files, table by table."""
-
-        def work(found: TableMaintenance) -> CompactionReport:
-            return found.flush_inlined_data(progress=progress)
-
-        return self._each("flush_inlined_data", schema, table, work)
+        return self._each(
+            "flush_inlined_data", schema, table, lambda found: found.flush_inlined_data(progress=progress)
+        )
 
     def merge_adjacent_files(
         self,
@@ -86,12 +84,13 @@ class LakeMaintenance:
         """Merge many small files into few large ones, table by table, as ``Table.merge_adjacent_files`` does."""
         check_sizes(max_compacted_files, min_file_size, max_file_size)
         _check_where(where, table)
-
-        def work(found: TableMaintenance) -> CompactionReport:
-            sizes = (max_compacted_files, min_file_size, max_file_size)
-            return found.merge_adjacent_files(*sizes, where=where, progress=progress)
-
-        return self._each("merge_adjacent_files", schema, table, work)
+        sizes = (max_compacted_files, min_file_size, max_file_size)
+        return self._each(
+            "merge_adjacent_files",
+            schema,
+            table,
+            lambda found: found.merge_adjacent_files(*sizes, where=where, progress=progress),
+        )
 
     def rewrite_data_files(
         self,
@@ -105,17 +104,18 @@ class LakeMaintenance:
         """Rewrite files with many deleted rows, table by table, as ``Table.rewrite_data_files`` does."""
         check_threshold(delete_threshold)
         _check_where(where, table)
-
-        def work(found: TableMaintenance) -> CompactionReport:
-            return found.rewrite_data_files(delete_threshold, where=where, progress=progress)
-
-        return self._each("rewrite_data_files", schema, table, work)
+        return self._each(
+            "rewrite_data_files",
+            schema,
+            table,
+            lambda found: found.rewrite_data_files(delete_threshold, where=where, progress=progress),
+        )
 
     def flush_within(self, tx: Transaction, tables: Sequence[TableInfo]) -> tuple[list[CompactionReport], list[int]]:
         """Flush tables as part of an open transaction; also return the ids of tables that must wait for its commit."""
         reports, waiting = [], []
         for info in tables:
-            report = self.table(f"{quote(info.schema_name)}.{quote(info.name)}").flush_within(tx, info)
+            report = self._of(info).flush_within(tx, info)
             if report is None:
                 waiting.append(info.id)
             else:
@@ -126,7 +126,7 @@ class LakeMaintenance:
         """Flush the given tables that still exist."""
         for info in self.handle.view().tables():
             if info.id in ids:
-                self.table(f"{quote(info.schema_name)}.{quote(info.name)}").flush_inlined_data()
+                self._of(info).flush_inlined_data()
 
     def _each(
         self,
@@ -143,18 +143,17 @@ class LakeMaintenance:
         for info in view.tables():
             if owner is not None and info.schema_id != owner.id:
                 continue
-            if not self._context.option("auto_compact", info):
-                skipped = Skipped(info.qualified_name, "its option auto_compact is false")
-                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
-                continue
             try:
-                reports.append(work(self.table(f"{quote(info.schema_name)}.{quote(info.name)}")))
+                if self._context.option("auto_compact", info):
+                    reports.append(work(self._of(info)))
+                    continue
+                reason = "its option auto_compact is false"
             except NotFoundError:
-                skipped = Skipped(info.qualified_name, "the table was dropped")
-                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
+                reason = "the table was dropped"
             except ConstraintError as error:  # rows that files cannot hold stay in the catalog
-                skipped = Skipped(info.qualified_name, error.message)
-                reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
+                reason = error.message
+            skipped = Skipped(info.qualified_name, reason)
+            reports.append(CompactionReport(operation, info.qualified_name, skipped=(skipped,)))
         return reports
 
     def expire_snapshots(
@@ -221,7 +220,7 @@ class LakeMaintenance:
         limit = self._removal_limit(older_than, cleanup_all)
         if limit is None and not cleanup_all:
             limit = before(DELETE_AFTER)
-        return self._remove(cleanup_old_files, limit, dry_run=dry_run, on_path=on_path, progress=progress)
+        return cleanup_old_files(self._context, limit, dry_run=dry_run, on_path=on_path, progress=progress)
 
     def delete_orphaned_files(
         self,
@@ -243,28 +242,7 @@ class LakeMaintenance:
         if older_than is None and not cleanup_all:
             grace = before(self._context.config.orphan_grace)
             limit = grace if limit is None else min(limit, grace)
-        return self._remove(delete_orphaned_files, limit, dry_run=dry_run, on_path=on_path, progress=progress)
-
-    def _remove(
-        self,
-        work: Callable[..., CleanupReport],
-        limit: dt.datetime | None,
-        *,
-        dry_run: bool,
-        on_path: OnPath | None,
-        progress: Progress,
-    ) -> CleanupReport:
-        context = self._context
-        return work(
-            context.catalog,
-            context.store,
-            before=limit,
-            threads=context.config.cleanup_threads,
-            keep=context.config.report_paths,
-            dry_run=dry_run,
-            on_path=on_path,
-            progress=progress,
-        )
+        return delete_orphaned_files(self._context, limit, dry_run=dry_run, on_path=on_path, progress=progress)
 
     def _removal_limit(self, older_than: Age | None, cleanup_all: bool) -> dt.datetime | None:
         if self._context.catalog.read_only:

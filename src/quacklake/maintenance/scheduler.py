@@ -3,22 +3,86 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 import logging
 import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from quacklake import telemetry
 from quacklake.catalog import Catalog
+from quacklake.catalog.leases import end_lease, lease_left, take_lease
 from quacklake.catalog.reading.health import scheduled_files, table_health
 from quacklake.errors import LeaseHeldError, NotFoundError, QuacklakeError
-from quacklake.maintenance.lease import LeasedWork, claim, hold
+from quacklake.format.objects import TableInfo
 from quacklake.maintenance.policy import Job, JobKind, LakeHealth, Policy, due
 from quacklake.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from quacklake.maintenance.lake_maintenance import LakeMaintenance
+
+
+_RENEWALS = 3
+"""How often a lease is renewed within its length."""
+
+
+class LeasedWork(enum.IntEnum):
+    """The purposes of leases; catalogs store these numbers."""
+
+    MAINTENANCE = 1
+    ORPHANS = 2
+
+
+def claim(catalog: Catalog, work: LeasedWork, length: dt.timedelta, holder: str) -> None:
+    """Take or extend a lease. Raises ``LeaseHeldError`` when another process holds it.
+
+    Raises ``NotFoundError`` for a catalog of a shared lake that was dropped.
+    """
+    with catalog.commit() as writer:
+        writer.snapshots.check_there()
+        left = take_lease(writer, int(work), holder, int(length.total_seconds() * 1000))
+    if left:
+        raise LeaseHeldError(
+            f"another process does the {work.name.lower()} of this lake",
+            hint=f"its turn ends in {left / 1000:.0f} s unless it goes on working",
+        )
+
+
+@contextmanager
+def hold(catalog: Catalog, work: LeasedWork, length: dt.timedelta) -> Iterator[threading.Event]:
+    """Hold a lease for a block and renew it as needed. Yield an event that is set when the lease is lost.
+
+    Correctness does not depend on a lease: concurrent work is still committed once. It only saves the effort.
+    """
+    holder = str(uuid.uuid4())
+    claim(catalog, work, length, holder)
+    done, lost = threading.Event(), threading.Event()
+
+    def renew() -> None:
+        while not done.wait(length.total_seconds() / _RENEWALS):
+            try:
+                claim(catalog, work, length, holder)
+            except LeaseHeldError:
+                lost.set()
+                return
+            except QuacklakeError as error:
+                _log.warning("the lease for %s was not renewed: %s", work.name.lower(), error.message)
+
+    keeper = threading.Thread(target=renew, name="quacklake-lease", daemon=True)
+    keeper.start()
+    try:
+        yield lost
+    finally:
+        done.set()
+        keeper.join()
+        with suppress(QuacklakeError), catalog.commit() as writer:
+            end_lease(writer, int(work), holder)
+
 
 _log = logging.getLogger("quacklake.maintenance")
 
@@ -76,10 +140,15 @@ class Scheduler:
     def due(self) -> list[Job]:
         """Return the jobs that a pass would run now."""
         health = examine(self.catalog, self.policy, self.small, self.small_of)
-        return [job for job in due(self.policy, health) if self._changed(job) and self._useful(job)]
+        # one that already ran on this state of the table found nothing to do
+        return [
+            job
+            for job in due(self.policy, health)
+            if not (job.state and self._tried.get((job.kind, job.table)) == job.state) and self._useful(job)
+        ]
 
     def run_once(self, progress: Progress = silent, stop: Stop | None = None) -> MaintenanceReport:
-        """Run one pass. Raises ``LeaseHeldError`` when another process is running one.
+        """Run one pass; if ``stop`` is set, end before the next job. Raises ``LeaseHeldError`` if another runs one.
 
         Jobs that become due during the pass run in it too, such as a merge after a flush that leaves many small files.
         Each kind of job runs once for each table.
@@ -93,14 +162,20 @@ class Scheduler:
                         return MaintenanceReport(tuple(reports))
                     begun.add((job.kind, job.table))
                     progress(f"{job.kind.value} {job.table or ''}".rstrip(), number, len(jobs))
-                    if job.kind is not JobKind.ORPHANS or self._orphans_turn():
+                    with suppress(LeaseHeldError):
+                        if job.kind is JobKind.ORPHANS:  # claimed for a while, and never released
+                            assert self.policy.orphans_every is not None
+                            claim(self.catalog, LeasedWork.ORPHANS, self.policy.orphans_every, str(uuid.uuid4()))
                         reports.append(self._do(job))
             return MaintenanceReport(tuple(reports))
 
     def run(
         self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent
     ) -> None:
-        """Run passes until ``stop`` is set; wait while another process holds the lease."""
+        """Run passes until ``stop`` is set, and call ``told`` with each report.
+
+        While another process maintains the lake, this one waits, and takes over when the other is gone.
+        """
         while not stop.is_set():
             try:
                 told(self.run_once(progress, stop))
@@ -112,10 +187,6 @@ class Scheduler:
                 _log.warning("a pass was given up: %s", error.message)
             spread = random.uniform(-self.policy.jitter, self.policy.jitter)
             stop.wait(self.policy.interval.total_seconds() * (1 + spread))
-
-    def _changed(self, job: Job) -> bool:
-        """Return False for a job that already ran on this state of the table and found nothing to do."""
-        return not job.state or self._tried.get((job.kind, job.table)) != job.state
 
     def _useful(self, job: Job) -> bool:
         """Return whether a job would change anything. If not, it is skipped until its numbers change."""
@@ -129,15 +200,6 @@ class Scheduler:
         if not useful:
             self._tried[job.kind, job.table] = job.state
         return useful
-
-    def _orphans_turn(self) -> bool:
-        """Claim the search for orphans; return False while the last claim, never released, still holds."""
-        assert self.policy.orphans_every is not None
-        try:
-            claim(self.catalog, LeasedWork.ORPHANS, self.policy.orphans_every, str(uuid.uuid4()))
-        except LeaseHeldError:
-            return False
-        return True
 
     def _do(self, job: Job) -> JobReport:
         begun = time.monotonic()
@@ -175,3 +237,66 @@ def examine(catalog: Catalog, policy: Policy, small: int, small_of: Mapping[int,
     }
     age = dt.timedelta(0) if oldest is None or oldest.time is None else now - oldest.time
     return LakeHealth(tables, names, ages, age, scheduled)
+
+
+DELETE_AFTER = dt.timedelta(days=2)
+"""How long a file waits for removal if the lake has no option for it, as in stock DuckLake."""
+
+
+class Maintainer(Scheduler):
+    """Maintains a lake by a policy, once or until stopped.
+
+    One pass merges the small files of a table into at most ``most_merges`` files.
+    """
+
+    def __init__(self, lake: LakeMaintenance, policy: Policy | None = None, *, most_merges: int | None = None) -> None:
+        given, context = policy or Policy(), lake.handle.context
+
+        def or_option(value: dt.timedelta | None, name: str, otherwise: dt.timedelta | None) -> dt.timedelta | None:
+            found = value if value is not None else context.option(name)
+            return found if isinstance(found, dt.timedelta) else otherwise
+
+        policy = replace(
+            given,
+            expire_older_than=or_option(given.expire_older_than, "expire_older_than", None),
+            delete_older_than=or_option(given.delete_older_than, "delete_older_than", DELETE_AFTER),
+        )
+
+        def small(table: TableInfo | None = None) -> int:
+            return int(int(context.option("target_file_size", table)) * policy.small_ratio)
+
+        def merge_is_useful(job: Job) -> bool:
+            # as many files saved as with that many small files in one partition
+            assert policy.small_files is not None
+            return lake.table(str(job.table)).files_saved_by_merging(job.below) >= policy.small_files - 1
+
+        def nobody_looks_for_orphans(_: Job) -> bool:
+            with context.catalog.read() as reader:
+                return lease_left(reader, int(LeasedWork.ORPHANS)) <= 0
+
+        usual, sizes = small(), {table.id: small(table) for table in lake.handle.view().tables()}
+        super().__init__(
+            context.catalog,
+            policy,
+            workers={
+                JobKind.FLUSH: lambda job: lake.table(str(job.table)).flush_inlined_data(),
+                JobKind.MERGE: lambda job: lake.table(str(job.table)).merge_adjacent_files(
+                    most_merges, max_file_size=job.below
+                ),
+                JobKind.REWRITE: lambda job: lake.table(str(job.table)).rewrite_data_files(
+                    delete_threshold=policy.delete_ratio, small_file_size=job.below
+                ),
+                JobKind.EXPIRE: lambda _: lake.expire_snapshots(older_than=policy.expire_older_than),
+                JobKind.CLEANUP: lambda _: lake.cleanup_old_files(older_than=policy.delete_older_than),
+                JobKind.ORPHANS: lambda _: lake.delete_orphaned_files(),
+            },
+            small=usual,
+            small_of={id_: size for id_, size in sizes.items() if size != usual},
+            checks={
+                JobKind.MERGE: merge_is_useful,
+                JobKind.EXPIRE: lambda _: bool(
+                    lake.expire_snapshots(older_than=policy.expire_older_than, dry_run=True).snapshots
+                ),
+                JobKind.ORPHANS: nobody_looks_for_orphans,
+            },
+        )

@@ -13,9 +13,16 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
 from quacklake.maintenance.compaction import CompactionLimits, Compactor, Files
-from quacklake.maintenance.planning import Group, SourceFile, merge_groups, optimize_groups, rewrite_groups
+from quacklake.maintenance.planning import (
+    Group,
+    SourceFile,
+    TableFiles,
+    merge_groups,
+    optimize_groups,
+    read_files,
+    rewrite_groups,
+)
 from quacklake.maintenance.reports import CompactionReport
-from quacklake.maintenance.sources import TableFiles, read_files
 from quacklake.operations import layout, sealing
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
@@ -66,18 +73,12 @@ class TableMaintenance:
         compactor, table, base = self._compactor(progress)
         limits = compactor.limits
         chosen = self._choice(table, where)
-
-        def groups(files: TableFiles) -> list[Group]:
-            return merge_groups(
-                chosen(files),
-                limits.target_size,
-                max_files=limits.max_files,
-                min_size=min_file_size,
-                max_size=max_file_size,
-                max_groups=max_compacted_files,
-            )
-
-        return compactor.merge(table, base, groups)
+        sizes = {"min_size": min_file_size, "max_size": max_file_size, "max_groups": max_compacted_files}
+        return compactor.merge(
+            table,
+            base,
+            lambda files: merge_groups(chosen(files), limits.target_size, max_files=limits.max_files, **sizes),
+        )
 
     def files_saved_by_merging(self, max_file_size: int | None = None) -> int:
         """Return how many files ``merge_adjacent_files`` would remove; it merges only within a partition."""
@@ -108,16 +109,11 @@ class TableMaintenance:
         limits = compactor.limits
         option = self._context.option("rewrite_delete_threshold", table)
         threshold = float(option if delete_threshold is None else delete_threshold)
-        chosen = self._choice(table, where)
+        chosen, small = self._choice(table, where), small_file_size or 0
 
         def groups(files: TableFiles) -> list[Group]:
-            return rewrite_groups(
-                chosen(files),
-                threshold,
-                limits.target_size,
-                max_files=limits.max_files,
-                small=small_file_size or 0,
-            )
+            size, most = limits.target_size, limits.max_files
+            return rewrite_groups(chosen(files), threshold, size, max_files=most, small=small)
 
         return compactor.rewrite("rewrite_data_files", table, base, groups)
 

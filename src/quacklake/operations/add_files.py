@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.engines.duckdb.paths import file_name
+from quacklake.engines.duckdb.connections import file_name
 from quacklake.errors import (
     AlreadyExistsError,
     ConstraintError,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from quacklake.engines.duckdb.failures import translate
+from quacklake.engines.duckdb.connections import translate
 from quacklake.errors import CatalogError, InputError, QuacklakeError, StorageError
 from quacklake.storage.failures import outage_of
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb import DuckDBEngine
+from quacklake.engines.duckdb.connections import writing
 from quacklake.engines.duckdb.expressions import plain_expression
-from quacklake.engines.duckdb.failures import writing
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, nearest
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema, from_arrow

@@ -11,9 +11,9 @@ import duckdb
 import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table
+from quacklake.engines.duckdb.connections import writing
 from quacklake.engines.duckdb.engine import check_filter
 from quacklake.engines.duckdb.expressions import check_expression, constant
-from quacklake.engines.duckdb.failures import writing
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
 from quacklake.format.bounds import ANYTHING, Predicate, compare, decode, every

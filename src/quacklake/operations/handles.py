@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +13,6 @@ from quacklake import telemetry
 from quacklake.catalog import Collision, own_tables
 from quacklake.catalog.reading.reader import Reader
 from quacklake.errors import (
-    CatalogUnavailableError,
     CommitConflict,
     ConfigError,
     InputError,
@@ -28,7 +26,7 @@ from quacklake.operations import sealing
 from quacklake.operations.context import LakeContext
 from quacklake.operations.signature import NO_SIGNATURE, Signature
 from quacklake.operations.times import instant
-from quacklake.transaction import CommitTurn, Transaction
+from quacklake.transaction import Transaction, commit
 
 T = TypeVar("T")
 
@@ -116,51 +114,28 @@ class LakeHandle(Handle):
 
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
         """Run one operation as one snapshot: plan, commit, and plan again after a conflict."""
-        retry = self.context.retry
         recent = self.context.recent if blind else None
-        took = 0.0
-        for attempt in range(retry.count + 1):
-            began = time.monotonic()
-            turn = self._turn() if retry.gives_turn(attempt, took) else None
+        results: list[T] = []
+
+        def plan() -> Transaction:
             tx = self.begin(recent)
             try:
-                return self._attempt(work, tx, turn)
-            except NotFoundError as error:
-                tx.rollback()
-                # A snapshot may expire right after it was read.
-                again = isinstance(error, SnapshotExpiredError) and replayable and attempt < retry.count
-                if recent is None and not again:
-                    raise
-            except (CommitConflict, Collision):
-                tx.rollback()
-                if attempt == retry.count or not replayable:
-                    telemetry.count("commit.failures", tenant=self.context.catalog.label)
-                    raise
-                telemetry.count("commit.replans", tenant=self.context.catalog.label)
-                took = time.monotonic() - began
-                if attempt > 0:
-                    retry.pause(attempt)
+                results[:] = [work(tx)]
+                return self.seal(tx)
             except BaseException:
                 tx.rollback()
                 raise
-            recent = None
-        raise CommitConflict("the operation lost every race", hint="try again, or raise ducklake_max_retry_count")
 
-    def _attempt(self, work: Callable[[Transaction], T], tx: Transaction, turn: CommitTurn | None) -> T:
-        try:
-            result = work(tx)
-            self.commit(tx, turn=turn, again=True)
-            return result
-        finally:
-            if turn is not None:
-                turn.leave()
+        def replan(error: BaseException, left: int) -> bool:
+            nonlocal recent
+            stale, recent = recent is not None, None
+            again = replayable and left > 0
+            if isinstance(error, NotFoundError):  # a snapshot may expire right after it was read
+                return stale or (again and isinstance(error, SnapshotExpiredError))
+            return again
 
-    def _turn(self) -> CommitTurn | None:
-        """Wait for the head of the commit queue; return None if there is no queue or it is unavailable."""
-        try:
-            return CommitTurn(self.context.catalog) if self.context.catalog.reads_beside_commits else None
-        except CatalogUnavailableError:
-            return None
+        self.context.saw(commit.run(self.context.catalog, plan, self.context.retry, replan))
+        return results[0]
 
     def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
         """Run work on a snapshot in a transaction of its own, without retries."""
@@ -172,37 +147,33 @@ class LakeHandle(Handle):
             tx.rollback()
             raise
 
-    def commit(
-        self,
-        tx: Transaction,
-        signature: Signature = NO_SIGNATURE,
-        turn: CommitTurn | None = None,
-        *,
-        again: bool = False,
-    ) -> Snapshot:
-        """Commit a transaction. With ``again``, the caller retries after a conflict, which is then no failure."""
-        try:
-            return self._sealed(tx, signature if signature.given else self.signature, turn)
-        except BaseException as error:
-            if not (again and isinstance(error, CommitConflict | Collision)):
-                telemetry.count("commit.failures", tenant=self.context.catalog.label)
-            raise
-
-    def _sealed(self, tx: Transaction, signature: Signature, turn: CommitTurn | None) -> Snapshot:
-        sealing.seal(self.context, tx)
-        context = self.context
-        changes = tx.change_set(sealing.DeleteFiles(context), context.delete_limit, context.inline_limit)
-        if context.catalog.is_next:
-            changes = changes.without_bounds(lambda table: column_ids(str(context.option("skip_stats_columns", table))))
-        if not (changes.empty or signature.given) and context.option("require_commit_message"):
-            raise ConfigError(
-                "Commit Information for the snapshot is required but has not been provided.",
-                hint="use lake.transaction(message=…, author=…) or lake.signed(…), or unset require_commit_message",
-            )
-        changes = changes.signed(author=signature.author, message=signature.message, extra=signature.extra)
-        snapshot = tx.commit(changes, self.context.retry, turn)
+    def commit(self, tx: Transaction, signature: Signature = NO_SIGNATURE) -> Snapshot:
+        """Commit a transaction, without planning it again after a conflict."""
+        snapshot = commit.run(self.context.catalog, lambda: self.seal(tx, signature), self.context.retry)
         self.context.saw(snapshot)
         return snapshot
+
+    def seal(self, tx: Transaction, signature: Signature = NO_SIGNATURE) -> Transaction:
+        """Write the files that are missing, and settle the changes of a transaction; return it."""
+        context, signature = self.context, signature if signature.given else self.signature
+        try:
+            sealing.seal(context, tx)
+            changes = tx.change_set(sealing.DeleteFiles(context), context.delete_limit, context.inline_limit)
+            if context.catalog.is_next:
+                changes = changes.without_bounds(
+                    lambda table: column_ids(str(context.option("skip_stats_columns", table)))
+                )
+            if not (changes.empty or signature.given) and context.option("require_commit_message"):
+                raise ConfigError(
+                    "Commit Information for the snapshot is required but has not been provided.",
+                    hint="use lake.transaction(message=…, author=…) or lake.signed(…), or unset require_commit_message",
+                )
+        except BaseException as error:
+            if not isinstance(error, CommitConflict | Collision):
+                telemetry.count("commit.failures", tenant=context.catalog.label)
+            raise
+        tx.seal(changes.signed(author=signature.author, message=signature.message, extra=signature.extra))
+        return tx
 
 
 class SnapshotHandle(Handle):

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quacklake.duckdb_versions import arrow_reader, connect, first_row
-from quacklake.engines.duckdb.paths import file_name
-from quacklake.engines.duckdb.remote import connect_store
+from quacklake.engines.duckdb.connections import connect_store, file_name
 from quacklake.errors import InputError
 from quacklake.format.names import fold, quote
 from quacklake.format.schema import TableSchema

@@ -13,7 +13,7 @@ from quacklake.format.schema import TableSchema
 from quacklake.operations.context import LakeContext
 from quacklake.operations.macros import order_macros
 from quacklake.operations.reference import TableRef
-from quacklake.transaction import Transaction, features
+from quacklake.transaction import Transaction, objects
 
 Keys = str | Sequence[str]
 
@@ -62,7 +62,7 @@ def reset_sort(tx: Transaction, table: TableInfo) -> TableInfo:
 def _partition_spec(tx: Transaction, schema: TableSchema, keys: Sequence[str]) -> PartitionSpec:
     _check_keys(keys, "partition", "reset_partitioned_by")
     spec = make_spec(tx.local_id(), keys, schema)
-    features.check_partition(tx.catalog, spec)
+    objects.check_partition(tx.catalog, spec)
     return spec
 
 

@@ -11,7 +11,7 @@ from quacklake.format.options import OptionRow, OptionType, Scope, format_option
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
-from quacklake.transaction import features
+from quacklake.transaction import objects
 
 
 class LakeOptions:
@@ -50,7 +50,7 @@ class LakeOptions:
         Options apply to every client from now on; they are not part of any snapshot. Raises ``ConfigError``.
         """
         if option(name).type is OptionType.COLUMNS:
-            features.require_next(self._context.catalog, f"the option {name}")
+            objects.require_next(self._context.catalog, f"the option {name}")
             value = self._column_ids(value, table)
         text = format_option(name, value)
         row = self._option_row(name, text, schema, table)

@@ -10,8 +10,8 @@ import pyarrow as pa
 from quacklake.catalog import DroppedObject, Reader, objects
 from quacklake.catalog.objects import Tags
 from quacklake.duckdb_versions import arrow_table, first_row
+from quacklake.engines.duckdb.connections import writing
 from quacklake.engines.duckdb.engine import places_to_target
-from quacklake.engines.duckdb.failures import writing
 from quacklake.errors import AlreadyExistsError, NotFoundError, SnapshotExpiredError
 from quacklake.format.bounds import ANYTHING
 from quacklake.format.evolution import OldColumns, missing_ids, old_columns

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table
-from quacklake.engines.duckdb.failures import reading
-from quacklake.engines.duckdb.queries import Name, Query, parse_expression, parse_query
+from quacklake.engines.duckdb.connections import reading
+from quacklake.engines.duckdb.trees import Name, Query, parse_expression, parse_query
 from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, TableInfo, ViewInfo

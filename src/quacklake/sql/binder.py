@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from quacklake.engines.duckdb.queries import HARMLESS, LAKE
+from quacklake.engines.duckdb.trees import HARMLESS, LAKE
 from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from quacklake.engines.duckdb.failures import message_of, translate
+from quacklake.engines.duckdb.connections import message_of, translate
 from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
 from quacklake.storage.failures import outage_of
 

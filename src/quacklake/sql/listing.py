@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from quacklake.duckdb_versions import arrow_table, connect, first_row
 from quacklake.engines.duckdb.expressions import parser, plain_expression
-from quacklake.engines.duckdb.queries import parse_query
+from quacklake.engines.duckdb.trees import parse_query
 from quacklake.errors import InputError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo

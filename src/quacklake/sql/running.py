@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import duckdb
 
 from quacklake import forks
-from quacklake.engines.duckdb.failures import interrupted
+from quacklake.engines.duckdb.connections import interrupted
 from quacklake.errors import CancelledError, StatementTimeoutError
 
 _AGAIN = 0.05

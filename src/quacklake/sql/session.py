@@ -120,7 +120,7 @@ class Session(SessionConnection):
 
     def _prepare(self, attached: Attached) -> None:
         """Load what DuckDB needs to read the files of a lake."""
-        from quacklake.engines.duckdb.remote import connect_store, load_httpfs
+        from quacklake.engines.duckdb.connections import connect_store, load_httpfs
 
         connect_store(self.attachments.root, attached.context.store)
         if attached.context.catalog.encrypted:

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from quacklake.config import Config
 from quacklake.errors import InputError
 from quacklake.maintenance.lake_maintenance import LakeMaintenance
-from quacklake.maintenance.maintainer import Maintainer
 from quacklake.maintenance.policy import Policy
-from quacklake.maintenance.scheduler import MaintenanceReport
+from quacklake.maintenance.scheduler import Maintainer, MaintenanceReport
 from quacklake.operations.handles import LakeHandle
 from quacklake.progress import Progress, silent
 from quacklake.tenancy.maintenance_needs import CatalogNeed

@@ -20,10 +20,9 @@ from quacklake import telemetry
 from quacklake.config import parse_duration
 from quacklake.errors import ConfigError, InternalError, LeaseHeldError, NotFoundError, QuacklakeError
 from quacklake.format.options import option
-from quacklake.maintenance.lease import LeasedWork
 from quacklake.maintenance.policy import Policy
 from quacklake.maintenance.reports import CompactionReport
-from quacklake.maintenance.scheduler import MaintenanceReport
+from quacklake.maintenance.scheduler import LeasedWork, MaintenanceReport
 from quacklake.progress import Progress, silent
 from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds
 from quacklake.tenancy.tenancy import Tenancy

@@ -11,15 +11,14 @@ from quacklake.transaction.changeset import (
     RevivedTable,
     TableChange,
 )
-from quacklake.transaction.commit import CommitTurn, Retry, commit
+from quacklake.transaction.commit import Retry
+from quacklake.transaction.objects import TableCache
 from quacklake.transaction.pending import DeleteTarget, PendingTable, TouchedFile, touched_files
-from quacklake.transaction.tables import TableCache
 from quacklake.transaction.transaction import Transaction
 
 __all__ = [
     "AlteredTable",
     "ChangeSet",
-    "CommitTurn",
     "DeleteTarget",
     "FlushedRows",
     "InlinedInsert",
@@ -33,6 +32,5 @@ __all__ = [
     "TableChange",
     "TouchedFile",
     "Transaction",
-    "commit",
     "touched_files",
 ]

@@ -8,21 +8,45 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-
-from quacklake.catalog import Catalog, TableTotals, Totals, Writer, own_tables
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from quacklake.catalog import Catalog
+from quacklake.catalog import TableTotals
+from quacklake.catalog import Totals
+from quacklake.catalog import Writer
+from quacklake.catalog import own_tables
 from quacklake.catalog.statements import InlinedTable
-from quacklake.catalog.writing.files import read_totals, write_totals
+from quacklake.catalog.writing.files import read_totals
+from quacklake.catalog.writing.files import write_totals
+from quacklake.catalog.writing.usage import live_bytes
+from quacklake.catalog.writing.usage import usage
+from quacklake.errors import TenantBusyError
+from quacklake.errors import TenantLimitError
 from quacklake.format.evolution import difference
+from quacklake.format.limits import Limits
 from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import DataFile, DeleteFile, StreamMark, TableInfo, marked
+from quacklake.format.objects import DataFile
+from quacklake.format.objects import DeleteFile
+from quacklake.format.objects import StreamMark
+from quacklake.format.objects import TableInfo
+from quacklake.format.objects import marked
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
-from quacklake.format.stats import ColumnStats, TableColumnStats, keeps_bounds, merge
-from quacklake.transaction.changeset import ChangeSet, TableChange
-from quacklake.transaction.limits import Allowance
-from quacklake.transaction.validation import check_conflicts
+from quacklake.format.stats import ColumnStats
+from quacklake.format.stats import TableColumnStats
+from quacklake.format.stats import keeps_bounds
+from quacklake.format.stats import merge
+from quacklake.transaction.changeset import ChangeSet
+from quacklake.transaction.changeset import NewDeleteFile
+from quacklake.transaction.changeset import PastDeleteFile
+from quacklake.transaction.changeset import TableChange
+
+
 
 #: Inlined rows of a table: the schema version they are of, their encoded values and their ids.
 _Inlined = tuple[TableInfo, int, list[tuple[object, ...]], list[int]]
@@ -41,6 +65,69 @@ class _Rows:
     inlined: list[_Inlined] = field(default_factory=list)
 
 
+class _Allowance:
+    """The part of a catalog's limits that a change set may use.
+
+    Commits of one catalog come one after the other, so no two use the same remainder. A change set that only moves rows
+    (a compaction, a flush) always passes: it makes a catalog smaller, or its contents countable. Without limits nothing
+    is read.
+    """
+
+    def __init__(self, writer: Writer, changes: ChangeSet) -> None:
+        self._writer = writer
+        self._changes = changes
+        self._limits: Limits = writer.limits
+        self._weigh = False
+
+    def check(self) -> None:
+        """Check the limits before anything is written. Raise ``TenantLimitError`` or ``TenantBusyError``."""
+        limits, changes, pace = self._limits, self._changes, self._limits.pace
+        tables = limits.tables is not None and changes.more_tables > 0
+        size = limits.bytes is not None and changes.adds_rows
+        if changes.only_moves or not (tables or size or pace or limits.snapshots is not None):
+            return
+        used = usage(
+            self._writer,
+            snapshots=limits.snapshots is not None,
+            tables=tables,
+            size=size,
+            commits=None if pace is None else pace[0],
+        )
+        if pace is not None and used.paced is not None:
+            passed = (dt.datetime.now(dt.UTC) - used.paced).total_seconds()
+            # ignore clocks that differ by more than that
+            if -pace[1] < passed < pace[1]:
+                after = min(pace[1] - passed, pace[1])
+                raise TenantBusyError(
+                    f"the catalog may make {limits.commits_per_second:g} commits per second",
+                    limit="commits_per_second",
+                    after=after,
+                    hint=f"try again in {after:.1f} s, commit more at a time, or wait longer by limit_wait_ms",
+                )
+        if limits.snapshots is not None and (used.snapshots or 0) >= limits.snapshots:
+            raise _exceeded("snapshots", limits.snapshots, "snapshots", "lake.expire_snapshots() removes old ones")
+        if tables and (used.tables or 0) + changes.more_tables > (limits.tables or 0):
+            raise _exceeded("tables", limits.tables or 0, "tables", "drop tables that are not needed")
+        # the totals of tables are cheap and never too low; sum up the files only if they exceed the limit
+        enough = (used.bytes or 0) + changes.added_bytes <= (limits.bytes or 0)
+        self._weigh = size and not (enough and not changes.revived_tables)
+
+    def weigh(self) -> None:
+        """Check the bytes once files are inserted. Raise ``TenantLimitError`` when there are more than allowed."""
+        limit = self._limits.bytes or 0
+        if self._weigh and live_bytes(self._writer) > limit:
+            hint = "delete rows or drop tables, then rewrite_data_files() makes room"
+            raise _exceeded("bytes", limit, "bytes of data", hint)
+
+
+def _exceeded(limit: str, number: int, what: str, hint: str) -> TenantLimitError:
+    return TenantLimitError(
+        f"the catalog may have at most {number:,} {what}",
+        limit=limit,
+        hint=f"{hint}; the operator of the shared lake can raise the limit",
+    )
+
+
 class Attempt:
     """Applies a change set inside an open commit transaction."""
 
@@ -50,6 +137,11 @@ class Attempt:
         self.changes = changes
         self.dated = dated
         self.latest = writer.snapshots.latest()
+        # the marks of streams as they are to be; raises when a batch must not be committed
+        self._marks = [
+            marked(own_tables.find_stream(writer, mark.stream), mark.stream, mark.run, mark.epoch, mark.position, gaps=mark.gaps)
+            for mark in changes.marks
+        ]
         self.ids: dict[int, int] = {}
         self._inlined: dict[int, int | None] = {}
         self._written: dict[int, Totals] = {}
@@ -59,18 +151,14 @@ class Attempt:
     def apply(self) -> Snapshot:
         """Write everything the change set says, as the snapshot after the latest one; return that snapshot."""
         writer = self.writer
-        marks = self._next_marks()
         if self.changes.empty:
             with writer.batch():
-                self._put_marks(marks, self.latest)
+                self._put_marks(self.latest)
             return self.latest
-        check_conflicts(writer, self.changes, self.latest, self.catalog.encoding)
-        allowance = Allowance(writer, self.changes)
+        allowance = _Allowance(writer, self.changes)
         allowance.check()
         changes = self.changes = self.dated(self.latest.id + 1)
-        created = [schema.id for schema in changes.created_schemas] + [table.id for table in changes.created_tables]
-        created += _new_layouts(changes)
-        created += changes.objects.new_ids()
+        created = changes.new_ids()
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
         tables = [replace(change, table=self._real(change.table)) for change in changes.tables]
         self._inlined = self._inlined_versions(tables)
@@ -86,7 +174,9 @@ class Attempt:
         )
         retyped = self._retyped()
         inserting = {change.table.id for change in tables if change.data_files or change.inlined}
-        known = self._known_totals(sorted(inserting | set(retyped)))
+        counted = sorted(inserting | set(retyped))
+        remembered = self.catalog.totals.known(self.latest.id, counted) if counted else {}
+        known: Mapping[int, Totals] = read_totals(writer, counted) if remembered is None else remembered
         rows = self._plan_rows(tables, draft, {id_: _without(known[id_], retyped.get(id_, ())) for id_ in known})
         rows.totals |= {id_: _without(known[id_], retyped[id_]) for id_ in retyped if id_ in known.keys() - rows.totals}
         self._make_tables(tables, draft)
@@ -100,21 +190,13 @@ class Attempt:
             self._insert_inlined([part for part in rows.inlined if len(part[2]) <= writer.batch_rows], draft)
             write_totals(writer, rows.totals, known)
             writer.snapshots.add(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
-            self._put_marks(marks, snapshot)
+            self._put_marks(snapshot)
         self._written = rows.totals
         return snapshot
 
-    def _next_marks(self) -> list[StreamMark]:
-        """Return the marks of streams as they are to be; raise when a batch must not be committed."""
-        marks = []
-        for mark in self.changes.marks:
-            known = own_tables.find_stream(self.writer, mark.stream)
-            marks.append(marked(known, mark.stream, mark.run, mark.epoch, mark.position, gaps=mark.gaps))
-        return marks
-
-    def _put_marks(self, marks: list[StreamMark], snapshot: Snapshot) -> None:
+    def _put_marks(self, snapshot: Snapshot) -> None:
         """Write the marks of streams and the token, which tell later that this was committed."""
-        for mark in marks:
+        for mark in self._marks:
             own_tables.put_stream(self.writer, replace(mark, snapshot_id=snapshot.id), new=False)
         if self.catalog.has_tokens:
             self.writer.snapshots.add_token(self.changes.token, snapshot.id)
@@ -133,12 +215,6 @@ class Attempt:
             if lost:
                 retyped[table.id] = lost
         return retyped
-
-    def _known_totals(self, table_ids: list[int]) -> Mapping[int, Totals]:
-        if not table_ids:
-            return {}
-        known = self.catalog.totals.known(self.latest.id, table_ids)
-        return read_totals(self.writer, table_ids) if known is None else known
 
     def _real(self, table: TableInfo) -> TableInfo:
         partition, sort = table.partition, table.sort
@@ -246,13 +322,16 @@ class Attempt:
         return TableTotals(total.record_count + len(encoded), next_row, total.file_size_bytes)
 
     def _plan_deletes(self, change: TableChange, snapshot: Snapshot) -> Iterator[DeleteFile]:
-        for file in change.delete_files:
+        ends: list[tuple[NewDeleteFile | PastDeleteFile, int | None]] = [(file, None) for file in change.delete_files]
+        ends += [(file, snapshot.id) for file in change.past_deletes]
+        ends += [(file, None) for file in change.dated_deletes]
+        for file, end in ends:
             yield DeleteFile(
                 id=next(self._file_ids),
                 table_id=change.table.id,
                 data_file_id=self.ids.get(file.data_file_id, file.data_file_id),
                 begin_snapshot=snapshot.id if file.begin_snapshot is None else file.begin_snapshot,
-                end_snapshot=None,
+                end_snapshot=end,
                 path=file.path,
                 path_is_relative=True,
                 format=file.format,
@@ -260,26 +339,8 @@ class Attempt:
                 file_size_bytes=file.file_size_bytes,
                 footer_size=file.footer_size,
                 encryption_key=file.encryption_key,
-                partial_max=file.snapshot,
+                partial_max=file.snapshot if isinstance(file, NewDeleteFile) else file.partial_max,
                 row_groups=file.row_groups,
-            )
-        ending = [(file, snapshot.id) for file in change.past_deletes]
-        for past, end in (*ending, *((file, None) for file in change.dated_deletes)):
-            yield DeleteFile(
-                id=next(self._file_ids),
-                table_id=change.table.id,
-                data_file_id=self.ids.get(past.data_file_id, past.data_file_id),
-                begin_snapshot=past.begin_snapshot,
-                end_snapshot=end,
-                path=past.path,
-                path_is_relative=True,
-                format=past.format,
-                delete_count=past.delete_count,
-                file_size_bytes=past.file_size_bytes,
-                footer_size=past.footer_size,
-                encryption_key=past.encryption_key,
-                partial_max=past.partial_max,
-                row_groups=past.row_groups,
             )
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -312,7 +373,12 @@ class Attempt:
             flushed = [file.data_file_id for file in dated if file.data_file_id >= 0]
             writer.inlined.remove_deletes(change.table.id, flushed)
             writer.files.remove_data_files(change.table, change.replaced_files, snapshot.time)
-            self._remove_flushed(change)
+            for rows in change.flushed:
+                writer.inlined.need_table(change.table.id, rows.schema_version)
+                target = self._inlined_table(change.table, rows.schema_version)
+                writer.inlined.remove_rows(target, rows.through, rows.count, changes.base.id)
+            if change.flushed and not change.ended_rows:
+                writer.inlined.drop_emptied_tables(change.table.id)
         stale = changes.base.id + 1 != snapshot.id
         writer.files.end_data_files([id_ for change in tables for id_ in change.ended_files], snapshot.id)
         for change in tables:
@@ -320,14 +386,6 @@ class Attempt:
                 if stale:
                     writer.inlined.need_table(change.table.id, version)
                 writer.inlined.end_rows(self._inlined_table(change.table, version), row_ids, snapshot.id)
-
-    def _remove_flushed(self, change: TableChange) -> None:
-        for rows in change.flushed:
-            self.writer.inlined.need_table(change.table.id, rows.schema_version)
-            target = self._inlined_table(change.table, rows.schema_version)
-            self.writer.inlined.remove_rows(target, rows.through, rows.count, self.changes.base.id)
-        if change.flushed and not change.ended_rows:
-            self.writer.inlined.drop_emptied_tables(change.table.id)
 
     def _inlined_table(self, table: TableInfo, version: int) -> InlinedTable:
         same = version == table.schema_version
@@ -365,7 +423,13 @@ class Attempt:
             started = difference(altered.before.schema, altered.after.schema).started
             columns += [(altered.id, row) for row in started]
         writer.tables.add_columns(columns, snapshot.id)
-        self._insert_layouts(created, snapshot)
+        partitioned = created + [self._real(table.after) for table in changes.altered_tables if table.repartitioned]
+        ordered = created + [self._real(table.after) for table in changes.altered_tables if table.resorted]
+        partitions = [(table.id, table.partition) for table in partitioned if table.partition is not None]
+        sorts = [(table.id, table.sort) for table in ordered if table.sort is not None]
+        known = range(self.latest.next_catalog_id)
+        writer.tables.add_partitions(partitions, snapshot.id, known)
+        writer.tables.add_sorts(sorts, snapshot.id, known)
         # stock clients look up here which columns an inlined table has
         inlined = [id_ for id_, version in self._inlined.items() if version is None]
         reshaped = [table.id for table in changes.altered_tables if table.reshaped]
@@ -373,16 +437,6 @@ class Attempt:
         writer.tables.add_schema_versions(list(changed), snapshot)
         writer.inlined.register_tables(inlined, snapshot.schema_version)
         changes.objects.insert(writer, self.ids, snapshot.id)
-
-    def _insert_layouts(self, created: list[TableInfo], snapshot: Snapshot) -> None:
-        altered = self.changes.altered_tables
-        partitioned = created + [self._real(table.after) for table in altered if table.repartitioned]
-        ordered = created + [self._real(table.after) for table in altered if table.resorted]
-        partitions = [(table.id, table.partition) for table in partitioned if table.partition is not None]
-        sorts = [(table.id, table.sort) for table in ordered if table.sort is not None]
-        known = range(self.latest.next_catalog_id)
-        self.writer.tables.add_partitions(partitions, snapshot.id, known)
-        self.writer.tables.add_sorts(sorts, snapshot.id, known)
 
     def _insert_rows(self, tables: list[TableChange], rows: _Rows, snapshot: Snapshot) -> None:
         writer = self.writer
@@ -401,13 +455,6 @@ class Attempt:
         for table, version, encoded, row_ids in rows:
             target = self.writer.inlined.table(table.id, version, table.schema)
             self.writer.inlined.add_rows(target, encoded, row_ids, snapshot.id)
-
-
-def _new_layouts(changes: ChangeSet) -> list[int]:
-    """Return the local ids of partitionings and orders that the change set brings."""
-    tables = [*changes.created_tables, *(table.after for table in changes.altered_tables)]
-    ids = [spec.id for table in tables for spec in (table.partition, table.sort) if spec is not None]
-    return [id_ for id_ in ids if id_ < 0]
 
 
 def _without(totals: Totals, columns: Iterable[int]) -> Totals:

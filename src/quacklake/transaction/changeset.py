@@ -7,19 +7,92 @@ can be replayed as often as races are lost, and always means the same.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
-
 import pyarrow as pa
-
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from quacklake.catalog import Writer
+from quacklake.catalog import objects as rows
+from quacklake.catalog.objects import TagRow
 from quacklake.format.bounds import Predicate
 from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.objects import MacroInfo
+from quacklake.format.objects import SchemaInfo
+from quacklake.format.objects import TableInfo
+from quacklake.format.objects import ViewInfo
 from quacklake.format.schema import stored_alike
-from quacklake.format.snapshots import Change, ChangeKind, Snapshot
+from quacklake.format.snapshots import Change
+from quacklake.format.snapshots import ChangeKind
+from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats
-from quacklake.transaction.object_changes import NO_OBJECTS, ObjectChanges
+from typing import Any
+
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChanges:
+    """The changes of one transaction to views, macros and tags. Ids of new objects are negative."""
+
+    created_views: tuple[ViewInfo, ...] = ()
+    renamed_views: tuple[ViewInfo, ...] = ()
+    dropped_views: tuple[ViewInfo, ...] = ()
+    created_macros: tuple[MacroInfo, ...] = ()
+    dropped_macros: tuple[MacroInfo, ...] = ()
+    table_tags: tuple[TagRow, ...] = ()
+    view_tags: tuple[TagRow, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self != NO_OBJECTS
+
+    def changes(self) -> list[Change]:
+        """Return the changes in the words of the format."""
+        kind = ChangeKind
+        changes = [Change(kind.DROPPED_VIEW, id=view.id) for view in self.dropped_views]
+        changes += [
+            Change(kind.CREATED_VIEW, schema=view.schema_name, name=view.name)
+            for view in (*self.created_views, *self.renamed_views)
+        ]
+        for macro in self.created_macros:
+            made = kind.CREATED_TABLE_MACRO if macro.is_table else kind.CREATED_SCALAR_MACRO
+            changes.append(Change(made, schema=macro.schema_name, name=macro.name))
+        changes += [
+            Change(kind.DROPPED_TABLE_MACRO if macro.is_table else kind.DROPPED_SCALAR_MACRO, id=macro.id)
+            for macro in self.dropped_macros
+        ]
+        changes += [Change(kind.ALTERED_TABLE, id=tag.object_id) for tag in self.table_tags if tag.object_id >= 0]
+        changes += [Change(kind.ALTERED_VIEW, id=tag.object_id) for tag in self.view_tags if tag.object_id >= 0]
+        return changes
+
+    def end(self, writer: Writer, base: int, snapshot: int) -> None:
+        """End what is dropped or gets another name."""
+        rows.end_view_rows(writer, [view.id for view in self.renamed_views], base, snapshot)
+        rows.end_views(writer, [view.id for view in self.dropped_views], snapshot)
+        rows.end_macros(writer, [macro.id for macro in self.dropped_macros], snapshot)
+
+    def insert(self, writer: Writer, ids: Mapping[int, int], snapshot: int) -> None:
+        """Insert what is new, with the real ids."""
+
+        def real(id_: int) -> int:
+            return ids.get(id_, id_)
+
+        views = (*self.created_views, *self.renamed_views)
+        rows.add_views(
+            writer, [replace(view, id=real(view.id), schema_id=real(view.schema_id)) for view in views], snapshot
+        )
+        rows.add_macros(
+            writer,
+            [replace(macro, id=real(macro.id), schema_id=real(macro.schema_id)) for macro in self.created_macros],
+            snapshot,
+        )
+        tags = [replace(tag, object_id=real(tag.object_id)) for tag in (*self.table_tags, *self.view_tags)]
+        rows.add_tags(writer, tags, snapshot)
+
+
+NO_OBJECTS = ObjectChanges()
+"""No change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,14 +353,15 @@ class ChangeSet:
     @property
     def alters_schema(self) -> bool:
         """True when anything but rows is made, altered or dropped."""
-        return bool(
-            self.created_schemas
-            or self.created_tables
-            or self.altered_tables
-            or self.objects
-            or self.dropped_tables
-            or self.revived_tables
-            or self.dropped_schemas
+        tables = (self.created_tables, self.altered_tables, self.dropped_tables, self.revived_tables)
+        return any((*tables, self.created_schemas, self.dropped_schemas, self.objects))
+
+    @property
+    def blind(self) -> bool:
+        """True when nothing but rows is added, and nothing was read for it."""
+        return not self.alters_schema and all(
+            not table.touched and not table.ended_rows and table.reads is None and not table.compaction
+            for table in self.tables
         )
 
     @property
@@ -316,6 +390,14 @@ class ChangeSet:
     def added_bytes(self) -> int:
         """The size of the new data files."""
         return sum(file.file_size_bytes for table in self.tables for file in table.data_files)
+
+    def new_ids(self) -> list[int]:
+        """Return the local ids of everything in the catalog that it makes, layouts of tables among it."""
+        tables = [*self.created_tables, *(table.after for table in self.altered_tables)]
+        layouts = [spec.id for table in tables for spec in (table.partition, table.sort) if spec is not None]
+        ids = [schema.id for schema in self.created_schemas] + [table.id for table in self.created_tables]
+        ids += [id_ for id_ in layouts if id_ < 0]
+        return [*ids, *(view.id for view in self.objects.created_views), *(m.id for m in self.objects.created_macros)]
 
     def changes(self, ids: Mapping[int, int] | None = None) -> list[Change]:
         """Return the changes in the words of the format, with local ids replaced by ``ids``."""

@@ -1,4 +1,4 @@
-"""Committing a change set: one short database transaction, replayed when a race is lost, never applied twice."""
+"""Committing: one short database transaction, tried again when a race is lost, never applied twice."""
 
 from __future__ import annotations
 
@@ -8,24 +8,35 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
+from typing import Protocol
+
+import pyarrow.compute as pc
 
 from quacklake import telemetry
-from quacklake.catalog import Catalog
+from quacklake.catalog import Catalog, Collision, Writer
 from quacklake.errors import (
     CatalogError,
     CatalogLockedError,
     CatalogUnavailableError,
     CommitConflict,
     CommitUnknown,
+    NotFoundError,
     TenantBusyError,
 )
+from quacklake.format.conflicts import Check, compare, explain
+from quacklake.format.measure import of_array
+from quacklake.format.objects import TableInfo
+from quacklake.format.predicate import ANYTHING, Bounds, columns_of, may_match
 from quacklake.format.snapshots import Snapshot
+from quacklake.scan import inlined
+from quacklake.scan.plan import column_key
 from quacklake.transaction.attempt import Attempt
-from quacklake.transaction.changeset import ChangeSet
-from quacklake.transaction.limits import Patience
+from quacklake.transaction.changeset import ChangeSet, TableChange
 
 _log = logging.getLogger("quacklake.commit")
+_AGAIN = "run the operation again on the new state"
+_JITTER = 0.05
+"""Seconds by which those who wait for the same moment are spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,70 +66,129 @@ class Retry:
         time.sleep(random.uniform(0, limit) / 1000)
 
 
-class CommitTurn:
+class CommitTurn(ExitStack):
     """A commit transaction whose turn in the queue has come. Leaving the block commits, an exception undoes it.
 
     Taken before an operation plans, it keeps other clients of ours from committing meanwhile; taken after, it may bring
-    the newest snapshot along.
+    the newest snapshot along. Closing it lets the next one in, if that has not been done: nothing was written.
     """
 
     def __init__(self, catalog: Catalog, *, planned: bool = False) -> None:
-        self._stack = ExitStack()
-        self.writer = self._stack.enter_context(catalog.commit(latest=planned))
-
-    def __enter__(self) -> CommitTurn:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
-
-    def leave(self) -> None:
-        """Let the next one in, if that has not been done: nothing was written."""
-        self._stack.close()
+        super().__init__()
+        self.writer = self.enter_context(catalog.commit(latest=planned))
 
 
-def commit(
-    catalog: Catalog,
-    changes: ChangeSet,
-    retry: Retry,
-    dated: Callable[[int], ChangeSet],
-    turn: CommitTurn | None = None,
+def early_turn(catalog: Catalog) -> CommitTurn | None:
+    """Wait for the head of the commit queue; return None if there is no queue or it is unavailable."""
+    try:
+        return CommitTurn(catalog) if catalog.reads_beside_commits else None
+    except CatalogUnavailableError:
+        return None
+
+
+class Sealed(Protocol):
+    """A transaction whose changes are settled, and which is told how their commit went."""
+
+    @property
+    def changes(self) -> ChangeSet: ...
+    def dated(self, snapshot_id: int) -> ChangeSet: ...
+    def succeeded(self, snapshot: Snapshot | None) -> Snapshot: ...
+    def failed(self, error: BaseException) -> None: ...
+
+
+def never(error: BaseException, left: int) -> bool:
+    """Let nothing be planned again."""
+    return False
+
+
+def run(
+    catalog: Catalog, plan: Callable[[], Sealed], retry: Retry, replan: Callable[[BaseException, int], bool] = never
 ) -> Snapshot:
-    """Commit a change set and return its snapshot; ``dated`` gives the change set for a snapshot id.
+    """Plan, commit, try again after a lost race and plan again after a conflict; return the snapshot.
 
-    Raise ``CommitConflict`` when another commit excludes it, ``TenantLimitError`` (nothing is changed then) and
-    ``CommitUnknown`` when the database's answer was lost and could not be found again.
+    ``plan`` runs each time in a transaction of its own. ``replan`` says, given an error of it or of the commit and how
+    many plans are left, whether another plan may succeed.
+
+    Raise ``CommitConflict`` when another commit excludes the changes, ``TenantLimitError`` (nothing is changed then)
+    and ``CommitUnknown`` when the database's answer was lost and could not be found again.
     """
-    patience = Patience(retry.limit_wait_ms / 1000)
-    attempt = 0
-    with telemetry.timed("commit", tenant=catalog.label):
-        while attempt <= retry.count:
+    plans = tries = 0
+    took = began = patient_until = 0.0
+    turn: CommitTurn | None = None
+    tx: Sealed | None = None
+    with ExitStack() as stack:  # the turn and the clock of the plan that is under way
+        while plans <= retry.count:
             try:
-                mine, turn = turn or CommitTurn(catalog, planned=True), None
-                with mine:
-                    work = Attempt(mine.writer, catalog, changes, dated)
-                    snapshot = work.apply()
-            except CommitUnknown:
-                recovered = _recover(catalog, changes, retry)
-                if recovered is not None:
-                    return recovered
-            except TenantBusyError as error:
-                patience.wait(error)
-                continue
-            except CatalogUnavailableError as error:
-                if attempt == retry.count or isinstance(error, CatalogLockedError):
+                if tx is None:
+                    began = time.monotonic()
+                    turn = early_turn(catalog) if retry.gives_turn(plans, took) else None
+                    if turn is not None:
+                        stack.callback(turn.close)
+                    planned = plan()
+                    tries, tx = 0, planned
+                    if planned.changes.empty and not planned.changes.marks:
+                        return planned.succeeded(None)
+                    patient_until = time.monotonic() + retry.limit_wait_ms / 1000
+                    stack.enter_context(telemetry.timed("commit", tenant=catalog.label))
+                mine, turn = turn, None
+                snapshot = _attempt(catalog, tx, mine, retry, last=tries == retry.count)
+                if snapshot is not None:
+                    return tx.succeeded(snapshot)
+                telemetry.count("commit.retries", tenant=catalog.label)
+                _log.debug("commit %s: attempt %d lost, trying again", tx.changes.token, tries + 1)
+                retry.pause(tries)
+                tries += 1
+                if tries > retry.count:
+                    hint = "try again, or raise ducklake_max_retry_count"
+                    raise CommitConflict("the commit lost every race for its turn", hint=hint)
+            except BaseException as error:
+                if tx is not None and isinstance(error, TenantBusyError) and _waited(error, patient_until):
+                    continue  # with the same plan
+                if tx is not None:
+                    tx.failed(error)
+                stack.close()
+                lost = isinstance(error, CommitConflict | Collision)
+                again = (lost or isinstance(error, NotFoundError)) and replan(error, retry.count - plans)
+                if (lost and not again) or (not lost and tx is not None):
+                    telemetry.count("commit.failures", tenant=catalog.label)
+                if not again:
                     raise
-            else:
-                work.remember(snapshot)
-                telemetry.count("commit.rows", changes.added_rows, tenant=catalog.label)
-                return snapshot
-            telemetry.count("commit.retries", tenant=catalog.label)
-            _log.debug("commit %s: attempt %d lost, trying again", changes.token, attempt + 1)
-            retry.pause(attempt)
-            attempt += 1
-    raise CommitConflict("the commit lost every race for its turn", hint="try again, or raise ducklake_max_retry_count")
+                if lost:
+                    telemetry.count("commit.replans", tenant=catalog.label)
+                    took = time.monotonic() - began
+                    if plans > 0:
+                        retry.pause(plans)
+                plans, tx = plans + 1, None
+    raise CommitConflict("the operation lost every race", hint="try again, or raise ducklake_max_retry_count")
+
+
+def _attempt(catalog: Catalog, tx: Sealed, turn: CommitTurn | None, retry: Retry, *, last: bool) -> Snapshot | None:
+    """Commit once; return None when that was not done, and the same changes can be tried again."""
+    changes = tx.changes
+    try:
+        with turn or CommitTurn(catalog, planned=True) as mine:
+            work = Attempt(mine.writer, catalog, changes, tx.dated)
+            if not changes.empty:
+                check_conflicts(mine.writer, changes, work.latest, catalog.encoding)
+            snapshot = work.apply()
+    except CommitUnknown:
+        return _recover(catalog, changes, retry)
+    except CatalogUnavailableError as error:
+        if last or isinstance(error, CatalogLockedError):
+            raise
+        return None
+    work.remember(snapshot)
+    telemetry.count("commit.rows", changes.added_rows, tenant=catalog.label)
+    return snapshot
+
+
+def _waited(error: TenantBusyError, until: float) -> bool:
+    """Sleep until there may be room; return False when that would be too long."""
+    pause = error.after + random.uniform(0, _JITTER)
+    if time.monotonic() + pause > until:
+        return False
+    time.sleep(pause)
+    return True
 
 
 def _recover(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot | None:
@@ -141,3 +211,90 @@ def _recover(catalog: Catalog, changes: ChangeSet, retry: Retry) -> Snapshot | N
         "the connection was lost during the commit, and the database could not be asked again",
         hint="compare lake.snapshots() with what you wrote before trying again",
     )
+
+
+# -- the conflict rules ------------------------------------------------------------------------------------------------
+
+
+def check_conflicts(writer: Writer, changes: ChangeSet, latest: Snapshot, database: str) -> None:
+    """Raise ``CommitConflict`` when a commit after the change set's base excludes it."""
+    base = changes.base
+    if latest.id == base.id:
+        return
+    if latest.id < base.id:
+        raise CommitConflict("the lake is older than the transaction's snapshot", hint="was it restored from a backup?")
+    for table in changes.tables:
+        added = {file.path for file in table.data_files if file.mapping_id is not None}
+        if added and not added.isdisjoint(writer.files.added_since(table.table.id, base.id)):
+            raise overtaken(table.table, "a file was added")
+    if changes.blind and latest.schema_version == base.schema_version:
+        return  # an insert conflicts only with changes of the schema
+    by_id = {table.table.id: table for table in changes.tables}
+    for table_id, needed in _needed_checks(writer, changes, by_id, latest).items():
+        if Check.SAME_FILE in needed:
+            _check_files(writer, by_id[table_id], base)
+        if Check.READ in needed:
+            _check_reads(writer, by_id[table_id], base, latest, database)
+
+
+def _needed_checks(
+    writer: Writer, changes: ChangeSet, by_id: dict[int, TableChange], latest: Snapshot
+) -> dict[int, set[Check]]:
+    """Return what must be looked at per table; raise at once for what always conflicts."""
+    mine = changes.changes()
+    needed: dict[int, set[Check]] = {}
+    since = writer.snapshots.changes_since(changes.base.id)
+    if len(since) != latest.id - changes.base.id:
+        raise CommitConflict(
+            "snapshots since the transaction began have expired: what they changed is unknown", hint=_AGAIN
+        )
+    for other in (other for _, others in since for other in others):
+        for change in mine:
+            table = by_id.get(change.id) if change.id is not None else None
+            reads = table is not None and table.reads is not None
+            check = compare(change, other, reads=reads, schema_ids=changes.schema_ids)
+            if check is Check.CONFLICT:
+                raise CommitConflict(explain(change, other), hint=_AGAIN)
+            if table is not None and check is not Check.OK:
+                needed.setdefault(table.table.id, set()).add(check)
+    return needed
+
+
+def _check_files(writer: Writer, table: TableChange, base: Snapshot) -> None:
+    """Raise unless every touched file is still live with the deletes it had; inlined rows are checked when they end."""
+    files = list(table.touched)
+    if not files:
+        return
+    live = writer.files.live(table.table.id, files, base.id)
+    if any(id_ not in live or live[id_] != table.touched[id_] for id_ in files):
+        raise overtaken(table.table, "a file of it was changed")
+    if writer.inlined.deletes_since(table.table.id, files, base.id):
+        raise overtaken(table.table, "rows of the same file were deleted")
+
+
+def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Snapshot, database: str) -> None:
+    """Raise when others inserted rows that this change depends on having read."""
+    reads = table.reads
+    if reads is None:
+        return
+    files = writer.files.matching(latest, table.table, reads)
+    # a merged file begins with the oldest of its rows
+    newest = pc.coalesce(files.column("partial_max"), files.column("begin_snapshot"))
+    if pc.any(pc.greater(newest, base.id)).as_py():
+        raise overtaken(table.table, "rows it depends on were inserted")
+    rows = inlined.decode(writer.inlined.rows(latest, table.table, since=base.id), table.table.schema, database)
+    if rows is None:
+        return
+    wanted = columns_of(reads)
+    bounds = {
+        column.id: Bounds.of(of_array(rows.column(column_key(column)), column)[0], column.type)
+        for column in table.table.schema.columns
+        if column.id in wanted
+    }
+    if reads == ANYTHING or may_match(reads, bounds):
+        raise overtaken(table.table, "rows it depends on were inserted")
+
+
+def overtaken(table: TableInfo, why: str) -> CommitConflict:
+    """Return the error for a change to a table that conflicts with a later commit."""
+    return CommitConflict(f"the change to {table.qualified_name} was overtaken: {why} by another commit", hint=_AGAIN)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.catalog import DatedDeletes
 from quacklake.errors import InputError
 from quacklake.format.bounds import Predicate, some
 from quacklake.format.mappings import NameMapping
@@ -15,6 +17,9 @@ from quacklake.format.objects import TableInfo
 from quacklake.scan.plan import FILES, LOCAL_VERSION, ScanPlan
 from quacklake.scan.planner import local_rows
 from quacklake.transaction.changeset import InlinedInsert, NewDataFile, NewDeleteFile, PastDeleteFile, TableChange
+
+if TYPE_CHECKING:
+    from quacklake.transaction.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +88,16 @@ class PendingTable:
         self.touched.update(touched_files(plan, wanted))
         if target.positions.num_rows:
             self.deleted.append(target.positions)
-        for version, row_id in _pairs(target.inlined, "schema_version"):
-            if version == LOCAL_VERSION:
-                self._delete_local(row_id)
-            else:
+        for version, row_id in _pairs(target.inlined):
+            if version != LOCAL_VERSION:
                 self.ended_rows.setdefault(version, set()).add(row_id)
+                continue
+            for index, ids in enumerate(self.local_ids):
+                if row_id in ids:
+                    at = ids.index(row_id)
+                    ids.pop(at)
+                    self.inserts[index] = _without(self.inserts[index], at)
+                    break
 
     def delete_all(self, plan: ScanPlan) -> None:
         """Delete every row of the table without looking at any: whole files end."""
@@ -99,7 +109,7 @@ class PendingTable:
         self.local_ids.clear()
         self.deleted.clear()
         if plan.inlined is not None:
-            for version, row_id in _pairs(plan.inlined, "schema_version"):
+            for version, row_id in _pairs(plan.inlined):
                 if version != LOCAL_VERSION:
                     self.ended_rows.setdefault(version, set()).add(row_id)
 
@@ -128,14 +138,6 @@ class PendingTable:
         self.inserts = [insert for insert, _ in kept]
         self.local_ids = [ids for _, ids in kept]
 
-    def _delete_local(self, row_id: int) -> None:
-        for index, ids in enumerate(self.local_ids):
-            if row_id in ids:
-                at = ids.index(row_id)
-                ids.pop(at)
-                self.inserts[index] = _without(self.inserts[index], at)
-                return
-
     def unplanned(self, plan: ScanPlan) -> list[int]:
         """Return the committed files with rows deleted here that a plan lacks: they are pruned, or compacted away."""
         return sorted({id_ for id_ in self.touched if id_ >= 0} - set(plan.files.column("data_file_id").to_pylist()))
@@ -145,7 +147,7 @@ class PendingTable:
         ended = {(version, row) for version, rows in self.ended_rows.items() for row in rows}
         if not ended:
             return False
-        return plan.inlined is None or not ended <= set(_pairs(plan.inlined, "schema_version"))
+        return plan.inlined is None or not ended <= set(_pairs(plan.inlined))
 
     def overlay(self, plan: ScanPlan) -> ScanPlan:
         """Return the plan as the transaction sees it: its own files, rows and deletes included."""
@@ -232,8 +234,8 @@ def with_flushed(plan: ScanPlan, change: TableChange) -> ScanPlan:
     return replace(plan, files=files, inlined=rows if rows is not None and rows.num_rows else None)
 
 
-def _pairs(table: pa.Table, first: str) -> Iterable[tuple[int, int]]:
-    return zip(table.column(first).to_pylist(), table.column("row_id").to_pylist(), strict=True)
+def _pairs(table: pa.Table) -> Iterable[tuple[int, int]]:
+    return zip(table.column("schema_version").to_pylist(), table.column("row_id").to_pylist(), strict=True)
 
 
 def _without(insert: InlinedInsert, at: int) -> InlinedInsert:
@@ -250,8 +252,9 @@ def _without(insert: InlinedInsert, at: int) -> InlinedInsert:
 def _file_rows(
     files: list[NewDataFile], table: TableInfo, deletes: Mapping[int, PastDeleteFile] | None = None
 ) -> pa.Table:
-    rows = [
+    rows: list[dict[str, object]] = [
         {
+            **dict.fromkeys(FILES.names),
             "data_file_id": file.id,
             "path": table.location + file.path if file.location is None else file.location,
             "record_count": file.record_count,
@@ -262,19 +265,80 @@ def _file_rows(
             "encryption_key": file.encryption_key,
             "mapping_id": file.mapping_id,
             "partition_id": file.partition_id,
-            **_delete_columns(table, (deletes or {}).get(file.id)),
         }
         for file in files
     ]
-    return pa.Table.from_pylist([{**dict.fromkeys(FILES.names), **row} for row in rows], schema=FILES)
+    for row, file in zip(rows, files, strict=True):
+        if (delete := (deletes or {}).get(file.id)) is not None:
+            row["delete_path"] = table.location + delete.path
+            row["delete_format"] = delete.format
+            row["delete_count"] = delete.delete_count
+            row["delete_encryption_key"] = delete.encryption_key
+    return pa.Table.from_pylist(rows, schema=FILES)
 
 
-def _delete_columns(table: TableInfo, file: PastDeleteFile | None) -> dict[str, object]:
-    if file is None:
-        return {}
-    return {
-        "delete_path": table.location + file.path,
-        "delete_format": file.format,
-        "delete_count": file.delete_count,
-        "delete_encryption_key": file.encryption_key,
-    }
+class DeleteWriter(Protocol):
+    """Writes the delete files of a transaction."""
+
+    def write(
+        self,
+        tx: Transaction,
+        table: TableInfo,
+        file_id: int,
+        file: TouchedFile,
+        positions: pa.Array,
+        begin_snapshot: int | None,
+    ) -> NewDeleteFile:
+        """Write all deletes of a data file, with the given positions; its delete file began at ``begin_snapshot``."""
+
+    def write_past(
+        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
+    ) -> PastDeleteFile:
+        """Write the deletes that a data file had before it ended."""
+
+    def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
+        """Write the delete file again with another snapshot for its new deletes."""
+
+
+def table_change(tx: Transaction, pending: PendingTable, writer: DeleteWriter, limit: int) -> TableChange:
+    """Return the changes of one table as immutable data. Up to ``limit`` deletes go to the catalog, more to files."""
+    new = {file.id for file in pending.files}
+    deleted = pending.deleted_positions()
+    dead = {id_ for id_, gone in deleted.items() if pending.touched[id_].live == len(gone)}
+    partly = {id_: gone for id_, gone in deleted.items() if id_ not in dead}
+    small = {id_: gone for id_, gone in partly.items() if id_ not in new}
+    inlined: list[tuple[int, int]] = []
+    if sum(len(gone) for gone in small.values()) <= limit:
+        inlined = [(id_, position) for id_, gone in small.items() for position in gone.to_pylist()]
+        partly = {id_: gone for id_, gone in partly.items() if id_ in new}
+    ended = sorted({id_ for id_ in dead if id_ >= 0} | pending.ended_files)
+    touched = pending.touched
+    # when rows were deleted of files that get another delete file, or end with deletes in the catalog
+    wanted = [id_ for id_ in partly if id_ >= 0 and touched[id_].delete_file_id is not None]
+    wanted += [id_ for id_ in ended if touched[id_].inlined]
+    dated: dict[int, DatedDeletes] = {}
+    if wanted:
+        with tx.catalog.read() as reader:
+            files = {id_: touched[id_].delete_file_id for id_ in wanted}
+            dated = reader.inlined.dated_deletes(tx.base, pending.table.id, files)
+    delete_files = [
+        writer.write(tx, pending.table, id_, touched[id_], gone, dated[id_].file_begin if id_ in dated else None)
+        for id_, gone in partly.items()
+    ]
+    past = [
+        writer.write_past(tx, pending.table, id_, touched[id_], dated[id_]) for id_ in ended if touched[id_].inlined
+    ]
+    mapped = {file.mapping_id for file in pending.files}
+    return TableChange(
+        table=pending.table,
+        data_files=tuple(file for file in pending.files if file.id not in dead),
+        inlined=tuple(insert for insert in pending.inserts if insert.rows.num_rows),
+        delete_files=(*pending.written_deletes, *delete_files),
+        inlined_deletes=tuple(inlined),
+        ended_rows={version: tuple(sorted(rows)) for version, rows in pending.ended_rows.items() if rows},
+        ended_files=tuple(ended),
+        past_deletes=tuple(past),
+        touched={id_: file.delete_file_id for id_, file in touched.items() if id_ >= 0},
+        reads=pending.reads,
+        mappings=tuple(mapping for mapping in pending.mappings if mapping.id in mapped),
+    )

@@ -5,13 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import partial
-from typing import Protocol
-
-import pyarrow as pa
 
 from quacklake import faults
-from quacklake.catalog import Catalog, DatedDeletes, Reader
+from quacklake.catalog import Catalog
 from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
@@ -29,22 +25,18 @@ from quacklake.format.snapshots import Operation, Snapshot, token_with
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.plan import FILES
 from quacklake.storage import Store
-from quacklake.transaction import features
+from quacklake.transaction import objects
 from quacklake.transaction.changeset import (
     AlteredTable,
     ChangeSet,
     NewDeleteFile,
-    PastDeleteFile,
     PendingMark,
     RevivedTable,
     TableChange,
 )
-from quacklake.transaction.commit import CommitTurn, Retry, commit
-from quacklake.transaction.pending import PendingTable, TouchedFile, with_flushed
-from quacklake.transaction.pending_objects import PendingObjects
-from quacklake.transaction.sealing import table_change
-from quacklake.transaction.tables import TableCache
-from quacklake.transaction.validation import overtaken
+from quacklake.transaction.commit import overtaken
+from quacklake.transaction.objects import PendingObjects, TableCache
+from quacklake.transaction.pending import DeleteWriter, PendingTable, table_change, with_flushed
 
 _log = logging.getLogger("quacklake.transaction")
 
@@ -52,37 +44,8 @@ UNCOMMITTED = -1
 """The schema version of a table whose columns a transaction has changed: nothing in the catalog has it yet."""
 
 
-class DeleteWriter(Protocol):
-    """Writes the delete files of a transaction."""
-
-    def write(
-        self,
-        tx: Transaction,
-        table: TableInfo,
-        file_id: int,
-        file: TouchedFile,
-        positions: pa.Array,
-        begin_snapshot: int | None,
-    ) -> NewDeleteFile:
-        """Write all deletes of a data file, the given positions among them.
-
-        ``begin_snapshot`` is that of its delete file.
-        """
-        ...
-
-    def write_past(
-        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
-    ) -> PastDeleteFile:
-        """Write the deletes that a data file had before it ended."""
-        ...
-
-    def redate(self, tx: Transaction, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
-        """Write the delete file again with another snapshot for its new deletes."""
-        ...
-
-
 class Transaction:
-    """Reads at one snapshot plus its own changes; ``commit`` makes one new snapshot of them all.
+    """Reads at one snapshot plus its own changes; ``commit.run`` makes one new snapshot of them all.
 
     Not safe to share between threads.
     """
@@ -113,6 +76,7 @@ class Transaction:
         self._next_local = -1
         self._open = True
         self._operation = Operation.NONE
+        self.changes = self._final = ChangeSet("", base)
         self.committed: Snapshot | None = None
 
     def asks(self, operation: Operation) -> None:
@@ -188,16 +152,8 @@ class Transaction:
         seen again, and the commit could only fail.
         """
         if table.id < 0:
-            empty = ScanPlan(
-                table.id,
-                table.schema_name,
-                table.name,
-                self.base.id,
-                self.store.root,
-                table.schema,
-                files=FILES.empty_table(),
-            )
-            return self._overlay(empty)
+            names, root, none = (table.schema_name, table.name), self.store.root, FILES.empty_table()
+            return self._overlay(ScanPlan(table.id, *names, self.base.id, root, table.schema, files=none))
         revived = self._revived.get(table.id)
         with self.catalog.read() as reader:
             plan = plan_scan(
@@ -211,18 +167,13 @@ class Transaction:
                 encrypted=self.catalog.encrypted,
                 remains=revived is not None,
             )
-            if revived is None:
-                self._check_unmoved(reader, plan)
+            pending = self._pending.get(table.id) if revived is None else None
+            if pending is not None:
+                unplanned = pending.unplanned(plan)
+                compacted = bool(unplanned) and len(reader.files.live(table.id, unplanned)) < len(unplanned)
+                if compacted or pending.flushed(plan):
+                    raise overtaken(pending.table, "rows of it were moved")
         return self._overlay(plan)
-
-    def _check_unmoved(self, reader: Reader, plan: ScanPlan) -> None:
-        pending = self._pending.get(plan.table_id)
-        if pending is None:
-            return
-        unplanned = pending.unplanned(plan)
-        compacted = bool(unplanned) and len(reader.files.live(plan.table_id, unplanned)) < len(unplanned)
-        if compacted or pending.flushed(plan):
-            raise overtaken(pending.table, "rows of it were moved")
 
     def _overlay(self, plan: ScanPlan) -> ScanPlan:
         pending = self._pending.get(plan.table_id)
@@ -244,7 +195,7 @@ class Transaction:
         parents = above(name)
         parent = None
         if parents:
-            features.require_next(self.catalog, "a schema inside another")
+            objects.require_next(self.catalog, "a schema inside another")
             parent = self.find_schema(parents[-1])
         existing = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
         if existing is not None:
@@ -290,7 +241,7 @@ class Transaction:
             raise InputError(f'the table "{name}" needs at least one column')
         for column in columns.walk():
             check_name(column.name, "column")
-        features.check_columns(self.catalog, columns)
+        objects.check_columns(self.catalog, columns)
         owner = self.find_schema(schema)
         if self.get_table(schema, name) is not None:
             raise AlreadyExistsError(f'the table "{owner.name}.{name}" exists already', hint="pass if_not_exists=True")
@@ -326,8 +277,8 @@ class Transaction:
     def alter_table(self, table: TableInfo, after: TableInfo) -> TableInfo:
         """Let a table be as ``after`` says: another name, other columns, another layout. Rows stay as they are."""
         self.check_writable()
-        features.check_columns(self.catalog, after.schema, table.schema)
-        features.check_partition(self.catalog, after.partition)
+        objects.check_columns(self.catalog, after.schema, table.schema)
+        objects.check_partition(self.catalog, after.partition)
         ids = self._column_ids.get(table.id, 0), table.schema.max_id, after.schema.max_id
         self._column_ids[table.id] = max(ids)
         if not same_shapes(table.schema, after.schema):
@@ -441,17 +392,12 @@ class Transaction:
             raise self.catalog.refusal()
 
     def change_set(
-        self,
-        writer: DeleteWriter,
-        delete_limit: Callable[[TableInfo], int],
-        inline_limit: Callable[[TableInfo], int],
+        self, writer: DeleteWriter, delete_limit: Callable[[TableInfo], int], inline_limit: Callable[[TableInfo], int]
     ) -> ChangeSet:
         """Return all changes as immutable data; delete files are written now."""
         self._delete_writer = writer
-        write, write_past = partial(writer.write, self), partial(writer.write_past, self)
         changes = [
-            table_change(self.catalog, self.base, pending, write, write_past, delete_limit(pending.table))
-            for pending in self._pending.values()
+            table_change(self, pending, writer, delete_limit(pending.table)) for pending in self._pending.values()
         ]
         altered = tuple(table for table in self._altered.values() if table.before != table.after)
         reshaped = [*self._created.values(), *(table.after for table in altered if table.stored_otherwise)]
@@ -459,7 +405,11 @@ class Transaction:
         return ChangeSet(
             token=token_with(uuid7(), self._operation),
             base=self.base,
-            tables=(*self._compactions, *(c for c in changes if c.kinds() or self._constrains(c))),
+            # a table may be altered because of what was read in it, as by NOT NULL
+            tables=(
+                *self._compactions,
+                *(c for c in changes if c.kinds() or (c.table.id in self._altered and c.reads is not None)),
+            ),
             created_schemas=tuple(self._created_schemas.values()),
             created_tables=tuple(self._created.values()),
             altered_tables=altered,
@@ -472,41 +422,35 @@ class Transaction:
             marks=tuple(self._marks.values()),
         )
 
-    def _constrains(self, change: TableChange) -> bool:
-        """Return whether a table is altered because of what was read in it, as by NOT NULL."""
-        return change.table.id in self._altered and change.reads is not None
-
-    def _redate(self, table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
-        assert self._delete_writer is not None
-        return self._delete_writer.redate(self, table, file, snapshot)
-
-    def commit(self, changes: ChangeSet, retry: Retry, turn: CommitTurn | None = None) -> Snapshot:
-        """Commit the changes. On a conflict or any other failure the files it wrote are removed."""
+    def seal(self, changes: ChangeSet) -> None:
+        """Take the changes as they are to be committed; no other can be noted."""
         self._open = False
-        if changes.empty and not changes.marks:
-            self.discard_files()
-            return self.base
-        final = changes
+        self.changes = self._final = changes
 
-        def dated(snapshot_id: int) -> ChangeSet:
-            nonlocal final
-            final = changes.dated(snapshot_id, self._redate)
-            return final
+    def dated(self, snapshot_id: int) -> ChangeSet:
+        """Return the changes for a snapshot id; delete files with another date are written again."""
 
-        try:
-            snapshot = commit(self.catalog, changes, retry, dated, turn)
-            used = {table.table.location + path for table in final.tables for path in table.paths()}
+        def redate(table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
+            assert self._delete_writer is not None
+            return self._delete_writer.redate(self, table, file, snapshot)
+
+        self._final = self.changes.dated(snapshot_id, redate)
+        return self._final
+
+    def succeeded(self, snapshot: Snapshot | None) -> Snapshot:
+        """Remove the files that the snapshot of the changes does not have, all if it needed none; return it."""
+        if snapshot is not None:
+            used = {table.table.location + path for table in self._final.tables for path in table.paths()}
             self._written = [path for path in self._written if path not in used]
-        except BaseException as error:
-            if isinstance(error, QuacklakeError) and not isinstance(error, CommitUnknown):
-                self.discard_files()
-            else:
-                self._written.clear()  # they may be part of the lake
-            raise
-        self.committed = snapshot
+            self.committed = snapshot
         self.discard_files()
-        self.committed = snapshot
-        return snapshot
+        return snapshot or self.base
+
+    def failed(self, error: BaseException) -> None:
+        """Remove the files, unless they may be part of the lake."""
+        if isinstance(error, CommitUnknown) or not isinstance(error, QuacklakeError):
+            self._written.clear()
+        self.discard_files()
 
     def rollback(self) -> None:
         """Give up: forget the changes and remove the files written for them."""

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quacklake
-from quacklake.engines.duckdb import feed, positions
+from quacklake.engines.duckdb import feed
 
 ROWS = 200_000
 
@@ -69,7 +69,7 @@ def test_large_files_of_which_little_went_are_read_by_blocks(lake: quacklake.Lak
 
 
 def test_files_share_calls_when_there_are_many(monkeypatch: pytest.MonkeyPatch, lake: quacklake.Lake) -> None:
-    monkeypatch.setattr(positions, "_CALLS", 1)
+    monkeypatch.setattr(feed, "_CALLS", 1)
     plan = lake.table("t").changes(7, 10).plan()
     before = lake.table("t").deletions(7, 10).to_arrow().num_rows
     assert _sql(lake, plan).count("get_bit") == 2  # one of our files, one of those from elsewhere
@@ -80,7 +80,8 @@ def test_a_position_behind_the_end_of_a_file_makes_it_read_whole(lake: quacklake
     plan = lake.table("t").changes(7, 7).plan()
     first = plan.rows.files.column("data_file_id")[0].as_py()
     store = lake._context.engine.store
-    sql = feed.feed_sql(plan, store, "ql", lambda _plan, _columns: {}, lambda _plan: set(), {first: [0, 5000]})
+    builder = feed.FeedBuilder(plan, store, "ql", lambda _plan, _columns: {}, lambda _plan: set(), {first: [0, 5000]})
+    sql = builder.build(inserts=True, deletes=True)
     assert "get_bit" not in sql.query
 
 

@@ -10,8 +10,8 @@ import pytest
 import quacklake
 from quacklake import Safety
 from quacklake.duckdb_versions import IS_2
-from quacklake.engines.duckdb import remote
-from quacklake.engines.duckdb.functions import _SINCE_2, FUNCTIONS
+from quacklake.engines.duckdb import connections
+from quacklake.engines.duckdb.expressions import _SINCE_2, FUNCTIONS
 from quacklake.errors import ConfigError, NotPermittedError, ReadOnlyError
 from services.s3 import S3Server
 from tests.sql.safety.conftest import Place
@@ -174,7 +174,7 @@ def test_a_sealed_session_reads_a_lake_in_an_object_store(
     s3_server: S3Server, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: bool
 ) -> None:
     if not keys:  # then DuckDB goes through Arrow's file system
-        monkeypatch.setattr(remote, "load_httpfs", lambda _: False)
+        monkeypatch.setattr(connections, "load_httpfs", lambda _: False)
     with quacklake.connect(
         f"sqlite:///{tmp_path}/lake.db",
         data_path=f"{s3_bucket}/lake",

@@ -14,7 +14,7 @@ from quacklake.cli.output import human_size, plural
 from quacklake.cli.progress import stages
 
 if TYPE_CHECKING:
-    from quacklake.maintenance.removal import CleanupReport
+    from quacklake.maintenance.cleanup import CleanupReport
     from quacklake.maintenance.reports import Skipped
 
 _SHOWN = 20

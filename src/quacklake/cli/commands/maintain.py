@@ -72,7 +72,7 @@ def maintain(
 
     One process at a time does so: with --watch others wait and take over when it is gone, else it is an error.
     """
-    from quacklake.maintenance.maintainer import Maintainer
+    from quacklake.maintenance.scheduler import Maintainer
 
     ages = (flush_age, expire_older_than, delete_older_than)
     policy = policy_of(interval, flush_rows, small_files, delete_ratio, ages, orphans_every)

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 from quacklake.lazy import lazily
 
 if TYPE_CHECKING:
-    from quacklake.engines.duckdb.copying import WriteOptions
+    from quacklake.engines.duckdb.deletes import Vectors
     from quacklake.engines.duckdb.engine import DuckDBEngine, RunningScan
-    from quacklake.engines.duckdb.writer import FileWriter, Vectors
+    from quacklake.engines.duckdb.writer import FileWriter, WriteOptions
 else:
     __getattr__ = lazily(
         __name__,
         {
-            "quacklake.engines.duckdb.copying": "WriteOptions",
+            "quacklake.engines.duckdb.deletes": "Vectors",
             "quacklake.engines.duckdb.engine": "DuckDBEngine RunningScan",
-            "quacklake.engines.duckdb.writer": "FileWriter Vectors",
+            "quacklake.engines.duckdb.writer": "FileWriter WriteOptions",
         },
     )
 

@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from quacklake.catalog.checks.audit_rows import ColumnFacts
 from quacklake.duckdb_versions import arrow_table, first_row
+from quacklake.engines.duckdb.connections import reading
 from quacklake.engines.duckdb.engine import DuckDBEngine
-from quacklake.engines.duckdb.exactness import huge_columns
-from quacklake.engines.duckdb.failures import reading
-from quacklake.engines.duckdb.mapped import Field
-from quacklake.engines.duckdb.sql import Reads, ScanSql
+from quacklake.engines.duckdb.rows import huge_columns
+from quacklake.engines.duckdb.sql import Field, Reads, ScanSql
 from quacklake.format.names import quote
 from quacklake.format.objects import NAME_POS
 from quacklake.format.schema import Column
@@ -42,7 +41,13 @@ class DuckDBAudit:
             connection.register("ql_bounds", _bounds_table(columns, bounds))
             compared = connection.execute(_comparison(columns)).fetchall()
         for row in compared:
-            yield _measure(row, columns, bounds, whole=whole)
+            file_id = None if whole else int(row[0])
+            measures = {}
+            for number, column in enumerate(columns):
+                outside, nulls, nan = row[5 + 3 * number : 8 + 3 * number]
+                if column.id in bounds[file_id]:
+                    measures[column.id] = ColumnMeasure(bool(outside), int(nulls), bool(nan))
+            yield FileMeasure(file_id, int(row[1]), row[2], row[3], row[4], measures)
 
     def repeated_row_id(self, plan: ScanPlan, first: int, last: int) -> int | None:
         """Return a row id from ``first`` until before ``last`` that two rows of a plan have, or None."""
@@ -135,20 +140,3 @@ def _value(reference: str, column: Column) -> str:
     if scalar(column.type).stats is StatsKind.BOOLEAN:
         return f"({reference} = '1')"
     return f"TRY_CAST({reference} AS {column.duckdb_type()})"
-
-
-def _measure(
-    row: Sequence[Any],
-    columns: Sequence[Column],
-    bounds: Mapping[int | None, Mapping[int, ColumnFacts]],
-    *,
-    whole: bool,
-) -> FileMeasure:
-    file_id = None if whole else int(row[0])
-    known = bounds[file_id]
-    measures = {}
-    for number, column in enumerate(columns):
-        outside, nulls, nan = row[5 + 3 * number : 8 + 3 * number]
-        if column.id in known:
-            measures[column.id] = ColumnMeasure(bool(outside), int(nulls), bool(nan))
-    return FileMeasure(file_id, int(row[1]), row[2], row[3], row[4], measures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -17,14 +17,11 @@ import pyarrow.compute as pc
 
 from quacklake import forks, telemetry
 from quacklake.duckdb_versions import arrow_reader, arrow_table, connect
-from quacklake.engines.duckdb.encryption import lend_keys
+from quacklake.engines.duckdb.connections import connect_store, lend_keys, reading, translate
 from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, plain_expression
-from quacklake.engines.duckdb.failures import reading
-from quacklake.engines.duckdb.feed import deleted_sql, feed_sql, to_blocks
-from quacklake.engines.duckdb.remote import connect_store
+from quacklake.engines.duckdb.feed import FeedBuilder, deleted_sql, to_blocks
 from quacklake.engines.duckdb.shapes import ShapeCache
 from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, guarded_columns, needs_guard, scan_sql
-from quacklake.engines.duckdb.stream import ROW_ID, Gate, stream
 from quacklake.errors import ClosedError, ConstraintError, InputError, PredicateError
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
@@ -35,6 +32,11 @@ from quacklake.scan.planner import unknown_columns, virtual_columns
 from quacklake.storage import Store
 from quacklake.transaction import DeleteTarget
 
+#: Lets those in who read; each is in until the block ends.
+Gate = Callable[[], AbstractContextManager[None]]
+
+#: The column with the row id, last where it is asked for.
+ROW_ID = pa.field("rowid", pa.int64())
 SNAPSHOT = "_ql_snapshot"
 """The column with the snapshot that a row came with, where places are asked for."""
 
@@ -229,7 +231,8 @@ class DuckDBEngine:
             blocks = to_blocks(arrow_table(connection, find))
             numbered = partial(self._shapes.numbered, connection)
             shapes = partial(self._shapes.find, connection)
-            sql = feed_sql(plan, self.store, prefix, shapes, numbered, blocks, inserts=inserts, deletes=deletes)
+            builder = FeedBuilder(plan, self.store, prefix, shapes, numbered, blocks)
+            sql = builder.build(inserts=inserts, deletes=deletes)
         query = self.prepare(connection, sql)
         kept = guarded_columns([column.name for column in plan.rows.schema.columns], ROW_ID.name) if guarded else []
         return f"SELECT * REPLACE ({', '.join(kept)}) FROM ({query})" if kept else query
@@ -270,12 +273,41 @@ class DuckDBEngine:
             raise
         fields = [*(column.arrow_field() for column in chosen), *(pa.field(name, pa.int64()) for name in beside)]
         # nothing runs before the first batch is read, so that a scan can be cancelled from its beginning
-        batches = stream(
-            start, connection, pa.schema(fields), expression, limit, batch_rows, self.gate, self.store.label
-        )
+        batches = self._batches(start, connection, pa.schema(fields), expression, limit, batch_rows)
         if isinstance(where, str):
             batches = _checked(batches, where, schema)
         return RunningScan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
+
+    def _batches(
+        self,
+        start: Callable[[int], pa.RecordBatchReader],
+        connection: duckdb.DuckDBPyConnection,
+        schema: pa.Schema,
+        expression: pc.Expression | None,
+        limit: int | None,
+        batch_rows: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a query in exactly ``schema``; an Arrow expression and its limit are applied here.
+
+        ``start`` runs the query, given a number of rows for each batch; it is called when the first batch is asked for.
+        The connection is closed, and the gate left, at the end, early or not.
+        """
+        left = limit if expression is not None else None
+        try:
+            with self.gate():
+                with telemetry.timed("engine.scan", tenant=self.store.label), reading():
+                    source = start(batch_rows)
+                for batch in _translated(source):
+                    rows = batch if expression is None else _filtered(batch, expression, schema, left)
+                    if left is not None:
+                        left -= rows.num_rows
+                    if rows.num_rows:
+                        telemetry.count("engine.rows", rows.num_rows, tenant=self.store.label)
+                        yield _typed(rows, schema)
+                    if left is not None and left <= 0:
+                        return
+        finally:
+            connection.close()
 
     def count(self, plan: ScanPlan, where: str | None) -> int:
         """Return the number of rows that satisfy a filter, counted where they are."""
@@ -299,8 +331,7 @@ class DuckDBEngine:
         """Return the rows of a bound query (with ``ROW_COLUMNS``) that satisfy a filter, as places."""
         with _filtering(where, schema), reading():
             relation = connection.sql(query)
-            if where is not None:
-                relation = relation.filter(where)
+            relation = relation if where is None else relation.filter(where)
             places = relation.project("_ql_file_id, _ql_version, _ql_position").to_arrow_table()
         return places_to_target(places)
 
@@ -393,3 +424,49 @@ def _filtering(where: Filter | None, schema: TableSchema) -> Iterator[None]:
         if not isinstance(where, str):
             raise
         raise PredicateError(f"cannot evaluate the filter {where!r}: {error.message}") from error
+
+
+def _filtered(batch: pa.RecordBatch, expression: pc.Expression, schema: pa.Schema, left: int | None) -> pa.RecordBatch:
+    names = ["_ql_row_id" if name == ROW_ID.name and name not in batch.schema.names else name for name in schema.names]
+    try:
+        rows = batch.filter(expression).select(names)
+    except pa.ArrowException as error:
+        raise PredicateError(
+            f"the expression {expression} fails on a row: {error}",
+            hint="compare columns with values of their own types, or write the filter as SQL text",
+        ) from None
+    return rows if left is None else rows.slice(0, left)
+
+
+def _translated(source: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    try:
+        while True:
+            try:
+                batch = source.read_next_batch()
+            except StopIteration:
+                return
+            except Exception as error:
+                # errors cross the Arrow C interface as text with DuckDB's class in front
+                raise translate(_unwrapped(error), "read the data files") or error from error
+            yield batch
+    finally:
+        source.close()
+
+
+def _unwrapped(error: Exception) -> Exception:
+    text = str(error)
+    for word, kind in (("INTERRUPT", duckdb.InterruptException), ("Conversion Error", duckdb.ConversionException)):
+        if word in text:
+            return kind(text)
+    return duckdb.IOException(text) if isinstance(error, OSError | pa.ArrowException) else error
+
+
+def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with the table's nullability, and its very types where DuckDB gives an equal one."""
+    if not schema.names:
+        return batch.select([])  # keep the number of rows even without columns
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -6,44 +6,155 @@ the rows that both went and came in one snapshot, which are updates. Both hold k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.engines.duckdb.positions import BLOCK_SHIFT, POSITION_MASK, Blocks, picked_sql
-from quacklake.engines.duckdb.shapes import Shapes
-from quacklake.engines.duckdb.sql import SHIFT, Reads, ScanSql, dated_deletes_query, scan_sql, small_table
+from quacklake.engines.duckdb.shapes import Shape, Shapes
+from quacklake.engines.duckdb.sql import (
+    SHIFT,
+    Branch,
+    Field,
+    Reads,
+    ScanSql,
+    branches,
+    dated_deletes_query,
+    mapped_columns,
+    own_columns,
+    refuse_names,
+    scan_sql,
+    small_table,
+)
 from quacklake.format.names import quote
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from quacklake.format.schema import Column
 from quacklake.scan.feed import FeedPlan
 from quacklake.scan.plan import ScanPlan
 from quacklake.storage import Store
 from quacklake.storage.vectors import dated_positions
 
-_KEY = f"(q._ql_file_id << {SHIFT}) | q._ql_position"
-_DATE = "_ql_date"
+BLOCK_SHIFT = 11
+"""A block is 2,048 rows, which DuckDB decodes at once."""
+POSITION_MASK = (1 << SHIFT) - 1
+
+#: Of each data file that has wanted rows: the numbers of the blocks they are in, ascending.
+Blocks = Mapping[int, Sequence[int]]
+
+_GROUP = 60
+"""Blocks in a row group as DuckDB writes them, which is unpacked whole: files of which the same ones are wanted share a
+call."""
+_CALLS = 32
 
 
-def feed_sql(
-    plan: FeedPlan,
-    store: Store,
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Files of one shape that are read by one call; ``blocks`` are those of any of them, None for all."""
+
+    branch: Branch
+    indexes: list[int]
+    blocks: set[int] | None = None
+
+
+def picked_sql(
+    plan: ScanPlan,
     prefix: str,
-    shapes: Shapes,
-    numbered: Callable[[ScanPlan], set[int]],
+    columns: Sequence[Column],
+    picks: str,
     blocks: Blocks,
     *,
-    inserts: bool = True,
-    deletes: bool = True,
+    shapes: Mapping[int, Shape],
+    reads: Reads,
 ) -> ScanSql:
-    """Return the SQL that yields ``plan.schema``: what came, what went, or both. ``prefix`` keeps names apart.
+    """Return the SQL that yields ``columns`` of the rows that a query picks, with ``_ql_row_id`` and ``_ql_snapshot``.
 
-    What ``deleted_sql`` prepares must be there; ``blocks`` is what it found. ``numbered`` tells which files of a plan
-    surely have no row ids in them, by their data file ids.
+    ``picks`` yields ``key`` (data file << 40 | position) and ``snapshot_id``, which becomes ``_ql_snapshot``; a row
+    that did not exist before that snapshot is left out. ``blocks`` are where the picked rows are.
+
+    DuckDB passes over what a filter on ``file_row_number`` rules out: row groups are not read, and vectors not decoded.
+    It has one filter for all files of a call, so that a large file of which little is wanted gets a call of its own.
     """
-    return _Builder(plan, store, prefix, shapes, numbered, blocks).build(inserts=inserts, deletes=deletes)
+    refuse_names(plan, columns, {"_ql_row_id", "_ql_snapshot"})
+    tables: list[tuple[str, pa.Table]] = []
+    parts = []
+    for number, call in enumerate(_calls(plan, blocks, branches(plan, shapes))):
+        files = plan.files.take(pa.array(call.indexes, pa.int64()))
+        name, facts = f"{prefix}_files{number}", files.select(["data_file_id", "row_id_start", "begin_snapshot"])
+        # keys of the files' places in the call: the id of a data file would have to be looked up for every row
+        facts = facts.append_column("place", pa.array(range(files.num_rows), pa.int64()))
+        parts.append(_call_query(plan, call, files, columns, _placed(picks, facts, name, tables), reads))
+    return ScanSql(" UNION ALL ".join(parts), tuple(tables), ())
+
+
+def _placed(picks: str, facts: pa.Table, name: str, tables: list[tuple[str, pa.Table]]) -> str:
+    """Return those of the picked rows that are in some files, with the facts of the files."""
+    position = f"(k.key & {POSITION_MASK})"
+    bounds = pc.min_max(facts.column("data_file_id"))
+    return (
+        f"(SELECT (f.place << {SHIFT}) | {position} AS key, f.row_id_start + {position} AS row_id,"
+        f" f.begin_snapshot AS born, k.snapshot_id FROM ({picks}) k"
+        f" JOIN {small_table(name, facts, tables)} f ON f.data_file_id = k.key >> {SHIFT}"
+        f" WHERE k.key >= {bounds['min'].as_py() << SHIFT:d} AND k.key < {(bounds['max'].as_py() + 1) << SHIFT:d})"
+    )
+
+
+def _calls(plan: ScanPlan, blocks: Blocks, branches: Sequence[Branch]) -> Iterator[_Call]:
+    ids, counts = (plan.files.column(name).to_pylist() for name in ("data_file_id", "record_count"))
+    for branch in branches:
+        whole: list[int] = []
+        sparse: dict[tuple[int, ...], list[int]] = {}
+        for index in branch.indexes:
+            wanted, total = blocks[ids[index]], (counts[index] >> BLOCK_SHIFT) + 1
+            # only reading shows that a position is behind the end of a file
+            if total > _GROUP and 2 * len(wanted) <= total and wanted[-1] < total:
+                sparse.setdefault(tuple(sorted({block // _GROUP for block in wanted})), []).append(index)
+            else:
+                whole.append(index)
+        if whole:
+            yield _Call(branch, whole)
+        alike = [sparse[groups] for groups in sorted(sparse)]
+        size = max(-(-len(alike) // _CALLS), 1)
+        for start in range(0, len(alike), size):
+            some = [index for indexes in alike[start : start + size] for index in indexes]
+            yield _Call(branch, some, {block for index in some for block in blocks[ids[index]]})
+
+
+def _call_query(
+    plan: ScanPlan, call: _Call, files: pa.Table, columns: Sequence[Column], picks: str, reads: Reads
+) -> str:
+    paths = files.column("path").to_pylist()
+    row_id, born = "k.row_id", "k.born"
+    if call.branch.mapping is None:
+        fields, select = own_columns(call.branch, columns)
+        fields.append(Field(FIELD_ROW_ID, "_ql_stored_row_id", "BIGINT"))
+        fields.append(Field(FIELD_SNAPSHOT_ID, "_ql_snapshot_id", "BIGINT"))
+        row_id, born = f"coalesce(p._ql_stored_row_id, {row_id})", f"coalesce(p._ql_snapshot_id, {born})"
+    else:
+        fields, select = mapped_columns(plan.mapping(call.branch.mapping), columns, reads.store.urls(paths))
+    select += [f"{row_id} AS _ql_row_id", "k.snapshot_id AS _ql_snapshot"]
+    keys = files.column("encryption_key").to_pylist()
+    source = reads.source(paths, keys, fields, pc.sum(files.column("record_count")).as_py())
+    query = (
+        f"SELECT {', '.join(select)} FROM {source} p JOIN {picks} k"
+        f" ON k.key = (p.file_index::BIGINT << {SHIFT}) | p.file_row_number WHERE k.snapshot_id > {born}"
+    )
+    return f"({query}{'' if call.blocks is None else _within(call.blocks)})"
+
+
+def _within(blocks: set[int]) -> str:
+    """Return a condition on the number of a row that DuckDB applies while it reads."""
+    size = 1 << max(blocks).bit_length()
+    bits = "".join("1" if block in blocks else "0" for block in range(size))
+    # stays within the bits even for a file with too many rows, which the join leaves out
+    bit = f"get_bit('{bits}'::BIT, ((p.file_row_number >> {BLOCK_SHIFT}) & {size - 1:d})::INTEGER)"
+    low, high = min(blocks) << BLOCK_SHIFT, (max(blocks) + 1) << BLOCK_SHIFT
+    return f" AND p.file_row_number >= {low:d} AND p.file_row_number < {high:d} AND {bit} = 1"
+
+
+_KEY = f"(q._ql_file_id << {SHIFT}) | q._ql_position"
+_DATE = "_ql_date"
 
 
 def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
@@ -69,7 +180,8 @@ def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
     if not parts:
         parts.append("SELECT NULL::BIGINT AS key, NULL::BIGINT AS snapshot_id WHERE false")
     deleted = " UNION ALL ".join(parts)
-    if _overlapping(plan):
+    files = plan.delete_files.column("data_file_id").to_pylist()
+    if len(set(files)) < len(files) or plan.positions.num_rows:  # a position may be in more than one place
         deleted = f"SELECT key, min(snapshot_id) AS snapshot_id FROM ({deleted}) GROUP BY key"
     query = f"SELECT DISTINCT key >> {BLOCK_SHIFT} AS block FROM ({_gone(plan, name)}) ORDER BY block"
     setup = f"CREATE OR REPLACE TEMP TABLE {name} AS {deleted}"
@@ -89,12 +201,6 @@ def _gone(plan: FeedPlan, deleted: str) -> str:
     return f"SELECT key, snapshot_id FROM {deleted} WHERE snapshot_id BETWEEN {plan.since:d} AND {plan.until:d}"
 
 
-def _overlapping(plan: FeedPlan) -> bool:
-    """Return whether a position may be in more than one place."""
-    files = plan.delete_files.column("data_file_id").to_pylist()
-    return len(set(files)) < len(files) or bool(plan.positions.num_rows)
-
-
 def _vectors(files: pa.Table, store: Store) -> pa.Table:
     parts = [pa.schema([("key", pa.int64()), ("snapshot_id", pa.int64())]).empty_table()]
     for file in files.to_pylist():
@@ -106,8 +212,29 @@ def _vectors(files: pa.Table, store: Store) -> pa.Table:
     return pa.concat_tables(parts)
 
 
+#: From a query of rows with ``ROW_COLUMNS`` and ``_ql_date`` to one that has ``_ql_snapshot`` too.
+Query = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows that came or went: the query that gives some columns of them, ``_ql_snapshot`` and ``_ql_row_id``.
+
+    ``may_update`` when a row of theirs may be one of an update.
+    """
+
+    rows: Callable[[Sequence[Column]], str]
+    may_update: bool = True
+
+
 @dataclass
-class _Builder:
+class FeedBuilder:
+    """Makes the SQL of a feed plan. ``prefix`` keeps names apart.
+
+    What ``deleted_sql`` prepares must be there; ``blocks`` is what it found. ``numbered`` tells which files of a plan
+    surely have no row ids in them, by their data file ids.
+    """
+
     plan: FeedPlan
     store: Store
     prefix: str
@@ -123,6 +250,7 @@ class _Builder:
         self.reads = Reads(self.store, f"{self.prefix}_keys")
 
     def build(self, *, inserts: bool, deletes: bool) -> ScanSql:
+        """Return the SQL that yields ``plan.schema``: what came, what went, or both."""
         plan = self.plan
         came = self._came()
         touched = self._only(list(self.blocks))
@@ -154,10 +282,9 @@ class _Builder:
         plan, files = self.plan, self.plan.rows.files
         begins, lasts = (files.column(name).to_pylist() for name in ("begin_snapshot", "partial_max"))
         first = plan.first_deletes
+        ids = files.column("data_file_id").to_pylist()
         groups: dict[tuple[bool, bool, bool], list[int]] = {}
-        for index, (id_, begin, last) in enumerate(
-            zip(files.column("data_file_id").to_pylist(), begins, lasts, strict=True)
-        ):
+        for index, (id_, begin, last) in enumerate(zip(ids, begins, lasts, strict=True)):
             newest = begin if last is None else last
             if newest < plan.since or (last is None and begin in plan.compactions):
                 continue
@@ -173,7 +300,8 @@ class _Builder:
     def _inlined(self, rows: pa.Table | None) -> list[_Part]:
         """Return inlined rows, which have their dates."""
         none = self.plan.rows.files.slice(0, 0)
-        return [_Part(partial(self._scan, none, rows, _as_dated))] if rows is not None and rows.num_rows else []
+        dated = self._came_query(several=False, stillborn=False)
+        return [_Part(partial(self._scan, none, rows, dated))] if rows is not None and rows.num_rows else []
 
     def _came_query(self, several: bool, stillborn: bool) -> Query:
         """Return rows by the snapshot they came with: ``several`` in one file; ``stillborn`` when some never lived."""
@@ -219,15 +347,15 @@ class _Builder:
             return []
         ends = {"file_id": list(self.plan.ended), "snapshot_id": list(self.plan.ended.values())}
         self.tables.append((f"{self.prefix}_ended", pa.table(ends)))
-        return [_Part(partial(self._scan, ended, None, self._ended_query))]
 
-    def _ended_query(self, rows: str) -> str:
-        """Return what was left of files that ended."""
-        return (
-            f"SELECT q.*, e.snapshot_id AS _ql_snapshot FROM ({rows}) q"
-            f" JOIN {self.prefix}_ended e ON e.file_id = q._ql_file_id"
-            f" ANTI JOIN {self.prefix}_deleted d ON d.key = {_KEY}"
-        )
+        def left(rows: str) -> str:
+            return (
+                f"SELECT q.*, e.snapshot_id AS _ql_snapshot FROM ({rows}) q"
+                f" JOIN {self.prefix}_ended e ON e.file_id = q._ql_file_id"
+                f" ANTI JOIN {self.prefix}_deleted d ON d.key = {_KEY}"
+            )
+
+        return [_Part(partial(self._scan, ended, None, left))]
 
     # -- what is known first -------------------------------------------------------------------------------------------
 
@@ -253,16 +381,9 @@ class _Builder:
     def _scan(self, files: pa.Table, inlined: pa.Table | None, query: Query, columns: Sequence[Column]) -> str:
         """Return rows with their dates; what the scan needs first is noted."""
         plan = replace(self.plan.rows, files=files, inlined=inlined)
-        sql = scan_sql(
-            plan,
-            self.store,
-            self._next(),
-            columns,
-            rows=True,
-            virtual={"snapshot_id": _DATE},
-            shapes=self.shapes(plan, columns),
-            reads=self.reads,
-        )
+        shapes, dates = self.shapes(plan, columns), {"snapshot_id": _DATE}
+        prefix = self._next()
+        sql = scan_sql(plan, self.store, prefix, columns, rows=True, virtual=dates, shapes=shapes, reads=self.reads)
         return query(self._noted(sql))
 
     def _picked(self, files: pa.Table, columns: Sequence[Column]) -> str:
@@ -289,22 +410,3 @@ class _Builder:
             join = f" LEFT JOIN {updates} u ON u.snapshot_id = s._ql_snapshot AND u.rowid = s._ql_row_id"
         select = ["s._ql_snapshot AS snapshot_id", "s._ql_row_id AS rowid", f"{label} AS {quote(own)}", *names]
         return f"SELECT {', '.join(select)} FROM ({part.rows(columns)}) s{join}"
-
-
-#: From a query of rows with ``ROW_COLUMNS`` and ``_ql_date`` to one that has ``_ql_snapshot`` too.
-Query = Callable[[str], str]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Rows that came or went: the query that gives some columns of them, ``_ql_snapshot`` and ``_ql_row_id``.
-
-    ``may_update`` when a row of theirs may be one of an update.
-    """
-
-    rows: Callable[[Sequence[Column]], str]
-    may_update: bool = True
-
-
-def _as_dated(rows: str) -> str:
-    return f"SELECT q.*, q.{_DATE} AS _ql_snapshot FROM ({rows}) q"

@@ -16,8 +16,7 @@ import duckdb
 import pyarrow.compute as pc
 
 from quacklake import forks
-from quacklake.engines.duckdb.encryption import lend_keys
-from quacklake.engines.duckdb.paths import file_literal
+from quacklake.engines.duckdb.connections import file_literal, lend_keys
 from quacklake.errors import QuacklakeError, UnsupportedFeatureError
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID
 from quacklake.format.schema import Column, same_shape, with_ids
@@ -74,7 +73,9 @@ class ShapeCache:
                 shapes[index] = _shape(trees[url], nested)
             elif plan.reshaped:
                 names = self._names(connection, url, keys[index])
-                shapes[index] = _past_shape(names, nested, plan, _age(plan, index))
+                # the snapshot whose columns a file has; None for one that was compacted or is not committed yet
+                first, begin = (plan.files.column(name)[index].as_py() for name in ("row_id_start", "begin_snapshot"))
+                shapes[index] = _past_shape(names, nested, plan, None if first is None else begin)
         return {index: shape for index, shape in shapes.items() if shape}
 
     def numbered(self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan) -> set[int]:
@@ -99,7 +100,9 @@ class ShapeCache:
         if missing:
             listed = ", ".join(file_literal(url) for url in missing)
             query = f"SELECT file_name, name, num_children, field_id, duckdb_type FROM parquet_schema([{listed}])"
-            trees = dict(_trees(connection.execute(query).fetchall()))
+            # in depth-first order, file by file
+            rows = iter(connection.execute(query).fetchall())
+            trees = {row[0]: _node(row, rows) for row in rows}
             known |= trees
             with self._lock:
                 if len(self._known) + len(trees) > self._size:
@@ -141,12 +144,6 @@ def _doubtful(plan: ScanPlan) -> list[int]:
     return indexes
 
 
-def _age(plan: ScanPlan, index: int) -> int | None:
-    """Return the snapshot whose columns a file has; None for one that was compacted or is not committed yet."""
-    first, begin = (plan.files.column(name)[index].as_py() for name in ("row_id_start", "begin_snapshot"))
-    return None if first is None else begin
-
-
 def _described(name: str, type_: str) -> Column:
     try:
         return parse_column(name, type_)
@@ -169,13 +166,6 @@ def _past_shape(names: Mapping[str, Column], columns: Sequence[Column], plan: Sc
         if stored is not None and not same_shape(stored, column):
             shape.append((column.id, _readable(stored, column)))
     return tuple(shape)
-
-
-def _trees(rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, _Node]]:
-    """Yield the tree of each file; the rows are in depth-first order, file by file."""
-    reader = iter(rows)
-    for row in reader:
-        yield row[0], _node(row, reader)
 
 
 def _node(row: Sequence[Any], rest: Iterator[Sequence[Any]]) -> _Node:
@@ -202,8 +192,12 @@ def _stored(node: _Node, wanted: Column | None) -> Column:
     if wanted is not None and not wanted.nested:
         return replace(wanted, name=node.name)
     if not node.children:
-        return Column(id_, node.name, _scalar(node.type))
-    kind, nodes = _parts(node, wanted)
+        return Column(id_, node.name, _described("", node.type or "").type)
+    kind, nodes = wanted.type if wanted is not None else "struct", node.children
+    if kind == "struct" or len(nodes) != 1:
+        kind = "struct"
+    else:
+        nodes = nodes[0].children  # lists and maps have a level more
     known = {child.id: child for child in wanted.children} if wanted is not None else {}
     if kind == "struct":
         children = tuple(_stored(child, known.get(child.id or 0)) for child in nodes)
@@ -213,21 +207,6 @@ def _stored(node: _Node, wanted: Column | None) -> Column:
         parts = zip(nodes, inner, names, strict=True)
         children = tuple(replace(_stored(child, one), name=name) for child, one, name in parts)
     return Column(id_, node.name, kind, children=children)
-
-
-def _parts(node: _Node, wanted: Column | None) -> tuple[str, tuple[_Node, ...]]:
-    """Return what a group of a file is, and the nodes that are its children there: lists and maps have a level more."""
-    kind = wanted.type if wanted is not None else "struct"
-    if kind == "struct" or len(node.children) != 1:
-        return "struct", node.children
-    return kind, node.children[0].children
-
-
-def _scalar(type_: str | None) -> str:
-    try:
-        return parse_column("", type_ or "").type
-    except QuacklakeError:
-        return "blob"
 
 
 def _readable(stored: Column, wanted: Column) -> Column:

@@ -6,25 +6,106 @@ an anti-join on one integer key for the files that have any, inlined rows as a b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import MappingProxyType
-
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from quacklake.engines.duckdb.mapped import Field, mapped_columns
-from quacklake.engines.duckdb.paths import file_literal
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from pathlib import Path
+from quacklake.engines.duckdb.connections import file_literal
 from quacklake.engines.duckdb.shapes import Shape
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.inline import data_table_name
-from quacklake.format.names import fold, literal, quote
-from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_POS, NAME_SNAPSHOT_ID
-from quacklake.format.schema import Column, reshaped
-from quacklake.scan.plan import LOCAL_VERSION, VIRTUAL, ScanPlan, column_key
+from quacklake.format.mappings import MappedColumn
+from quacklake.format.mappings import NameMapping
+from quacklake.format.mappings import hive_values
+from quacklake.format.names import fold
+from quacklake.format.names import literal
+from quacklake.format.names import quote
+from quacklake.format.objects import FIELD_ROW_ID
+from quacklake.format.objects import FIELD_SNAPSHOT_ID
+from quacklake.format.objects import NAME_POS
+from quacklake.format.objects import NAME_SNAPSHOT_ID
+from quacklake.format.schema import Column
+from quacklake.format.schema import reshaped
+from quacklake.format.shapes import initial_value
+from quacklake.scan.plan import LOCAL_VERSION
+from quacklake.scan.plan import ScanPlan
+from quacklake.scan.plan import VIRTUAL
+from quacklake.scan.plan import column_key
 from quacklake.storage import Store
 from quacklake.storage.vectors import deleted_positions
+from types import MappingProxyType
+
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column to read from files: by field id or by its name there, under another name."""
+
+    key: int | str
+    name: str
+    type: str
+    default: str | None = None
+
+    @property
+    def sql(self) -> str:
+        """The entry in the schema of ``read_parquet``."""
+        key = f"{self.key:d}" if isinstance(self.key, int) else literal(self.key)
+        value = "NULL" if self.default is None else literal(self.default)
+        return f"{key}: {{name: {literal(self.name)}, type: {literal(self.type)}, default_value: {value}}}"
+
+
+def mapped_columns(
+    mapping: NameMapping, columns: Sequence[Column], urls: Sequence[str]
+) -> tuple[list[Field], list[str]]:
+    """Return the fields to read from files of one mapping, and the select list for the table's columns."""
+    # DuckDB needs at least one field; a column of that name in a file does no harm, as nothing selects it
+    fields = [Field("_ql_nothing", "_ql_nothing", "BOOLEAN")]
+    select = []
+    folders: list[dict[str, str | None]] | None = None
+    for column in columns:
+        entry = mapping.by_target.get(column.id)
+        stored = None if entry is None or entry.is_partition else _stored(column, entry)
+        if entry is not None and entry.is_partition:
+            folders = [hive_values(url) for url in urls] if folders is None else folders
+            expression = _folder_value(column, [folder.get(entry.source_name) for folder in folders])
+        elif stored is None:
+            expression = initial_value(column)
+        else:
+            name = f"c{column.id}"
+            fields.append(Field(stored.name, name, stored.duckdb_type()))
+            expression = reshaped(f"p.{name}", stored, column)
+        select.append(f"{expression} AS {quote(column.name)}")
+    return fields, select
+
+
+def _folder_value(column: Column, texts: Sequence[str | None]) -> str:
+    """Return the value in the name of a file's folder, the same for all of its rows."""
+    texts = [None if text == "" and column.type != "varchar" else text for text in texts]
+    values = ["NULL" if text is None else literal(text) for text in texts]
+    if len(set(values)) == 1:
+        return f"CAST({values[0]} AS {column.duckdb_type()})"
+    return f"(CAST([{', '.join(values)}] AS {column.duckdb_type()}[]))[p.file_index::BIGINT + 1]"
+
+
+def _stored(column: Column, entry: MappedColumn) -> Column | None:
+    """Return a column as a file has it: the table's types under the file's names; None when nothing of it is there."""
+    if not column.children:
+        return replace(column, name=entry.source_name)
+    by_target = {child.target_id: child for child in entry.children}
+    stored = [_stored(child, by_target[child.id]) for child in column.children if child.id in by_target]
+    children = tuple(child for child in stored if child is not None)
+    if not children or (column.type != "struct" and len(children) != len(column.children)):
+        return None
+    if column.type != "struct":  # the parts of lists and maps have the same names everywhere
+        children = tuple(replace(child, name=own.name) for child, own in zip(children, column.children, strict=True))
+    return replace(column, name=entry.source_name, children=children)
+
 
 #: Columns that identify a row, given on request: its id, and where it is (a file or a version of inlined rows).
 ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
@@ -95,14 +176,14 @@ class Reads:
         parts = []
         for key, indexes in groups.items():
             urls = self.store.readable_urls([paths[index] for index in indexes])
-            source = _read_parquet(urls, fields, rows, None if key is None else self._config(key))
+            config = None
+            if key is not None:
+                number = self.keys.setdefault(key, len(self.keys) + 1)
+                config = f"{{footer_key_value: getvariable('{self.variable}')[{number:d}]}}"
+            source = _read_parquet(urls, fields, rows, config)
             place = f"{_list(indexes)}[file_index::BIGINT + 1]" if len(indexes) > 1 else f"{indexes[0]:d}::BIGINT"
             parts.append(f"SELECT {names}, {place} AS file_index, file_row_number, filename FROM {source}")
         return f"({' UNION ALL '.join(parts)})"
-
-    def _config(self, key: str) -> str:
-        number = self.keys.setdefault(key, len(self.keys) + 1)
-        return f"{{footer_key_value: getvariable('{self.variable}')[{number:d}]}}"
 
 
 def scan_sql(
@@ -138,7 +219,7 @@ def scan_sql(
         if branch.deletes:
             deleted = f"{prefix}_del{number}"
             setup.append(_deleted_keys(plan, reads, branch, deleted, tables))
-        facts = _facts(plan, branch, f"{prefix}_files{number}") if rows or extra else None
+        facts = _Facts.of(plan, branch, f"{prefix}_files{number}") if rows or extra else None
         if facts is not None and facts.joined:
             tables.append((facts.name, facts.table))
         query = _files_query(plan, reads, branch, columns, deleted, facts, rows, extra, guarded=guarded)
@@ -152,7 +233,10 @@ def scan_sql(
         query = _inlined_query(plan, name, columns, rows, extra, guarded=guarded)
         parts.append(_guarded(query, columns) if guarded else query)
     if not parts:
-        parts.append(_empty_query(columns, rows=rows, virtual=extra))
+        select = [f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in columns]
+        select += [f"NULL::BIGINT AS {name}" for name in (ROW_COLUMNS if rows else ())]
+        select += [f"NULL::{VIRTUAL[name].duckdb_type()} AS {quote(alias)}" for name, alias in extra.items()]
+        parts.append(f"(SELECT {', '.join(select) or '1'} WHERE false)")
     return ScanSql(" UNION ALL ".join(parts), tuple(tables), tuple(setup), reads.variable, tuple(reads.keys))
 
 
@@ -195,6 +279,13 @@ class _Facts:
     name: str
     table: pa.Table
 
+    @classmethod
+    def of(cls, plan: ScanPlan, branch: Branch, name: str) -> _Facts:
+        files = plan.files.take(pa.array(branch.indexes, pa.int64()))
+        columns = {fact: files.column(fact) for fact in ("row_id_start", "begin_snapshot", "data_file_id")}
+        numbers = {"number": pa.array(range(files.num_rows), pa.int64()), "place": pa.array(branch.indexes, pa.int64())}
+        return cls(name, pa.table({**numbers, **columns}))
+
     @property
     def joined(self) -> bool:
         """True when the query joins the table as ``f``; the facts of few files are in its text."""
@@ -202,13 +293,6 @@ class _Facts:
 
     def sql(self, fact: str) -> str:
         return f"f.{fact}" if self.joined else _of_file(self.table.column(fact).to_pylist())
-
-
-def _facts(plan: ScanPlan, branch: Branch, name: str) -> _Facts:
-    files = plan.files.take(pa.array(branch.indexes, pa.int64()))
-    columns = {fact: files.column(fact) for fact in ("row_id_start", "begin_snapshot", "data_file_id")}
-    numbers = {"number": pa.array(range(files.num_rows), pa.int64()), "place": pa.array(branch.indexes, pa.int64())}
-    return _Facts(name, pa.table({**numbers, **columns}))
 
 
 def _files_query(
@@ -235,7 +319,7 @@ def _files_query(
         fields, select = mapped_columns(plan.mapping(branch.mapping), columns, reads.store.urls(paths))
     if rows and facts is not None:
         select += [
-            f"{_row_id(facts, branch)} AS _ql_row_id",
+            f"{_virtual('rowid', facts, branch)} AS _ql_row_id",
             f"{facts.sql('data_file_id')} AS _ql_file_id",
             "NULL::BIGINT AS _ql_version",
             "p.file_row_number::BIGINT AS _ql_position",
@@ -276,16 +360,12 @@ def _of_file(values: Sequence[int | None]) -> str:
     return f"{_list(values)}[p.file_index::BIGINT + 1]"
 
 
-def _row_id(facts: _Facts, branch: Branch) -> str:
-    counted = f"{facts.sql('row_id_start')} + p.file_row_number"
-    # a file from elsewhere has no row ids of ours in it
-    return f"coalesce(p._ql_stored_row_id, {counted})" if branch.mapping is None else counted
-
-
 def _virtual(name: str, facts: _Facts, branch: Branch) -> str:
     """Return a virtual column of rows in files."""
     if name == "rowid":
-        return _row_id(facts, branch)
+        counted = f"{facts.sql('row_id_start')} + p.file_row_number"
+        # a file from elsewhere has no row ids of ours in it
+        return f"coalesce(p._ql_stored_row_id, {counted})" if branch.mapping is None else counted
     if name == "snapshot_id":
         begin = facts.sql("begin_snapshot")
         return f"coalesce(p._ql_snapshot_id, {begin})" if branch.mapping is None else begin
@@ -328,7 +408,12 @@ def _deleted_keys(plan: ScanPlan, reads: Reads, branch: Branch, name: str, table
         )
     vectors = [index for index, path in enumerate(paths) if path is not None and formats[index] == "puffin"]
     if vectors:
-        tables.append((f"{name}_vectors", _vector_keys(files, reads.store, vectors, plan.snapshot_id)))
+        counts = files.column("record_count").to_pylist()
+        deleted = (deleted_positions(reads.store, paths[index], counts[index], plan.snapshot_id) for index in vectors)
+        keyed = [
+            pc.add(each, pa.scalar(index << SHIFT, pa.int64())) for index, each in zip(vectors, deleted, strict=True)
+        ]
+        tables.append((f"{name}_vectors", pa.table({"key": pa.chunked_array(keyed, pa.int64())})))
         parts.append(f"SELECT key FROM {name}_vectors")
     ids = files.column("data_file_id").combine_chunks()
     index = pc.index_in(plan.deletes.column("file_id"), value_set=ids)
@@ -360,16 +445,6 @@ def dated_deletes_query(files: pa.Table, reads: Reads) -> str:
         f"SELECT ({ids} << {SHIFT}) | {_POSITION} AS key, coalesce(p.stored, {begins}) AS snapshot_id, {lasts} AS last"
     )
     return f"SELECT key, snapshot_id FROM ({dated} FROM {source} p) WHERE snapshot_id <= last"
-
-
-def _vector_keys(files: pa.Table, store: Store, indexes: Sequence[int], snapshot_id: int) -> pa.Table:
-    """Return the keys of the rows that deletion vectors say are deleted at a snapshot."""
-    paths, counts = (files.column(name).to_pylist() for name in ("delete_path", "record_count"))
-    parts = []
-    for index in indexes:
-        positions = deleted_positions(store, paths[index], counts[index], snapshot_id)
-        parts.append(pc.add(positions, pa.scalar(index << SHIFT, pa.int64())))
-    return pa.table({"key": pa.chunked_array(parts, pa.int64())})
 
 
 def _inlined_query(
@@ -434,11 +509,3 @@ def _inlined_virtual(name: str, plan: ScanPlan) -> str:
         return "begin_snapshot"
     # rows of an open transaction have negative ids
     return f"CASE WHEN {local} THEN -1 - row_id ELSE row_id END" if name == "file_row_number" else "row_id"
-
-
-def _empty_query(columns: Sequence[Column], *, rows: bool, virtual: Mapping[str, str]) -> str:
-    select = [f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in columns]
-    if rows:
-        select += [f"NULL::BIGINT AS {name}" for name in ROW_COLUMNS]
-    select += [f"NULL::{VIRTUAL[name].duckdb_type()} AS {quote(alias)}" for name, alias in virtual.items()]
-    return f"(SELECT {', '.join(select) or '1'} WHERE false)"

@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 
 from quacklake.duckdb_versions import first_row
+from quacklake.errors import InputError
 from quacklake.format.names import literal
 
 Node = dict[str, Any]
@@ -137,27 +138,21 @@ def nodes(tree: Any) -> Iterator[Node]:
 def _normalize(node: Node) -> None:
     """Bring a node of 2.x into the form of 1.5."""
     if "arguments" in node:
-        node["children"] = [_argument(given) for given in node.pop("arguments")]
+        node["children"] = [
+            {**given["expression"], "alias": given["name"]} if given["name"] else given["expression"]
+            for given in node.pop("arguments")
+        ]
     if isinstance(node.get("query_node"), dict):
         node["query"] = {"node": node.pop("query_node"), "named_param_map": []}
     if "qualified_name" in node:
         _name(node)
     if node.get("function_name") == "if" and not node["schema"] and len(node["children"]) == 3:
-        _make_case(node)
-
-
-def _make_case(node: Node) -> None:
-    """Make ``if(a, b, c)`` the CASE that 1.5 takes it for."""
-    when, then, otherwise = node["children"]
-    case: Node = {"class": "CASE", "type": "CASE_EXPR", "case_checks": [{"when_expr": when, "then_expr": then}]}
-    case |= {"else_expr": otherwise, "alias": node["alias"], "query_location": node["query_location"]}
-    node.clear()
-    node.update(case)
-
-
-def _argument(given: Node) -> Node:
-    name, expression = given["name"], given["expression"]
-    return {**expression, "alias": name} if name else expression
+        # if(a, b, c) is the CASE that 1.5 takes it for
+        when, then, otherwise = node["children"]
+        case: Node = {"class": "CASE", "type": "CASE_EXPR", "case_checks": [{"when_expr": when, "then_expr": then}]}
+        case |= {"else_expr": otherwise, "alias": node["alias"], "query_location": node["query_location"]}
+        node.clear()
+        node.update(case)
 
 
 def _name(node: Node) -> None:
@@ -200,3 +195,99 @@ def constant_of(node: Mapping[str, Any]) -> Constant | None:
         return Constant(kind, None if kind == "NULL" else text)
     number = int(text)
     return Constant("INTEGER" if number in _INTEGERS else "BIGINT", number)
+
+
+#: What a stored query calls the lake it belongs to; in DuckDB that is the name it is attached by.
+LAKE = "{DUCKLAKE_CATALOG}."
+
+#: Functions that yield rows from their arguments alone. Others reach files, the network or the session.
+HARMLESS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat", "repeat_row"})
+
+Name = tuple[str | None, str]
+"""A schema, or None where none is given, and a name in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query in DuckDB's own words, and what it names: tables and views, functions, and functions that yield rows.
+
+    Of the last only those that could reach files, the network or the session.
+    """
+
+    sql: str
+    relations: tuple[Name, ...]
+    functions: tuple[Name, ...]
+    table_functions: tuple[Name, ...]
+
+
+def parse_query(connection: duckdb.DuckDBPyConnection, sql: str) -> Query:
+    """Return a query that may be stored, or one that was. Raise ``InputError`` when it is not one query of one lake."""
+    tree, text = _parse(connection, sql.replace(LAKE, ""))
+    relations: dict[Name, None] = {}
+    functions: dict[Name, None] = {}
+    table_functions: dict[Name, None] = {}
+    common = (node["cte_map"]["map"] for node in nodes(tree) if isinstance(node.get("cte_map"), dict))
+    named = {entry["key"].lower() for entries in common for entry in entries}
+    for node in nodes(tree):
+        kind = node.get("type")
+        if kind == "BASE_TABLE":
+            if node.get("catalog_name"):
+                raise InputError(
+                    f'the query names a table of another database, "{node["catalog_name"]}"',
+                    hint="name the tables of the lake as table or schema.table",
+                )
+            schema, name = node.get("schema_name") or None, node["table_name"]
+            if schema is not None or name.lower() not in named:
+                relations[(schema, name)] = None
+        elif kind == "TABLE_FUNCTION":
+            called = node["function"]
+            if called["function_name"].lower() not in HARMLESS:
+                table_functions[(called["schema"] or None, called["function_name"])] = None
+        elif kind == "FUNCTION":
+            functions[(node["schema"] or None, node["function_name"])] = None
+    return Query(text, tuple(relations), tuple(functions), tuple(table_functions))
+
+
+def parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """Return an expression in DuckDB's own words. Raise ``InputError`` when it is none."""
+    return _parse_expression(connection, sql)[1].removeprefix("SELECT ")
+
+
+def select_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
+    """Return the tree of a query that selects one expression and does nothing else. Raise ``InputError``."""
+    return _parse_expression(connection, sql)[0]
+
+
+def _parse_expression(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
+    tree, text = _parse(connection, f"SELECT {sql}".replace(LAKE, ""))
+    if not is_one_expression(tree["node"]):
+        raise InputError(f"{sql!r} is not an expression")
+    return tree, text
+
+
+_BESIDE = ("modifiers", "where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")
+
+
+def is_one_expression(node: Node) -> bool:
+    """Return whether a query selects one expression without a name, and does nothing else."""
+    return (
+        node.get("type") == "SELECT_NODE"
+        and node["from_table"]["type"] == "EMPTY"
+        and not node["cte_map"]["map"]
+        and len(node["select_list"]) == 1
+        and not any(node[part] for part in _BESIDE)
+        and not node["select_list"][0]["alias"]
+    )
+
+
+def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
+    try:
+        document = serialize(connection, sql)
+    except TooManyParts as error:
+        raise InputError(f"{sql!r} is not a query: {error}") from None
+    if document["error"]:
+        raise InputError(f"{sql!r} is not a query: {document['error_message']}")
+    if len(document["statements"]) != 1:
+        raise InputError(f"{sql!r} is not one query")
+    tree: Node = document["statements"][0]
+    return tree, stored(connection, sql, tree)

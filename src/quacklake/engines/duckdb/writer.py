@@ -2,72 +2,200 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+import duckdb
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from quacklake import faults
+from quacklake import telemetry
+from quacklake.duckdb_versions import first_row
+from quacklake.engines.duckdb.connections import encryption_clause
+from quacklake.engines.duckdb.connections import file_name
+from quacklake.engines.duckdb.connections import new_key
+from quacklake.engines.duckdb.connections import prepare_writing
+from quacklake.engines.duckdb.connections import writing
+from quacklake.engines.duckdb.deletes import Announce
+from quacklake.engines.duckdb.deletes import DeleteFileWriter
+from quacklake.engines.duckdb.expressions import OrderMacro
+from quacklake.engines.duckdb.expressions import order_keys
+from quacklake.engines.duckdb.rows import Keys
+from quacklake.engines.duckdb.rows import by_one_thread
+from quacklake.engines.duckdb.rows import exact
+from quacklake.engines.duckdb.rows import partition_keys
+from quacklake.engines.duckdb.rows import stored_columns
+from quacklake.engines.duckdb.rows import without_nulls
+from quacklake.format.geometry import written_extent
+from quacklake.format.names import data_file_name
+from quacklake.format.names import delete_file_name
+from quacklake.format.names import literal
+from quacklake.format.names import quote
+from quacklake.format.names import uuid7
+from quacklake.format.objects import FIELD_ROW_ID
+from quacklake.format.objects import FIELD_SNAPSHOT_ID
+from quacklake.format.objects import NAME_ROW_ID
+from quacklake.format.objects import NAME_SNAPSHOT_ID
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import Column
+from quacklake.format.schema import TableSchema
+from quacklake.format.stats import ColumnStats
+from quacklake.format.stats import is_always_exact
+from quacklake.format.variants import render_fields
+from quacklake.format.variants import shredded_fields
+from quacklake.transaction import NewDataFile
 from typing import Any
 
-import duckdb
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
-from quacklake import faults, telemetry
-from quacklake.catalog import DatedDeletes
-from quacklake.engines.duckdb.copying import (
-    WriteOptions,
-    WrittenFacts,
-    copy_clauses,
-    grouping,
-    written_facts,
-    written_statistics,
-)
-from quacklake.engines.duckdb.encryption import EncryptedFiles, encryption_clause, new_key, prepare_writing
-from quacklake.engines.duckdb.exactness import exact
-from quacklake.engines.duckdb.expressions import order_keys
-from quacklake.engines.duckdb.failures import writing
-from quacklake.engines.duckdb.partitioned import Keys, by_one_thread, partition_keys, stored_columns, without_nulls
-from quacklake.errors import CommitConflict, CorruptFileError
-from quacklake.format.names import data_file_name, delete_file_name, literal, quote, uuid7
-from quacklake.format.objects import (
-    FIELD_FILE_PATH,
-    FIELD_POS,
-    FIELD_SNAPSHOT_ID,
-    NAME_FILE_PATH,
-    NAME_POS,
-    NAME_ROW_ID,
-    NAME_SNAPSHOT_ID,
-    TableInfo,
-)
-from quacklake.format.vectors import encode, encode_file, footer_size, referenced_file
-from quacklake.storage import Store
-from quacklake.storage.parquet import glance
-from quacklake.storage.vectors import dated_positions
-from quacklake.transaction import NewDataFile, NewDeleteFile, PastDeleteFile, TouchedFile
-
-_FIELD = b"PARQUET:field_id"
-_DELETE_SCHEMA = pa.schema(
-    [
-        pa.field(NAME_FILE_PATH, pa.string(), metadata={_FIELD: str(FIELD_FILE_PATH)}),
-        pa.field(NAME_POS, pa.int64(), metadata={_FIELD: str(FIELD_POS)}),
-    ]
-)
-_DATED_ROWS = pa.schema([(NAME_POS, pa.int64()), (NAME_SNAPSHOT_ID, pa.int64())])
-_DATED_SCHEMA = _DELETE_SCHEMA.append(pa.field(NAME_SNAPSHOT_ID, pa.int64(), metadata={_FIELD: str(FIELD_SNAPSHOT_ID)}))
 
 
-#: A written delete file: name, size, footer size and key.
-class Vectors(enum.Enum):
-    """The deletes that are written as deletion vectors: none, those of one snapshot, or those of several too."""
-
-    NONE = enum.auto()
-    ONE = enum.auto()
-    MANY = enum.auto()
+_GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 
 
-_Written = tuple[str, int, int, str | None, int | None]
-#: A new file below the data root, told before it is written.
-Announce = Callable[[str], None]
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How Parquet files are written, from the lake's options.
+
+    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are the functions that
+    the order needs.
+    """
+
+    compression: str = "snappy"
+    compression_level: int | None = None
+    parquet_version: int = 1
+    row_group_size: int = 122_880
+    row_group_size_bytes: int | None = None
+    target_file_size: int = 512 * 1024 * 1024
+    hive: bool = True
+    sort: bool = True
+    macros: tuple[OrderMacro, ...] = ()
+    facts: bool = False
+    """Return whether the lake stores what only the footer of a file tells; see ``_written_facts``."""
+
+
+@contextmanager
+def grouping(
+    connection: duckdb.DuckDBPyConnection, query: str, names: Sequence[str], clauses: Sequence[str], *, ordered: bool
+) -> Iterator[str]:
+    """Let ``COPY`` limit the bytes of row groups, if clauses say so; gives the query to copy, with rows in their order.
+
+    DuckDB does it only where rows need not keep their order, unless the query itself gives them one (``ordered``). Else
+    the rows go through a table that numbers them.
+    """
+    limited = any(clause.startswith(_GROUP_BYTES) for clause in clauses)
+    row = first_row(connection, "SELECT current_setting('preserve_insertion_order')") if limited else None
+    if row is None or not row[0]:
+        yield query
+        return
+    rows = f"ql_grouped_{uuid7().hex}"
+    # named by position: a user's column may be called rowid too
+    own = [f"c{index}" for index in range(len(names))]
+    if not ordered:
+        given = ", ".join(map(quote, names))
+        connection.execute(f"CREATE TEMP TABLE {rows}({', '.join(own)}) AS SELECT {given} FROM ({query})")
+        select = ", ".join(f"{column} AS {quote(name)}" for column, name in zip(own, names, strict=True))
+        query = f"SELECT {select} FROM {rows} ORDER BY {rows}.rowid"
+    connection.execute("SET SESSION preserve_insertion_order = false")
+    try:
+        yield query
+    finally:
+        connection.execute("SET SESSION preserve_insertion_order = true")
+        connection.execute(f"DROP TABLE IF EXISTS {rows}")
+
+
+def _field_id(column: Column) -> str:
+    name = literal(column.name)
+    if not column.children:
+        return f"{name}: {column.id:d}"
+    children = ", ".join([f"__duckdb_field_id: {column.id:d}", *(_field_id(child) for child in column.children)])
+    return f"{name}: {{{children}}}"
+
+
+#: Which bounds of columns are values: column id -> ``min_exact`` and ``max_exact``.
+_Exact = Mapping[int, Mapping[str, bool]]
+
+
+def _written_facts(connection: duckdb.DuckDBPyConnection, url: str, schema: TableSchema) -> tuple[int, _Exact]:
+    """Ask a file that was written for what ``COPY`` does not tell: its row groups, and which bounds are values.
+
+    Of fields inside columns nothing is said.
+    """
+    ids = {column.name: column.id for column in schema.columns if not column.nested}
+    rows = connection.execute(
+        "SELECT path_in_schema, max(row_group_id) + 1, bool_and(min_is_exact), bool_and(max_is_exact)"
+        " FROM parquet_metadata(?) GROUP BY path_in_schema",
+        [file_name(url)],
+    ).fetchall()
+    exact = {ids[path]: {"min_exact": bool(low), "max_exact": bool(high)} for path, _, low, high in rows if path in ids}
+    return max((row[1] for row in rows), default=0), exact
+
+
+def _exactness(entry: Mapping[str, str], column: Column, known: Mapping[str, bool]) -> dict[str, bool | None]:
+    """Return whether bounds are values of the column; a text may be cut, and then even be short."""
+    if is_always_exact(column.type):
+        known = {"min_exact": True, "max_exact": True}
+    return {
+        f"{end}_exact": known.get(f"{end}_exact", False) if entry.get(end) is not None else None
+        for end in ("min", "max")
+    }
+
+
+def _statistics(statistics: dict[str, dict[str, str]], schema: TableSchema, exact: _Exact) -> list[ColumnStats]:
+    """Return DuckDB's statistics of a written file, by column id."""
+    stats: list[ColumnStats] = []
+    for path, column in _leaf_paths(schema.columns, ()):
+        if column.type == "variant":
+            stats.append(_variant_stats(statistics, path, column))
+            continue
+        entry = statistics.get(path)
+        if entry is None:
+            continue
+        # entries are the values and the NULLs; some types are not counted, nested NULLs may be counted more than once
+        nulls, entries = int(entry.get("null_count", 0)), int(entry.get("num_values", 0))
+        known = nulls <= entries != 0
+        nan = entry.get("has_nan")
+        stats.append(
+            ColumnStats(
+                column.id,
+                size_bytes=int(entry.get("column_size_bytes", 0)),
+                value_count=entries - nulls if known else None,
+                null_count=nulls if known else None,
+                min=entry.get("min"),
+                max=entry.get("max"),
+                contains_nan=None if nan is None else nan == "true",
+                extra=written_extent(entry) if column.type == "geometry" else None,
+                **_exactness(entry, column, exact.get(column.id, {})),
+            )
+        )
+    return stats
+
+
+def _variant_stats(statistics: dict[str, dict[str, str]], path: str, column: Column) -> ColumnStats:
+    """Return the statistics of a variant; those of its shredded fields are the extra ones."""
+    parts = {key.removeprefix(f"{path}."): entry for key, entry in statistics.items() if key.startswith(f"{path}.")}
+    whole = parts.get('"metadata"', {})
+    nulls, entries = (whole.get(name) for name in ("null_count", "num_values"))
+    known = nulls is not None and entries is not None
+    return ColumnStats(
+        column.id,
+        size_bytes=sum(int(entry.get("column_size_bytes", 0)) for entry in parts.values()),
+        value_count=int(entries or 0) - int(nulls or 0) if known else None,
+        null_count=int(nulls or 0) if known else None,
+        extra=render_fields(shredded_fields(parts)),
+    )
+
+
+def _leaf_paths(columns: Sequence[Column], above: tuple[str, ...]) -> list[tuple[str, Column]]:
+    paths: list[tuple[str, Column]] = []
+    for column in columns:
+        path = (*above, quote(column.name))
+        if column.children:
+            paths += _leaf_paths(column.children, path)
+        else:
+            paths.append((".".join(path), column))
+    return paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +213,8 @@ class _Job:
 
     @property
     def order(self) -> list[str]:
-        return order_keys(self.table.sort, self.options.macros) if self.options.sort else []
+        sort = self.table.sort if self.options.sort else None
+        return [] if sort is None else order_keys(sort, self.options.macros)
 
     @property
     def names(self) -> list[str]:
@@ -94,21 +223,37 @@ class _Job:
         return names + ([NAME_ROW_ID] if self.row_ids else []) + ([NAME_SNAPSHOT_ID] if self.snapshot_ids else [])
 
     def clauses(self) -> list[str]:
-        clauses = copy_clauses(self.table.schema, self.options, row_ids=self.row_ids, snapshot_ids=self.snapshot_ids)
+        """Return the options of a ``COPY`` that writes a data file."""
+        schema, options = self.table.schema, self.options
+        fields = [_field_id(column) for column in schema.columns]
+        if self.row_ids:
+            fields.append(f"{literal(NAME_ROW_ID)}: {FIELD_ROW_ID}")
+        if self.snapshot_ids:
+            fields.append(f"{literal(NAME_SNAPSHOT_ID)}: {FIELD_SNAPSHOT_ID}")
+        clauses = [
+            "FORMAT parquet",
+            "RETURN_STATS true",
+            f"FIELD_IDS {{{', '.join(fields)}}}",
+            f"COMPRESSION {literal(options.compression)}",
+            f"ROW_GROUP_SIZE {options.row_group_size:d}",
+            f"PARQUET_VERSION V{options.parquet_version:d}",
+            # the geometries of Parquet itself: GeoParquet knows none inside of other columns
+            "GEOPARQUET_VERSION NONE",
+        ]
+        if options.compression == "zstd" and options.compression_level is not None:
+            clauses.append(f"COMPRESSION_LEVEL {options.compression_level:d}")
+        if options.row_group_size_bytes is not None:
+            clauses.append(f"{_GROUP_BYTES} {options.row_group_size_bytes:d}")
+        if any(column.type in ("blob", "timetz") for column in schema.leaves()):
+            # DuckDB writes these to a bloom filter in another form than it looks up, and does not find them
+            clauses.append("WRITE_BLOOM_FILTER false")
         return clauses if self.key is None else [*clauses, encryption_clause(self.connection, self.key)]
 
 
-class FileWriter:
-    """Writes files for one store; those of an encrypted lake with a fresh key for each write."""
+class FileWriter(DeleteFileWriter):
+    """Writes data and delete files for one store; those of an encrypted lake with a fresh key for each write."""
 
-    def __init__(self, store: Store, *, encrypted: bool = False) -> None:
-        self.store = store
-        self.encrypted = encrypted
-        self._secret_files = EncryptedFiles(store)
-        self._prepared = False
-
-    def _new_key(self) -> str | None:
-        return new_key() if self.encrypted else None
+    _prepared = False
 
     def write(
         self,
@@ -136,7 +281,9 @@ class FileWriter:
         for macro in options.macros:
             connection.execute(macro.statement)
         stored = stored_columns(table)
-        job = _Job(connection, stored, options, announce, new_id, row_ids, snapshot_ids, self._new_key())
+        job = _Job(
+            connection, stored, options, announce, new_id, row_ids, snapshot_ids, new_key() if self.encrypted else None
+        )
         if stored is not table:
             query = without_nulls(query, table, job.names)
         query = exact(query, stored.schema, job.names)
@@ -275,245 +422,20 @@ class FileWriter:
         telemetry.count("engine.files_written", tenant=self.store.label)
         telemetry.count("engine.bytes_written", size, tenant=self.store.label)
         dates = statistics.get(quote(NAME_SNAPSHOT_ID), {})
-        facts = WrittenFacts()
+        row_groups: int | None = None
+        exact_bounds: _Exact = {}
         if job.options.facts and job.key is None and self.store.is_local:
-            facts = written_facts(job.connection, str(url), job.table.schema)
+            row_groups, exact_bounds = _written_facts(job.connection, str(url), job.table.schema)
         return NewDataFile(
             id=job.new_id(),
             path=folder + str(url).replace("\\", "/").rsplit("/", 1)[-1],
             record_count=count,
             file_size_bytes=size,
             footer_size=footer,
-            stats=tuple(written_statistics(statistics, job.table.schema, facts.exact)),
-            row_groups=facts.row_groups,
+            stats=tuple(_statistics(statistics, job.table.schema, exact_bounds)),
+            row_groups=row_groups,
             encryption_key=job.key,
             moved=job.snapshot_ids,
             begin_snapshot=int(dates["min"]) if job.snapshot_ids else None,
             partial_max=int(dates["max"]) if job.snapshot_ids else None,
         )
-
-    def write_deletes(
-        self,
-        table: TableInfo,
-        data_file_id: int,
-        file: TouchedFile,
-        positions: pa.Array,
-        announce: Announce,
-        snapshot: int,
-        begin_snapshot: int | None = None,
-        *,
-        vectors: Vectors = Vectors.NONE,
-    ) -> NewDeleteFile:
-        """Write the delete file of one data file: the newly deleted positions and those of the delete file it had.
-
-        With a delete file before, which began at ``begin_snapshot``, every position has its snapshot; the new ones get
-        the one after ``snapshot``. With ``vectors`` the deletes of one snapshot become a deletion vector. Those of
-        several do only where that is said: the form with room for their snapshots stock DuckLake 1.0 cannot read.
-        """
-        positions = positions.cast(pa.int64())
-        if file.delete_path is None and vectors is not Vectors.NONE and not self.encrypted:
-            name, size = self._write_vector(table, announce, positions)
-            return NewDeleteFile(data_file_id, name, len(positions), size, 0, format="puffin")
-        if file.delete_path is None:
-            name, size, footer, key, groups = self._write_positions(table, file, announce, [positions], _DELETE_SCHEMA)
-            return NewDeleteFile(
-                data_file_id, name, len(positions), size, footer, encryption_key=key, row_groups=groups
-            )
-        before = self._dated_rows(file, snapshot, begin_snapshot)
-        dates = pa.repeat(pa.scalar(snapshot + 1, pa.int64()), len(positions))
-        new = pa.table([positions, dates], schema=before.schema)
-        rows = _by_position(pa.concat_tables([before, new]))
-        if vectors is Vectors.MANY and not self.encrypted:
-            name, size, footer = self._write_vectors(table, announce, rows, self.store.url(file.path))
-            return NewDeleteFile(
-                data_file_id,
-                name,
-                rows.num_rows,
-                size,
-                footer,
-                file.delete_file_id,
-                begin_snapshot,
-                snapshot + 1,
-                format="puffin",
-            )
-        name, size, footer, key, groups = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
-        return NewDeleteFile(
-            data_file_id,
-            name,
-            rows.num_rows,
-            size,
-            footer,
-            file.delete_file_id,
-            begin_snapshot,
-            snapshot + 1,
-            encryption_key=key,
-            row_groups=groups,
-        )
-
-    def write_past_deletes(
-        self,
-        table: TableInfo,
-        data_file_id: int,
-        file: TouchedFile,
-        announce: Announce,
-        snapshot: int,
-        dated: DatedDeletes,
-        *,
-        vectors: Vectors = Vectors.NONE,
-    ) -> PastDeleteFile:
-        """Write all that was deleted of a data file up to a snapshot: what its delete file and the catalog say."""
-        if not dated.rows:  # a flush has moved them since the file was planned
-            raise CommitConflict("the deletes of a file were moved by another commit", hint="run the operation again")
-        rows = pa.table(list(zip(*dated.rows, strict=True)), schema=_DATED_ROWS)
-        if file.delete_path is not None:
-            rows = pa.concat_tables([self._dated_rows(file, snapshot, dated.file_begin), rows])
-        rows = _by_position(rows)
-        first, last = pc.min_max(rows.column(1)).as_py().values()
-        begin = first if dated.file_begin is None else min(first, dated.file_begin)
-        partial_max = last if last != begin else None
-        if vectors is not Vectors.NONE and partial_max is None and not self.encrypted:
-            name, size = self._write_vector(table, announce, rows.column(NAME_POS))
-            return PastDeleteFile(
-                data_file_id, name, rows.num_rows, size, 0, file.delete_file_id, begin, None, format="puffin"
-            )
-        if vectors is Vectors.MANY and not self.encrypted:
-            name, size, footer = self._write_vectors(table, announce, rows, self.store.url(file.path))
-            past = (begin, partial_max)
-            return PastDeleteFile(
-                data_file_id, name, rows.num_rows, size, footer, file.delete_file_id, *past, format="puffin"
-            )
-        name, size, footer, key, groups = self._write_positions(table, file, announce, rows.columns, _DATED_SCHEMA)
-        return PastDeleteFile(
-            data_file_id,
-            name,
-            rows.num_rows,
-            size,
-            footer,
-            file.delete_file_id,
-            begin,
-            partial_max,
-            encryption_key=key,
-            row_groups=groups,
-        )
-
-    def deleted_positions(self, file: TouchedFile, snapshot: int) -> pa.ChunkedArray:
-        """Return the positions in the delete file of a data file that are deleted at a snapshot."""
-        return self._dated_rows(file, snapshot, snapshot).column(NAME_POS)
-
-    def redate_deletes(self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int) -> NewDeleteFile:
-        """Write a delete file again with another snapshot for its new positions."""
-        if file.format == "puffin":
-            return self._redate_vectors(table, file, announce, snapshot)
-        rows = self._delete_rows(table.location + file.path, file.encryption_key)
-        dates = rows.column(NAME_SNAPSHOT_ID)
-        dates = pc.if_else(pc.equal(dates, file.snapshot), pa.scalar(snapshot, pa.int64()), dates)
-        rows = pa.table([rows.column(NAME_FILE_PATH), rows.column(NAME_POS), dates], schema=_DATED_SCHEMA)
-        name, size, footer, key, groups = self._write_rows(table, announce, rows)
-        return replace(
-            file,
-            path=name,
-            file_size_bytes=size,
-            footer_size=footer,
-            snapshot=snapshot,
-            encryption_key=key,
-            row_groups=groups,
-        )
-
-    def _redate_vectors(
-        self, table: TableInfo, file: NewDeleteFile, announce: Announce, snapshot: int
-    ) -> NewDeleteFile:
-        path = table.location + file.path
-        rows = dated_positions(self.store, path, None).rename_columns(_DATED_ROWS.names)
-        dates = rows.column(NAME_SNAPSHOT_ID)
-        dates = pc.if_else(pc.equal(dates, file.snapshot), pa.scalar(snapshot, pa.int64()), dates)
-        rows = pa.table([rows.column(NAME_POS), dates], schema=_DATED_ROWS)
-        name, size, footer = self._write_vectors(table, announce, rows, referenced_file(self.store.read(path)))
-        return replace(file, path=name, file_size_bytes=size, footer_size=footer, snapshot=snapshot)
-
-    def _write_vectors(
-        self, table: TableInfo, announce: Announce, rows: pa.Table, data_file: str
-    ) -> tuple[str, int, int]:
-        """Write a vector for each snapshot, with all positions deleted until then; its name, size and footer size."""
-        dates = rows.column(NAME_SNAPSHOT_ID)
-        vectors = [
-            (date, rows.filter(pc.less_equal(dates, date)).column(NAME_POS))
-            for date in sorted(pc.unique(dates).to_pylist())
-        ]
-        name = delete_file_name("puffin")
-        announce(table.location + name)
-        data = encode_file(vectors, data_file=data_file)
-        with self.store.open_output(table.location + name) as sink:
-            sink.write(data)
-        return name, len(data), footer_size(data)
-
-    def _dated_rows(self, file: TouchedFile, snapshot: int, begin_snapshot: int | None) -> pa.Table:
-        """Return the positions in the delete file of a data file that are deleted at a snapshot, each with its own."""
-        assert file.delete_path is not None
-        if file.delete_format == "puffin":
-            positions = dated_positions(self.store, file.delete_path, file.record_count)
-            dates = pc.fill_null(positions.column("snapshot_id"), begin_snapshot)
-            rows = pa.table([positions.column("pos"), dates], schema=_DATED_ROWS)
-        else:
-            rows = self._delete_rows(file.delete_path, file.delete_key)
-        if NAME_SNAPSHOT_ID not in rows.column_names:
-            begin = pa.repeat(pa.scalar(begin_snapshot, pa.int64()), rows.num_rows)
-            rows = rows.append_column(NAME_SNAPSHOT_ID, begin)
-        rows = rows.select([NAME_POS, NAME_SNAPSHOT_ID]).cast(_DATED_ROWS)
-        return rows.filter(pc.field(NAME_SNAPSHOT_ID) <= snapshot)
-
-    def _write_positions(
-        self,
-        table: TableInfo,
-        file: TouchedFile,
-        announce: Announce,
-        columns: Sequence[pa.ChunkedArray | pa.Array],
-        schema: pa.Schema,
-    ) -> _Written:
-        url = self.store.url(file.path)
-        return self._write_rows(table, announce, pa.table([pa.repeat(url, len(columns[0])), *columns], schema=schema))
-
-    def _write_rows(self, table: TableInfo, announce: Announce, rows: pa.Table) -> _Written:
-        """Write a delete file; its name, size, footer size, key and row groups."""
-        name = delete_file_name()
-        path = table.location + name
-        announce(path)
-        key = self._new_key()
-        if key is not None:
-            fields = [int((field.metadata or {})[_FIELD]) for field in rows.schema]
-            self._secret_files.write(rows, fields, path, key)
-        else:
-            with (
-                self.store.open_output(path) as sink,
-                pq.ParquetWriter(sink, rows.schema, compression="snappy") as writer,
-            ):
-                writer.write_table(rows)
-        written = glance(self.store, path)
-        return name, written.size_bytes, written.footer_size, key, written.row_groups
-
-    def _write_vector(
-        self, table: TableInfo, announce: Announce, positions: pa.Array | pa.ChunkedArray
-    ) -> tuple[str, int]:
-        """Write a deletion vector; its name and size."""
-        name = delete_file_name("puffin")
-        announce(table.location + name)
-        blob = encode(positions)
-        with self.store.open_output(table.location + name) as sink:
-            sink.write(blob)
-        return name, len(blob)
-
-    def _delete_rows(self, path: str, key: str | None) -> pa.Table:
-        if key is not None:
-            return self._secret_files.read(path, key)
-        try:
-            return pq.read_table(pa.BufferReader(self.store.read(path)))
-        except pa.ArrowException as error:
-            raise CorruptFileError(f"the delete file {self.store.url(path)} cannot be read: {error}") from error
-
-
-def _by_position(rows: pa.Table) -> pa.Table:
-    """Return deleted positions in order, each once, with the earliest of its snapshots."""
-    ordered = rows.sort_by([(NAME_POS, "ascending"), (NAME_SNAPSHOT_ID, "ascending")])
-    if pc.count_distinct(ordered.column(NAME_POS)).as_py() == ordered.num_rows:
-        return ordered
-    earliest = ordered.group_by(NAME_POS, use_threads=False).aggregate([(NAME_SNAPSHOT_ID, "min")])
-    return earliest.rename_columns([NAME_POS, NAME_SNAPSHOT_ID]).cast(_DATED_ROWS)

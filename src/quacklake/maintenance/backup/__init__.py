@@ -7,20 +7,10 @@ A backup place has this layout::
     backups/<id>/manifest.json   written last: a backup without one does not exist
     pruning/…                present while backups are being removed
 
-=================  ==============================================
-module             contents
-=================  ==============================================
-:mod:`.manifest`   the manifest of a backup, and listing backups
-:mod:`.image`      the catalog to and from Arrow files
-:mod:`.create`     creating a backup
-:mod:`.restore`    restoring a lake from a backup
-:mod:`.pruning`    removing backups and the files only they have
-=================  ==============================================
+``image`` has the manifests and the catalog as Arrow files, ``create`` makes, restores and removes backups.
 """
 
-from quacklake.maintenance.backup.create import BackupReport, back_up
-from quacklake.maintenance.backup.manifest import BackupInfo, list_backups
-from quacklake.maintenance.backup.pruning import PruneReport, prune
-from quacklake.maintenance.backup.restore import restore
+from quacklake.maintenance.backup.create import BackupReport, PruneReport, back_up, prune, restore
+from quacklake.maintenance.backup.image import BackupInfo, list_backups
 
 __all__ = ["BackupInfo", "BackupReport", "PruneReport", "back_up", "list_backups", "prune", "restore"]

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
-
 import pyarrow as pa
-
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import asdict
+from dataclasses import dataclass
+from dataclasses import replace
 from quacklake import faults
-from quacklake.catalog.image import DELETE_COLUMNS, IMAGED, ImageReader, ImageWriter, InlinedId
-from quacklake.errors import CorruptFileError, UnsupportedFeatureError
+from quacklake.catalog.image import DELETE_COLUMNS
+from quacklake.catalog.image import IMAGED
+from quacklake.catalog.image import ImageReader
+from quacklake.catalog.image import ImageWriter
+from quacklake.catalog.image import InlinedId
+from quacklake.errors import CorruptFileError
+from quacklake.errors import NotFoundError
+from quacklake.errors import UnsupportedFeatureError
 from quacklake.format import inline
-from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
+from quacklake.format.schema import Column
+from quacklake.format.schema import ColumnRow
+from quacklake.format.schema import TableSchema
+from quacklake.format.schema import flatten
+from quacklake.format.schema import unflatten
 from quacklake.scan.plan import column_key
 from quacklake.scan.planner import decode_inlined
+from quacklake.storage import FileEntry
 from quacklake.storage import Store
+from typing import Any
+
+
 
 #: Columns of a table as text that DuckDB casts back: column id -> texts.
 Texts = Callable[[pa.Table, Sequence[Column]], Mapping[int, Sequence[str | None]]]
@@ -32,7 +49,7 @@ def write_image(reader: ImageReader, database: str, store: Store, folder: str) -
         names.append(name)
     for id_ in reader.inlined_ids():
         schema = reader.tables.columns_at(id_.table_id, id_.schema_version)
-        name = inlined_name(id_)
+        name = inline.data_table_name(id_.table_id, id_.schema_version)
         _write_inlined(store, folder, name, schema, decoded_pages(reader, database, id_, schema))
         names.append(name)
     for table_id in reader.inlined.delete_tables():
@@ -44,18 +61,14 @@ def write_image(reader: ImageReader, database: str, store: Store, folder: str) -
 
 def decoded_pages(reader: ImageReader, database: str, id_: InlinedId, schema: TableSchema) -> Iterator[pa.Table]:
     """Yield the rows of a table of inlined rows. Raises ``UnsupportedFeatureError`` for rows that cannot be moved."""
+    name = inline.data_table_name(id_.table_id, id_.schema_version)
     if any(leaf.type == "variant" for leaf in schema.leaves()):
         raise UnsupportedFeatureError(
-            f"{inlined_name(id_)} has inlined values of the type variant, which no other database can hold",
+            f"{name} has inlined values of the type variant, which no other database can hold",
             hint="flush the inlined rows of the table into files first",
         )
     pages = (decode_inlined([page], schema, database, ends=True) for page in reader.inlined_pages(id_, schema))
     return (page for page in pages if page is not None)
-
-
-def inlined_name(id_: InlinedId) -> str:
-    """Return the file name of a table of inlined rows."""
-    return inline.data_table_name(id_.table_id, id_.schema_version)
 
 
 def _write(store: Store, folder: str, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
@@ -122,13 +135,6 @@ def _rows(store: Store, folder: str, name: str) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def make_inlined(
-    writer: ImageWriter, database: str, id_: InlinedId, batches: Iterator[pa.RecordBatch | pa.Schema]
-) -> None:
-    """Create a table of inlined rows from a file of an image; see ``make_inlined_table``."""
-    make_inlined_table(writer, database, id_, _table_schema(next(batches)))
-
-
 _NO_PLACE = "use the kind of database it came from, or flush the table's inlined rows into files first"
 
 
@@ -139,23 +145,13 @@ def make_inlined_table(writer: ImageWriter, database: str, id_: InlinedId, schem
     ]
     if strange:
         raise UnsupportedFeatureError(
-            f'the {database} catalog cannot hold inlined rows with the column "{strange[0]}"',
-            hint=_NO_PLACE,
+            f'the {database} catalog cannot hold inlined rows with the column "{strange[0]}"', hint=_NO_PLACE
         )
     if not inline.fits(schema.columns, database):
         raise UnsupportedFeatureError(
             f"the {database} catalog cannot hold inlined rows with {len(schema.columns)} columns", hint=_NO_PLACE
         )
     writer.make_inlined(id_, schema)
-
-
-def fill_inlined(
-    writer: ImageWriter, database: str, id_: InlinedId, batches: Iterator[pa.RecordBatch | pa.Schema], texts: Texts
-) -> None:
-    """Fill a table of inlined rows, encoded for its database."""
-    schema = _table_schema(next(batches))
-    for batch in batches:
-        put_page(writer, database, id_, schema, pa.Table.from_batches([batch]), texts)
 
 
 def put_page(
@@ -169,7 +165,8 @@ def put_page(
 _LIFE = ("row_id", "begin_snapshot", "end_snapshot")
 
 
-def _table_schema(schema: Any) -> TableSchema:
+def table_schema(schema: Any) -> TableSchema:
+    """Return the columns of the table that a file of inlined rows has, from its Arrow schema."""
     assert isinstance(schema, pa.Schema)
     return unflatten(ColumnRow(**row) for row in json.loads((schema.metadata or {})[_SCHEMA]))
 
@@ -183,3 +180,104 @@ def _encode(rows: pa.Table, schema: TableSchema, database: str, texts: Texts) ->
         found[column.id] if values is None else values for column, values in zip(schema.columns, encoded, strict=True)
     ]
     return zip(*columns, strict=True)
+
+
+_FORMAT = 1
+MANIFEST = "manifest.json"
+_LIMIT = 64 << 20
+ABANDONED = dt.timedelta(days=1)
+"""The age at which a backup without a manifest counts as abandoned."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupInfo:
+    """A backup: its time, its snapshot and its size.
+
+    ``missing`` lists files that were already gone at the time of the backup; reading them fails, as it did then.
+    """
+
+    id: str
+    time: str
+    snapshot: int
+    version: str
+    database: str
+    data_path: str
+    encrypted: bool
+    files: int
+    bytes: int
+    images: tuple[str, ...] = ()
+    missing: tuple[int, ...] = ()
+
+
+def folder_of(id_: str) -> str:
+    return f"backups/{id_}/"
+
+
+def new_id(snapshot: int) -> str:
+    """Return the id of a new backup; ids sort by time."""
+    return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S%f}Z-s{snapshot}"
+
+
+def write_manifest(store: Store, info: BackupInfo) -> None:
+    """Write the manifest, which makes the backup exist."""
+    text = json.dumps({"format": _FORMAT, **asdict(info)}, indent=1)
+    store.write(folder_of(info.id) + MANIFEST, text.encode())
+
+
+def read_manifest(store: Store, id_: str) -> BackupInfo:
+    """Return a backup by its id, which is the name of its folder. Raises ``NotFoundError`` or ``CorruptFileError``.
+
+    The id inside the manifest is ignored, so that a copied or renamed folder is a backup of its own.
+    """
+    path = folder_of(id_) + MANIFEST
+    if not store.exists(path):
+        raise NotFoundError(
+            f"there is no backup {id_} in {store.root}", hint="quacklake.backups(…) lists those there are"
+        )
+    try:
+        found = json.loads(store.read(path, limit=_LIMIT))
+        if found.pop("format") != _FORMAT:
+            raise CorruptFileError(f"the backup {id_} was made by a newer version of quacklake")
+        info = BackupInfo(**{**found, "images": tuple(found["images"]), "missing": tuple(found["missing"])})
+        _made(info)
+        return replace(info, id=id_)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptFileError(f"the manifest of the backup {id_} cannot be read") from error
+
+
+def folders(store: Store) -> dict[str, list[FileEntry]]:
+    """Return the files of each backup by id, complete or not."""
+    found: dict[str, list[FileEntry]] = {}
+    for entry in store.list("backups/"):
+        found.setdefault(entry.path.split("/")[1], []).append(entry)
+    return found
+
+
+def remove_unfinished(store: Store) -> None:
+    """Remove the remains of backups that were interrupted long ago."""
+    old = dt.datetime.now(dt.UTC) - ABANDONED
+    for entries in folders(store).values():
+        whole = any(entry.path.endswith(f"/{MANIFEST}") for entry in entries)
+        if not whole and all(entry.mtime is not None and entry.mtime < old for entry in entries):
+            store.delete([entry.path for entry in entries])
+
+
+def list_backups(store: Store) -> list[BackupInfo]:
+    """Return every complete backup, oldest first."""
+    ids = {entry.path.split("/")[1] for entry in store.list("backups/") if entry.path.endswith(f"/{MANIFEST}")}
+    return sorted((read_manifest(store, id_) for id_ in ids), key=lambda info: (_made(info), info.id))
+
+
+def _made(info: BackupInfo) -> dt.datetime:
+    time = dt.datetime.fromisoformat(info.time)
+    return time if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)
+
+
+def choose(store: Store, id_: str | None) -> BackupInfo:
+    """Return a backup by id, or the newest. Raises ``NotFoundError``."""
+    if id_ is not None:
+        return read_manifest(store, id_)
+    found = list_backups(store)
+    if not found:
+        raise NotFoundError(f"there is no backup in {store.root}", hint="one that was interrupted does not count")
+    return found[-1]

@@ -1,27 +1,61 @@
-"""Checks that files exist and match the catalog. They read footers, not rows."""
+"""Checks that files exist and match the catalog by their footers, and by their rows where that is asked for."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from quacklake.catalog import Catalog
-from quacklake.catalog.checks.audit_rows import RowAudit
-from quacklake.errors import CorruptFileError, PathError, StorageUnavailableError, UnsupportedFeatureError
-from quacklake.format.objects import FIELD_ROW_ID, RESERVED_FIELDS, DataFile, DeleteFile
+from quacklake.catalog.checks.audit_rows import ColumnFacts, RowAudit
+from quacklake.engines.duckdb.audit import DuckDBAudit
+from quacklake.errors import (
+    CorruptFileError,
+    PathError,
+    QuacklakeError,
+    StorageUnavailableError,
+    UnsupportedFeatureError,
+)
+from quacklake.format import bounds as bound_texts
+from quacklake.format.objects import FIELD_ROW_ID, RESERVED_FIELDS, DataFile, DeleteFile, TableInfo
+from quacklake.format.schema import Column
+from quacklake.format.types import StatsKind, scalar
 from quacklake.format.vectors import blobs_of, decode
-from quacklake.maintenance.verify.context import Collector, Known
-from quacklake.maintenance.verify.findings import Finding, finding
+from quacklake.maintenance.verify.findings import Collector, Finding, Fix, Known, finding
 from quacklake.progress import Progress
+from quacklake.scan import ScanPlan
+from quacklake.scan.measures import FileMeasure
+from quacklake.scan.plan import FILES
+from quacklake.scan.planner import plan_mappings, plan_scan
 from quacklake.storage import Store
 from quacklake.storage.parquet import Glance, glance
 
+T = TypeVar("T")
 PAGE = 2_000
 _THREADS = 8
 _KEY_LENGTHS = (16, 24, 32)
+_MAX_PAIRS = 10_000
+_FILES = 200
+_ROW_IDS = 8_000_000
+_NO_STATS = (StatsKind.NONE, StatsKind.GEOMETRY, StatsKind.VARIANT)
+
+
+def _pages(catalog: Catalog, read: Callable[[RowAudit, int], Sequence[T]], after: int = -1) -> Iterator[Sequence[T]]:
+    """Yield pages of data files, or of delete files with the rows of their data files, each from a read of its own."""
+    while True:
+        with catalog.read() as reader:
+            page = read(RowAudit.of(reader), after)
+        if not page:
+            return
+        yield page
+        last: Any = page[-1]
+        after = (last[0] if isinstance(last, tuple) else last).id
 
 
 class FileChecks:
@@ -35,26 +69,18 @@ class FileChecks:
         with catalog.read() as reader:
             audit = RowAudit.of(reader)
             self._locations = audit.locations()
-            self._columns = _column_ids(audit)
+            self._columns: dict[int, set[int]] = {}
+            for table_id, column_id in audit.column_ids():
+                self._columns.setdefault(table_id, set()).add(column_id)
 
     def run(self, progress: Progress) -> None:
         """Check all files. Files that leave the catalog meanwhile are not reported."""
         with ThreadPoolExecutor(_THREADS, "quacklake-verify") as pool:
-            for page in self._pages(lambda audit, after: audit.data_files(after, PAGE)):
+            first = -(1 << 62)
+            for page in _pages(self._catalog, lambda audit, after: audit.data_files(after, PAGE), first):
                 self._tell(pool.map(self._data_file, page), progress, len(page))
-            for pairs in self._pages(lambda audit, after: audit.delete_files(after, PAGE)):
+            for pairs in _pages(self._catalog, lambda audit, after: audit.delete_files(after, PAGE), first):
                 self._tell(pool.map(self._delete_file, pairs), progress, len(pairs))
-
-    def _pages(self, read: Callable[[RowAudit, int], Sequence[object]]) -> Iterator[Sequence[object]]:
-        after = -(1 << 62)
-        while True:
-            with self._catalog.read() as reader:
-                page = read(RowAudit.of(reader), after)
-            if not page:
-                return
-            yield page
-            last = page[-1]
-            after = last[0].id if isinstance(last, tuple) else last.id  # type: ignore[attr-defined]
 
     def _tell(self, found: Iterator[list[Finding]], progress: Progress, count: int) -> None:
         findings = [each for part in found for each in part]
@@ -76,14 +102,10 @@ class FileChecks:
         if seen is not None:
             if seen.rows is not None and seen.rows != file.record_count:
                 found.append(tell("V074", f"{seen.rows} instead of {file.record_count}"))
-            found += self._fields(tell, file, seen)
+            if seen.field_ids is not None and file.mapping_id is None:
+                strange = seen.field_ids - self._columns.get(file.table_id, set()) - RESERVED_FIELDS.keys()
+                found += [tell("V075", f"field ids {sorted(strange)}")] if strange else []
         return found
-
-    def _fields(self, tell: Callable[..., Finding], file: DataFile, seen: Glance) -> list[Finding]:
-        if seen.field_ids is None or file.mapping_id is not None:
-            return []
-        strange = seen.field_ids - self._columns.get(file.table_id, frozenset()) - RESERVED_FIELDS.keys()
-        return [tell("V075", f"field ids {sorted(strange)}")] if strange else []
 
     def _delete_file(self, pair: tuple[DeleteFile, int | None]) -> list[Finding]:
         file, rows = pair
@@ -131,7 +153,7 @@ class FileChecks:
         try:
             seen = glance(self._store, path)
         except CorruptFileError as error:
-            found.append(tell("V072" if self._exists(path) else "V070", error.message))
+            found.append(tell("V072" if self._store.exists(path) else "V070", error.message))
             return None
         except (PathError, UnsupportedFeatureError) as error:
             self._collector.skip(f"file {file.id}", error.message)
@@ -146,9 +168,6 @@ class FileChecks:
         if seen.encrypted and file.encryption_key is None:
             found.append(tell("V063", "the file is encrypted"))
         return seen
-
-    def _exists(self, path: str) -> bool:
-        return self._store.exists(path)
 
     def _numbers(self, tell: Callable[..., Finding], rows: int | None, size: int | None) -> list[Finding]:
         wrong = rows is None or rows < 0 or size is None or size < 0
@@ -193,9 +212,6 @@ class FileChecks:
         return seen is not None and seen.field_ids is not None and FIELD_ROW_ID not in seen.field_ids
 
 
-_MAX_PAIRS = 10_000
-
-
 def _crossing(audit: RowAudit, known: Known) -> Iterator[tuple[int, int, int]]:
     """Yield files whose row id ranges and lifetimes overlap: table, one file, the other."""
     table, count = None, 0
@@ -212,9 +228,203 @@ def _crossing(audit: RowAudit, known: Known) -> Iterator[tuple[int, int, int]]:
             active.append((first + rows, file_id, begin, end))
 
 
-def _column_ids(audit: RowAudit) -> dict[int, frozenset[int]]:
-    """Return every column id that each table ever had."""
-    found: dict[int, set[int]] = {}
-    for table_id, column_id in audit.column_ids():
-        found.setdefault(table_id, set()).add(column_id)
-    return {id_: frozenset(ids) for id_, ids in found.items()}
+class DeepChecks:
+    """Reads the data of every file, a group of files at a time."""
+
+    def __init__(self, catalog: Catalog, store: Store, engine: DuckDBAudit, known: Known, collector: Collector) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._engine = engine
+        self._known = known
+        self._collector = collector
+
+    def run(self, progress: Progress) -> None:
+        """Check all tables, then all delete files."""
+        with self._catalog.read() as reader:
+            tables = RowAudit.of(reader).table_lives()
+            following = RowAudit.of(reader).next_row_ids()
+        for number, (table_id, end) in enumerate(sorted(tables.items())):
+            progress("reading tables", number, len(tables))
+            name = self._known.name(table_id)
+            try:
+                self._table(table_id, end, following.get(table_id))
+            except CorruptFileError as error:
+                self._unreadable(error, name)
+            except QuacklakeError as error:
+                self._collector.skip(name, error.message)
+        self._delete_files(progress)
+
+    def _unreadable(self, error: CorruptFileError, table: str, file_id: int | None = None) -> None:
+        """Report a file that cannot be read, unless a commit may have removed it meanwhile."""
+        with self._catalog.read() as reader:
+            changed = reader.snapshots.latest().id != self._known.latest.id
+        if changed:
+            self._collector.skip(table, f"the lake has changed while it was read: {error.message}")
+        else:
+            self._collector.take([finding("V088", error.message, table=table, file_id=file_id)])
+
+    def _table(self, table_id: int, end: int | None, following: int | None) -> None:
+        before = [id_ for id_ in self._known.snapshots if end is not None and id_ < end]
+        if end is not None and not before:
+            return
+        with self._catalog.read() as reader:
+            snapshot = self._known.latest if end is None else reader.snapshots.at_version(before[-1])
+            info = reader.tables.by_id(snapshot, table_id)
+            if info is None:
+                return
+            plan = plan_scan(
+                reader, self._store, snapshot, info, database=self._catalog.encoding, encrypted=self._catalog.encrypted
+            )
+        for page in _pages(self._catalog, lambda audit, after: audit.data_files(after, _FILES, table_id)):
+            self._files(info, plan, page, following)
+        if end is None:
+            self._whole(info, plan)
+
+    def _files(self, info: TableInfo, plan: ScanPlan, page: Sequence[DataFile], following: int | None) -> None:
+        columns = _measurable(info)
+        with self._catalog.read() as reader:
+            stats = RowAudit.of(reader).statistics_of(info.id, page[0].id, page[-1].id)
+            files = _plan_files(page, info, self._store)
+            mappings = plan_mappings(reader, files)
+        bounds: dict[int | None, Mapping[int, ColumnFacts]]
+        bounds = {file.id: _bounds(stats.get(file.id, {}), columns) for file in page}
+        part = replace(
+            plan,
+            files=files,
+            deletes=plan.deletes.slice(0, 0),
+            inlined=None,
+            mappings=mappings,
+            snapshot_id=self._known.latest.id,
+        )
+        by_id = {file.id: file for file in page}
+        for file_id, name in self._engine.beyond_double(part):
+            self._collector.take([finding("V089", f'column "{name}"', table=info.qualified_name, file_id=file_id)])
+        for measure in self._engine.measure(part, columns, bounds):
+            assert measure.file_id is not None
+            self._compare_file(info, by_id[measure.file_id], measure, bounds[measure.file_id], following)
+
+    def _compare_file(
+        self,
+        info: TableInfo,
+        file: DataFile,
+        measure: FileMeasure,
+        bounds: Mapping[int, ColumnFacts],
+        following: int | None,
+    ) -> None:
+        table, id_ = info.qualified_name, file.id
+        take = self._collector.take
+        if measure.rows != file.record_count:
+            take([finding("V074", f"{measure.rows} instead of {file.record_count}", table=table, file_id=id_)])
+        last = file.begin_snapshot if file.partial_max is None else file.partial_max
+        first = file.begin_snapshot
+        # Rows older than all snapshots may be older than the file that they were merged into.
+        early = (measure.first_snapshot or first) < first and self._known.seen(0, first)
+        if measure.first_snapshot is not None and (early or (measure.last_snapshot or 0) > max(last, first)):
+            detail = f"{measure.first_snapshot} to {measure.last_snapshot}, and it lived from {first} to {last}"
+            take([finding("V084", detail, table=table, file_id=id_)])
+        if measure.last_row_id is not None and (following is None or measure.last_row_id >= following):
+            detail = f"{measure.last_row_id}, and the next is {following}"
+            fix = Fix("next_row_id", (info.id, measure.last_row_id + 1))
+            take([finding("V087", detail, table=table, file_id=id_, fix=fix if following is not None else None)])
+        for column_id, seen in measure.columns.items():
+            bound, what = bounds.get(column_id, ColumnFacts()), f"of column {column_id}"
+            if seen.outside:
+                fix = Fix("drop_file_bounds", (id_, column_id))
+                take([finding("V080", what, table=table, file_id=id_, fix=fix)])
+            if bound.nulls is not None and bound.nulls != seen.nulls:
+                fix = Fix("drop_file_counts", (id_, column_id))
+                take([finding("V081", f"{what}: {seen.nulls}, not {bound.nulls}", table=table, file_id=id_, fix=fix)])
+            if bound.nan is False and seen.nan:
+                fix = Fix("drop_file_nan", (id_, column_id))
+                take([finding("V082", what, table=table, file_id=id_, fix=fix)])
+
+    def _whole(self, info: TableInfo, plan: ScanPlan) -> None:
+        columns = _measurable(info)
+        with self._catalog.read() as reader:
+            bounds = _bounds(RowAudit.of(reader).table_bounds(info.id), columns)
+        for measure in self._engine.measure(plan, columns, {None: bounds}):
+            for column_id, seen in measure.columns.items():
+                bound = bounds.get(column_id, ColumnFacts())
+                wrong = seen.outside or (bound.nan is False and seen.nan) or (bound.nulls == 0 and seen.nulls > 0)
+                if wrong:
+                    fix = Fix("drop_table_bounds", (info.id, column_id))
+                    self._collector.take([finding("V086", f"column {column_id}", table=info.qualified_name, fix=fix)])
+            end = 0 if measure.last_row_id is None else measure.last_row_id + 1
+            for first in range(0, end, _ROW_IDS):
+                twice = self._engine.repeated_row_id(plan, first, first + _ROW_IDS)
+                if twice is not None:
+                    self._collector.take([finding("V085", f"row id {twice}", table=info.qualified_name)])
+
+    def _delete_files(self, progress: Progress) -> None:
+        done = 0
+        with self._catalog.read() as reader:
+            locations = RowAudit.of(reader).locations()
+        for page in _pages(self._catalog, lambda audit, after: audit.delete_files(after, _FILES)):
+            for file, rows in page:
+                if file.format == "parquet" and file.table_id in locations:
+                    self._positions(file, rows, locations[file.table_id])
+            done += len(page)
+            progress("reading delete files", done, None)
+
+    def _positions(self, file: DeleteFile, rows: int | None, location: tuple[str, bool]) -> None:
+        table = self._known.name(file.table_id)
+        try:
+            base = location[0] if location[1] else self._store.resolve(location[0], False)
+            path = self._store.resolve(file.path, bool(file.path_is_relative), base)
+            seen = self._engine.positions(path, file.encryption_key)
+        except CorruptFileError as error:
+            self._unreadable(error, table, file.id)
+            return
+        except QuacklakeError as error:
+            self._collector.skip(f"file {file.id}", error.message)
+            return
+        outside = seen.rows and ((seen.lowest or 0) < 0 or (rows is not None and (seen.highest or 0) >= rows))
+        if outside or not seen.ordered:
+            detail = f"positions {seen.lowest} to {seen.highest} of {rows} rows"
+            self._collector.take([finding("V083", detail, table=table, file_id=file.id)])
+
+
+def _measurable(info: TableInfo) -> list[Column]:
+    """Return the columns whose values have an order that statistics describe."""
+    return [
+        column for column in info.schema.columns if not column.nested and scalar(column.type).stats not in _NO_STATS
+    ]
+
+
+def _bounds(stats: Mapping[int, ColumnFacts], columns: Sequence[Column]) -> dict[int, ColumnFacts]:
+    """Return bounds in the documented encoding; unreadable ones are reported elsewhere and left out."""
+    found = {}
+    for column in columns:
+        bound = stats.get(column.id)
+        if bound is not None:
+            found[column.id] = replace(bound, low=_documented(bound.low, column), high=_documented(bound.high, column))
+    return found
+
+
+def _documented(text: str | None, column: Column) -> str | None:
+    value = bound_texts.decode(text, column.type)
+    return None if value is None else bound_texts.encode_comparable(value, column.type)
+
+
+def _plan_files(page: Sequence[DataFile], info: TableInfo, store: Store) -> pa.Table:
+    """Return data files as a plan lists them, without deletes."""
+    base = info.location
+    if not (info.path_is_relative and info.schema_path_is_relative):
+        base = store.resolve(base, False)
+    rows = [
+        {
+            "data_file_id": file.id,
+            "path": store.resolve(file.path, bool(file.path_is_relative), base),
+            "record_count": file.record_count,
+            "file_size_bytes": file.file_size_bytes,
+            "footer_size": file.footer_size,
+            "row_id_start": file.row_id_start,
+            "begin_snapshot": file.begin_snapshot,
+            "partial_max": file.partial_max,
+            "partition_id": file.partition_id,
+            "mapping_id": file.mapping_id,
+            "encryption_key": file.encryption_key,
+        }
+        for file in page
+    ]
+    return pa.Table.from_pylist(rows, schema=FILES)

@@ -9,7 +9,7 @@ from quacklake.format.schema import Column
 from quacklake.spark.expressions.casts import INTEGERS, TEXTS
 
 if TYPE_CHECKING:
-    from quacklake.engines.duckdb.binder import Node
+    from quacklake.engines.duckdb.trees import Node
     from quacklake.spark.expressions.translator import Translator, Typed
 
 TEXT = Column(0, "v", "varchar")

@@ -13,7 +13,7 @@ from quacklake.spark.expressions.times import OF_TIMES, days, shifted
 from quacklake.spark.runtime.types import literal
 
 if TYPE_CHECKING:
-    from quacklake.engines.duckdb.binder import Node
+    from quacklake.engines.duckdb.trees import Node
     from quacklake.spark.expressions.translator import Translator, Typed
 
 _MOST_DIGITS = 38

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from quacklake.engines.duckdb.binder import ExpressionBinder, Node
-from quacklake.engines.duckdb.trees import constant_of
+from quacklake.engines.duckdb.expressions import ExpressionBinder
+from quacklake.engines.duckdb.trees import Node, constant_of
 from quacklake.errors import PredicateError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
 from quacklake.operations.expression import Expression

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import ParseException
 from sqlglot import exp
 
-from quacklake.engines.duckdb.queries import LAKE
+from quacklake.engines.duckdb.trees import LAKE
 from quacklake.errors import InputError, NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
 from quacklake.format.bounds import ANYTHING, Predicate, every
 from quacklake.format.names import fold

@@ -8,8 +8,8 @@ from typing import Any
 
 import duckdb
 
-from quacklake.engines.duckdb.binder import ExpressionBinder, Node
-from quacklake.engines.duckdb.trees import nodes
+from quacklake.engines.duckdb.expressions import ExpressionBinder
+from quacklake.engines.duckdb.trees import Node, nodes
 from quacklake.format.names import quote as lake_quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type

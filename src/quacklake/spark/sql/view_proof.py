@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from quacklake.engines.duckdb.queries import LAKE
+from quacklake.engines.duckdb.trees import LAKE
 from quacklake.errors import NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
 from quacklake.format.objects import ViewInfo
 from quacklake.spark.runtime.compat import is_connect

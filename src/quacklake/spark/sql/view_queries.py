@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from quacklake.engines.duckdb.binder import Node
-from quacklake.engines.duckdb.trees import constant_of, nodes, serialize
+from quacklake.engines.duckdb.trees import Node, constant_of, nodes, serialize
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import fold
 from quacklake.format.schema import Column, TableSchema

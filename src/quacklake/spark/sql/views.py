@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from quacklake.engines.duckdb.binder import session_function
-from quacklake.engines.duckdb.queries import LAKE
-from quacklake.engines.duckdb.trees import serialize
+from quacklake.engines.duckdb.expressions import session_function
+from quacklake.engines.duckdb.trees import LAKE, serialize
 from quacklake.errors import QuacklakeError, UnsupportedFeatureError
 from quacklake.format.bounds import ANYTHING, Predicate, every
 from quacklake.format.names import fold

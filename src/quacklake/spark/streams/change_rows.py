@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.duckdb_versions import arrow_table
-from quacklake.engines.duckdb.failures import writing
+from quacklake.engines.duckdb.connections import writing
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo

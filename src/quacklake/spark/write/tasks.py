@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
-from quacklake.engines.duckdb.failures import writing
+from quacklake.engines.duckdb.connections import writing
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
 from quacklake.format.names import quote
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from quacklake.engines.duckdb.paths import file_name
+from quacklake.engines.duckdb.connections import file_name
 from quacklake.engines.duckdb.sql import NOTHING
 from quacklake.errors import NotPermittedError, QuacklakeError
 from quacklake.format.names import literal

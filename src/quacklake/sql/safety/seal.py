@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from quacklake.config import parse_size
-from quacklake.engines.duckdb.paths import file_name
+from quacklake.engines.duckdb.connections import file_name
 from quacklake.engines.duckdb.sql import NOTHING
 from quacklake.errors import ConfigError
 from quacklake.format.names import literal

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from quacklake.engines.duckdb.functions import FUNCTIONS
-from quacklake.engines.duckdb.queries import HARMLESS
+from quacklake.engines.duckdb.expressions import FUNCTIONS
+from quacklake.engines.duckdb.trees import HARMLESS
 from quacklake.errors import NotPermittedError
 from quacklake.format.names import fold
 from quacklake.sql import tree

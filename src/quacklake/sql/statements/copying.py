@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quacklake.engines.duckdb.queries import LAKE
+from quacklake.engines.duckdb.trees import LAKE
 from quacklake.format.names import quote
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder

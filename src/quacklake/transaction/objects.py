@@ -2,37 +2,119 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
-
+from quacklake import forks
 from quacklake.catalog import Catalog
-from quacklake.catalog.objects import TagRow, Tags
-from quacklake.errors import AlreadyExistsError, NotFoundError, nearest
-from quacklake.format.names import check_name, fold, uuid7
-from quacklake.format.objects import MacroInfo, MacroVariant, SchemaInfo, TableInfo, ViewInfo
+from quacklake.catalog import Reader
+from quacklake.catalog import objects
+from quacklake.catalog.objects import TagRow
+from quacklake.catalog.objects import Tags
+from quacklake.errors import AlreadyExistsError
+from quacklake.errors import InvalidNameError
+from quacklake.errors import NotFoundError
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.errors import nearest
+from quacklake.format.inline import PREFIX
+from quacklake.format.names import check_name
+from quacklake.format.names import fold
+from quacklake.format.names import uuid7
+from quacklake.format.objects import EXPRESSION
+from quacklake.format.objects import MacroInfo
+from quacklake.format.objects import MacroVariant
+from quacklake.format.objects import SchemaInfo
+from quacklake.format.objects import TableInfo
+from quacklake.format.objects import ViewInfo
+from quacklake.format.partitions import EPOCH
+from quacklake.format.partitions import PartitionSpec
+from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
-from quacklake.transaction import features
-from quacklake.transaction.object_changes import ObjectChanges
-from quacklake.transaction.tables import TableCache
+from quacklake.transaction.changeset import ObjectChanges
+from typing import Any
+from typing import TYPE_CHECKING
+from typing import TypeVar
+from typing import cast
+
+if TYPE_CHECKING:
+    from quacklake.transaction.transaction import Transaction
 
 
-class _Owner(Protocol):
-    """The transaction that the objects belong to."""
 
-    catalog: Catalog
-    base: Snapshot
+T = TypeVar("T")
+NEW_TYPES = ("null", "timestamptz_ns")
+READ_ONLY_TYPES = ("timestamptz_ns",)
 
-    def check_writable(self) -> None: ...
-    def local_id(self) -> int: ...
-    def find_schema(self, name: str) -> SchemaInfo: ...
-    def get_table(self, schema: str, name: str) -> TableInfo | None: ...
+
+class TableCache:
+    """Schemas and tables by name, remembered for as long as the schema version lasts. Safe to share between threads.
+
+    Every change of a table, schema or view makes a new schema version, so what was read at one version holds at every
+    snapshot of that version.
+    """
+
+    def __init__(self, catalog: Catalog, size: int = 1024) -> None:
+        self._catalog = catalog
+        self._size = size
+        self._entries: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = threading.Lock()
+        forks.watch(self, forks.new_lock)
+
+    def schemas(self, snapshot: Snapshot) -> list[SchemaInfo]:
+        """Return the schemas of a snapshot."""
+        return self._get((snapshot.schema_version,), lambda reader: reader.tables.schemas(snapshot))
+
+    def views(self, snapshot: Snapshot) -> list[ViewInfo]:
+        """Return the views of a snapshot."""
+        return self._get((snapshot.schema_version, "views"), lambda reader: objects.views(reader, snapshot))
+
+    def macros(self, snapshot: Snapshot) -> list[MacroInfo]:
+        """Return the macros of a snapshot."""
+        return self._get((snapshot.schema_version, "macros"), lambda reader: objects.macros(reader, snapshot))
+
+    def tags(self, snapshot: Snapshot, object_id: int) -> objects.Tags:
+        """Return the tags of a table or view, and of a table's columns."""
+        return self._get(
+            (snapshot.schema_version, "tags", object_id), lambda reader: objects.tags(reader, snapshot, object_id)
+        )
+
+    def tables(self, snapshot: Snapshot) -> list[TableInfo]:
+        """Return all tables of a snapshot; not remembered, for there may be very many."""
+        with self._catalog.read() as reader:
+            return reader.tables.all(snapshot)
+
+    def table(self, snapshot: Snapshot, schema: str, name: str) -> TableInfo | None:
+        """Return a table of a snapshot, or None."""
+        key = (snapshot.schema_version, fold(schema), fold(name))
+        return self._get(key, lambda reader: reader.tables.find(snapshot, schema, name))
+
+    def clear(self) -> None:
+        """Forget everything, after a migration."""
+        with self._lock:
+            self._entries.clear()
+
+    def _get(self, key: tuple[object, ...], load: Callable[[Reader], T]) -> T:
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return cast(T, self._entries[key])
+        with self._catalog.read() as reader:
+            value = load(reader)
+        with self._lock:
+            self._entries[key] = value
+            if len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+        return value
 
 
 class PendingObjects:
     """The views, macros and tags as a transaction sees them, and its changes to them."""
 
-    def __init__(self, tx: _Owner, cache: TableCache) -> None:
+    def __init__(self, tx: Transaction, cache: TableCache) -> None:
         self._tx = tx
         self._cache = cache
         self._created_views: dict[int, ViewInfo] = {}
@@ -46,13 +128,13 @@ class PendingObjects:
         """Return everything so far, as immutable data."""
         views = {view.id for view in self.views()}
         return ObjectChanges(
-            tuple(self._created_views.values()),
-            tuple(self._renamed_views.values()),
-            tuple(self._dropped_views.values()),
-            tuple(self._created_macros.values()),
-            tuple(self._dropped_macros.values()),
-            tuple(tag for tag in self._tags.values() if tag.object_id not in views),
-            tuple(tag for tag in self._tags.values() if tag.object_id in views),
+            created_views=tuple(self._created_views.values()),
+            renamed_views=tuple(self._renamed_views.values()),
+            dropped_views=tuple(self._dropped_views.values()),
+            created_macros=tuple(self._created_macros.values()),
+            dropped_macros=tuple(self._dropped_macros.values()),
+            table_tags=tuple(tag for tag in self._tags.values() if tag.object_id not in views),
+            view_tags=tuple(tag for tag in self._tags.values() if tag.object_id in views),
         )
 
     # -- looking -----------------------------------------------------------------------------------------------------
@@ -148,7 +230,7 @@ class PendingObjects:
         """Add a macro; ``replacing`` drops one of that name first."""
         self._tx.check_writable()
         check_name(name, "macro")
-        features.check_macro(self._tx.catalog, variants)
+        check_macro(self._tx.catalog, variants)
         owner = self._tx.find_schema(schema)
         before = self.get_macro(schema, name, is_table=is_table)
         if before is not None:
@@ -212,7 +294,7 @@ class PendingObjects:
         """
         self._tx.check_writable()
         if column_name is not None:
-            features.require_next(self._tx.catalog, "a tag on a column of a view")
+            require_next(self._tx.catalog, "a tag on a column of a view")
         known = self.tags(owner)
         present = known.own if column_id is None else known.columns.get(column_id, {})
         present = present if column_name is None else known.named.get(column_name, {})
@@ -228,3 +310,44 @@ class PendingObjects:
     def forget_tags(self, object_id: int) -> None:
         """Drop what was noted for something that is dropped."""
         self._tags = {key: tag for key, tag in self._tags.items() if tag.object_id != object_id}
+
+
+def require_next(catalog: Catalog, what: str) -> None:
+    """Raise ``UnsupportedFeatureError`` unless the lake has the format version 1.1."""
+    if not catalog.is_next:
+        raise UnsupportedFeatureError(
+            f"{what} needs version 1.1 of the format, which this lake does not have",
+            hint='lake.migrate("1.1") brings it there',
+        )
+
+
+def check_columns(catalog: Catalog, columns: TableSchema, before: TableSchema | None = None) -> None:
+    """Raise for new columns whose type 1.0 lacks, or whose name 1.1 keeps for itself."""
+    known = set() if before is None else {(node.id, node.type) for node in before.walk()}
+    for node in columns.walk():
+        if node.type in NEW_TYPES and (node.id, node.type) not in known:
+            require_next(catalog, f"the type {node.type}")
+            if node.type in READ_ONLY_TYPES:
+                raise UnsupportedFeatureError(f"columns of the type {node.type} can be read, but not created")
+    old = set() if before is None else {fold(name) for name in before.names}
+    for name in (column.name for column in columns.columns if catalog.is_next):
+        if fold(name).startswith(PREFIX) and fold(name) not in old:
+            raise InvalidNameError(
+                f'the column name "{name}" is reserved by DuckLake: names that begin with "{PREFIX}" are not allowed',
+                hint="give the column another name",
+            )
+
+
+def check_partition(catalog: Catalog, spec: PartitionSpec | None) -> None:
+    """Raise for a partitioning by epochs in a lake of 1.0."""
+    epoch = next((key.transform for key in (spec.keys if spec else ()) if key.transform in EPOCH), None)
+    if epoch is not None:
+        require_next(catalog, f"the partition function {epoch}")
+
+
+def check_macro(catalog: Catalog, variants: Iterable[MacroVariant]) -> None:
+    """Raise for a default that is an expression in a lake of 1.0."""
+    for variant in variants:
+        for parameter in variant.parameters:
+            if parameter.default_type == EXPRESSION:
+                require_next(catalog, f'an expression as the default of the parameter "{parameter.name}"')

@@ -1,0 +1,190 @@
+"""Queries for the rows that go into files: by partition, and without values that DuckDB would write as others.
+
+Parquet has no whole numbers of 128 bits, and DuckDB writes them as doubles: whatever those would round is refused.
+Intervals have months, days and milliseconds there, each 32 bits and none below zero; DuckDB cuts microseconds off, and
+lets 50 days of milliseconds begin at 0 again. Nobody could tell later that it was another value. Rows in the catalog
+keep every one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from quacklake.errors import InputError
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.layout import EPOCH
+from quacklake.format.layout import PartitionSpec
+from quacklake.format.layout import directory
+from quacklake.format.names import fold
+from quacklake.format.names import literal
+from quacklake.format.names import quote
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import Column
+from quacklake.format.schema import TableSchema
+from quacklake.format.transforms import duckdb_expression
+from types import MappingProxyType
+
+
+
+_UNWRITTEN = ("null", "timestamptz_ns")
+"""Types that no file is written with; a whole column of the first is left out."""
+_ENDLESS = 9_000_000_000_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The partition keys of a table: the names they have in a query, and the SQL that computes each."""
+
+    spec: PartitionSpec
+    schema: TableSchema
+    names: tuple[str, ...]
+    expressions: tuple[str, ...]
+
+    def query(self, rows: str) -> str:
+        """Return a query with the keys after its columns."""
+        keys = ", ".join(f"{sql} AS {name}" for sql, name in zip(self.expressions, self.names, strict=True))
+        return f"SELECT *, {keys} FROM ({rows})"
+
+    def values(self, texts: Sequence[str | None]) -> dict[int, str | None]:
+        """Return the texts of the keys, in their order, as the catalog has them. Raise ``InputError`` for a NUL."""
+        if any(text is not None and "\0" in text for text in texts):
+            raise InputError("a partition value contains a NUL character, which no catalog can store")
+        return {key.index: text for key, text in zip(self.spec.keys, texts, strict=True)}
+
+    def folder(self, values: Mapping[int, str | None], *, hive: bool) -> str:
+        """Return the folder of files with these values, below the table's."""
+        return directory(self.spec, self.schema, values, hive=hive)
+
+
+def partition_keys(table: TableInfo, *, epochs: bool = True) -> Keys | None:
+    """Return the keys by which new files of a table are partitioned, if it has any.
+
+    Raise ``UnsupportedFeatureError`` for a partitioning by epochs where the lake's version has none.
+    """
+    spec = table.partition
+    if spec is None or not spec.keys:
+        return None
+    prefix = "_ql_key"
+    while any(fold(column.name).startswith(prefix) for column in table.schema.columns):
+        prefix += "_"
+    expressions = []
+    for key in spec.keys:
+        transform, column = key.parsed, table.schema.by_id(key.column_id)
+        if transform.name in EPOCH and not epochs:
+            raise UnsupportedFeatureError(
+                f"{table.qualified_name} is partitioned by {transform}, which needs a later version of the format",
+                hint='lake.migrate("1.1") brings the lake there',
+            )
+        expressions.append(duckdb_expression(transform, quote(column.name), column.type))
+    names = tuple(f"{prefix}{index}" for index in range(len(expressions)))
+    return Keys(spec, table.schema, names, tuple(expressions))
+
+
+def stored_columns(table: TableInfo) -> TableInfo:
+    """Return the table with the columns that its files hold: one of the type ``null`` is in none, and reads as NULL.
+
+    Raise ``UnsupportedFeatureError`` for types whose values DuckDB cannot write.
+    """
+    kept = tuple(column for column in table.schema.columns if column.type != "null")
+    for node in (node for column in kept for node in column.walk()):
+        if node.type in _UNWRITTEN:
+            raise UnsupportedFeatureError(
+                f'the column "{node.name}" of {table.qualified_name} has the type {node.type}, which cannot be written'
+            )
+    if not kept:
+        raise UnsupportedFeatureError(f"{table.qualified_name} has no column that a file could hold")
+    return table if len(kept) == len(table.schema.columns) else replace(table, schema=TableSchema(kept))
+
+
+def without_nulls(query: str, table: TableInfo, names: Sequence[str]) -> str:
+    """Return a query for the columns that files hold; a value in a column of the type ``null`` is an error."""
+    nothing = [quote(column.name) for column in table.schema.columns if column.type == "null"]
+    message = literal("a column of the type null holds nothing but NULL")
+    wrong = " OR ".join(f"{name} IS NOT NULL" for name in nothing)
+    kept = ", ".join(map(quote, names))
+    return f"SELECT {kept} FROM ({query}) WHERE CASE WHEN {wrong} THEN error({message}) ELSE true END"
+
+
+def by_one_thread(rows: str) -> str:
+    """Return a query whose rows DuckDB writes in order, also into several files: a limit keeps it to one thread."""
+    return f"SELECT * FROM ({rows}) LIMIT {_ENDLESS:d}"
+
+
+_ROUNDED = "would be rounded in a file, which holds it as a double"
+_CUT = "is an interval that a file cannot hold"
+REFUSALS: Mapping[str, str] = MappingProxyType(
+    {
+        _ROUNDED: "a column of the type DECIMAL(38, 0) keeps every digit, in files too",
+        _CUT: "in files intervals have whole milliseconds, less than 50 days of them, and no part below zero",
+    }
+)
+"""The words of the error about a value, each with its hint."""
+_HUGE = frozenset({"int128", "uint128"})
+_SPAN = frozenset({"interval"})
+
+
+def exact(query: str, schema: TableSchema, names: Sequence[str]) -> str:
+    """Return a query for the same rows that ends with an error at a value which a file would change."""
+    checked = {column.name: sql for column in schema.columns if (sql := _checked(column)) is not None}
+    if not checked:
+        return query
+    select = ", ".join(f"{checked[name]} AS {quote(name)}" if name in checked else quote(name) for name in names)
+    return f"SELECT {select} FROM ({query})"
+
+
+def huge_columns(schema: TableSchema) -> list[Column]:
+    """Return the columns that hold whole numbers of 128 bits, alone or inside of others."""
+    return [column for column in schema.columns if _holds(column, _HUGE)]
+
+
+def _holds(column: Column, types: frozenset[str]) -> bool:
+    return any(node.type in types for node in column.walk())
+
+
+def _checked(column: Column) -> str | None:
+    """Return the SQL of a column that is an error where a file would change it; None when none can be changed."""
+    name, checked = quote(column.name), None
+    conditions: list[tuple[str, str]] = []
+    if _holds(column, _HUGE):
+        there = f"TRY_CAST({name} AS {_stored(column).duckdb_type()})"
+        conditions.append((f"TRY_CAST({there} AS {column.duckdb_type()}) IS NOT DISTINCT FROM {name}", _ROUNDED))
+    if _holds(column, _SPAN):
+        conditions.append((_fits(column, name, 0), _CUT))
+    for condition, refusal in conditions:
+        message = literal(f'a value of the column "{column.name}" {refusal}')
+        checked = f"CASE WHEN {condition} THEN {checked or name} ELSE error({message}) END"
+    return checked
+
+
+def _stored(column: Column) -> Column:
+    """Return a column as files hold it."""
+    kind = "float64" if column.type in _HUGE else column.type
+    return replace(column, type=kind, children=tuple(map(_stored, column.children)))
+
+
+def _fits(column: Column, value: str, depth: int) -> str:
+    """Return an expression that is true when a file holds all intervals of a value."""
+    if column.type in _SPAN:
+        micros = f"(hour({value}) * 3600000000 + minute({value}) * 60000000 + microsecond({value}))"
+        parts = (
+            f"year({value}) * 12 + month({value}) >= 0",
+            f"day({value}) >= 0",
+            f"{micros} BETWEEN 0 AND 4294967295999",
+            f"{micros} % 1000 = 0",
+        )
+        return f"coalesce({' AND '.join(parts)}, true)"
+    if not _holds(column, _SPAN):
+        return "true"
+    if column.type == "struct":
+        return " AND ".join(_fits(child, f"({value}).{quote(child.name)}", depth) for child in column.children)
+    if column.type == "map":
+        sides = zip(column.children, (f"map_keys({value})", f"map_values({value})"), strict=True)
+        return " AND ".join(_each(child, side, depth) for child, side in sides)
+    return _each(column.children[0], value, depth)
+
+
+def _each(column: Column, values: str, depth: int) -> str:
+    name = f"x{depth}"
+    return f"coalesce(list_bool_and(list_transform({values}, lambda {name}: {_fits(column, name, depth + 1)})), true)"
