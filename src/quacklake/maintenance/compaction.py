@@ -6,45 +6,36 @@ tries. So writers never wait, busy writers hold up only a few files, and finishe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
 import pyarrow as pa
 import pyarrow.compute as pc
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from functools import partial
+
 from quacklake import faults
-from quacklake.catalog import Catalog
-from quacklake.catalog import DatedDeletes
+from quacklake.catalog import Catalog, DatedDeletes
 from quacklake.errors import CommitConflict
 from quacklake.format.layout import sort_of_stored
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import stored_alike
-from quacklake.format.snapshots import ChangeKind
-from quacklake.format.snapshots import Snapshot
-from quacklake.maintenance.planning import Group
-from quacklake.maintenance.planning import TableFiles
-from quacklake.maintenance.planning import batches
-from quacklake.maintenance.planning import read_files
-from quacklake.maintenance.reports import CompactionReport
-from quacklake.maintenance.reports import Skipped
-from quacklake.progress import Progress
-from quacklake.progress import silent
+from quacklake.format.snapshots import ChangeKind, Snapshot
+from quacklake.maintenance.planning import Group, TableFiles, batches, read_files
+from quacklake.maintenance.reports import CompactionReport, Skipped
+from quacklake.progress import Progress, silent
 from quacklake.scan import ScanPlan
 from quacklake.scan.planner import decode_inlined
 from quacklake.storage import Store
-from quacklake.transaction import FlushedRows
-from quacklake.transaction import NewDataFile
-from quacklake.transaction import PastDeleteFile
-from quacklake.transaction import TableChange
-from quacklake.transaction import TouchedFile
-from quacklake.transaction import Transaction
-from quacklake.transaction import touched_files
-from typing import Protocol
-
-
+from quacklake.transaction import (
+    FlushedRows,
+    NewDataFile,
+    PastDeleteFile,
+    TableChange,
+    TouchedFile,
+    Transaction,
+    touched_files,
+)
 
 #: Runs work in one transaction on a given snapshot and commits it.
 Once = Callable[[Snapshot, Callable[[Transaction], None]], Snapshot]

@@ -6,37 +6,21 @@ An expiry is one transaction of the commit queue, which itself determines what i
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from quacklake import faults
-from quacklake import telemetry
-from quacklake.catalog import Catalog
-from quacklake.catalog import Reader
-from quacklake.catalog import Writer
-from quacklake.catalog import expiring
-from quacklake.catalog import file_names
-from quacklake.catalog import own_tables
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from quacklake import faults, telemetry
+from quacklake.catalog import Catalog, Reader, Writer, expiring, file_names, own_tables
 from quacklake.catalog.file_names import NamedFile
 from quacklake.catalog.statements import parts
-from quacklake.errors import CatalogUnavailableError
-from quacklake.errors import InputError
-from quacklake.errors import NotFoundError
-from quacklake.errors import PathError
+from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
 from quacklake.format.options import parse_option
 from quacklake.format.snapshots import parse_changes
-from quacklake.maintenance.cleanup import absolute_places
-from quacklake.maintenance.cleanup import named
-from quacklake.maintenance.cleanup import place
+from quacklake.maintenance.cleanup import absolute_places, named, place
 from quacklake.maintenance.reports import Skipped
-from quacklake.progress import Progress
-from quacklake.progress import silent
+from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.transaction import Retry
-
-
 
 _TOKENS = dt.timedelta(days=1)
 """How long the outcome of a commit with a lost reply can be looked up."""

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.catalog import Catalog, Reader
+from quacklake.format.layout import directory
 from quacklake.format.objects import TableInfo
-from quacklake.format.partitions import directory
-from quacklake.format.schema import TableSchema
-from quacklake.format.shapes import stored_alike
+from quacklake.format.schema import TableSchema, stored_alike
 from quacklake.format.snapshots import Snapshot
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.storage import Store

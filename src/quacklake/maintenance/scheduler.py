@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from quacklake import telemetry
 from quacklake.catalog import Catalog
-from quacklake.catalog.leases import end_lease, lease_left, take_lease
+from quacklake.catalog.own_tables import end_lease, lease_left, take_lease
 from quacklake.catalog.reading.health import scheduled_files, table_health
 from quacklake.errors import LeaseHeldError, NotFoundError, QuacklakeError
 from quacklake.format.objects import TableInfo

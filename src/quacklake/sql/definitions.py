@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from quacklake.engines.duckdb.trees import LAKE
-from quacklake.format.evolution import PRIMARY_KEY
-from quacklake.format.evolution import key_columns
+from quacklake.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.format.layout import key_texts
-from quacklake.format.names import literal
-from quacklake.format.names import quote
-from quacklake.format.objects import TableInfo
-from quacklake.format.objects import ViewInfo
+from quacklake.format.names import literal, quote
+from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.format.schema import Column
 from quacklake.transaction import Transaction
-
 
 
 def default_of(column: Column) -> str | None:

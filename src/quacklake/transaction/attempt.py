@@ -8,45 +8,21 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from quacklake.catalog import Catalog
-from quacklake.catalog import TableTotals
-from quacklake.catalog import Totals
-from quacklake.catalog import Writer
-from quacklake.catalog import own_tables
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from quacklake.catalog import Catalog, TableTotals, Totals, Writer, own_tables
+from quacklake.catalog.reading.health import live_bytes, usage
 from quacklake.catalog.statements import InlinedTable
-from quacklake.catalog.writing.files import read_totals
-from quacklake.catalog.writing.files import write_totals
-from quacklake.catalog.writing.usage import live_bytes
-from quacklake.catalog.writing.usage import usage
-from quacklake.errors import TenantBusyError
-from quacklake.errors import TenantLimitError
+from quacklake.catalog.writing.files import read_totals, write_totals
+from quacklake.errors import TenantBusyError, TenantLimitError
 from quacklake.format.evolution import difference
-from quacklake.format.limits import Limits
 from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import DataFile
-from quacklake.format.objects import DeleteFile
-from quacklake.format.objects import StreamMark
-from quacklake.format.objects import TableInfo
-from quacklake.format.objects import marked
+from quacklake.format.objects import DataFile, DeleteFile, Limits, TableInfo, marked
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
-from quacklake.format.stats import ColumnStats
-from quacklake.format.stats import TableColumnStats
-from quacklake.format.stats import keeps_bounds
-from quacklake.format.stats import merge
-from quacklake.transaction.changeset import ChangeSet
-from quacklake.transaction.changeset import NewDeleteFile
-from quacklake.transaction.changeset import PastDeleteFile
-from quacklake.transaction.changeset import TableChange
-
-
+from quacklake.format.stats import ColumnStats, TableColumnStats, keeps_bounds, merge
+from quacklake.transaction.changeset import ChangeSet, NewDeleteFile, PastDeleteFile, TableChange
 
 #: Inlined rows of a table: the schema version they are of, their encoded values and their ids.
 _Inlined = tuple[TableInfo, int, list[tuple[object, ...]], list[int]]
@@ -139,7 +115,14 @@ class Attempt:
         self.latest = writer.snapshots.latest()
         # the marks of streams as they are to be; raises when a batch must not be committed
         self._marks = [
-            marked(own_tables.find_stream(writer, mark.stream), mark.stream, mark.run, mark.epoch, mark.position, gaps=mark.gaps)
+            marked(
+                own_tables.find_stream(writer, mark.stream),
+                mark.stream,
+                mark.run,
+                mark.epoch,
+                mark.position,
+                gaps=mark.gaps,
+            )
             for mark in changes.marks
         ]
         self.ids: dict[int, int] = {}

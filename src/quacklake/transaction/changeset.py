@@ -7,29 +7,21 @@ can be replayed as often as races are lost, and always means the same.
 from __future__ import annotations
 
 import operator
-import pyarrow as pa
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from quacklake.catalog import Writer
-from quacklake.catalog import objects as rows
-from quacklake.catalog.objects import TagRow
-from quacklake.format.bounds import Predicate
-from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import MacroInfo
-from quacklake.format.objects import SchemaInfo
-from quacklake.format.objects import TableInfo
-from quacklake.format.objects import ViewInfo
-from quacklake.format.schema import stored_alike
-from quacklake.format.snapshots import Change
-from quacklake.format.snapshots import ChangeKind
-from quacklake.format.snapshots import Snapshot
-from quacklake.format.stats import ColumnStats
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
+from quacklake.catalog import Writer
+from quacklake.catalog.objects import TagRow
+from quacklake.catalog.writing import writer as rows
+from quacklake.format.bounds import Predicate
+from quacklake.format.mappings import NameMapping
+from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
+from quacklake.format.schema import stored_alike
+from quacklake.format.snapshots import Change, ChangeKind, Snapshot
+from quacklake.format.stats import ColumnStats
 
 
 @dataclass(frozen=True, slots=True)

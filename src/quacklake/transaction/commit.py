@@ -23,13 +23,13 @@ from quacklake.errors import (
     NotFoundError,
     TenantBusyError,
 )
+from quacklake.format.bounds import ANYTHING, Bounds, columns_of, may_match
 from quacklake.format.conflicts import Check, compare, explain
-from quacklake.format.measure import of_array
 from quacklake.format.objects import TableInfo
-from quacklake.format.predicate import ANYTHING, Bounds, columns_of, may_match
 from quacklake.format.snapshots import Snapshot
-from quacklake.scan import inlined
+from quacklake.format.stats import of_array
 from quacklake.scan.plan import column_key
+from quacklake.scan.planner import decode_inlined
 from quacklake.transaction.attempt import Attempt
 from quacklake.transaction.changeset import ChangeSet, TableChange
 
@@ -282,7 +282,7 @@ def _check_reads(writer: Writer, table: TableChange, base: Snapshot, latest: Sna
     newest = pc.coalesce(files.column("partial_max"), files.column("begin_snapshot"))
     if pc.any(pc.greater(newest, base.id)).as_py():
         raise overtaken(table.table, "rows it depends on were inserted")
-    rows = inlined.decode(writer.inlined.rows(latest, table.table, since=base.id), table.table.schema, database)
+    rows = decode_inlined(writer.inlined.rows(latest, table.table, since=base.id), table.table.schema, database)
     if rows is None:
         return
     wanted = columns_of(reads)

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
 from quacklake import forks
-from quacklake.catalog import Catalog
-from quacklake.catalog import Reader
-from quacklake.catalog import objects
-from quacklake.catalog.objects import TagRow
-from quacklake.catalog.objects import Tags
-from quacklake.errors import AlreadyExistsError
-from quacklake.errors import InvalidNameError
-from quacklake.errors import NotFoundError
-from quacklake.errors import UnsupportedFeatureError
-from quacklake.errors import nearest
+from quacklake.catalog import Catalog, Reader, objects
+from quacklake.catalog.objects import TagRow, Tags
+from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedFeatureError, nearest
 from quacklake.format.inline import PREFIX
-from quacklake.format.names import check_name
-from quacklake.format.names import fold
-from quacklake.format.names import uuid7
-from quacklake.format.objects import EXPRESSION
-from quacklake.format.objects import MacroInfo
-from quacklake.format.objects import MacroVariant
-from quacklake.format.objects import SchemaInfo
-from quacklake.format.objects import TableInfo
-from quacklake.format.objects import ViewInfo
-from quacklake.format.partitions import EPOCH
-from quacklake.format.partitions import PartitionSpec
+from quacklake.format.layout import EPOCH, PartitionSpec
+from quacklake.format.names import check_name, fold, uuid7
+from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.transaction.changeset import ObjectChanges
-from typing import Any
-from typing import TYPE_CHECKING
-from typing import TypeVar
-from typing import cast
 
 if TYPE_CHECKING:
     from quacklake.transaction.transaction import Transaction
-
 
 
 T = TypeVar("T")

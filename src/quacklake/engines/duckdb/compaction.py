@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+
 from quacklake.catalog import DatedDeletes
 from quacklake.duckdb_versions import arrow_table
-from quacklake.engines.duckdb.connections import reading
-from quacklake.engines.duckdb.connections import writing
+from quacklake.engines.duckdb.connections import reading, writing
 from quacklake.engines.duckdb.deletes import Vectors
 from quacklake.engines.duckdb.engine import DuckDBEngine
-from quacklake.engines.duckdb.sql import Field
-from quacklake.engines.duckdb.sql import Reads
-from quacklake.engines.duckdb.sql import ScanSql
-from quacklake.engines.duckdb.writer import FileWriter
-from quacklake.engines.duckdb.writer import WriteOptions
-from quacklake.format.names import quote
-from quacklake.format.names import uuid7
-from quacklake.format.objects import FIELD_ROW_ID
-from quacklake.format.objects import FIELD_SNAPSHOT_ID
-from quacklake.format.objects import NAME_ROW_ID
-from quacklake.format.objects import NAME_SNAPSHOT_ID
-from quacklake.format.objects import TableInfo
+from quacklake.engines.duckdb.sql import Field, Reads, ScanSql
+from quacklake.engines.duckdb.writer import FileWriter, WriteOptions
+from quacklake.format.names import quote, uuid7
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
 from quacklake.format.schema import Column
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import column_key
-from quacklake.transaction import NewDataFile
-from quacklake.transaction import PastDeleteFile
-from quacklake.transaction import TouchedFile
-from quacklake.transaction import Transaction
-
-
+from quacklake.transaction import NewDataFile, PastDeleteFile, TouchedFile, Transaction
 
 _SNAPSHOT = "_ql_came"
 

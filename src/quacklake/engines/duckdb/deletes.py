@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from quacklake.catalog import DatedDeletes
 from quacklake.engines.duckdb.connections import EncryptedFiles, new_key
 from quacklake.errors import CommitConflict, CorruptFileError
+from quacklake.format.names import delete_file_name
 from quacklake.format.objects import (
     FIELD_FILE_PATH,
     FIELD_POS,
@@ -23,7 +24,6 @@ from quacklake.format.objects import (
     NAME_SNAPSHOT_ID,
     TableInfo,
 )
-from quacklake.format.paths import delete_file_name
 from quacklake.format.vectors import encode, encode_file, footer_size, referenced_file
 from quacklake.storage import Store
 from quacklake.storage.parquet import glance

@@ -7,39 +7,23 @@ and functions that are not on it are refused, as is whatever a later DuckDB brin
 
 from __future__ import annotations
 
-import duckdb
 import os
 import threading
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from quacklake.duckdb_versions import connect
-from quacklake.engines.duckdb.connections import reading
-from quacklake.engines.duckdb.trees import Node
-from quacklake.engines.duckdb.trees import TooManyParts
-from quacklake.engines.duckdb.trees import is_one_expression
-from quacklake.engines.duckdb.trees import nodes
-from quacklake.engines.duckdb.trees import render
-from quacklake.engines.duckdb.trees import select_of
-from quacklake.engines.duckdb.trees import serialize
-from quacklake.errors import InputError
-from quacklake.errors import PredicateError
-from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.layout import SortKey
-from quacklake.format.layout import SortSpec
-from quacklake.format.layout import readable_keys
-from quacklake.format.names import fold
-from quacklake.format.names import literal
-from quacklake.format.names import quote
-from quacklake.format.schema import Column
-from quacklake.format.schema import TableSchema
-from quacklake.format.type_text import parse_column
 from typing import Any
 
+import duckdb
 
+from quacklake.duckdb_versions import connect
+from quacklake.engines.duckdb.connections import reading
+from quacklake.engines.duckdb.trees import Node, TooManyParts, is_one_expression, nodes, render, select_of, serialize
+from quacklake.errors import InputError, PredicateError, UnsupportedFeatureError
+from quacklake.format.layout import SortKey, SortSpec, readable_keys
+from quacklake.format.names import fold, literal, quote
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.texts import parse_column
 
 _OPERATORS = frozenset(
     """

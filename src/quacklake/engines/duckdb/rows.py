@@ -8,25 +8,16 @@ keep every one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
-from quacklake.errors import InputError
-from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.layout import EPOCH
-from quacklake.format.layout import PartitionSpec
-from quacklake.format.layout import directory
-from quacklake.format.names import fold
-from quacklake.format.names import literal
-from quacklake.format.names import quote
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column
-from quacklake.format.schema import TableSchema
-from quacklake.format.transforms import duckdb_expression
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-
+from quacklake.errors import InputError, UnsupportedFeatureError
+from quacklake.format.layout import EPOCH, PartitionSpec, directory
+from quacklake.format.names import fold, literal, quote
+from quacklake.format.objects import TableInfo
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.transforms import duckdb_expression
 
 _UNWRITTEN = ("null", "timestamptz_ns")
 """Types that no file is written with; a whole column of the first is left out."""

@@ -6,41 +6,25 @@ an anti-join on one integer key for the files that have any, inlined rows as a b
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+
 import pyarrow as pa
 import pyarrow.compute as pc
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from pathlib import Path
+
 from quacklake.engines.duckdb.connections import file_literal
 from quacklake.engines.duckdb.shapes import Shape
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.inline import data_table_name
-from quacklake.format.mappings import MappedColumn
-from quacklake.format.mappings import NameMapping
-from quacklake.format.mappings import hive_values
-from quacklake.format.names import fold
-from quacklake.format.names import literal
-from quacklake.format.names import quote
-from quacklake.format.objects import FIELD_ROW_ID
-from quacklake.format.objects import FIELD_SNAPSHOT_ID
-from quacklake.format.objects import NAME_POS
-from quacklake.format.objects import NAME_SNAPSHOT_ID
-from quacklake.format.schema import Column
-from quacklake.format.schema import reshaped
-from quacklake.format.shapes import initial_value
-from quacklake.scan.plan import LOCAL_VERSION
-from quacklake.scan.plan import ScanPlan
-from quacklake.scan.plan import VIRTUAL
-from quacklake.scan.plan import column_key
+from quacklake.format.mappings import MappedColumn, NameMapping, hive_values
+from quacklake.format.names import fold, literal, quote
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_POS, NAME_SNAPSHOT_ID
+from quacklake.format.schema import Column, initial_value, reshaped
+from quacklake.scan.plan import LOCAL_VERSION, VIRTUAL, ScanPlan, column_key
 from quacklake.storage import Store
 from quacklake.storage.vectors import deleted_positions
-from types import MappingProxyType
-
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
-import duckdb
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from quacklake import faults
-from quacklake import telemetry
-from quacklake.duckdb_versions import first_row
-from quacklake.engines.duckdb.connections import encryption_clause
-from quacklake.engines.duckdb.connections import file_name
-from quacklake.engines.duckdb.connections import new_key
-from quacklake.engines.duckdb.connections import prepare_writing
-from quacklake.engines.duckdb.connections import writing
-from quacklake.engines.duckdb.deletes import Announce
-from quacklake.engines.duckdb.deletes import DeleteFileWriter
-from quacklake.engines.duckdb.expressions import OrderMacro
-from quacklake.engines.duckdb.expressions import order_keys
-from quacklake.engines.duckdb.rows import Keys
-from quacklake.engines.duckdb.rows import by_one_thread
-from quacklake.engines.duckdb.rows import exact
-from quacklake.engines.duckdb.rows import partition_keys
-from quacklake.engines.duckdb.rows import stored_columns
-from quacklake.engines.duckdb.rows import without_nulls
-from quacklake.format.geometry import written_extent
-from quacklake.format.names import data_file_name
-from quacklake.format.names import delete_file_name
-from quacklake.format.names import literal
-from quacklake.format.names import quote
-from quacklake.format.names import uuid7
-from quacklake.format.objects import FIELD_ROW_ID
-from quacklake.format.objects import FIELD_SNAPSHOT_ID
-from quacklake.format.objects import NAME_ROW_ID
-from quacklake.format.objects import NAME_SNAPSHOT_ID
-from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column
-from quacklake.format.schema import TableSchema
-from quacklake.format.stats import ColumnStats
-from quacklake.format.stats import is_always_exact
-from quacklake.format.variants import render_fields
-from quacklake.format.variants import shredded_fields
-from quacklake.transaction import NewDataFile
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import duckdb
 
+from quacklake import faults, telemetry
+from quacklake.duckdb_versions import first_row
+from quacklake.engines.duckdb.connections import encryption_clause, file_name, new_key, prepare_writing, writing
+from quacklake.engines.duckdb.deletes import Announce, DeleteFileWriter
+from quacklake.engines.duckdb.expressions import OrderMacro, order_keys
+from quacklake.engines.duckdb.rows import Keys, by_one_thread, exact, partition_keys, stored_columns, without_nulls
+from quacklake.format.extras import render_fields, shredded_fields, written_extent
+from quacklake.format.names import data_file_name, literal, quote, uuid7
+from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.stats import ColumnStats, is_always_exact
+from quacklake.transaction import NewDataFile
 
 _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 

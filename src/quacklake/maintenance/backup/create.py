@@ -14,60 +14,56 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
-import pyarrow as pa
-import pyarrow.compute as pc
 import re
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from quacklake import faults
 from quacklake.catalog import Catalog
 from quacklake.catalog.checks.audit_rows import RowAudit
-from quacklake.catalog.image import IMAGED
-from quacklake.catalog.image import ImageReader
-from quacklake.catalog.image import ImageWriter
-from quacklake.catalog.image import InlinedId
+from quacklake.catalog.image import IMAGED, ImageReader, ImageWriter, InlinedId
 from quacklake.catalog.tables import WRITABLE_VERSIONS
-from quacklake.errors import AlreadyExistsError
-from quacklake.errors import CorruptFileError
-from quacklake.errors import InputError
-from quacklake.errors import PathError
-from quacklake.errors import StorageUnavailableError
-from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.paths import uuid7
-from quacklake.maintenance.backup.image import ABANDONED
-from quacklake.maintenance.backup.image import BackupInfo
-from quacklake.maintenance.backup.image import ImageFile
-from quacklake.maintenance.backup.image import MANIFEST
-from quacklake.maintenance.backup.image import Texts
-from quacklake.maintenance.backup.image import folder_of
-from quacklake.maintenance.backup.image import folders
-from quacklake.maintenance.backup.image import image_files
-from quacklake.maintenance.backup.image import list_backups
-from quacklake.maintenance.backup.image import make_inlined_table
-from quacklake.maintenance.backup.image import new_id
-from quacklake.maintenance.backup.image import put_page
-from quacklake.maintenance.backup.image import read_batches
-from quacklake.maintenance.backup.image import remove_unfinished
-from quacklake.maintenance.backup.image import table_schema
-from quacklake.maintenance.backup.image import write_image
-from quacklake.maintenance.backup.image import write_manifest
-from quacklake.maintenance.cleanup import BATCH
-from quacklake.maintenance.cleanup import KnownPaths
+from quacklake.errors import (
+    AlreadyExistsError,
+    CorruptFileError,
+    InputError,
+    PathError,
+    StorageUnavailableError,
+    UnsupportedFeatureError,
+)
+from quacklake.format.names import uuid7
+from quacklake.maintenance.backup.image import (
+    ABANDONED,
+    MANIFEST,
+    BackupInfo,
+    ImageFile,
+    Texts,
+    folder_of,
+    folders,
+    image_files,
+    list_backups,
+    make_inlined_table,
+    new_id,
+    put_page,
+    read_batches,
+    remove_unfinished,
+    table_schema,
+    write_image,
+    write_manifest,
+)
+from quacklake.maintenance.cleanup import BATCH, KnownPaths
 from quacklake.maintenance.reports import Skipped
-from quacklake.progress import Progress
-from quacklake.progress import silent
-from quacklake.storage import FileEntry
-from quacklake.storage import Store
-from quacklake.storage.store_pairs import copy_file
-from quacklake.storage.store_pairs import overlap
-from types import TracebackType
-
-
+from quacklake.progress import Progress, silent
+from quacklake.storage import FileEntry, Store
+from quacklake.storage.store_pairs import copy_file, overlap
 
 _MARKS = "pruning/"
 _SIGN = 60.0

@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import pyarrow as pa
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import replace
-from quacklake import faults
-from quacklake.catalog.image import DELETE_COLUMNS
-from quacklake.catalog.image import IMAGED
-from quacklake.catalog.image import ImageReader
-from quacklake.catalog.image import ImageWriter
-from quacklake.catalog.image import InlinedId
-from quacklake.errors import CorruptFileError
-from quacklake.errors import NotFoundError
-from quacklake.errors import UnsupportedFeatureError
-from quacklake.format import inline
-from quacklake.format.schema import Column
-from quacklake.format.schema import ColumnRow
-from quacklake.format.schema import TableSchema
-from quacklake.format.schema import flatten
-from quacklake.format.schema import unflatten
-from quacklake.scan.plan import column_key
-from quacklake.scan.planner import decode_inlined
-from quacklake.storage import FileEntry
-from quacklake.storage import Store
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 
+from quacklake import faults
+from quacklake.catalog.image import DELETE_COLUMNS, IMAGED, ImageReader, ImageWriter, InlinedId
+from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
+from quacklake.format import inline
+from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
+from quacklake.scan.plan import column_key
+from quacklake.scan.planner import decode_inlined
+from quacklake.storage import FileEntry, Store
 
 #: Columns of a table as text that DuckDB casts back: column id -> texts.
 Texts = Callable[[pa.Table, Sequence[Column]], Mapping[int, Sequence[str | None]]]

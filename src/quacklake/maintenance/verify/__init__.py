@@ -9,7 +9,7 @@ from dataclasses import replace
 from quacklake.catalog import Catalog
 from quacklake.catalog.checks.audit_rows import RowAudit
 from quacklake.catalog.checks.repairs import Repairs
-from quacklake.catalog.writing.totals import TotalsCache
+from quacklake.catalog.writing.files import TotalsCache
 from quacklake.engines.duckdb.audit import DuckDBAudit
 from quacklake.errors import CommitConflict, NotFoundError
 from quacklake.format.snapshots import Snapshot

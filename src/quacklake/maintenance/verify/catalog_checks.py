@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
 from quacklake.catalog.checks.audit import LIVING
 from quacklake.catalog.checks.audit_rows import RowAudit
-from quacklake.errors import CatalogError
-from quacklake.errors import ConfigError
-from quacklake.errors import QuacklakeError
+from quacklake.errors import CatalogError, ConfigError, QuacklakeError
 from quacklake.format.bounds import decode
-from quacklake.format.inline import data_table_name
-from quacklake.format.inline import delete_table_name
+from quacklake.format.inline import data_table_name, delete_table_name
 from quacklake.format.names import fold
-from quacklake.format.options import OPTIONS
-from quacklake.format.options import READ_ONLY_KEYS
-from quacklake.format.options import Scope
-from quacklake.format.options import parse_option
-from quacklake.format.schema import ColumnRow
-from quacklake.format.schema import unflatten
-from quacklake.format.snapshots import ChangeKind
-from quacklake.format.snapshots import parse_changes
-from quacklake.format.types import NESTED
-from quacklake.format.types import StatsKind
-from quacklake.format.types import scalar
-from quacklake.maintenance.verify.findings import Finding
-from quacklake.maintenance.verify.findings import Fix
-from quacklake.maintenance.verify.findings import Known
-from quacklake.maintenance.verify.findings import finding
-
-
+from quacklake.format.options import OPTIONS, READ_ONLY_KEYS, Scope, parse_option
+from quacklake.format.schema import ColumnRow, unflatten
+from quacklake.format.snapshots import ChangeKind, parse_changes
+from quacklake.format.types import NESTED, StatsKind, scalar
+from quacklake.maintenance.verify.findings import Finding, Fix, Known, finding
 
 Check = Callable[[RowAudit, Known], Iterator[Finding]]
 

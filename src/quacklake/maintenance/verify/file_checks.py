@@ -30,8 +30,7 @@ from quacklake.format.vectors import blobs_of, decode
 from quacklake.maintenance.verify.findings import Collector, Finding, Fix, Known, finding
 from quacklake.progress import Progress
 from quacklake.scan import ScanPlan
-from quacklake.scan.measures import FileMeasure
-from quacklake.scan.plan import FILES
+from quacklake.scan.plan import FILES, FileMeasure
 from quacklake.scan.planner import plan_mappings, plan_scan
 from quacklake.storage import Store
 from quacklake.storage.parquet import Glance, glance

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TypeAlias, TypeVar
+
 import pyarrow as pa
 import pyarrow.compute as pc
-from collections.abc import Callable
-from collections.abc import Collection
-from dataclasses import replace
+
 from quacklake.engines.duckdb.connections import writing
-from quacklake.engines.duckdb.rows import Keys
-from quacklake.engines.duckdb.rows import partition_keys
-from quacklake.format.bounds import ANYTHING
-from quacklake.format.bounds import Comparable
-from quacklake.format.bounds import IsNull
-from quacklake.format.bounds import Predicate
-from quacklake.format.bounds import compare
-from quacklake.format.bounds import every
-from quacklake.format.bounds import some
-from quacklake.format.layout import IDENTITY
-from quacklake.format.layout import decode_value
+from quacklake.engines.duckdb.rows import Keys, partition_keys
+from quacklake.format.bounds import ANYTHING, Comparable, IsNull, Predicate, compare, every, some
+from quacklake.format.layout import IDENTITY, decode_value
 from quacklake.format.objects import TableInfo
 from quacklake.format.snapshots import Operation
 from quacklake.operations import dml
@@ -26,10 +20,6 @@ from quacklake.operations.context import LakeContext
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import LOCAL_VERSION
 from quacklake.transaction import Transaction
-from typing import TypeAlias
-from typing import TypeVar
-
-
 
 DYNAMIC = "dynamic"
 MODES = ("static", DYNAMIC)
