@@ -24,7 +24,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     def info(context: object) -> None:
         raise errors.pop()
 
-    monkeypatch.setattr("quacklake.cli.commands.info.info", info)
+    monkeypatch.setattr("quacklake.cli.commands.tables.info", info)
     return errors
 
 
@@ -99,7 +99,7 @@ def test_an_interruption_that_a_library_hides_ends_with_130(run: Run, monkeypatc
         except KeyboardInterrupt:
             raise RuntimeError("Query interrupted") from None
 
-    monkeypatch.setattr("quacklake.cli.commands.info.info", info)
+    monkeypatch.setattr("quacklake.cli.commands.tables.info", info)
     before = signal.getsignal(signal.SIGINT)
     assert run("info").code == 130
     assert signal.getsignal(signal.SIGINT) is before

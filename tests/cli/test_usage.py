@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.cli.commands import COMMANDS
-from quacklake.cli.entry import Entry
+from quacklake.cli.commands import COMMANDS, Entry
 from tests.cli.conftest import Run
 
 

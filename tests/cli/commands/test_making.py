@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quacklake.cli.settings_file import set_value, unset_value
+from quacklake.cli.commands.config import set_value, unset_value
 from quacklake.errors import ConfigError
 from tests.cli.conftest import Run
 

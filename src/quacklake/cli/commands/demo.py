@@ -22,7 +22,7 @@ def demo(
     ] = 1_000_000,
 ) -> None:
     """It takes a few seconds, and with Spark a minute. Every number it prints is read from the lake."""
-    from quacklake.cli.demo import tell
+    from quacklake.cli.demo.story import tell
 
     if not context.output.for_people:
         raise InputError("the demo is a story for people: it has no other --output than table")
