@@ -348,7 +348,7 @@ class TestNames:
         finally:
             logger.removeHandler(handler)
         assert [record.getMessage() for record in records] == [
-            'the variable QUACKLAKE_POL_SIZE is no setting, and has no effect: did you mean "QUACKLAKE_POOL_SIZE"?'
+            'the variable QUACKLAKE_POL_SIZE is not a setting and has no effect: did you mean "QUACKLAKE_POOL_SIZE"?'
         ]
 
     def test_an_unknown_key_of_a_file_is_an_error_with_what_is_meant(self, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_an_unforeseen_error_is_told_in_one_line(run: Run, failing: list[BaseExc
     failing.append(ZeroDivisionError("one\ntwo"))
     answer = run("info")
     assert answer.code == 1
-    assert answer.err.startswith("error: this should not have happened: ZeroDivisionError: one\n")
+    assert answer.err.startswith("error: unexpected error: ZeroDivisionError: one\n")
     assert "--debug" in answer.err
 
 

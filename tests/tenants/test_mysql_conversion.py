@@ -22,7 +22,7 @@ from quacklake.errors import (
     UnsupportedFeatureError,
     UnsupportedVersionError,
 )
-from quacklake.tenancy.mysql_conversion import MySQLConversion
+from quacklake.tenancy.conversion import MySQLConversion
 from tests.crash.forks import Forks
 from tests.seeds import some
 from tests.tenants import histories

@@ -253,7 +253,7 @@ def _tidied(command: Any) -> Any:
     for parameter in (*command.params, command.get_help_option(typer.Context(command, **_HELP_NAMES))):
         parameter._runtime_param = _Plain()
         if parameter.param_type_name == "argument" or parameter.is_flag or parameter.count:
-            parameter.display_type_rich = lambda _: None
+            parameter.display_type_rich = lambda ctx: None
     return command
 
 

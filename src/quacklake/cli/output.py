@@ -195,7 +195,7 @@ def _write_arrow(rows: pa.Table | pa.RecordBatchReader) -> None:
 
     if sys.stdout.isatty():
         raise InputError(
-            "Arrow is not for a terminal", hint="send it to a file or a program: … --output arrow > rows.arrows"
+            "Arrow output cannot be shown on a terminal", hint="redirect it to a file or a program: … --output arrow > rows.arrows"
         )
     sys.stdout.flush()
     with pa.ipc.new_stream(pa.PythonFile(sys.stdout.buffer, mode="w"), rows.schema) as writer:

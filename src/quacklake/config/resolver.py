@@ -179,7 +179,7 @@ def _warn_of(variables: Mapping[str, str | None]) -> None:
     for name, meant in variables.items():
         if name not in TOLD:
             TOLD.add(name)
-            _log.warning("the variable %s is no setting, and has no effect%s", name, f": {meant}" if meant else "")
+            _log.warning("the variable %s is not a setting and has no effect%s", name, f": {meant}" if meant else "")
 
 
 def _outranks(given: tuple[Mapping[str, tuple[object, str]], ...], name: str, other: str) -> bool:

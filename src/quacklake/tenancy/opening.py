@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,10 +55,8 @@ def open_lake(
         if there is None:
             there = metadata.exists()
         if not there:
-            if metadata.shared:
-                _create_catalog(metadata, parsed, config, given, create=create, read_only=read_only)
-            else:
-                _create(metadata, parsed, config, given, create=create, read_only=read_only)
+            make = _create_catalog if metadata.shared else _create
+            make(metadata, parsed, config, given, create=False if read_only else create)
         else:
             metadata.load(found=True)
             if migrate and metadata.outdated:
@@ -110,10 +109,8 @@ def open_metadata(
     )
 
 
-def _create(
-    catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None, read_only: bool
-) -> None:
-    if create is False or read_only:
+def _create(catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None) -> None:
+    if create is False:
         raise NotFoundError(f"there is no lake at {url.shown}", hint="check the URL, or pass create=True to make one")
     root = new_root(url, config, data_path)
     catalog.create(root, encrypted=bool(config.encrypted), version=config.format_version)
@@ -122,7 +119,12 @@ def _create(
 def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
     """Return the data path of a new lake."""
     if data_path is None and config.bucket_name is not None:
-        data_path = _in_bucket(config.bucket_name)
+        if not _BUCKET.fullmatch(config.bucket_name):
+            raise ConfigError(
+                f"bucket_name = {config.bucket_name!r} is not the name of a bucket",
+                hint="set data_path for a folder in a bucket",
+            )
+        data_path = f"s3://{config.bucket_name}/data/"
     if data_path is None and url.database == "duckdb" and url.path is not None:
         data_path = f"{url.path}.files"  # as stock DuckLake does
     if data_path is None:
@@ -133,14 +135,6 @@ def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
     return open_store(data_path, config).root
 
 
-def _in_bucket(name: str) -> str:
-    if not _BUCKET.fullmatch(name):
-        raise ConfigError(
-            f"bucket_name = {name!r} is not the name of a bucket", hint="use data_path for a folder in a bucket"
-        )
-    return f"s3://{name}/data/"
-
-
 def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T | None:
     """Return the result of ``look``; if the shared lake has an older layout, migrate it and return None.
 
@@ -149,14 +143,11 @@ def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T 
     try:
         return look()
     except UnsupportedVersionError:
-        whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
-        try:
+        with closing(Tenancy(open_metadata(url, config, read_only=False, whole=True))) as whole:
             if whole.is_convertible():
                 whole.convert(None, None, folder_path)
             else:
                 whole.resume_conversion()
-        finally:
-            whole.close()
         return None
 
 
@@ -168,27 +159,21 @@ def folder_path(root: str, folder: str) -> str:
 
 
 def _create_catalog(
-    catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None, read_only: bool
+    catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None
 ) -> None:
     """Create a catalog of a shared lake, and the lake itself if it does not exist."""
     assert catalog.tenant is not None
     there = catalog.shared_facts is not None
-    if read_only or create is False or (there and not create):
+    if create is False or (there and not create):
         raise no_such_catalog(catalog.tenant)
-    whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
-    try:
-        facts = catalog.shared_facts
-        if facts is None:
-            facts = create_lake(whole, url, config, data_path)
-        root = facts.data_path
+    with closing(Tenancy(open_metadata(url, config, read_only=False, whole=True))) as whole:
+        root = (catalog.shared_facts or create_lake(whole, url, config, data_path)).data_path
         whole.create(
             [catalog.tenant],
             if_not_exists=True,
             path_of=lambda folder: folder_path(root, folder),
             version=config.format_version,
         )
-    finally:
-        whole.close()
     catalog.load()
 
 

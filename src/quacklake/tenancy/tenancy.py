@@ -14,7 +14,6 @@ from quacklake.catalog.databases.database import PreparedSelect
 from quacklake.catalog.migrations.versions import VERSION, has_next
 from quacklake.catalog.registry import (
     CatalogRow,
-    CatalogTotals,
     Registry,
     SharedFacts,
     new_catalogs,
@@ -33,10 +32,9 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.format.limits import Limits, changed
-from quacklake.tenancy import access, exposing, granting, occupancy
-from quacklake.tenancy.conversion import Conversion
+from quacklake.tenancy import access, exposing, roles
+from quacklake.tenancy.conversion import Conversion, MySQLConversion
 from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds, needs
-from quacklake.tenancy.mysql_conversion import MySQLConversion
 from quacklake.tenancy.sharing import Sharing
 
 _LOG = logging.getLogger("quacklake.migrate")
@@ -100,7 +98,7 @@ class Tenancy:
             catalog._database.make_file()
         with catalog._translate("create"), catalog._connection() as connection:
             catalog._database.prepare_write(connection)
-        with self._writing() as registry:
+        with self.writing() as registry:
             if shared_facts(registry._connection, catalog._database, catalog._schema) is None:
                 registry.create_lake(data_path, encrypted=encrypted, partitions=partitions)
         return self.need_facts()
@@ -109,10 +107,10 @@ class Tenancy:
         """Add missing indexes and columns to a lake of an older version, if the rights suffice."""
         with suppress(ReadOnlyError):
             self._catalog.widen()
-        with self._reading() as registry:
+        with self.reading() as registry:
             if not registry.missing_indexes():
                 return
-        with suppress(ReadOnlyError), self._writing() as registry:
+        with suppress(ReadOnlyError), self.writing() as registry:
             registry.mend_indexes()
 
     def mend_access(self) -> None:
@@ -122,11 +120,11 @@ class Tenancy:
         """
         if self._catalog.database != "postgres" or self._catalog.read_only:
             return
-        with self._reading() as registry:
+        with self.reading() as registry:
             mends = access.needed(registry._connection, self._catalog._schema)
         for mend in mends:
             try:
-                with self._writing() as registry:
+                with self.writing() as registry:
                     place = shared_lake.find_place(registry._connection, self._catalog._schema)
                     statements = mend(registry._connection, place, self._catalog._schema)
                     shared_lake.execute(registry._connection, statements)
@@ -191,13 +189,15 @@ class Tenancy:
                 database.leave_queue(connection, scope)
 
     @contextmanager
-    def _reading(self) -> Iterator[Sharing]:
+    def reading(self) -> Iterator[Sharing]:
+        """Yield the registry of catalogs in one read transaction."""
         catalog = self._catalog
         with catalog._reading() as connection:
             yield Sharing(connection, catalog._database, catalog._schema)
 
     @contextmanager
-    def _writing(self, queue: str = _QUEUE, ahead: PreparedSelect | None = None) -> Iterator[Sharing]:
+    def writing(self, queue: str = _QUEUE, ahead: PreparedSelect | None = None) -> Iterator[Sharing]:
+        """Yield the registry of catalogs in one transaction that waits for its turn in a queue."""
         catalog = self._catalog
         with catalog._queued(queue, ahead) as writer:
             yield Sharing(writer._connection, catalog._database, catalog._schema, writer.ahead)
@@ -218,43 +218,18 @@ class Tenancy:
         if has_next(version):
             self._catalog.widen()
         ahead = Sharing.ask_known(keys, self._catalog._database, self._catalog._schema)
-        with self._writing(ahead=ahead) as registry:
+        with self.writing(ahead=ahead) as registry:
             return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of, version=version, folder=folder)
 
     def get(self, name: str) -> CatalogRow:
         """Return the catalog with a name. Raises ``NotFoundError``."""
-        with self._reading() as registry:
+        with self.reading() as registry:
             return registry.need(name)
-
-    def find(self, name: str) -> CatalogRow | None:
-        """Return the catalog with a name, or None."""
-        with self._reading() as registry:
-            return registry.find(name)
-
-    def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
-        """Return the next catalogs by name."""
-        with self._reading() as registry:
-            return registry.catalogs(prefix, after, limit)
-
-    def dropped(self, limit: int) -> list[CatalogRow]:
-        """Return the dropped catalogs that are not purged yet."""
-        with self._reading() as registry:
-            return registry.dropped(limit)
-
-    def purgeable(self, limit: int, before_ms: int) -> list[tuple[CatalogRow, bool]]:
-        """Return the catalogs to purge, and those to check once more; see ``Registry.purgeable``."""
-        with self._reading() as registry:
-            return registry.purgeable(limit, before_ms)
-
-    def rename(self, name: str, new_name: str) -> CatalogRow:
-        """Rename a catalog; clients that have it open can continue."""
-        with self._writing() as registry:
-            return registry.rename(name, new_name)
 
     def drop(self, name: str) -> CatalogRow:
         """Drop a catalog, after any commit in progress."""
         row = self.get(name)
-        with self._writing(f"#{row.id}") as registry:
+        with self.writing(f"#{row.id}") as registry:
             return registry.drop(row)
 
     def purge(self, row: CatalogRow, rows: int, *, forget: bool) -> Iterator[int]:
@@ -262,26 +237,21 @@ class Tenancy:
 
         ``forget`` finally removes the catalog itself, so that its folder can be used again.
         """
-        with self._reading() as registry:
+        with self.reading() as registry:
             names = registry.tables()
         for name in names:
             while True:
-                with self._writing(f"#{row.id}") as registry:
+                with self.writing(f"#{row.id}") as registry:
                     found = registry.purge(name, row.id, rows)
                 if not found:
                     break
                 yield found
-        with self._writing() as registry:
+        with self.writing() as registry:
             registry.bury(row.id, forget=forget)
-
-    def limits(self, name: str | None) -> Limits:
-        """Return the limits of a catalog, or of every catalog without limits of its own."""
-        with self._reading() as registry:
-            return Limits.of(*registry.limits(None if name is None else registry.need(name)))
 
     def set_limits(self, name: str | None, given: Mapping[str, Any], *, reset: bool) -> Limits:
         """Set limits of a catalog; others stay unless ``reset``."""
-        with self._writing() as registry:
+        with self.writing() as registry:
             row = None if name is None else registry.need(name)
             own, default = registry.limits(row)
             if row is None:
@@ -291,39 +261,24 @@ class Tenancy:
             registry.set_limits(row, text)
             return Limits.of(own, default)
 
-    def totals(self, ids: Sequence[int]) -> list[CatalogTotals]:
-        """Return the totals of catalogs."""
-        with self._reading() as registry:
-            return registry.totals(ids)
-
     # -- maintenance -------------------------------------------------------------------------------------------------
 
     def needs(self, after: int, limit: int, counted: Thresholds, orphans: int) -> list[CatalogNeed]:
         """Return what the next catalogs by id may need; see ``needs``."""
-        with self._reading() as registry:
+        with self.reading() as registry:
             return needs(registry, after, limit, counted, orphans)
-
-    def last_maintained(self) -> int:
-        """Return the id of the catalog that maintenance looked at last; -1 if there is none."""
-        with self._reading() as registry:
-            return registry.last_maintained()
-
-    def maintained(self, id_: int) -> None:
-        """Record that maintenance has reached a catalog."""
-        with self._writing() as registry:
-            registry.set_maintained(id_)
 
     # -- sharing files -----------------------------------------------------------------------------------------------
 
     def reserve(self, name: str) -> CatalogRow:
         """Reserve a catalog that does not exist yet: its id and folder."""
-        with self._writing() as registry:
+        with self.writing() as registry:
             return registry.reserve(name)
 
     def fork(self, name: str, new_name: str, root: str, path_of: Callable[[str], str]) -> CatalogRow:
         """Create a fork of a catalog that shares its files below ``root``; commits to the source wait."""
         source, row = self.get(name), self.reserve(new_name)
-        with self._writing(f"#{source.id}") as registry:
+        with self.writing(f"#{source.id}") as registry:
             found = registry.find(name)
             if found is None or found.id != source.id:
                 raise no_such_catalog(name, listed=True)
@@ -334,7 +289,7 @@ class Tenancy:
     def lend_to(self, name: str, place: str) -> None:
         """Keep the current files of a catalog for a lake elsewhere."""
         row = self.get(name)
-        with self._writing(f"#{row.id}") as registry:
+        with self.writing(f"#{row.id}") as registry:
             self._check_unwritten(registry, row)
             registry.lend_to(row, place)
 
@@ -352,14 +307,14 @@ class Tenancy:
     def take_back(self, name: str, place: str) -> bool:
         """Stop keeping files for a lake elsewhere; return whether any were kept."""
         row = self.get(name)
-        with self._writing() as registry:
+        with self.writing() as registry:
             owners = {row.id, *(share.owner_id for share in registry.shares(borrower=row.id))}
             return sum(registry.take_back(owner, place) for owner in owners) > 0
 
     def lent(self, name: str) -> list[tuple[Share, str | None]]:
         """Return the users of a catalog's files, with the names of those that are catalogs."""
         row = self.get(name)
-        with self._reading() as registry:
+        with self.reading() as registry:
             found = registry.shares(owner=row.id)
             names = registry.names([share.borrower_id for share in found if share.borrower_id is not None])
         return [(share, None if share.borrower_id is None else names.get(share.borrower_id)) for share in found]
@@ -371,21 +326,8 @@ class Tenancy:
         """
         if self._catalog.database == "postgres":
             self.unexpose(row, dry_run=False)
-        with self._writing(f"#{row.id}") as registry:
+        with self.writing(f"#{row.id}") as registry:
             return not registry.settle(row, root)
-
-    def occupied(self, folder: Callable[[str], None], path: Callable[[str], None]) -> None:
-        """Call ``folder`` with every data path in use, and ``path`` with every absolute path that is named."""
-        with self._reading() as registry:
-            for found in occupancy.data_paths(registry):
-                folder(found)
-            for found in occupancy.named_paths(registry):
-                path(found)
-
-    def whole_folders(self) -> list[str]:
-        """Return the folders of catalogs outside the lake's data path."""
-        with self._reading() as registry:
-            return occupancy.whole_folders(registry)
 
     # -- roles of the database ---------------------------------------------------------------------------------------
 
@@ -398,15 +340,15 @@ class Tenancy:
         """Let a role use a catalog, and secure the lake; return the statements."""
         with self._guarding() as (registry, place):
             row = registry.need(name)
-            granting.check_role(registry._connection, place, role)
-            given = granting.grant(registry._connection, place, role, row.id, writable=writable)
+            roles.check_role(registry._connection, place, role)
+            given = roles.grant(registry._connection, place, role, row.id, writable=writable)
             before = access.secure(registry._connection, place, self._catalog._schema)
             return self._run(registry, [*before, *given], dry_run)
 
     def revoke(self, name: str, role: str, *, dry_run: bool) -> list[str]:
         """Undo ``grant``; return the statements."""
         with self._guarding() as (registry, place):
-            taken = granting.revoke(registry._connection, place, role, registry.need(name).id)
+            taken = roles.revoke(registry._connection, place, role, registry.need(name).id)
             before = access.rights(registry._connection, place, self._catalog._schema)
             return self._run(registry, [*before, *taken], dry_run)
 
@@ -444,7 +386,7 @@ class Tenancy:
         schema = self.exposure_schema(row.id)
         with self._guarding(f"#{row.id}") as (registry, place):
             if role is not None:
-                granting.need_role(registry._connection, role)
+                roles.need_role(registry._connection, role)
             if not dry_run and exposing.leftovers(registry._connection, place, row.id):
                 raise InputError(
                     f"the catalog '{row.name}' has inlined rows of dropped tables, which stock DuckDB cannot read",
@@ -473,10 +415,8 @@ class Tenancy:
         with self._guarding(f"#{row.id}") as (registry, place):
             if exposing.exposed(registry._connection, place, row.id) is None:
                 return []
-            return self._run(registry, self._unexposing(registry, place, row), dry_run)
-
-    def _unexposing(self, registry: Sharing, place: SharedPlace, row: CatalogRow) -> list[str]:
-        return exposing.unexpose(registry._connection, place, self.exposure_schema(row.id), row.id)
+            schema = self.exposure_schema(row.id)
+            return self._run(registry, exposing.unexpose(registry._connection, place, schema, row.id), dry_run)
 
     @contextmanager
     def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Sharing, SharedPlace]]:
@@ -485,5 +425,5 @@ class Tenancy:
                 f"roles per catalog need PostgreSQL, and this lake is on {self._catalog.database}"
             )
         self.need_facts()
-        with self._writing(queue) as registry:
+        with self.writing(queue) as registry:
             yield registry, shared_lake.find_place(registry._connection, self._catalog._schema)

@@ -53,7 +53,7 @@ def test_a_lake_in_order_is_told_so(run: Run, lake: Path) -> None:
     assert not list((lake / "data").glob(".quacklake*"))
     told = run("doctor")
     assert told.code == 0
-    assert told.out.endswith("everything is in order\n")
+    assert told.out.endswith("all checks passed\n")
 
 
 def test_before_there_is_a_lake_it_says_how_to_make_one(run: Run) -> None:

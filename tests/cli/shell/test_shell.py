@@ -235,7 +235,7 @@ class Terminal:
 
 def test_a_person_at_a_terminal(lake: Path, tmp_path: Path) -> None:
     with Terminal("sql", home=tmp_path / "state") as terminal:
-        terminal.wait_for("exit leaves")
+        terminal.wait_for(".quit to leave")
         terminal.wait_for("quacklake>")
         terminal.send("SELECT 6 * 7\r")
         terminal.wait_for("...>")

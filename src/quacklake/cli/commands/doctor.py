@@ -167,7 +167,7 @@ def _check_installation() -> Iterator[CheckResult]:
             yield CheckResult("installation", package, "failed", "not installed", f"pip install '{package}{bounds}'")
         elif not _fits(have, bounds):
             fix = f"pip install --upgrade '{package}{bounds}'"
-            yield CheckResult("installation", package, "failed", f"{have}, and {bounds} is needed", fix)
+            yield CheckResult("installation", package, "failed", f"{have} is installed, but {bounds} is required", fix)
         else:
             yield CheckResult("installation", package, "ok", have)
 
@@ -179,10 +179,10 @@ def _check_extras(needed: set[str]) -> Iterator[CheckResult]:
         fix = f"pip install 'quacklake[{extra}]'"
         if have is None:
             state: State = "failed" if extra in needed else "absent"
-            yield CheckResult("extras", package, state, f"not installed: needed for {purpose}", fix)
+            yield CheckResult("extras", package, state, f"not installed; required for {purpose}", fix)
         elif not _fits(have, bounds):
             state = "failed" if extra in needed else "warning"
-            yield CheckResult("extras", package, state, f"{have}, and {bounds} is needed for {purpose}", fix)
+            yield CheckResult("extras", package, state, f"{have} is installed, but {bounds} is required for {purpose}", fix)
         else:
             yield CheckResult("extras", package, "ok", f"{have}, for {purpose}")
 
@@ -263,7 +263,7 @@ def _check_spark() -> Iterator[CheckResult]:
         return
     try:
         if parse_version(version) < STEADY:
-            detail = f"{version} reads, appends to, overwrites and makes tables; the rest takes 4.0"
+            detail = f"{version} can read, append to, overwrite and create tables; all else needs 4.0"
             yield CheckResult("Spark", "Spark", "warning", detail, "pip install 'quacklake[spark]'")
         else:
             yield CheckResult("Spark", "Spark", "ok", version)
@@ -277,9 +277,9 @@ def java() -> CheckResult:
     from quacklake.spark.runtime.settings import find_java
 
     program = find_java()
-    fix = f"install a JDK, {_JAVA} or newer, and let JAVA_HOME name its folder"
+    fix = f"install a JDK, version {_JAVA} or newer, and set JAVA_HOME to its folder"
     if program is None:
-        return CheckResult("Spark", "Java", "absent", "not found, Spark needs it", fix)
+        return CheckResult("Spark", "Java", "absent", "not found; Spark needs it", fix)
     try:
         told = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
@@ -300,8 +300,8 @@ def _check_variables() -> Iterator[CheckResult]:
     """Yield the variables that look like settings but are not."""
     for name, meant in unknown_variables(os.environ).items():
         TOLD.add(name)
-        fix = meant or "unset it, or see `quacklake config show` for what there is"
-        yield CheckResult("settings", name, "warning", "the variable is no setting, and has no effect", fix)
+        fix = meant or "unset it; `quacklake config show` lists all settings"
+        yield CheckResult("settings", name, "warning", "the variable is not a setting and has no effect", fix)
 
 
 def _check_settings(config: Config) -> Iterator[CheckResult]:
@@ -311,15 +311,15 @@ def _check_settings(config: Config) -> Iterator[CheckResult]:
     if (config.s3_access_key is None) != (config.s3_secret_key is None):
         missing = "s3_secret_key" if config.s3_secret_key is None else "s3_access_key"
         yield CheckResult(
-            "settings", missing, "failed", "one S3 key without the other", f"quacklake config set {missing}"
+            "settings", missing, "failed", "one S3 key is set without the other", f"quacklake config set {missing}"
         )
     if config.s3_endpoint is not None and config.s3_endpoint.startswith("http://") and config.s3_secure:
         fix = "quacklake config set s3_secure false"
-        yield CheckResult("settings", "s3_secure", "warning", "the endpoint speaks HTTP, and HTTPS is asked for", fix)
+        yield CheckResult("settings", "s3_secure", "warning", "the endpoint uses HTTP, but the setting asks for HTTPS", fix)
     file = Path("quacklake.toml")
     secrets = _secrets_in(config)
     if file.is_file() and file.stat().st_mode & 0o077 and secrets:
-        detail = f"others can read it, and it has {', '.join(secrets)}"
+        detail = f"other users can read it, and it contains {', '.join(secrets)}"
         yield CheckResult("settings", str(file), "warning", detail, f"chmod 600 {file}")
 
 
@@ -342,7 +342,7 @@ def _check_lake(context: Context) -> Iterator[CheckResult]:
     """Yield the state of the lake that the settings name."""
     if context.config.url is None:
         yield CheckResult(
-            "lake", "catalog", "absent", "no lake was given", "pass --lake, or make one: `quacklake init`"
+            "lake", "catalog", "absent", "no lake was given", "pass --lake, or create a lake with `quacklake init`"
         )
         return
     opened: list[Lake] = []
@@ -352,11 +352,11 @@ def _check_lake(context: Context) -> Iterator[CheckResult]:
         return list(_catalog(opened[0]))
 
     try:
-        yield from _bounded("lake", "catalog", look, fix="check the URL and that it can be reached")
+        yield from _bounded("lake", "catalog", look, fix="check the URL, and that the database can be reached")
         if opened:
             store, config = opened[0]._context.store, context.config
             files = _count_files(opened[0])
-            fix = "check s3_endpoint, its keys and the network" if not store.is_local else "check the disk"
+            fix = "check s3_endpoint, the keys and the network" if not store.is_local else "check the disk"
             yield from _bounded("lake", "files", lambda: [_files(store, config, files)], fix=fix)
     finally:
         for one in opened:
@@ -382,7 +382,7 @@ def _catalog(lake: Lake) -> Iterator[CheckResult]:
     yield CheckResult("lake", "database", "ok", product.partition(" on ")[0])
     yield CheckResult("lake", "catalog", "ok", f"{lake.url}, snapshot {snapshot}, {plural(tables, 'table')}")
     if catalog.outdated:
-        detail = f"{lake.version}, an older one: it can be read, not written"
+        detail = f"{lake.version} is an older version: the lake can be read, but not written"
         yield CheckResult("lake", "format version", "warning", detail, "run `quacklake migrate`")
     else:
         yield CheckResult("lake", "format version", "ok", lake.version)
@@ -417,24 +417,24 @@ def _files(store: Store, config: Config, files: int) -> CheckResult:
         store.write(name, b"can be removed")
         store.delete([name])
     except QuacklakeError as error:
-        fix = "give this user the right to write there, unless it only reads"
+        fix = "give this user write access, unless it only reads"
         return CheckResult("lake", "files", "warning", f"{store.root} cannot be written: {error.message}", fix)
     return CheckResult("lake", "files", "ok", f"{store.root}, {plural(files, 'data file')}, can be written")
 
 
 def _missing_folder(folder: Path, files: int) -> CheckResult:
     if files:
-        detail = f"there is no folder {folder}, and the lake has {plural(files, 'data file')} there"
+        detail = f"the folder {folder} does not exist, but the lake has {plural(files, 'data file')} there"
         return CheckResult(
-            "lake", "files", "failed", detail, "mount or restore it; `quacklake verify` tells what is missing"
+            "lake", "files", "failed", detail, "mount or restore it; `quacklake verify` lists missing files"
         )
     parent = next((parent for parent in folder.parents if parent.exists()), Path("/"))
     if not os.access(parent, os.W_OK):
-        detail = f"{folder} does not exist, and cannot be made in {parent}"
+        detail = f"the folder {folder} does not exist and cannot be created in {parent}"
         return CheckResult(
-            "lake", "files", "failed", detail, f"change the owner or mode of {parent}, or make the folder"
+            "lake", "files", "failed", detail, f"change the owner or mode of {parent}, or create the folder"
         )
-    return CheckResult("lake", "files", "ok", f"{folder}: it is made with the first file")
+    return CheckResult("lake", "files", "ok", f"{folder} will be created with the first file")
 
 
 def _endpoint(config: Config) -> CheckResult | None:
@@ -451,5 +451,5 @@ def _endpoint(config: Config) -> CheckResult | None:
         reason = error.strerror or type(error).__name__
         detail = f"the S3 endpoint {config.s3_endpoint} cannot be reached: {reason}"
         return CheckResult(
-            "lake", "files", "failed", detail, "start it, or correct it: quacklake config set s3_endpoint URL"
+            "lake", "files", "failed", detail, "start the server, or run `quacklake config set s3_endpoint URL`"
         )

@@ -73,7 +73,7 @@ def _hint_at_missing_lake(context: Context) -> Iterator[None]:
         yield
     except SqlError as error:
         if context.config.url is None and isinstance(error.__cause__, duckdb.CatalogException):
-            error.hint = f"no lake is selected: {NO_LAKE}"
+            error.hint = f"no lake was given: {NO_LAKE}"
         raise
 
 

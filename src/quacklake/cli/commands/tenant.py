@@ -34,7 +34,7 @@ from quacklake.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from quacklake.lake.tenants import Tenants
-    from quacklake.tenancy.rounds import RoundReport
+    from quacklake.tenancy.maintenance import RoundReport
     from quacklake.tenancy.tenants import Tenant
 
 _ALL = 1_000_000
@@ -53,7 +53,7 @@ def _open(context: Context, *, make: bool = False, convert: str | None = None) -
     from quacklake.lake.tenants import tenants
 
     if context.config.url is None:
-        raise ConfigError("no lake is selected", hint="pass --lake, or set QUACKLAKE_URL")
+        raise ConfigError("no lake was given", hint="pass --lake, or set QUACKLAKE_URL")
     options = context.options
     make_it = None if make else False
     return tenants(options.lake, options.data_path, create=make_it, convert=convert, config_file=options.config_file)
@@ -280,7 +280,7 @@ def maintain(
     orphans_every: OrphansEvery = None,
 ) -> None:
     """A round continues where the last one ended. A failure in one catalog does not stop the others."""
-    from quacklake.tenancy.rounds import RoundLimits
+    from quacklake.tenancy.maintenance import RoundLimits
 
     policy = policy_of(
         interval=interval,
