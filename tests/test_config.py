@@ -72,7 +72,7 @@ class TestPrecedence:
         assert all(setting.default is None for setting in SETTINGS if setting.secret)
 
     def test_the_table_and_the_dataclass_name_the_same_settings(self) -> None:
-        assert [each.name for each in fields(Config)] == [*(setting.name for setting in SETTINGS), "sources"]
+        assert [each.name for each in fields(Config)] == ["sources", *(setting.name for setting in SETTINGS)]
 
 
 class TestFile:

@@ -161,7 +161,7 @@ def test_a_function_tells_the_keys_when_a_catalog_is_opened(stage: Stage) -> Non
     def broken(catalog: str | None, path: str) -> Any:
         return {"secret": "hidden-of-acme"}
 
-    with pytest.raises(ConfigError, match="its options are") as refusal:
+    with pytest.raises(ConfigError, match="the options are") as refusal:
         quacklake.connect(stage.url, catalog="acme", stores=broken)
     assert "hidden" not in str(refusal.value)
 
