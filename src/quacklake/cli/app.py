@@ -62,11 +62,15 @@ def run() -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    _print_anything()
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")  # escape characters that the terminal's encoding lacks
     try:
         code = command_line().main(words, prog_name="quacklake", standalone_mode=False)
     except typer.TyperException as error:
-        report_usage(error, json_wanted=_wants_json(words))
+        asked = any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))
+        report_usage(error, json_wanted=asked or "--output=json" in words)
         return error.exit_code
     except typer.Abort:
         return _interrupted()
@@ -120,12 +124,6 @@ def _run(function: Callable[..., int | None], ctx: typer.Context, values: Mappin
     return code or 0
 
 
-def _wants_json(words: Sequence[str]) -> bool:
-    """Return True when JSON output was requested by arguments that could not be parsed."""
-    asked = any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))
-    return asked or "--output=json" in words
-
-
 def _interrupted() -> int:
     sys.stderr.write("interrupted\n")
     return INTERRUPTED
@@ -157,14 +155,6 @@ class _CtrlC:
     def __exit__(self, *_: object) -> None:
         if self._ours:
             signal.signal(signal.SIGINT, self._before)
-
-
-def _print_anything() -> None:
-    """Escape characters that the terminal's encoding lacks, instead of failing."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
 
 
 # -- groups that load a command when it is used, so that listing them costs only their names ---------------------------
@@ -209,12 +199,8 @@ def _load(entry: Entry) -> Any:
     module, _, name = entry.home.partition(":")
     function = getattr(importlib.import_module(f"quacklake.cli.commands.{module}"), name)
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-    more = inspect.getdoc(function)
-    app.command(
-        entry.name,
-        help=f"{entry.help}." + (f"\n\n{more}" if more else ""),
-        context_settings=dict(_HELP_NAMES),
-    )(_with_common(function))
+    help_ = f"{entry.help}.\n\n{inspect.getdoc(function) or ''}".rstrip()
+    app.command(entry.name, help=help_, context_settings=dict(_HELP_NAMES))(_with_common(function))
     return _tidied(typer.main.get_command(app))
 
 

@@ -84,8 +84,12 @@ class Context:
         try:
             return self._connect(None, write, False, settings)
         except NotFoundError:
-            if not self.config.catalog:
-                check_unused(folder)
+            # either of two lakes with one folder would take the files there for its own
+            if not self.config.catalog and any(folder.rglob("ducklake-*.parquet")):
+                raise ConfigError(
+                    f"the folder {folder} has files of another lake",
+                    hint="pass --data-path with another folder or an s3:// URL",
+                ) from None
             return self._connect(str(folder), write, create, settings)
 
     def _connect(self, data_path: str | None, write: bool, create: bool, settings: dict[str, Any]) -> Lake:
@@ -155,14 +159,6 @@ def default_data_path(url: str) -> Path | None:
     if parsed.database != "sqlite" or parsed.path is None or parsed.data_path is not None:
         return None
     return Path(parsed.path).parent / "data"
-
-
-def check_unused(folder: Path) -> None:
-    """Raise ``ConfigError`` when a folder holds files of another lake: either lake would take them for its own."""
-    if any(folder.rglob("ducklake-*.parquet")):
-        raise ConfigError(
-            f"the folder {folder} has files of another lake", hint="pass --data-path with another folder or an s3:// URL"
-        )
 
 
 def version_of(text: str) -> int | str:

@@ -36,7 +36,13 @@ def report(error: Exception, *, json_wanted: bool, debug: bool) -> None:
     """Print what went wrong and what to do about it; with ``debug`` also the traceback."""
     if debug:
         sys.stderr.write(redact("".join(traceback.format_exception(error))))
-    known = error if isinstance(error, QuacklakeError) else _unforeseen(error)
+    known = error
+    if not isinstance(known, QuacklakeError):
+        first = str(error).strip().partition("\n")[0]
+        what = type(error).__name__ + (f": {first}" if first else "")
+        known = InternalError(
+            f"unexpected error: {what}", hint="run the command again with --debug to see the traceback"
+        )
     hint = None if known.hint is None else as_typed(known.hint)
     if hint is not None and hint.startswith("did you mean") and "Did you mean" in known.message:
         hint = None  # DuckDB's message says so already
@@ -95,9 +101,3 @@ def _tell(code: str, message: str, hint: str | None, *, json_wanted: bool) -> No
     sys.stderr.write(f"error: {message}\n")
     if hint is not None:
         sys.stderr.write(f"  hint: {hint}\n")
-
-
-def _unforeseen(error: Exception) -> QuacklakeError:
-    first = str(error).strip().partition("\n")[0]
-    what = type(error).__name__ + (f": {first}" if first else "")
-    return InternalError(f"unexpected error: {what}", hint="run the command again with --debug to see the traceback")

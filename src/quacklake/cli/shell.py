@@ -61,7 +61,7 @@ class Shell:
         self.say(f"{getattr(self.view, 'url', 'the lake')}: enter .help for help, or .quit to leave")
         while True:
             try:
-                text = prompt.prompt(self._prompt())
+                text = prompt.prompt("quacklake*> " if self.statements.session.work.explicit else "quacklake> ")
             except KeyboardInterrupt:
                 continue  # only the line is abandoned, not the shell
             except EOFError:
@@ -92,9 +92,6 @@ class Shell:
     def say(self, text: str) -> None:
         """Print a line for people, whatever the output format is."""
         sys.stdout.write(f"{text}\n")
-
-    def _prompt(self) -> str:
-        return "quacklake*> " if self.statements.session.work.explicit else "quacklake> "
 
     def _history(self) -> History | InMemoryHistory:
         try:
@@ -192,13 +189,17 @@ def run_command(shell: Shell, line: str) -> bool:
         case ".quit" | ".exit", []:
             return False
         case ".help", []:
-            _help(shell)
+            shell.say("End a statement with ; it may have several lines. Ctrl-C cancels it, and TAB completes names.")
+            for words, meaning in _HELP.items():
+                shell.say(f"  {words:<24}{meaning}")
         case ".tables", []:
-            for table in shell.view.tables() + shell.view.views():
-                shell.say(table)
+            for relation in shell.view.tables() + shell.view.views():
+                shell.say(relation)
         case ".schema", [] | [_]:
-            for table in arguments or shell.view.tables():
-                shell.say(_definition(shell, table))
+            from quacklake.sql.definitions import table_definition
+
+            for table in (shell.view.table(name) for name in arguments or shell.view.tables()):
+                shell.say(table_definition(table.handle.view(), table.info))
         case ".timing", [] | ["on" | "off"]:
             shell.timing = not shell.timing if not arguments else arguments == ["on"]
             shell.say(f"timing is {'on' if shell.timing else 'off'}")
@@ -212,19 +213,6 @@ def run_command(shell: Shell, line: str) -> bool:
         case _:
             raise InputError(f"unknown command {name}", hint=nearest(name, NAMES) or ".help lists all commands")
     return True
-
-
-def _help(shell: Shell) -> None:
-    shell.say("End a statement with ; it may have several lines. Ctrl-C cancels it, and TAB completes names.")
-    for words, meaning in _HELP.items():
-        shell.say(f"  {words:<24}{meaning}")
-
-
-def _definition(shell: Shell, name: str) -> str:
-    from quacklake.sql.definitions import table_definition
-
-    table = shell.view.table(name)
-    return table_definition(table.handle.view(), table.info)
 
 
 # -- completion of keywords, functions, and the names of the lake ------------------------------------------------------

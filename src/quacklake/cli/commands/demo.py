@@ -18,7 +18,8 @@ def demo(
         str | None, typer.Option("--keep", metavar="DIR", help="Create the lake in this folder and keep it.")
     ] = None,
     events: Annotated[
-        int, typer.Option(min=0, metavar="COUNT", help="The number of events that stream through Spark; 0 skips this part.")
+        int,
+        typer.Option(min=0, metavar="COUNT", help="The number of events that stream through Spark; 0 skips this part."),
     ] = 1_000_000,
 ) -> None:
     """It takes a few seconds, or a minute with Spark. Every number that it prints is read from the lake."""

@@ -56,34 +56,25 @@ class CheckResult:
         return {name: value if value is None else redact(value) for name, value in asdict(self).items()}
 
 
-def _failed(area: str, what: str, error: QuacklakeError, fix: str) -> CheckResult:
-    """Return an error as a result. ``fix`` is the advice when the error has none."""
-    return CheckResult(area, what, "failed", error.message, fix if error.hint is None else as_typed(error.hint))
-
-
 def _bounded(
     area: str, what: str, check: Callable[[], list[CheckResult]], *, fix: str = "try again"
 ) -> list[CheckResult]:
-    """Return the results of a check. A check that takes too long is a result too."""
+    """Return the results of a check. An error is a result too, and so is a check that takes too long."""
     found: list[list[CheckResult]] = []
-    failures: list[BaseException] = []
+    problem = [f"no answer after {SECONDS:g} s", fix]
 
     def run() -> None:
         try:
             found.append(check())
+        except QuacklakeError as error:
+            problem[:] = [error.message, fix if error.hint is None else as_typed(error.hint)]
         except BaseException as error:
-            failures.append(error)
+            problem[0] = f"{type(error).__name__}: {error}"
 
     thread = threading.Thread(target=run, name="checkup", daemon=True)
     thread.start()
     thread.join(SECONDS)
-    if found:
-        return found[0]
-    if failures and isinstance(failures[0], QuacklakeError):
-        return [_failed(area, what, failures[0], fix)]
-    if failures:
-        return [CheckResult(area, what, "failed", f"{type(failures[0]).__name__}: {failures[0]}", fix)]
-    return [CheckResult(area, what, "failed", f"no answer after {SECONDS:g} s", fix)]
+    return found[0] if found else [CheckResult(area, what, "failed", *problem)]
 
 
 def doctor(context: Context) -> int:
@@ -128,7 +119,7 @@ def _print(context: Context, findings: list[CheckResult]) -> None:
 def _checkup(context: Context) -> list[CheckResult]:
     """Return the results of all checks. No check takes longer than a few seconds."""
     misspelt = list(_check_variables())  # first, so that no other check reports them
-    found = [*_check_installation(), *_check_extras(_needed_extras(context))]
+    found = [*_check_installation(), *_check_extras(context)]
     found += _bounded("Spark", "Java", lambda: list(_check_spark()))
     found += misspelt
     try:
@@ -163,38 +154,31 @@ def _check_installation() -> Iterator[CheckResult]:
     yield CheckResult("installation", "quacklake", "ok", installed("quacklake") or "from source")
     for package, bounds in _requirements().items():
         have = installed(package)
+        fix = f"pip install --upgrade '{package}{bounds}'"
         if have is None:
-            yield CheckResult("installation", package, "failed", "not installed", f"pip install '{package}{bounds}'")
+            yield CheckResult("installation", package, "failed", "not installed", fix)
         elif not _fits(have, bounds):
-            fix = f"pip install --upgrade '{package}{bounds}'"
             yield CheckResult("installation", package, "failed", f"{have} is installed, but {bounds} is required", fix)
         else:
             yield CheckResult("installation", package, "ok", have)
 
 
-def _check_extras(needed: set[str]) -> Iterator[CheckResult]:
-    """Yield the state of the optional packages. A package that is ``needed`` and missing has failed."""
-    for package, (extra, purpose) in _EXTRAS.items():
-        have, bounds = installed(package), _requirements(extra).get(package.lower(), "")
-        fix = f"pip install 'quacklake[{extra}]'"
-        if have is None:
-            state: State = "failed" if extra in needed else "absent"
-            yield CheckResult("extras", package, state, f"not installed; required for {purpose}", fix)
-        elif not _fits(have, bounds):
-            state = "failed" if extra in needed else "warning"
-            yield CheckResult("extras", package, state, f"{have} is installed, but {bounds} is required for {purpose}", fix)
-        else:
-            yield CheckResult("extras", package, "ok", f"{have}, for {purpose}")
-
-
-def _needed_extras(context: Context) -> set[str]:
-    """Return the extras that the configured lake needs."""
+def _check_extras(context: Context) -> Iterator[CheckResult]:
+    """Yield the state of the optional packages. One that the configured lake needs has failed if it is missing."""
     from quacklake.catalog.databases.url import parse_url
 
-    try:
-        return set() if context.config.url is None else {parse_url(context.config.url).database}
-    except ConfigError:
-        return set()
+    needed = None
+    with suppress(ConfigError):
+        needed = None if context.config.url is None else parse_url(context.config.url).database
+    for package, (extra, purpose) in _EXTRAS.items():
+        have, bounds = installed(package), _requirements(extra).get(package.lower(), "")
+        if have is not None and _fits(have, bounds):
+            yield CheckResult("extras", package, "ok", f"{have}, for {purpose}")
+            continue
+        problem = "not installed;" if have is None else f"{have} is installed, but {bounds} is"
+        state: State = "failed" if extra == needed else "absent" if have is None else "warning"
+        fix = f"pip install 'quacklake[{extra}]'"
+        yield CheckResult("extras", package, state, f"{problem} required for {purpose}", fix)
 
 
 def installed(package: str) -> str | None:
@@ -251,7 +235,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 # -- Spark -------------------------------------------------------------------------------------------------------------
 
 _JAVA = 17
-_JAVA_SECONDS = 10
 
 
 def _check_spark() -> Iterator[CheckResult]:
@@ -281,12 +264,10 @@ def java() -> CheckResult:
     if program is None:
         return CheckResult("Spark", "Java", "absent", "not found; Spark needs it", fix)
     try:
-        told = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
-        ).stderr
+        shown = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=10, check=False).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         return CheckResult("Spark", "Java", "warning", f"{program} does not run: {error}", fix)
-    version = told.partition('"')[2].partition('"')[0]
+    version = shown.partition('"')[2].partition('"')[0]
     if not version or _numbers(version)[0] < _JAVA:
         detail = f"{version or 'of unknown version'}, {program}: Spark needs {_JAVA} or newer"
         return CheckResult("Spark", "Java", "warning", detail, fix)
@@ -310,40 +291,34 @@ def _check_settings(config: Config) -> Iterator[CheckResult]:
     yield CheckResult("settings", "settings", "ok", f"set: {', '.join(chosen) or 'none'}")
     if (config.s3_access_key is None) != (config.s3_secret_key is None):
         missing = "s3_secret_key" if config.s3_secret_key is None else "s3_access_key"
-        yield CheckResult(
-            "settings", missing, "failed", "one S3 key is set without the other", f"quacklake config set {missing}"
-        )
+        fix = f"quacklake config set {missing}"
+        yield CheckResult("settings", missing, "failed", "one S3 key is set without the other", fix)
     if config.s3_endpoint is not None and config.s3_endpoint.startswith("http://") and config.s3_secure:
         fix = "quacklake config set s3_secure false"
-        yield CheckResult("settings", "s3_secure", "warning", "the endpoint uses HTTP, but the setting asks for HTTPS", fix)
+        yield CheckResult(
+            "settings", "s3_secure", "warning", "the endpoint uses HTTP, but the setting asks for HTTPS", fix
+        )
     file = Path("quacklake.toml")
-    secrets = _secrets_in(config)
+    names = ["s3_access_key", "s3_secret_key", "s3_session_token", "stores", "postgres_password"]
+    if config.url is not None and redact(config.url) != config.url:
+        names.append("url")
+    secrets = [name for name in names if config.sources[name].startswith("file")]
     if file.is_file() and file.stat().st_mode & 0o077 and secrets:
         detail = f"other users can read it, and it contains {', '.join(secrets)}"
         yield CheckResult("settings", str(file), "warning", detail, f"chmod 600 {file}")
 
 
-def _secrets_in(config: Config) -> list[str]:
-    """Return the secrets that come from a file."""
-    secrets = ["s3_access_key", "s3_secret_key", "s3_session_token", "stores", "postgres_password"]
-    if config.url is not None and redact(config.url) != config.url:
-        secrets.append("url")
-    return [name for name in secrets if config.sources[name].startswith("file")]
-
-
 # -- lake --------------------------------------------------------------------------------------------------------------
 
 _NAMES = {"sqlite": "SQLite", "duckdb": "DuckDB", "postgres": "PostgreSQL", "mysql": "MySQL"}
-_VERSIONS = {"sqlite": "SELECT sqlite_version()", "duckdb": "SELECT version()"}
 _REACH_SECONDS = 3.0
 
 
 def _check_lake(context: Context) -> Iterator[CheckResult]:
     """Yield the state of the lake that the settings name."""
     if context.config.url is None:
-        yield CheckResult(
-            "lake", "catalog", "absent", "no lake was given", "pass --lake, or create a lake with `quacklake init`"
-        )
+        fix = "pass --lake, or create a lake with `quacklake init`"
+        yield CheckResult("lake", "catalog", "absent", "no lake was given", fix)
         return
     opened: list[Lake] = []
 
@@ -354,10 +329,14 @@ def _check_lake(context: Context) -> Iterator[CheckResult]:
     try:
         yield from _bounded("lake", "catalog", look, fix="check the URL, and that the database can be reached")
         if opened:
-            store, config = opened[0]._context.store, context.config
-            files = _count_files(opened[0])
+            store, files = opened[0]._context.store, _count_files(opened[0])
             fix = "check s3_endpoint, the keys and the network" if not store.is_local else "check the disk"
-            yield from _bounded("lake", "files", lambda: [_files(store, config, files)], fix=fix)
+            yield from _bounded(
+                "lake",
+                "files",
+                lambda: [CheckResult("lake", "files", *_check_files(store, context.config, files))],
+                fix=fix,
+            )
     finally:
         for one in opened:
             with suppress(QuacklakeError):
@@ -371,12 +350,12 @@ def _catalog(lake: Lake) -> Iterator[CheckResult]:
     catalog = lake._context.catalog
     try:
         with catalog._translate("read"), catalog._connection() as connection:
-            statement = _VERSIONS.get(catalog.database, "SELECT version()")
+            statement = "SELECT sqlite_version()" if catalog.database == "sqlite" else "SELECT version()"
             version = str(connection.execute(sa.text(statement)).scalar())
         snapshot, tables = lake.current_snapshot(), len(lake.tables())
     except QuacklakeError as error:
-        yield _failed("lake", "catalog", error, "run `quacklake verify`")
-        return
+        error.hint = error.hint or "run `quacklake verify`"
+        raise
     name = "MariaDB" if "MariaDB" in version else _NAMES[catalog.database]
     product = version if version.startswith(name) else f"{name} {version.removeprefix('v')}"
     yield CheckResult("lake", "database", "ok", product.partition(" on ")[0])
@@ -400,16 +379,16 @@ def _count_files(lake: Lake) -> int:
         return 0
 
 
-def _files(store: Store, config: Config, files: int) -> CheckResult:
+def _check_files(store: Store, config: Config, files: int) -> tuple[State, str, str | None]:
     """Check that the data path exists and can be written, with a tiny file that is removed again."""
     if not store.is_local:
-        reached = _endpoint(config)
-        if reached is not None:
-            return reached
+        detail = _unreachable(config)
+        if detail is not None:
+            return "failed", detail, "start the server, or run `quacklake config set s3_endpoint URL`"
         store.exists_root()  # a wrong key fails here, and the caller reports it
         problem = store.attempts.place()
         if problem is not None:
-            return CheckResult("lake", "files", "failed", problem.message, problem.hint)
+            return "failed", problem.message, problem.hint
     elif not Path(store.root).is_dir():
         return _missing_folder(Path(store.root), files)
     name = f".quacklake-doctor-{uuid.uuid4().hex}"
@@ -418,26 +397,22 @@ def _files(store: Store, config: Config, files: int) -> CheckResult:
         store.delete([name])
     except QuacklakeError as error:
         fix = "give this user write access, unless it only reads"
-        return CheckResult("lake", "files", "warning", f"{store.root} cannot be written: {error.message}", fix)
-    return CheckResult("lake", "files", "ok", f"{store.root}, {plural(files, 'data file')}, can be written")
+        return "warning", f"{store.root} cannot be written: {error.message}", fix
+    return "ok", f"{store.root}, {plural(files, 'data file')}, can be written", None
 
 
-def _missing_folder(folder: Path, files: int) -> CheckResult:
+def _missing_folder(folder: Path, files: int) -> tuple[State, str, str | None]:
     if files:
         detail = f"the folder {folder} does not exist, but the lake has {plural(files, 'data file')} there"
-        return CheckResult(
-            "lake", "files", "failed", detail, "mount or restore it; `quacklake verify` lists missing files"
-        )
+        return "failed", detail, "mount or restore it; `quacklake verify` lists missing files"
     parent = next((parent for parent in folder.parents if parent.exists()), Path("/"))
-    if not os.access(parent, os.W_OK):
-        detail = f"the folder {folder} does not exist and cannot be created in {parent}"
-        return CheckResult(
-            "lake", "files", "failed", detail, f"change the owner or mode of {parent}, or create the folder"
-        )
-    return CheckResult("lake", "files", "ok", f"{folder} will be created with the first file")
+    if os.access(parent, os.W_OK):
+        return "ok", f"{folder} will be created with the first file", None
+    detail = f"the folder {folder} does not exist and cannot be created in {parent}"
+    return "failed", detail, f"change the owner or mode of {parent}, or create the folder"
 
 
-def _endpoint(config: Config) -> CheckResult | None:
+def _unreachable(config: Config) -> str | None:
     """Return what is wrong with the S3 endpoint, or None. Arrow retries for a long time before it fails."""
     if config.s3_endpoint is None:
         return None
@@ -449,7 +424,4 @@ def _endpoint(config: Config) -> CheckResult | None:
             return None
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        detail = f"the S3 endpoint {config.s3_endpoint} cannot be reached: {reason}"
-        return CheckResult(
-            "lake", "files", "failed", detail, "start the server, or run `quacklake config set s3_endpoint URL`"
-        )
+        return f"the S3 endpoint {config.s3_endpoint} cannot be reached: {reason}"
