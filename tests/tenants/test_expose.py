@@ -294,7 +294,7 @@ def test_files_that_others_use_are_kept_from_stock_clients_that_write(place: Pla
     with tenants.open("lender") as lake:
         lake.create_table("t", histories.rows(0, 200, "lender"))
     tenants.expose("lender", writable=True)
-    with pytest.raises(InputError, match="exposed to be written"):
+    with pytest.raises(InputError, match="exposed as writable"):
         tenants.fork("lender", "borrower")
     tenants.unexpose("lender")
     tenants.expose("lender")

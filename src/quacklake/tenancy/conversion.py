@@ -79,7 +79,7 @@ class Conversion(Registry):
         """
         version = self.version()
         if version not in (FORK_VERSIONS if name is None else WRITABLE_VERSIONS):
-            raise UnsupportedVersionError(f"a lake of the version {version} cannot be converted")
+            raise UnsupportedVersionError(f"a lake of format version {version} cannot be converted")
         self._put_aside()
         origins = self._build(name, data_path, path_of, folder)
         self._finish()
@@ -146,9 +146,8 @@ class Conversion(Registry):
             row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
             if self.run("old_inlined_rows", row).first() is not None:
                 raise UnsupportedFeatureError(
-                    "the lake has inlined rows, which have another form in a shared lake",
-                    hint="flush_inlined_data() writes them into files; those of a dropped table go with"
-                    " expire_snapshots(), when no snapshot is left that has the table",
+                    "the lake has inlined rows, which cannot be converted to a shared lake",
+                    hint="flush them with flush_inlined_data(); for a dropped table, expire all snapshots that have it",
                 )
             found.append(table)
         return found
@@ -324,7 +323,7 @@ class MySQLConversion(Conversion):
         self._rename(aside | placed)
         if not self._settle(mark):
             raise CommitConflict(
-                "another client wrote to the lake while it was made a shared one; it is as it was", hint="try again"
+                "another client wrote to the lake during the conversion; the lake was not converted", hint="try again"
             )
 
     def _settle(self, mark: str) -> bool:

@@ -105,7 +105,10 @@ class Moving:
             data_path = f"{url.path}.files"
         target = open_store(new_root(url, self._config, None if data_path is None else str(data_path)), self._config)
         if overlap(target, open_store(self._root, self._config)):
-            raise InputError(f"{target.root} is not apart from {self._root}, where the shared lake is")
+            raise InputError(
+                f"the data path {target.root} overlaps with that of the shared lake, {self._root}",
+                hint="pass another data_path",
+            )
         row = self._tenancy.get(name)
         with closing(open_catalog(url)) as lake, self._open(row.name) as (source, store):
             if lake.exists():
@@ -191,15 +194,15 @@ class Moving:
         ours = [open_store(path, self._config) for path in (self._root, *folders)]
         if any(overlap(store, mine) for mine in ours):
             raise InputError(
-                f"the data path of the lake, {store.root}, is not apart from the files of this shared lake",
-                hint="move the files of the lake to a folder of their own first",
+                f"the data path of the lake, {store.root}, overlaps with the files of this shared lake",
+                hint="move the files of the lake to another folder first",
             )
         with source.read() as reader:
             for page in file_names.absolute_files(reader):
                 if any(_is_among(file, mine) for file in page for mine in ours):
                     raise InputError(
-                        "the lake names files that are not apart from those of this shared lake",
-                        hint="adopt a lake that has copies of all its files, as export(copy_data=True) makes",
+                        "the lake uses files among those of this shared lake",
+                        hint="adopt a lake that has copies of all its files, as export(copy_data=True) creates",
                     )
 
     def _metadata(self, name: str) -> Catalog:
@@ -258,7 +261,7 @@ def _move_catalog(
     """
     if source.version not in WRITABLE_VERSIONS:
         raise UnsupportedVersionError(
-            f"the lake at {source.url} has the format version {source.version}", hint="migrate it first"
+            f"the lake at {source.url} has the format version {source.version}", hint="migrate the lake first"
         )
     with source.read() as reader:
         image = ImageReader.of(reader)

@@ -84,7 +84,7 @@ def check_enabled(config: Config) -> None:
     if not config.enabled:
         raise ConfigError(
             f"lakes are disabled: enabled = false ({config.sources['enabled']})",
-            hint="set enabled, or the variable DUCKLAKE_ENABLED, to true",
+            hint="set enabled, or the variable QUACKLAKE_ENABLED, to true",
         )
 
 
@@ -111,7 +111,7 @@ def open_metadata(
 
 def _create(catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None) -> None:
     if create is False:
-        raise NotFoundError(f"there is no lake at {url.shown}", hint="check the URL, or pass create=True to make one")
+        raise NotFoundError(f"there is no lake at {url.shown}", hint="check the URL, or pass create=True to create one")
     root = new_root(url, config, data_path)
     catalog.create(root, encrypted=bool(config.encrypted), version=config.format_version)
 
@@ -129,7 +129,7 @@ def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
         data_path = f"{url.path}.files"  # as stock DuckLake does
     if data_path is None:
         raise ConfigError(
-            f"there is no lake at {url.shown}, and no data_path to make one",
+            f"there is no lake at {url.shown}, and no data_path to create one",
             hint="pass data_path= for the new lake's files",
         )
     return open_store(data_path, config).root
@@ -187,8 +187,8 @@ def _check_encryption(catalog: Catalog, config: Config) -> None:
     if config.encrypted not in (None, catalog.encrypted):
         known, wanted = ("encrypted", "plain") if catalog.encrypted else ("plain", "encrypted")
         raise ConfigError(
-            f"the lake is {known}, and {wanted} files were asked for",
-            hint="leave encrypted= out: a lake stays what it was made",
+            f"the files of the lake are {known}, but {wanted} files were requested",
+            hint="leave out encrypted=: it cannot be changed after a lake was created",
         )
 
 
@@ -201,7 +201,7 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
             closed.append(open_store(given, config).root)
             given = folder_path(given, catalog.tenant_row.folder)
     if stored is None and given is None:
-        raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
+        raise ConfigError("the catalog of the lake has no data path", hint="pass data_path=")
     borrows = () if catalog.tenant_row is None else catalog.tenant_row.borrows
     name = _name_of(catalog)
     own = None if stored is None else open_store(stored, config, borrows, closed=closed, tenant=name)
@@ -212,7 +212,7 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
     if own is not None and mine.root != own.root and not override:
         raise ConfigError(
             f'DATA_PATH parameter "{mine.root}" does not match existing data path in the catalog "{own.root}".',
-            hint="leave data_path out, or pass override_data_path=True when the files were moved",
+            hint="leave out data_path, or pass override_data_path=True if the files were moved",
         )
     if closed and (own is None or mine.root != own.root):
         _check_apart(mine, open_store(closed[0], config))
@@ -227,6 +227,6 @@ def _check_apart(mine: Store, whole: Store) -> None:
     """Raise ``ConfigError`` when the files of a catalog would be among those of others of a shared lake."""
     if whole.locate(mine.root) is not None or mine.locate(f"{whole.root}x") is not None:
         raise ConfigError(
-            f"the files of a catalog cannot be in {mine.root}: other catalogs may have theirs there",
-            hint="leave data_path out, or name a folder apart from that of the shared lake",
+            f"the files of a catalog cannot be in {mine.root}: other catalogs may have files there",
+            hint="leave out data_path, or pass a folder outside the data path of the shared lake",
         )

@@ -164,7 +164,7 @@ def _grant_writes(place: SharedPlace, table: str, rights: Sequence[str], columns
 def need_role(connection: Connection, role: str) -> None:
     """Raise ``NotFoundError`` for a missing role."""
     if not _has_role(connection, role):
-        raise NotFoundError(f"the database has no role '{role}'", hint="CREATE ROLE … LOGIN makes one")
+        raise NotFoundError(f"the database has no role '{role}'", hint="create it with CREATE ROLE … LOGIN")
 
 
 def _has_role(connection: Connection, role: str) -> bool:
@@ -178,7 +178,7 @@ def check_role(connection: Connection, place: SharedPlace, role: str) -> None:
     if rows_of(connection, f"SELECT 1 FROM pg_roles WHERE rolname = {literal(role)} AND ({above})"):
         raise InputError(
             f"the role '{role}' sees every catalog: it is a superuser, bypasses row-level security or owns the tables",
-            hint="give each tenant a role without such rights",
+            hint="use a role without such rights for each catalog",
         )
 
 

@@ -77,8 +77,8 @@ class Tenancy:
                 if found is not None:
                     return found
                 raise ConfigError(
-                    f"the lake at {self.url} is not a shared one: it has one catalog, without a name",
-                    hint="use a database or metadata_schema of its own for a shared lake",
+                    f"the lake at {self.url} is a plain lake, not a shared one",
+                    hint="use another database or metadata_schema for a shared lake",
                 )
             return found
 
@@ -86,7 +86,7 @@ class Tenancy:
         """Like ``facts``, but raise ``NotFoundError`` if there is no shared lake."""
         found = self.facts()
         if found is None:
-            raise NotFoundError(f"there is no shared lake at {self.url}", hint="pass data_path= to make one")
+            raise NotFoundError(f"there is no shared lake at {self.url}", hint="pass data_path= to create one")
         return found
 
     def create_lake(self, data_path: str, *, encrypted: bool, partitions: int | None = None) -> SharedFacts:
@@ -300,7 +300,7 @@ class Tenancy:
         place = shared_lake.find_place(registry._connection, self._catalog._schema)
         if exposing.exposed(registry._connection, place, row.id):
             raise InputError(
-                f"the catalog '{row.name}' is exposed to be written, by clients that may remove files of others",
+                f"the catalog '{row.name}' is exposed as writable, and stock DuckDB might remove shared files",
                 hint="unexpose it first",
             )
 
@@ -371,8 +371,8 @@ class Tenancy:
             schema = self.exposure_schema(row.id)
             if exposing.is_taken(registry._connection, schema):
                 raise AlreadyExistsError(
-                    f'the database has a schema "{schema}" already, which is not of this lake',
-                    hint="rename that schema, or expose the catalog from a lake with a metadata_schema of its own",
+                    f'the database already has a schema "{schema}", which does not belong to this lake',
+                    hint="rename that schema, or use a shared lake in another metadata_schema",
                 )
             return self._run(registry, exposing.begin(registry._connection, place, row.id), dry_run)
 
@@ -390,19 +390,22 @@ class Tenancy:
             if not dry_run and exposing.leftovers(registry._connection, place, row.id):
                 raise InputError(
                     f"the catalog '{row.name}' has inlined rows of dropped tables, which stock DuckDB cannot read",
-                    hint="expire the snapshots in which those tables were there, or restore and flush them",
+                    hint="expire the snapshots that have these tables, or undrop and flush the tables",
                 )
             if not fresh and exposing.exposed(registry._connection, place, row.id) is not writable:
-                raise InputError(f"the catalog '{row.name}' is exposed in the other way", hint="unexpose it first")
+                raise InputError(
+                    f"the catalog '{row.name}' is already exposed as {'read-only' if writable else 'writable'}",
+                    hint="unexpose it first",
+                )
             if writable and row.borrows:
                 raise InputError(
-                    f"the catalog '{row.name}' has files of others, which stock DuckDB might remove",
-                    hint="expose it to be read only",
+                    f"the catalog '{row.name}' uses files of other catalogs, which stock DuckDB might remove",
+                    hint="expose it without writable",
                 )
             if writable and registry.shares(owner=row.id):
                 raise InputError(
-                    f"others use files of the catalog '{row.name}', which stock DuckDB might remove",
-                    hint="expose it to be read only",
+                    f"other catalogs use files of the catalog '{row.name}', which stock DuckDB might remove",
+                    hint="expose it without writable",
                 )
             spec = WIDE_SPEC if has_next(registry.version_of(row.id)) else SPEC
             statements = exposing.views(place, schema, row.id, spec, writable=writable) if fresh else []
@@ -422,7 +425,7 @@ class Tenancy:
     def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Sharing, SharedPlace]]:
         if self._catalog.database != "postgres":
             raise UnsupportedFeatureError(
-                f"roles per catalog need PostgreSQL, and this lake is on {self._catalog.database}"
+                f"access per role needs PostgreSQL, but this lake is on {self._catalog.database}"
             )
         self.need_facts()
         with self.writing(queue) as registry:

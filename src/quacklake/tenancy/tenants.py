@@ -160,8 +160,8 @@ class TenantCatalogs(Moving):
         for path in (self._root, *folders):
             if overlap(store, open_store(path, self._config)):
                 raise InputError(
-                    f"{store.root} is not apart from the files of other catalogs",
-                    hint="name a folder of its own, outside of the data path of the shared lake",
+                    f"the data path {store.root} overlaps with the files of other catalogs",
+                    hint="pass a folder outside the data path of the shared lake",
                 )
         return store.root
 
@@ -388,7 +388,7 @@ def open_tenants(
 def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None) -> None:
     """Convert a plain lake to a shared one. Rows that others inline meanwhile are flushed too."""
     if data_path is None:
-        raise ConfigError("where new catalogs have their files must be said", hint="pass data_path=")
+        raise ConfigError("a conversion needs a data path for new catalogs", hint="pass data_path=")
     check_tenant_name(name)
     root = open_store(data_path, config)
     if tenancy.resume_conversion():
@@ -409,7 +409,10 @@ def _flush(config: Config, root: Store) -> str:
     with open_lake(config.url, catalog="", migrate=True, **_settings(config)) as lake:
         own = open_store(lake.context.store.root, config)
         if overlap(root, own):
-            raise InputError(f"{root.root} is not apart from {own.root}, where the files of the lake are")
+            raise InputError(
+                f"the data path {root.root} overlaps with the files of the lake in {own.root}",
+                hint="pass another data_path",
+            )
         LakeMaintenance(lake).flush_inlined_data()
     return own.root
 
