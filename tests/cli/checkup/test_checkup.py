@@ -97,7 +97,7 @@ def test_the_version_of_a_server_is_told(
     rows = _rows(run("doctor", "-o", "json", "--lake", url))
     assert rows["database"]["detail"].startswith(product)
     assert rows["catalog"]["state"] == "ok"
-    assert rows["files"]["detail"] == f"{elsewhere}/data: it is made with the first file"
+    assert rows["files"]["detail"] == f"{elsewhere}/data will be created with the first file"
     missing = sa.make_url(url).set(database="nowhere").render_as_string(hide_password=False)
     assert 'no database "nowhere"' in _failed(run("doctor", "-o", "json", "--lake", missing))["catalog"]["detail"]
 
@@ -105,7 +105,7 @@ def test_the_version_of_a_server_is_told(
 def test_a_folder_of_files_that_is_gone_is_found(run: Run, lake: Path) -> None:
     (lake / "data").rename(lake / "elsewhere")
     failed = _failed(run("doctor", "-o", "json"))
-    assert f"there is no folder {lake}/data, and the lake has 2 data files there" in failed["files"]["detail"]
+    assert f"the folder {lake}/data does not exist, but the lake has 2 data files there" in failed["files"]["detail"]
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 from quacklake.cli.context import Context
@@ -14,10 +14,6 @@ from quacklake.errors import InputError
 
 if TYPE_CHECKING:
     from quacklake.lake.lake import LakeTransaction
-    from quacklake.lake.table import Table
-
-Signature = tuple[str | None, str | None]
-"""The commit message and the author of a snapshot."""
 
 Column = Annotated[str, argument("COLUMN", "The column, or a.b for the field b of the struct a.")]
 Type = Annotated[str, argument("TYPE", "A type such as BIGINT or 'DECIMAL(10,2)'.")]
@@ -40,7 +36,8 @@ def add_column(
     """Files do not change: existing rows get the default when they are read."""
     value = None if default is None else _value(default, type)
     words = f"added {column} {type} to"
-    _alter(context, (message, author), table, words, lambda found: found.add_column(column, type, value))
+    with _changing(context, message, author, words, table) as tx:
+        tx.table(table).add_column(column, type, value)
 
 
 def _value(text: str, type: str) -> Any:
@@ -80,7 +77,8 @@ def drop_column(
         context.output.result(f"{column} would be dropped from {table}", {"table": table, "snapshot": None})
         return
     context.confirm(f"Drop {column} of {table}?", yes=yes)
-    _alter(context, (message, author), table, f"dropped {column} from", lambda found: found.drop_column(column))
+    with _changing(context, message, author, f"dropped {column} from", table) as tx:
+        tx.table(table).drop_column(column)
 
 
 def rename_column(
@@ -88,7 +86,8 @@ def rename_column(
 ) -> None:
     """Files do not change."""
     words = f"renamed {column} to {name} in"
-    _alter(context, (message, author), table, words, lambda found: found.rename_column(column, name))
+    with _changing(context, message, author, words, table) as tx:
+        tx.table(table).rename_column(column, name)
 
 
 def widen_column(
@@ -96,12 +95,14 @@ def widen_column(
 ) -> None:
     """A change that could lose values is an error. Files do not change."""
     words = f"changed {column} to {type} in"
-    _alter(context, (message, author), table, words, lambda found: found.alter_column(column, type))
+    with _changing(context, message, author, words, table) as tx:
+        tx.table(table).alter_column(column, type)
 
 
 def rename(context: Context, table: TableName, name: NewName, message: Message = None, author: Author = None) -> None:
     """The table stays in its schema."""
-    _change(context, (message, author), name, f"renamed {table} to", lambda tx: tx.rename_table(table, name))
+    with _changing(context, message, author, f"renamed {table} to", name) as tx:
+        tx.rename_table(table, name)
 
 
 def partition(
@@ -118,13 +119,11 @@ def partition(
     """
     _check_keys(keys, reset)
     words = f"set the partitioning {', '.join(keys)} of" if keys else "removed the partitioning of"
-    _alter(
-        context,
-        (message, author),
-        table,
-        words,
-        lambda found: found.set_partitioned_by(*keys) if keys else found.reset_partitioned_by(),
-    )
+    with _changing(context, message, author, words, table) as tx:
+        if keys:
+            tx.table(table).set_partitioned_by(*keys)
+        else:
+            tx.table(table).reset_partitioned_by()
 
 
 def sort(
@@ -141,13 +140,11 @@ def sort(
     """
     _check_keys(keys, reset)
     words = f"set the sort order {', '.join(keys)} of" if keys else "removed the sort order of"
-    _alter(
-        context,
-        (message, author),
-        table,
-        words,
-        lambda found: found.set_sorted_by(*keys) if keys else found.reset_sorted_by(),
-    )
+    with _changing(context, message, author, words, table) as tx:
+        if keys:
+            tx.table(table).set_sorted_by(*keys)
+        else:
+            tx.table(table).reset_sorted_by()
 
 
 def _check_keys(keys: list[str] | None, reset: bool) -> None:
@@ -166,10 +163,12 @@ def comment(
     """Every client sees the comment."""
     if column is None:
         words = "set the comment of" if text else "removed the comment of"
-        _alter(context, (message, author), table, words, lambda found: found.set_comment(text or None))
+        with _changing(context, message, author, words, table) as tx:
+            tx.table(table).set_comment(text or None)
     else:
         words = f"{'set' if text else 'removed'} the comment of {column} in"
-        _alter(context, (message, author), table, words, lambda found: found.set_column_comment(column, text or None))
+        with _changing(context, message, author, words, table) as tx:
+            tx.table(table).set_column_comment(column, text or None)
 
 
 def option(
@@ -199,18 +198,14 @@ def option(
         )
 
 
-def _alter(context: Context, signature: Signature, table: str, words: str, change: Callable[[Table], Any]) -> None:
-    """Change a table, and report the change in these words."""
-    _change(context, signature, table, words, lambda tx: change(tx.table(table)))
-
-
-def _change(
-    context: Context, signature: Signature, table: str, words: str, change: Callable[[LakeTransaction], Any]
-) -> None:
-    message, author = signature
+@contextmanager
+def _changing(
+    context: Context, message: str | None, author: str | None, words: str, table: str
+) -> Iterator[LakeTransaction]:
+    """Yield a transaction, and report in these words what it has changed."""
     with context.open(write=True) as lake:
         with lake.transaction(message=message, author=author) as tx:
-            change(tx)
+            yield tx
         assert tx.snapshot is not None
         context.output.result(
             f"{words} {table} in snapshot {tx.snapshot.id}", {"table": table, "snapshot": tx.snapshot.id}
