@@ -184,7 +184,7 @@ def test_what_a_client_that_does_not_queue_writes_meanwhile_is_not_lost(
 
     monkeypatch.setattr(MySQLConversion, "_rename", write_first)
     before = set(plain.tables())
-    with pytest.raises(CommitConflict, match="it is as it was"):
+    with pytest.raises(CommitConflict, match="the lake was not converted"):
         convert_again(plain)
     assert set(plain.tables()) == before
     with quacklake.connect(plain.url) as lake:
