@@ -220,7 +220,7 @@ def test_a_data_path_of_its_own_must_be_apart_from_those_of_others(tmp_path: Pat
     with quacklake.tenants(f"sqlite:///{tmp_path}/l.db", tmp_path / "shared") as tenants:
         tenants.create("acme", data_path=tmp_path / "acme")
         for path in ("shared/x", "shared", "acme", "acme/b", "."):
-            with pytest.raises(InputError, match="overlaps|among those"):
+            with pytest.raises(InputError, match="overlaps"):
                 tenants.create("beta", data_path=tmp_path / path)
         with pytest.raises(AlreadyExistsError):
             tenants.create("acme", data_path=tmp_path / "other")

@@ -147,8 +147,8 @@ class Conversion(Registry):
             if self.run("old_inlined_rows", row).first() is not None:
                 raise UnsupportedFeatureError(
                     "the lake has inlined rows, which cannot be converted to a shared lake",
-                    hint="write them to files with flush_inlined_data(); for a dropped table, expire all snapshots that have it"
-                    " with expire_snapshots()",
+                    hint="write them to files with flush_inlined_data(); for a dropped table, expire all snapshots that"
+                    " have it with expire_snapshots()",
                 )
             found.append(table)
         return found
