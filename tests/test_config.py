@@ -72,7 +72,7 @@ class TestPrecedence:
         assert all(setting.default is None for setting in SETTINGS if setting.secret)
 
     def test_the_table_and_the_dataclass_name_the_same_settings(self) -> None:
-        assert [each.name for each in fields(Config)] == [*(setting.name for setting in SETTINGS), "sources"]
+        assert [each.name for each in fields(Config)] == ["sources", *(setting.name for setting in SETTINGS)]
 
 
 class TestFile:
@@ -348,7 +348,7 @@ class TestNames:
         finally:
             logger.removeHandler(handler)
         assert [record.getMessage() for record in records] == [
-            'the variable QUACKLAKE_POL_SIZE is no setting, and has no effect: did you mean "QUACKLAKE_POOL_SIZE"?'
+            'the variable QUACKLAKE_POL_SIZE is not a setting and has no effect: did you mean "QUACKLAKE_POOL_SIZE"?'
         ]
 
     def test_an_unknown_key_of_a_file_is_an_error_with_what_is_meant(self, tmp_path: Path) -> None:

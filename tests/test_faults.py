@@ -92,7 +92,7 @@ def test_among_many_threads_exactly_one_is_hit() -> None:
 
 @pytest.mark.parametrize("text", ["", "x:kill", "0:kill", "1:explode", "1", "-1:exit"])
 def test_a_malformed_fault_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="not a fault"):
+    with pytest.raises(ConfigError, match="invalid fault"):
         Fault.parse(text)
 
 

@@ -5,44 +5,44 @@ The tree::
     QuacklakeError                     base: ``code``, ``hint``
     ├── ConfigError                    a setting, URL or option is wrong
     │   ├── MissingExtraError          an optional package is not installed
-    │   └── UnsupportedVersionError    the version of the catalog's format, or of Spark, is unknown
+    │   └── UnsupportedVersionError    the format version of the lake, or the version of Spark, is not supported
     ├── InputError                     the caller's data or arguments are wrong
     │   ├── SchemaMismatchError        columns or types do not fit the table
     │   ├── ConstraintError            NULL in NOT NULL, value out of range, duplicate keys
-    │   ├── PredicateError             a filter cannot be parsed or bound
-    │   ├── SqlError                   a statement cannot be parsed, bound or run here
+    │   ├── PredicateError             a filter is not valid
+    │   ├── SqlError                   a statement is not valid, or cannot run now
     │   ├── InvalidNameError           a name is empty, too long or otherwise unusable
     │   └── ClosedError                the lake was closed
-    ├── NotFoundError                  table, schema, snapshot … does not exist
-    │   └── SnapshotExpiredError       the history that is needed has been removed
-    ├── AlreadyExistsError             it exists already
+    ├── NotFoundError                  a lake, table, snapshot or another object does not exist
+    │   └── SnapshotExpiredError       a snapshot has expired
+    ├── AlreadyExistsError             an object exists already
     ├── ReadOnlyError                  a write on a read-only lake, snapshot or catalog
-    ├── NotPermittedError              a safe session does not run such a statement
-    ├── LimitError                     a statement needs more than its session may take
-    │   ├── StatementTimeoutError      … of time
-    │   ├── MemoryLimitError           … of memory, or of room for what does not fit into it
-    │   ├── ResultTooLargeError        … of rows or bytes in its result
-    │   ├── StatementTooLargeError     … of parts, tables or columns in the statement itself
-    │   └── TenantLimitError           a catalog (tenant) would have more than it may
-    │       └── TenantBusyError        … commits in a second, or scans at a time            (Transient)
+    ├── NotPermittedError              a safe session does not allow the statement
+    ├── LimitError                     a statement exceeds a limit
+    │   ├── StatementTimeoutError      a statement takes too long
+    │   ├── MemoryLimitError           a statement needs too much memory or temporary space
+    │   ├── ResultTooLargeError        a result has too many rows or bytes
+    │   ├── StatementTooLargeError     a statement has too many parts, tables or columns
+    │   └── TenantLimitError           a catalog (tenant) would exceed a limit
+    │       └── TenantBusyError        a catalog commits or scans too often at the moment  (Transient)
     ├── CatalogError                   the metadata database failed
-    │   └── CatalogUnavailableError    … and trying again may help        (Transient)
-    │       └── CatalogLockedError     another client in this process has locked it (Transient)
+    │   └── CatalogUnavailableError    the metadata database cannot be reached or is busy   (Transient)
+    │       └── CatalogLockedError     another client in this process has locked the database (Transient)
     ├── StorageError                   the object store failed
-    │   ├── PathError                  a path would leave the data root
-    │   ├── CorruptFileError           a file is missing, truncated or not what it should be
-    │   └── StorageUnavailableError    trying again may help              (Transient)
-    ├── CommitError                    a commit did not go through
-    │   ├── CommitConflict             another commit got in the way; nothing was changed (Transient)
-    │   └── CommitUnknown              the answer was lost and could not be recovered
-    ├── StreamError                    a stream cannot go on
-    │   ├── StreamFencedError          another query has taken the stream over
-    │   ├── StreamMismatchError        the checkpoint, or the table, is not the one the stream began with
+    │   ├── PathError                  a path leads out of the data path
+    │   ├── CorruptFileError           a file is missing, truncated or damaged
+    │   └── StorageUnavailableError    the object store cannot be reached or is busy        (Transient)
+    ├── CommitError                    a commit failed
+    │   ├── CommitConflict             another commit conflicts; nothing was changed (Transient)
+    │   └── CommitUnknown              the connection was lost, and it is unknown whether the commit was made
+    ├── StreamError                    a stream cannot continue
+    │   ├── StreamFencedError          another query has taken over the stream
+    │   ├── StreamMismatchError        the checkpoint or the table is not the one that the stream started with
     │   └── StreamBatchDoneError       the batch is in the lake already; nothing was changed
-    ├── LeaseHeldError                 another process does this work already               (Transient)
+    ├── LeaseHeldError                 another process is doing this work already           (Transient)
     ├── CancelledError                 the caller cancelled the operation
-    ├── UnsupportedFeatureError        the lake uses something this version cannot read or write
-    └── InternalError                  an invariant of Quacklake itself is broken
+    ├── UnsupportedFeatureError        this version does not support a feature
+    └── InternalError                  a bug in Quacklake
 
 ``Transient`` and ``Terminal`` are mix-ins that decide whether a retry can help; an error that is not
 ``Transient`` is ``Terminal``.
@@ -59,6 +59,9 @@ class QuacklakeError(Exception):
 
     code: str = "quacklake"
     hint: str | None = None
+
+    def __init_subclass__(cls, *, code: str | None = None) -> None:
+        cls.code = code or cls.code
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -83,101 +86,75 @@ class Terminal:
     """Mix-in: the same call will fail again until something is changed."""
 
 
-class ConfigError(QuacklakeError, Terminal):
-    code = "config"
+class ConfigError(QuacklakeError, Terminal, code="config"): ...
 
 
-class MissingExtraError(ConfigError):
-    code = "config.missing_extra"
+class MissingExtraError(ConfigError, code="config.missing_extra"): ...
 
 
-class UnsupportedVersionError(ConfigError):
-    code = "config.unsupported_version"
+class UnsupportedVersionError(ConfigError, code="config.unsupported_version"): ...
 
 
-class InputError(QuacklakeError, Terminal):
-    code = "input"
+class InputError(QuacklakeError, Terminal, code="input"): ...
 
 
-class SchemaMismatchError(InputError):
-    code = "input.schema_mismatch"
+class SchemaMismatchError(InputError, code="input.schema_mismatch"): ...
 
 
-class ConstraintError(InputError):
-    code = "input.constraint"
+class ConstraintError(InputError, code="input.constraint"): ...
 
 
-class PredicateError(InputError):
-    code = "input.predicate"
+class PredicateError(InputError, code="input.predicate"): ...
 
 
-class SqlError(InputError):
-    """A statement cannot be parsed or bound, or makes no sense now; the message shows the place where it is known."""
-
-    code = "input.sql"
+class SqlError(InputError, code="input.sql"):
+    """A statement is not valid, or cannot run now; the message shows the position if it is known."""
 
 
-class InvalidNameError(InputError):
-    code = "input.name"
+class InvalidNameError(InputError, code="input.name"): ...
 
 
-class ClosedError(InputError):
-    """The lake was closed, or the tenants were."""
-
-    code = "input.closed"
+class ClosedError(InputError, code="input.closed"):
+    """The lake, or the object that manages tenants, was closed."""
 
     def __init__(self) -> None:
         super().__init__("the lake is closed", hint="open it again with quacklake.connect()")
 
 
-class NotFoundError(QuacklakeError, Terminal):
-    code = "not_found"
+class NotFoundError(QuacklakeError, Terminal, code="not_found"): ...
 
 
-class SnapshotExpiredError(NotFoundError):
-    """Snapshots that are needed have expired: what they changed cannot be told any more."""
-
-    code = "not_found.expired"
+class SnapshotExpiredError(NotFoundError, code="not_found.expired"):
+    """A snapshot that is needed has expired: its changes are no longer known."""
 
 
-class AlreadyExistsError(QuacklakeError, Terminal):
-    code = "already_exists"
+class AlreadyExistsError(QuacklakeError, Terminal, code="already_exists"): ...
 
 
-class ReadOnlyError(QuacklakeError, Terminal):
-    code = "read_only"
+class ReadOnlyError(QuacklakeError, Terminal, code="read_only"): ...
 
 
-class NotPermittedError(QuacklakeError, Terminal):
-    """A statement reaches for something that a safe session does not give; nothing of it was run."""
-
-    code = "not_permitted"
+class NotPermittedError(QuacklakeError, Terminal, code="not_permitted"):
+    """A safe session does not allow the statement; nothing of it was run."""
 
 
-class LimitError(QuacklakeError, Terminal):
-    code = "limit"
+class LimitError(QuacklakeError, Terminal, code="limit"): ...
 
 
-class StatementTimeoutError(LimitError):
-    code = "limit.timeout"
+class StatementTimeoutError(LimitError, code="limit.timeout"): ...
 
 
-class MemoryLimitError(LimitError):
-    code = "limit.memory"
+class MemoryLimitError(LimitError, code="limit.memory"): ...
 
 
-class ResultTooLargeError(LimitError):
-    code = "limit.result"
+class ResultTooLargeError(LimitError, code="limit.result"): ...
 
 
-class StatementTooLargeError(LimitError):
-    code = "limit.statement"
+class StatementTooLargeError(LimitError, code="limit.statement"): ...
 
 
-class TenantLimitError(LimitError):
-    """A catalog of a shared lake would have more than its operator lets it; nothing was changed."""
-
-    code = "limit.tenant"
+class TenantLimitError(LimitError, code="limit.tenant"):
+    """A catalog of a shared lake would exceed a limit that its operator has set; nothing was changed."""
 
     def __init__(self, message: str, *, limit: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -185,104 +162,77 @@ class TenantLimitError(LimitError):
         """The name of the limit."""
 
 
-class TenantBusyError(TenantLimitError, Transient):
-    """A catalog does as much at a time as it may; nothing was changed. ``after`` seconds there may be room."""
-
-    code = "limit.tenant_busy"
+class TenantBusyError(TenantLimitError, Transient, code="limit.tenant_busy"):
+    """A catalog is at a limit at the moment; nothing was changed. Try again in ``after`` seconds."""
 
     def __init__(self, message: str, *, limit: str, after: float, hint: str | None = None) -> None:
         super().__init__(message, limit=limit, hint=hint)
         self.after = after
 
 
-class CatalogError(QuacklakeError):
-    code = "catalog"
+class CatalogError(QuacklakeError, code="catalog"): ...
 
 
-class CatalogUnavailableError(CatalogError, Transient):
-    code = "catalog.unavailable"
+class CatalogUnavailableError(CatalogError, Transient, code="catalog.unavailable"): ...
 
 
-class CatalogLockedError(CatalogUnavailableError):
-    """Another client in this process has locked the database, and gives it back when its transaction ends."""
-
-    code = "catalog.locked"
+class CatalogLockedError(CatalogUnavailableError, code="catalog.locked"):
+    """Another client in this process has locked the database until its transaction ends."""
 
 
-class StorageError(QuacklakeError):
-    code = "storage"
+class StorageError(QuacklakeError, code="storage"): ...
 
 
-class PathError(StorageError, Terminal):
-    code = "storage.path"
+class PathError(StorageError, Terminal, code="storage.path"): ...
 
 
-class CorruptFileError(StorageError, Terminal):
-    code = "storage.corrupt"
+class CorruptFileError(StorageError, Terminal, code="storage.corrupt"): ...
 
 
-class StorageUnavailableError(StorageError, Transient):
-    code = "storage.unavailable"
+class StorageUnavailableError(StorageError, Transient, code="storage.unavailable"): ...
 
 
-class CommitError(QuacklakeError):
-    code = "commit"
+class CommitError(QuacklakeError, code="commit"): ...
 
 
-class CommitConflict(CommitError, Transient):
-    """Another commit got in the way; nothing was changed. Plan again on the newer snapshot."""
-
-    code = "commit.conflict"
+class CommitConflict(CommitError, Transient, code="commit.conflict"):
+    """Another commit conflicts; nothing was changed. Plan again on the newer snapshot."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         begin = "Transaction conflict - "
         super().__init__(begin + message.removeprefix(begin), hint=hint)
 
 
-class CommitUnknown(CommitError, Terminal):
-    """The database may or may not have committed, and its answer could not be recovered."""
-
-    code = "commit.unknown"
+class CommitUnknown(CommitError, Terminal, code="commit.unknown"):
+    """The connection was lost during a commit, and it is unknown whether the commit was made."""
 
 
-class StreamError(QuacklakeError):
-    code = "stream"
+class StreamError(QuacklakeError, code="stream"): ...
 
 
-class StreamFencedError(StreamError, Terminal):
-    """Another query has taken over the stream; this one has written nothing since."""
-
-    code = "stream.fenced"
+class StreamFencedError(StreamError, Terminal, code="stream.fenced"):
+    """Another query has taken over the stream; this one has written nothing since then."""
 
 
-class StreamMismatchError(StreamError, Terminal):
-    """What a stream is asked to go on from is not what the lake knows of it."""
-
-    code = "stream.mismatch"
+class StreamMismatchError(StreamError, Terminal, code="stream.mismatch"):
+    """The checkpoint or table of a stream does not match what the lake knows about it."""
 
 
-class StreamBatchDoneError(StreamError, Terminal):
+class StreamBatchDoneError(StreamError, Terminal, code="stream.done"):
     """The batch is in the lake already: there is nothing to do."""
 
-    code = "stream.done"
+
+class LeaseHeldError(QuacklakeError, Transient, code="lease_held"):
+    """Another process is doing this work already."""
 
 
-class LeaseHeldError(QuacklakeError, Transient):
-    """Another process does this work, and two would only be in each other's way."""
-
-    code = "lease_held"
+class CancelledError(QuacklakeError, Terminal, code="cancelled"): ...
 
 
-class CancelledError(QuacklakeError, Terminal):
-    code = "cancelled"
+class UnsupportedFeatureError(QuacklakeError, Terminal, code="unsupported"): ...
 
 
-class UnsupportedFeatureError(QuacklakeError, Terminal):
-    code = "unsupported"
-
-
-class InternalError(QuacklakeError, Terminal):
-    code = "internal"
+class InternalError(QuacklakeError, Terminal, code="internal"): ...
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

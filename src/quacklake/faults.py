@@ -56,8 +56,8 @@ class Fault:
     def __post_init__(self) -> None:
         if self.at < 1 or self.action not in get_args(Action):
             raise ConfigError(
-                f'not a fault: "{self.at}:{self.action}:{self.pattern}"',
-                hint=f"n:action[:pattern], n from 1, action one of {', '.join(get_args(Action))}",
+                f'invalid fault "{self.at}:{self.action}:{self.pattern}"',
+                hint=f"use n:action[:pattern] with n from 1 and an action of {', '.join(get_args(Action))}",
             )
 
     @classmethod

@@ -28,10 +28,10 @@ OTHER = "~other"
 """The label of all tenants beyond those that have one of their own; no tenant can be called so."""
 
 _OFTEN = frozenset({"catalog", "engine", "scan", "storage"})
-"""What has so many steps that only those in ``_LARGER`` are logged at INFO."""
+"""Areas with so many steps that only those in ``_LARGER`` are logged at INFO."""
 _LARGER = frozenset({"catalog.connect", "engine.scan", "engine.write"})
 _LONGEST = 400
-"""Characters of a statement that are logged."""
+"""The most characters of a statement that are logged."""
 
 _loggers: dict[str, logging.Logger] = {}
 _lock = Lock()
@@ -98,7 +98,7 @@ def count(name: str, n: int = 1, *, tenant: str | None = None) -> None:
 
 
 def gauge(name: str, value: int) -> None:
-    """Note what something measures now, under ``name``."""
+    """Record the current value of something under ``name``."""
     with _lock:
         _gauges[name] = value
 
@@ -151,7 +151,7 @@ def _log_step(name: str, detail: object, seconds: float) -> None:
 
 
 def snapshot() -> TelemetrySnapshot:
-    """All counters, timings and measures as they are now."""
+    """Return all counters, timings and gauges as they are now."""
     with _lock:
         figures = {
             label: TenantFigures(MappingProxyType(dict(counters)), MappingProxyType(dict(timings)))
@@ -166,7 +166,7 @@ def snapshot() -> TelemetrySnapshot:
 
 
 def reset() -> None:
-    """Forget all counters, timings and measures; tenants keep their labels."""
+    """Forget all counters, timings and gauges; tenants keep their labels."""
     with _lock:
         _tenants.clear()
         _gauges.clear()
@@ -183,9 +183,9 @@ def configure_logging(level: str = "info", format: Literal["text", "json"] | str
     formatter = _FORMATTERS.get(format)
     number = logging.getLevelNamesMapping().get(level.upper())
     if formatter is None:
-        raise ConfigError(f'unknown log format "{format}"', hint=f"one of: {', '.join(_FORMATTERS)}")
+        raise ConfigError(f'unknown log format "{format}"', hint=f"use one of: {', '.join(_FORMATTERS)}")
     if number is None:
-        raise ConfigError(f'unknown log level "{level}"', hint="one of: debug, info, warning, error")
+        raise ConfigError(f'unknown log level "{level}"', hint="use one of: debug, info, warning, error")
     logger = logging.getLogger(LOGGER_NAME)
     for handler in [each for each in logger.handlers if isinstance(each, _Handler)]:
         logger.removeHandler(handler)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quacklake.cli.commands import COMMANDS
-from quacklake.cli.entry import Entry
+from quacklake.cli.commands import COMMANDS, Entry
 
 __all__ = ["command_names"]
 

@@ -24,7 +24,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     def info(context: object) -> None:
         raise errors.pop()
 
-    monkeypatch.setattr("quacklake.cli.commands.info.info", info)
+    monkeypatch.setattr("quacklake.cli.commands.tables.info", info)
     return errors
 
 
@@ -56,7 +56,7 @@ def test_an_unforeseen_error_is_told_in_one_line(run: Run, failing: list[BaseExc
     failing.append(ZeroDivisionError("one\ntwo"))
     answer = run("info")
     assert answer.code == 1
-    assert answer.err.startswith("error: this should not have happened: ZeroDivisionError: one\n")
+    assert answer.err.startswith("error: unexpected error: ZeroDivisionError: one\n")
     assert "--debug" in answer.err
 
 
@@ -99,7 +99,7 @@ def test_an_interruption_that_a_library_hides_ends_with_130(run: Run, monkeypatc
         except KeyboardInterrupt:
             raise RuntimeError("Query interrupted") from None
 
-    monkeypatch.setattr("quacklake.cli.commands.info.info", info)
+    monkeypatch.setattr("quacklake.cli.commands.tables.info", info)
     before = signal.getsignal(signal.SIGINT)
     assert run("info").code == 130
     assert signal.getsignal(signal.SIGINT) is before

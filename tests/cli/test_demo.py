@@ -70,7 +70,7 @@ def test_the_demo_says_what_is_true(run: Run, kept: Path, monkeypatch: pytest.Mo
         assert _number(r"in (\d+) Parquet files", appended) == 6
 
         small = _step(told, "Small commits")
-        assert "and 0 new files: 5 rows wait" in small
+        assert "and 0 new files: 5 rows are inlined" in small
 
         changed = _step(told, "Update, merge, delete")
         assert _number(r"deleted ([\d,]+)", changed) == 20_000

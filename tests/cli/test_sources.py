@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quacklake.cli.sources import opened
+from quacklake.cli.commands.append import opened
 from quacklake.errors import InputError
 
 ROWS = [{"id": 1, "code": "x7"}, {"id": 2, "code": "010"}]

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import quacklake
 from quacklake.cli import progress as module
-from quacklake.cli.statements import Statements
+from quacklake.cli.commands.sql import Statements
 from quacklake.sql.opening import session_of
 
 
@@ -38,7 +38,7 @@ def test_rows_are_counted_while_they_are_written(
     statements: Statements, console: Console, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
     monkeypatch.setattr(module, "DELAY", 0.0)
-    monkeypatch.setattr("quacklake.cli.statements._GLANCE", 0.001)
+    monkeypatch.setattr("quacklake.cli.commands.sql._GLANCE", 0.001)
     if statement.startswith("INSERT"):
         statements.execute("CREATE TABLE t (id BIGINT)")
     count = statements.execute(statement.format("SELECT range AS id FROM range(3000000)"))

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.cli.commands import COMMANDS
-from quacklake.cli.entry import Entry
+from quacklake.cli.commands import COMMANDS, Entry
 from tests.cli.conftest import Run
 
 
@@ -48,10 +47,10 @@ def test_the_version_is_the_package_s(run: Run) -> None:
         (("tables", "--outp", "json"), 'did you mean "--output"'),
         (("show",), "missing argument 'TABLE'"),
         (("show", "t", "u"), "unexpected extra argument"),
-        (("show", "t", "--limit", "-1"), "'-1' is neither a number nor all"),
+        (("show", "t", "--limit", "-1"), "'-1' is not a whole number or"),
         (("compact", "--delete-threshold", "x"), "'x' is not a number"),
         (("expire", "--keep-last", "1.5"), "'1.5' is not a whole number"),
-        (("expire", "--versions", "1,x"), "'x' is not the number of a snapshot"),
+        (("expire", "--versions", "1,x"), "'x' is not a whole number"),
         (("maintain", "--interval", "soon"), "a duration such as 30s"),
         (("alter", "drop-colum"), 'did you mean "drop-column"'),
         (("rollback",), "missing option '--to'"),
@@ -72,7 +71,7 @@ def test_wrong_usage_is_json_when_json_is_asked_for(run: Run) -> None:
     assert json.loads(answer.err) == {
         "code": "usage",
         "message": "missing argument 'TABLE'",
-        "hint": "`quacklake show --help` tells how it is used",
+        "hint": "see `quacklake show --help`",
     }
 
 
@@ -116,7 +115,7 @@ def test_a_misspelt_variable_is_told(run: Run, lake: Path, monkeypatch: pytest.M
     answer = run("tables", "--output", "csv")
     assert answer.code == 0
     assert answer.err == (
-        "warning: the variable QUACKLAKE_DATAPATH is no setting, and has no effect\n"
+        "warning: the variable QUACKLAKE_DATAPATH is not a setting and has no effect\n"
         '  hint: did you mean "QUACKLAKE_DATA_PATH"?\n'
     )
     assert json.loads(run("tables", "--output", "json").err)["code"] == "warning"

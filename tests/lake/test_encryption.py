@@ -161,13 +161,13 @@ def test_a_plan_takes_the_keys_along_for_who_will_run_it(lake: quacklake.Lake) -
 def test_what_a_lake_is_cannot_be_changed(lake: quacklake.Lake, tmp_path: Path) -> None:
     with connect(tmp_path, encrypted=True) as again:
         assert again.table("t").count("id >= 0") == 898
-    with pytest.raises(ConfigError, match="is encrypted, and plain"):
+    with pytest.raises(ConfigError, match="are encrypted, but plain"):
         connect(tmp_path, encrypted=False)
     plain = tmp_path / "plain"
     plain.mkdir()
     with connect(plain) as made:
         made.create_table("t", ROWS)
-    with pytest.raises(ConfigError, match="is plain, and encrypted"):
+    with pytest.raises(ConfigError, match="are plain, but encrypted"):
         connect(plain, encrypted=True)
     assert not any(keys(plain))
 

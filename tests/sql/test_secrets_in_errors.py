@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.cli.shell.history import History
+from quacklake.cli.shell import History
 from quacklake.config import redact_message, redact_statement
 from quacklake.errors import QuacklakeError
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quacklake.cli.shell.loop import is_whole
+from quacklake.cli.shell import is_whole
 from quacklake.errors import SqlError
 from quacklake.spark.sql.lexer import SparkCursor, only_statement
 from quacklake.sql.words import split, words_of

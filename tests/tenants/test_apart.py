@@ -72,7 +72,7 @@ def test_the_files_of_a_catalog_cannot_be_put_among_those_of_others(
             quacklake.connect(url, path, catalog=catalog)
         with pytest.raises(ConfigError) as error:
             quacklake.connect(url, path, catalog=catalog, override_data_path=True)
-        assert "other catalogs may have theirs there" in error.value.message
+        assert "other catalogs may have files there" in error.value.message
     shutil.copytree(tmp_path / "data", tmp_path / "moved")
     with quacklake.connect(url, tmp_path / "moved", catalog="one", override_data_path=True) as lake:
         assert lake.table("t").count() == 50

@@ -192,7 +192,7 @@ def test_stock_writes_where_that_is_asked_for(place: Place, judge: Stock) -> Non
         lake.create_table("t", histories.rows(0, 3, "pen"))
         lake.options.set("data_inlining_row_limit", 20)
     schema = tenants.expose("pen", place.role, writable=True).schema
-    with pytest.raises(InputError, match="other way"):
+    with pytest.raises(InputError, match="already exposed"):
         tenants.expose("pen", place.role)
     options = [f"METADATA_SCHEMA '{schema}'", f"META_SCHEMA '{schema}'"]
     judge.run(
@@ -294,7 +294,7 @@ def test_files_that_others_use_are_kept_from_stock_clients_that_write(place: Pla
     with tenants.open("lender") as lake:
         lake.create_table("t", histories.rows(0, 200, "lender"))
     tenants.expose("lender", writable=True)
-    with pytest.raises(InputError, match="exposed to be written"):
+    with pytest.raises(InputError, match="exposed as writable"):
         tenants.fork("lender", "borrower")
     tenants.unexpose("lender")
     tenants.expose("lender")
@@ -303,7 +303,7 @@ def test_files_that_others_use_are_kept_from_stock_clients_that_write(place: Pla
         assert lake.table("t").count() == 200
         assert "quacklake_exposed" not in {key for key, *_ in lake.options.list()}
     tenants.unexpose("lender")
-    with pytest.raises(InputError, match="others use files"):
+    with pytest.raises(InputError, match="other catalogs use files"):
         tenants.expose("lender", writable=True)
 
 

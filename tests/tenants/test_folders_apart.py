@@ -121,7 +121,7 @@ def test_a_lake_among_the_files_of_catalogs_is_not_adopted(
     fill(tenants, "beta")
     (tmp_path / "link").symlink_to(tmp_path / "data")
     url = plain_lake(tmp_path, tmp_path / where)
-    with pytest.raises(InputError, match="apart") as caught:
+    with pytest.raises(InputError, match="overlaps") as caught:
         tenants.adopt(url, "acme")
     assert "beta" not in str(caught.value).replace(str(tmp_path / where), "")
     assert [tenant.name for tenant in tenants] == ["beta"]
@@ -131,7 +131,7 @@ def test_a_lake_among_the_files_of_a_converted_catalog_is_not_adopted(tmp_path: 
     url, other = plain_lake(tmp_path, tmp_path / "first"), plain_lake(tmp_path, tmp_path / "first/main", "other")
     with (
         quacklake.tenants(url, tmp_path / "data", convert="acme") as tenants,
-        pytest.raises(InputError, match="apart"),
+        pytest.raises(InputError, match="overlaps"),
     ):
         tenants.adopt(other, "beta")
 
@@ -140,7 +140,7 @@ def test_a_lake_that_names_files_of_a_catalog_is_not_adopted(tenants: quacklake.
     fill(tenants, "beta")
     plain = f"sqlite:///{tmp_path}/plain.db"
     tenants.export("beta", plain)
-    with pytest.raises(InputError, match="apart") as caught:
+    with pytest.raises(InputError, match="among those") as caught:
         tenants.adopt(plain, "acme")
     assert "beta" not in str(caught.value)
     assert [tenant.name for tenant in tenants] == ["beta"]

@@ -62,7 +62,7 @@ def test_a_plain_lake_becomes_the_first_catalog(
         seen = histories.look(lake)
     with pytest.raises(ConfigError, match="data_path"):
         quacklake.tenants(url, convert="acme")
-    with pytest.raises(InputError, match="not apart"):
+    with pytest.raises(InputError, match="overlaps"):
         quacklake.tenants(url, tmp_path / "plain" / "x", convert="acme")
     with quacklake.tenants(url, tmp_path / "data", convert="acme") as tenants:
         assert [(tenant.id, tenant.name) for tenant in tenants] == [(0, "acme")]

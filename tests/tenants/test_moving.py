@@ -104,7 +104,7 @@ def test_an_export_goes_where_no_lake_is_and_apart_from_the_shared_one(
     url = f"sqlite:///{tmp_path}/plain.db"
     with pytest.raises(NotFoundError):
         tenants.export("nobody", url)
-    with pytest.raises(InputError, match="not apart"):
+    with pytest.raises(InputError, match="overlaps"):
         tenants.export("acme", url, data_path=tmp_path / "data" / "plain")
     tenants.export("acme", url)
     with pytest.raises(AlreadyExistsError):

@@ -22,7 +22,7 @@ from quacklake.errors import (
     UnsupportedFeatureError,
     UnsupportedVersionError,
 )
-from quacklake.tenancy.mysql_conversion import MySQLConversion
+from quacklake.tenancy.conversion import MySQLConversion
 from tests.crash.forks import Forks
 from tests.seeds import some
 from tests.tenants import histories
@@ -184,7 +184,7 @@ def test_what_a_client_that_does_not_queue_writes_meanwhile_is_not_lost(
 
     monkeypatch.setattr(MySQLConversion, "_rename", write_first)
     before = set(plain.tables())
-    with pytest.raises(CommitConflict, match="it is as it was"):
+    with pytest.raises(CommitConflict, match="the lake was not converted"):
         convert_again(plain)
     assert set(plain.tables()) == before
     with quacklake.connect(plain.url) as lake:

@@ -19,8 +19,8 @@ from quacklake.lake.tenants import Tenants
 from quacklake.maintenance.policy import Policy
 from quacklake.maintenance.scheduler import LeasedWork, hold
 from quacklake.operations.handles import LakeHandle
+from quacklake.tenancy.maintenance import RoundLimits, RoundReport, wants
 from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds
-from quacklake.tenancy.rounds import RoundLimits, RoundReport, wants
 
 MANY = {"a": list(range(50))}
 MERGING = Policy(small_files=2, orphans_every=None, interval=dt.timedelta(0), jitter=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import inspect
 import os
 import signal
@@ -14,19 +15,21 @@ from functools import cache
 from importlib.abc import MetaPathFinder
 from itertools import pairwise
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import quacklake
 from quacklake import telemetry
-from quacklake.cli.commands import COMMANDS
+from quacklake.cli.commands import COMMANDS, Entry
 from quacklake.cli.context import Context, Options
-from quacklake.cli.entry import Entry
 from quacklake.cli.failures import report, report_usage, warn_of_variables
-from quacklake.cli.group import common_parameters, group_of, taking
+from quacklake.cli.options import COMMON, option
 from quacklake.cli.progress import waiting
 from quacklake.errors import CancelledError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 FAILED = 1
 """The exit code after an error. Wrong usage is 2."""
@@ -39,8 +42,9 @@ _OWN_SCREEN = ("demo",)
 """Commands that show their own progress."""
 _GARBAGE = 100_000
 """Objects created before the garbage collector runs: imported modules are no garbage."""
-_HELP = "A lakehouse in the open DuckLake format: look into a lake, change it, keep it in shape."
-_EPILOG = "Settings also come from the environment and from quacklake.toml: `quacklake config show`."
+_HELP = "A lakehouse in the open DuckLake format: read, write and maintain lakes."
+_EPILOG = "Settings also come from the environment and from quacklake.toml; see `quacklake config show`."
+_HELP_NAMES: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
 def run() -> NoReturn:
@@ -58,11 +62,15 @@ def run() -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    _print_anything()
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")  # escape characters that the terminal's encoding lacks
     try:
         code = command_line().main(words, prog_name="quacklake", standalone_mode=False)
     except typer.TyperException as error:
-        report_usage(error, json_wanted=_wants_json(words))
+        asked = any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))
+        report_usage(error, json_wanted=asked or "--output=json" in words)
         return error.exit_code
     except typer.Abort:
         return _interrupted()
@@ -76,10 +84,10 @@ def command_line() -> Any:
     def root(**_: Any) -> None:
         """What stands before the command is read from the context."""
 
-    option = Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_version)]
-    version = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
-    taking([version, *common_parameters()], root)
-    return group_of(Entry("quacklake", _HELP, commands=COMMANDS), _run, root=root, epilog=_EPILOG)
+    shown = Annotated[bool, option("--version", "Show the version and exit.", is_eager=True, callback=_version)]
+    version = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=shown)
+    _taking([version, *_common_parameters()], root)
+    return _group_of(Entry("quacklake", _HELP, commands=COMMANDS), root=root, epilog=_EPILOG)
 
 
 def _version(wanted: bool) -> None:
@@ -116,12 +124,6 @@ def _run(function: Callable[..., int | None], ctx: typer.Context, values: Mappin
     return code or 0
 
 
-def _wants_json(words: Sequence[str]) -> bool:
-    """Return True when JSON output was requested by arguments that could not be parsed."""
-    asked = any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))
-    return asked or "--output=json" in words
-
-
 def _interrupted() -> int:
     sys.stderr.write("interrupted\n")
     return INTERRUPTED
@@ -155,9 +157,118 @@ class _CtrlC:
             signal.signal(signal.SIGINT, self._before)
 
 
-def _print_anything() -> None:
-    """Escape characters that the terminal's encoding lacks, instead of failing."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+# -- groups that load a command when it is used, so that listing them costs only their names ---------------------------
+
+
+def _group_of(entry: Entry, *, root: Callable[..., None] | None = None, epilog: str | None = None) -> TyperGroup:
+    """Return the commands of an entry. ``root`` takes the options before the command."""
+    app = typer.Typer(
+        name=entry.name,
+        cls=type("Group", (_LazyGroup,), {"entry": entry}),
+        help=entry.help,
+        epilog=epilog,
+        no_args_is_help=True,
+        add_completion=root is not None,
+        context_settings=dict(_HELP_NAMES),
+        rich_markup_mode="markdown",
+    )
+    app.callback()(root or (lambda: None))
+    made: TyperGroup = _tidied(typer.main.get_command(app))
+    return made
+
+
+class _LazyGroup(TyperGroup):
+    """A group that knows the names and purposes of its commands, and loads a command on request."""
+
+    entry: Entry
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for entry in self.entry.commands:
+            self.commands[entry.name] = TyperCommand(entry.name, help=entry.help, rich_help_panel=entry.panel)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, found, rest = super().resolve_command(ctx, args)
+        entry = next((entry for entry in self.entry.commands if entry.name == name), None)
+        return name, found if entry is None else _load(entry), rest
+
+
+def _load(entry: Entry) -> Any:
+    if entry.commands:
+        return _group_of(entry)
+    module, _, name = entry.home.partition(":")
+    function = getattr(importlib.import_module(f"quacklake.cli.commands.{module}"), name)
+    app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    help_ = f"{entry.help}.\n\n{inspect.getdoc(function) or ''}".rstrip()
+    app.command(entry.name, help=help_, context_settings=dict(_HELP_NAMES))(_with_common(function))
+    return _tidied(typer.main.get_command(app))
+
+
+def _with_common(function: Callable[..., int | None]) -> Callable[..., int]:
+    """Return the function with the common options, which :class:`Options` reads from the context."""
+
+    def call(ctx: typer.Context, **values: Any) -> int:
+        return _run(function, ctx, {name: value for name, value in values.items() if name not in COMMON})
+
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    return _taking([context, *own, *_common_parameters()], call)
+
+
+def _common_parameters() -> list[inspect.Parameter]:
+    """Return the options of every command."""
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in COMMON.items()
+    ]
+
+
+def _taking(parameters: Sequence[inspect.Parameter], call: F) -> F:
+    """Return the function with the signature of these parameters."""
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    call.__annotations__ = {}
+    return call
+
+
+def _tidied(command: Any) -> Any:
+    """Parse arguments here, since typer would load modules that take a tenth of a second each time.
+
+    Also leave trivial facts out of the help: that a flag is true or false, that words are text.
+    """
+    for parameter in (*command.params, command.get_help_option(typer.Context(command, **_HELP_NAMES))):
+        parameter._runtime_param = _Plain()
+        if parameter.param_type_name == "argument" or parameter.is_flag or parameter.count:
+            parameter.display_type_rich = lambda ctx: None
+    return command
+
+
+class _Plain:
+    """Parses numbers, choices and lists of them."""
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Convert the value of an argument to the type of its annotation."""
+        many = param.multiple or param.nargs == -1
+        if value is None:
+            return () if many else None
+        kind = param.type_descriptor.annotation
+        if many:
+            return tuple(self._one(each, get_args(kind)[0], param, ctx) for each in value)
+        return self._one(value, kind, param, ctx)
+
+    def _one(self, value: Any, kind: Any, param: Any, ctx: Any) -> Any:
+        if get_origin(kind) is Annotated:
+            kind = get_args(kind)[0]
+        if get_origin(kind) is Literal:
+            choices = get_args(kind)
+            if value not in choices:
+                expected = ", ".join(map(str, choices[:-1])) + f" or {choices[-1]}"
+                raise typer.BadParameter(f"{value!r} is not {expected}", ctx=ctx, param=param)
+            return value
+        if kind in (int, float):
+            try:
+                return kind(value)
+            except ValueError:
+                expected = "a whole number" if kind is int else "a number"
+                raise typer.BadParameter(f"{value!r} is not {expected}", ctx=ctx, param=param) from None
+        return value

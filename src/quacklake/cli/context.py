@@ -84,8 +84,12 @@ class Context:
         try:
             return self._connect(None, write, False, settings)
         except NotFoundError:
-            if not self.config.catalog:
-                check_unused(folder)
+            # either of two lakes with one folder would take the files there for its own
+            if not self.config.catalog and any(folder.rglob("ducklake-*.parquet")):
+                raise ConfigError(
+                    f"the folder {folder} has files of another lake",
+                    hint="pass --data-path with another folder or an s3:// URL",
+                ) from None
             return self._connect(str(folder), write, create, settings)
 
     def _connect(self, data_path: str | None, write: bool, create: bool, settings: dict[str, Any]) -> Lake:
@@ -104,13 +108,13 @@ class Context:
                 )
         except NotFoundError as error:
             if self.config.catalog:
-                error.hint = "check the name, or make the catalog with `quacklake tenant create`"
+                error.hint = "check the name, or create the catalog with `quacklake tenant create`"
             else:
-                error.hint = "check the URL, or make a lake there with `quacklake init`"
+                error.hint = "check the URL, or create a lake with `quacklake init`"
             raise
         except ConfigError as error:
             if error.hint is not None and error.hint.startswith("pass data_path="):
-                error.hint = "pass --data-path, a folder or s3:// URL for its files"
+                error.hint = "pass --data-path with a folder or s3:// URL for its files"
             raise
 
     def view(self, lake: Lake, at: str | None) -> Lake | LakeAt:
@@ -135,13 +139,13 @@ class Context:
             return
         if not sys.stdin.isatty():
             if must is not None:
-                raise InputError(f"{must} has to be confirmed", hint="pass --yes, or look first with --dry-run")
+                raise InputError(f"{must} must be confirmed", hint="pass --yes; --dry-run shows what would be done")
             return
         hush(for_good=True)
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise InputError("nothing was changed")
+            raise InputError("not confirmed: nothing was changed")
 
 
 def default_data_path(url: str) -> Path | None:
@@ -155,14 +159,6 @@ def default_data_path(url: str) -> Path | None:
     if parsed.database != "sqlite" or parsed.path is None or parsed.data_path is not None:
         return None
     return Path(parsed.path).parent / "data"
-
-
-def check_unused(folder: Path) -> None:
-    """Raise ``ConfigError`` when a folder holds files of another lake: either lake would take them for its own."""
-    if any(folder.rglob("ducklake-*.parquet")):
-        raise ConfigError(
-            f"{folder} has the files of another lake", hint="pass --data-path, a folder or s3:// URL for the new one's"
-        )
 
 
 def version_of(text: str) -> int | str:

@@ -36,7 +36,13 @@ def report(error: Exception, *, json_wanted: bool, debug: bool) -> None:
     """Print what went wrong and what to do about it; with ``debug`` also the traceback."""
     if debug:
         sys.stderr.write(redact("".join(traceback.format_exception(error))))
-    known = error if isinstance(error, QuacklakeError) else _unforeseen(error)
+    known = error
+    if not isinstance(known, QuacklakeError):
+        first = str(error).strip().partition("\n")[0]
+        what = type(error).__name__ + (f": {first}" if first else "")
+        known = InternalError(
+            f"unexpected error: {what}", hint="run the command again with --debug to see the traceback"
+        )
     hint = None if known.hint is None else as_typed(known.hint)
     if hint is not None and hint.startswith("did you mean") and "Did you mean" in known.message:
         hint = None  # DuckDB's message says so already
@@ -68,8 +74,8 @@ def report_usage(error: typer.TyperException, *, json_wanted: bool) -> None:
     message, _, other = message.partition(". Did you mean ")
     if other:
         meant = f"did you mean {other.replace(chr(39), chr(34)).rstrip('?')}?"
-    help_ = f"`{command} --help` tells how it is used"
-    hint = f"{meant} {help_}" if meant else help_
+    help_ = f"see `{command} --help`"
+    hint = f"{meant} Or {help_}" if meant else help_
     _tell("usage", message[:1].lower() + message[1:], hint, json_wanted=json_wanted)
 
 
@@ -77,7 +83,7 @@ def warn_of_variables(*, json_wanted: bool) -> None:
     """Warn about variables that look like settings but are not, which are probably misspelt."""
     for name, meant in unknown_variables(os.environ).items():
         TOLD.add(name)
-        message = f"the variable {name} is no setting, and has no effect"
+        message = f"the variable {name} is not a setting and has no effect"
         if json_wanted:
             sys.stderr.write(json.dumps({"code": "warning", "message": message, "hint": meant}) + "\n")
         else:
@@ -95,9 +101,3 @@ def _tell(code: str, message: str, hint: str | None, *, json_wanted: bool) -> No
     sys.stderr.write(f"error: {message}\n")
     if hint is not None:
         sys.stderr.write(f"  hint: {hint}\n")
-
-
-def _unforeseen(error: Exception) -> QuacklakeError:
-    first = str(error).strip().partition("\n")[0]
-    what = type(error).__name__ + (f": {first}" if first else "")
-    return InternalError(f"this should not have happened: {what}", hint="run it again with --debug to see where")

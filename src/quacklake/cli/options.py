@@ -1,148 +1,111 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments that several commands share, with the completions that a shell offers for them."""
 
 from __future__ import annotations
 
 import csv
 import datetime as dt
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import typer
 
-from quacklake.cli.completion import complete_table, complete_version
 from quacklake.config import parse_duration
 
-EVERY = "Options of every command"
 
-TableName = Annotated[
-    str,
-    typer.Argument(metavar="TABLE", help="table or schema.table", autocompletion=complete_table, show_default=False),
-]
-Where = Annotated[
-    str | None, typer.Option("--where", metavar="CONDITION", help="Only rows that satisfy an SQL condition.")
-]
-Columns = Annotated[str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, as in id,name.")]
-Limit = Annotated[str, typer.Option("--limit", "-n", metavar="ROWS", help="How many rows, or all.")]
+def option(names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    """Describe an option by its names, separated by spaces, and its help text."""
+    return typer.Option(*names.split(), help=help, metavar=metavar, **more)
+
+
+def argument(metavar: str, help: str, **more: Any) -> Any:
+    """Describe an argument. The help does not show its default."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False, **more)
+
+
+# -- completion --------------------------------------------------------------------------------------------------------
+
+
+def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the tables of the lake, those in ``main`` also without their schema."""
+    return _matching(
+        ctx, incomplete, lambda lake: [name for table in lake.tables() for name in (table, table.removeprefix("main."))]
+    )
+
+
+def complete_version(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the tags of the lake."""
+    return _matching(ctx, incomplete, lambda lake: lake.history.tags().column("tag").to_pylist())
+
+
+def _matching(ctx: typer.Context, incomplete: str, names: Callable[[Any], list[str]]) -> list[str]:
+    """Return the names with this prefix, or none without a lake: no error may disturb the line being typed."""
+    from quacklake.cli.context import Context, Options
+
+    try:
+        with Context(Options.of(ctx)).open() as lake:
+            return sorted({name for name in names(lake) if name.startswith(incomplete)})
+    except Exception:
+        return []
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+TableName = Annotated[str, argument("TABLE", "The table, or schema.table.", autocompletion=complete_table)]
+Where = Annotated[str | None, option("--where", "Only rows that satisfy this SQL condition.", "CONDITION")]
+Columns = Annotated[str | None, option("--columns", "Only these columns, separated by commas.", "NAMES")]
+Limit = Annotated[str, option("--limit -n", 'The number of rows to show, or "all".', "ROWS")]
 At = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--at",
-        metavar="VERSION",
-        help="As it was at a snapshot: its number, its tag, or a time such as '2024-01-01 12:00'.",
+        "Read at a snapshot: a snapshot number, a tag, or a time such as '2024-01-01 12:00'.",
+        "VERSION",
         autocompletion=complete_version,
     ),
 ]
 To = Annotated[
     str,
-    typer.Option(
+    option(
         "--to",
-        metavar="VERSION",
-        help="A snapshot: its number, its tag, or a time.",
+        "The snapshot to return to: a snapshot number, a tag, or a time.",
+        "VERSION",
         autocompletion=complete_version,
         show_default=False,
     ),
 ]
-Since = Annotated[
-    str,
-    typer.Option(
-        "--since",
-        metavar="VERSION",
-        help="The first snapshot: its number, its tag, or a time.",
-        autocompletion=complete_version,
-        show_default=False,
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell what would be done.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Message = Annotated[
-    str | None, typer.Option("--message", "-m", metavar="TEXT", help="The commit message of the snapshot.")
-]
-Author = Annotated[str | None, typer.Option("--author", metavar="NAME", help="The author of the snapshot.")]
+DryRun = Annotated[bool, option("--dry-run", "Show what would be done, without changing anything.")]
+Yes = Annotated[bool, option("--yes -y", "Do not ask for confirmation.")]
+Message = Annotated[str | None, option("--message -m", "The commit message of the snapshot.", "TEXT")]
+Author = Annotated[str | None, option("--author", "The author of the snapshot.", "NAME")]
 FileFormat = Annotated[
     Literal["parquet", "csv", "json", "arrow"] | None,
-    typer.Option(
-        "--format", help="parquet, csv, json or arrow, when the name of the file does not say so.", metavar="FORMAT"
-    ),
+    option("--format", "parquet, csv, json or arrow; by default taken from the file name.", "FORMAT"),
 ]
 
+
+def _common(names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    return option(names, help, metavar, rich_help_panel="Options of every command", **more)
+
+
+_LAKE = "The URL of the lake's catalog: sqlite:///lake.db, duckdb:///FILE, postgresql://… or mysql://…"
+_DATA_PATH = "The folder or s3:// URL of the lake's files; only needed to create a lake."
+_OUTPUT = "The output format."
+_VERBOSE = "Log SQL statements and larger steps with their times; -vv also logs database and store requests."
 COMMON: dict[str, tuple[object, object]] = {
-    "lake": (
-        Annotated[
-            str | None,
-            typer.Option(
-                "--lake",
-                "-l",
-                metavar="URL",
-                help="Where the metadata is: sqlite:///lake.db, duckdb:///FILE, postgresql://…, mysql://…",
-                rich_help_panel=EVERY,
-            ),
-        ],
-        None,
-    ),
-    "catalog": (
-        Annotated[
-            str | None,
-            typer.Option(
-                "--catalog",
-                metavar="NAME",
-                help="A catalog (tenant) of a shared lake.",
-                rich_help_panel=EVERY,
-            ),
-        ],
-        None,
-    ),
-    "data_path": (
-        Annotated[
-            str | None,
-            typer.Option(
-                "--data-path",
-                metavar="PATH",
-                help="A folder or s3:// URL for the files of the lake; needed only to make one.",
-                rich_help_panel=EVERY,
-            ),
-        ],
-        None,
-    ),
+    "lake": (Annotated[str | None, _common("--lake -l", _LAKE, "URL")], None),
+    "catalog": (Annotated[str | None, _common("--catalog", "The catalog (tenant) of a shared lake.", "NAME")], None),
+    "data_path": (Annotated[str | None, _common("--data-path", _DATA_PATH, "PATH")], None),
     "config_file": (
-        Annotated[
-            str | None,
-            typer.Option(
-                "--config", metavar="FILE", help="A settings file other than quacklake.toml.", rich_help_panel=EVERY
-            ),
-        ],
+        Annotated[str | None, _common("--config", "The settings file, instead of quacklake.toml.", "FILE")],
         None,
     ),
-    "output": (
-        Annotated[
-            Literal["table", "json", "csv", "arrow"] | None,
-            typer.Option("--output", "-o", help="The form of the answer.", rich_help_panel=EVERY),
-        ],
-        None,
-    ),
-    "verbose": (
-        Annotated[
-            int,
-            typer.Option(
-                "--verbose",
-                "-v",
-                count=True,
-                help="Log statements and steps with their times; -vv also what databases and stores are asked.",
-                show_default=False,
-                rich_help_panel=EVERY,
-            ),
-        ],
-        0,
-    ),
+    "output": (Annotated[Literal["table", "json", "csv", "arrow"] | None, _common("--output -o", _OUTPUT)], None),
+    "verbose": (Annotated[int, _common("--verbose -v", _VERBOSE, count=True, show_default=False)], 0),
     "log_format": (
-        Annotated[
-            Literal["text", "json"] | None,
-            typer.Option("--log-format", help="The form of the log on standard error.", rich_help_panel=EVERY),
-        ],
+        Annotated[Literal["text", "json"] | None, _common("--log-format", "The log format, on standard error.")],
         None,
     ),
-    "debug": (
-        Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=EVERY)],
-        False,
-    ),
+    "debug": (Annotated[bool, _common("--debug", "Show the traceback of an error.")], False),
 }
 """The options of every command, which may come before or after it: name -> annotation and default."""
 
@@ -151,8 +114,13 @@ def count_of(text: str, option: str = "--limit") -> int | None:
     """Parse a number of rows; None for all rows."""
     if text == "all":
         return None
+    return whole_number(text, option, 'a whole number or "all"')
+
+
+def whole_number(text: str, option: str, expected: str = "a whole number") -> int:
+    """Parse the number of an option."""
     if not text.isascii() or not text.isdigit():
-        raise typer.BadParameter(f"{text!r} is neither a number nor all", param_hint=f"'{option}'")
+        raise typer.BadParameter(f"{text!r} is not {expected}", param_hint=f"'{option}'")
     return int(text)
 
 

@@ -56,7 +56,9 @@ class Output:
         if self.format == "json":
             _write_json(rows)
         elif self.format == "csv":
-            _write_csv(rows)
+            writer = _csv_writer()
+            writer.writerow(rows.schema.names)
+            writer.writerows([_csv_cell(value) for value in record] for record in _records(rows))
         elif self.format == "arrow":
             _write_arrow(rows)
         else:
@@ -93,16 +95,13 @@ class Output:
 
             _write_arrow(pa.Table.from_pylist([plain(facts)]))
         else:
-            self._grid(facts)
+            from rich.text import Text
 
-    def _grid(self, facts: Mapping[str, object]) -> None:
-        from rich.text import Text
-
-        width = max(map(len, facts), default=0)
-        for name, value in facts.items():
-            line = Text.assemble((name.ljust(width), "bold"), "  ", _shown(name, value))
-            line.rstrip()
-            self.console.print(line, soft_wrap=True)
+            width = max(map(len, facts), default=0)
+            for name, value in facts.items():
+                line = Text.assemble((name.ljust(width), "bold"), "  ", _shown(name, value))
+                line.rstrip()
+                self.console.print(line, soft_wrap=True)
 
     def result(self, sentence: str, facts: Mapping[str, object]) -> None:
         """Print the result of a command: a sentence for people, facts for programs."""
@@ -184,18 +183,13 @@ def _write_json(rows: pa.Table | pa.RecordBatchReader) -> None:
     sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
 
 
-def _write_csv(rows: pa.Table | pa.RecordBatchReader) -> None:
-    writer = _csv_writer()
-    writer.writerow(rows.schema.names)
-    writer.writerows([_csv_cell(value) for value in record] for record in _records(rows))
-
-
 def _write_arrow(rows: pa.Table | pa.RecordBatchReader) -> None:
     import pyarrow as pa
 
     if sys.stdout.isatty():
         raise InputError(
-            "Arrow is not for a terminal", hint="send it to a file or a program: … --output arrow > rows.arrows"
+            "Arrow output cannot be shown on a terminal",
+            hint="redirect it to a file or a program: … --output arrow > rows.arrows",
         )
     sys.stdout.flush()
     with pa.ipc.new_stream(pa.PythonFile(sys.stdout.buffer, mode="w"), rows.schema) as writer:

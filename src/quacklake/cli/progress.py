@@ -68,6 +68,18 @@ def _for_a_person() -> bool:
     return sys.stderr.isatty() and not logging.getLogger("quacklake").isEnabledFor(logging.INFO)
 
 
+def _bar(label: str, console: Console | None, *, counts: bool) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    text, time_ = TextColumn("{task.description}"), TimeElapsedColumn()
+    columns = (text, BarColumn(), MofNCompleteColumn(), time_) if counts else (SpinnerColumn(), text, time_)
+    target = console or Console(file=sys.stderr)
+    bar = Progress(*columns, console=target, transient=True, disable=not target.is_terminal)
+    bar.add_task(label, total=None)
+    return bar
+
+
 _waiting: list[_Late] = []
 """The displays of running commands; the last one counts."""
 
@@ -79,17 +91,7 @@ def waiting(label: str, *, console: Console | None = None) -> Iterator[None]:
         yield
         return
 
-    def make() -> Progress:
-        from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        target = console or Console(file=sys.stderr)
-        bar = Progress(*columns, console=target, transient=True, disable=not target.is_terminal)
-        bar.add_task(label, total=None)
-        return bar
-
-    shown = _Late(make)
+    shown = _Late(lambda: _bar(label, console, counts=False))
     _waiting.append(shown)
     shown.arm()
     try:
@@ -138,20 +140,14 @@ def stages(*, console: Console | None = None) -> Iterator[Callable[[str, int, in
     if console is None and not _for_a_person():
         yield silent
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     hush(for_good=True)
-    target = console or Console(file=sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=target, transient=True, disable=not target.is_terminal)
-    task = bar.add_task("working", total=None)
+    bar = _bar("working", console, counts=True)
     shown = _Late(lambda: bar)
     shown.arm()
     begun = time.monotonic()
 
     def tell(what: str, done: int, total: int | None) -> None:
-        bar.update(task, description=what, completed=done, total=total)
+        bar.update(bar.task_ids[0], description=what, completed=done, total=total)
         if time.monotonic() - begun >= DELAY:
             shown.appear()
 

@@ -8,10 +8,9 @@ A setting comes from, in this order: an explicit flag or keyword, the environmen
 """
 
 from quacklake.config.redaction import carries_secret, redact, redact_message, redact_statement
-from quacklake.config.resolver import Config, ConfigRow, resolve, unknown_variables
-from quacklake.config.settings import SETTINGS, Setting
-from quacklake.config.stores import StoreOptions, Stores
-from quacklake.config.values import Secret, parse_duration, parse_size
+from quacklake.config.resolver import resolve, unknown_variables
+from quacklake.config.settings import SETTINGS, Config, ConfigRow, Setting
+from quacklake.config.values import Secret, StoreOptions, Stores, parse_duration, parse_size
 
 __all__ = [
     "SETTINGS",

@@ -1,4 +1,4 @@
-"""From flags, environment, file and defaults to one checked :class:`Config`."""
+"""Resolve flags, environment, file and defaults to one checked :class:`Config`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from quacklake.config.redaction import MASK, redact
-from quacklake.config.settings import BY_NAME, SETTINGS, Setting
-from quacklake.config.stores import Stores, parse_stores
-from quacklake.config.values import PARSERS, Secret
+from quacklake.config.settings import BY_NAME, SETTINGS, Config, Setting
+from quacklake.config.values import PARSERS
 from quacklake.errors import ConfigError, nearest
 
 CONFIG_FILE = "quacklake.toml"
@@ -32,83 +30,7 @@ _TABLES = ("stores",)
 
 _log = logging.getLogger("quacklake.config")
 TOLD: set[str] = set()
-"""Unknown variables that the user has been told of."""
-
-
-class ConfigRow(NamedTuple):
-    """One line of :meth:`Config.describe`."""
-
-    name: str
-    value: str
-    source: str
-
-
-@dataclass(frozen=True, repr=False)
-class Config:
-    """Every setting, checked and typed. Made by :func:`resolve`; what they mean stands in :data:`SETTINGS`."""
-
-    url: str | None
-    enabled: bool
-    catalog: str | None
-    catalog_type: str
-    catalog_path: str | None
-    postgres_host: str | None
-    postgres_port: int
-    postgres_database: str | None
-    postgres_user: str | None
-    postgres_password: Secret | None
-    data_path: str | None
-    bucket_name: str | None
-    encrypted: bool | None
-    format_version: str
-    foreign_paths: tuple[str, ...]
-    metadata_schema: str | None
-    metadata_partitions: int | None
-    s3_endpoint: str | None
-    s3_access_key: Secret | None
-    s3_secret_key: Secret | None
-    s3_session_token: Secret | None
-    s3_region: str | None
-    s3_secure: bool
-    stores: Stores | None
-    ducklake_max_retry_count: int
-    ducklake_retry_wait_ms: int
-    ducklake_retry_backoff: float
-    turn_ms: int
-    limit_wait_ms: int
-    data_inlining_row_limit: int | None
-    busy_timeout_ms: int
-    sqlite_journal: str
-    pool_size: int
-    pool_max_overflow: int
-    duckdb_memory_limit: int | None
-    duckdb_storage_version: str
-    duckdb_threads: int | None
-    compaction_max_files: int
-    compaction_max_rows: int
-    compaction_max_replans: int
-    stream_driver_rows: int
-    plan_max_files: int
-    fetch_batch_rows: int
-    storage_max_retries: int
-    orphan_grace: timedelta
-    cleanup_threads: int
-    report_paths: int
-    telemetry_tenants: int
-    log_format: str
-    log_level: str
-    sources: Mapping[str, str] = field(compare=False)
-
-    def describe(self) -> tuple[ConfigRow, ...]:
-        """Each setting with its value, secrets masked, and where the value came from."""
-        return tuple(
-            ConfigRow(setting.name, _shown(getattr(self, setting.name)), self.sources[setting.name])
-            for setting in SETTINGS
-        )
-
-    def __repr__(self) -> str:
-        chosen = [f"{row.name}={row.value}" for row in self.describe() if row.source != "default"]
-        return f"Config({', '.join(chosen)})"
+"""Unknown variables that were reported already."""
 
 
 def resolve(
@@ -117,7 +39,7 @@ def resolve(
     env: Mapping[str, str] | None = None,
     config_file: str | Path | None = None,
 ) -> Config:
-    """Settle every setting: flag > environment > ``quacklake.toml`` > default.
+    """Return every setting: flag > environment > ``quacklake.toml`` > default.
 
     A flag of ``None`` and an empty variable count as not given. The file is ``config_file``, else
     ``quacklake.toml`` in the current directory, else the one that ``QUACKLAKE_CONFIG`` names. Raises
@@ -179,7 +101,7 @@ def _warn_of(variables: Mapping[str, str | None]) -> None:
     for name, meant in variables.items():
         if name not in TOLD:
             TOLD.add(name)
-            _log.warning("the variable %s is no setting, and has no effect%s", name, f": {meant}" if meant else "")
+            _log.warning("the variable %s is not a setting and has no effect%s", name, f": {meant}" if meant else "")
 
 
 def _outranks(given: tuple[Mapping[str, tuple[object, str]], ...], name: str, other: str) -> bool:
@@ -240,12 +162,12 @@ def _flattened(content: Mapping[str, object], prefix: str = "") -> Iterator[tupl
 def _checked(setting: Setting, raw: object, source: str) -> object:
     shown = MASK if setting.secret else f'"{redact(str(raw))}"'
     try:
-        value = parse_stores(raw) if setting.kind == "stores" else PARSERS[setting.kind](raw)
+        value = PARSERS[setting.kind](raw)
     except ValueError as error:
         raise ConfigError(f"{setting.name} = {shown} ({source}): {error}") from None
     if setting.choices and value not in setting.choices:
-        hint = f"one of: {', '.join(setting.choices)}"
-        raise ConfigError(f"{setting.name} = {shown} ({source}) is not a choice", hint=hint)
+        hint = f"use one of: {', '.join(setting.choices)}"
+        raise ConfigError(f"{setting.name} = {shown} ({source}) is not a valid value", hint=hint)
     size = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(size, int | float) and not isinstance(size, bool):
         for limit, word in ((setting.minimum, "least"), (setting.maximum, "most")):
@@ -290,20 +212,8 @@ def _parse_dsn(text: str) -> dict[str, str]:
     while position < end:
         match = _DSN_PAIR.match(text, position)
         if match is None or match[1] not in _DSN_KEYS:
-            hint = f"key=value pairs out of {', '.join(_DSN_KEYS)}, or a url"
+            hint = f"use key=value pairs of {', '.join(_DSN_KEYS)}, or set url"
             raise ConfigError(f'catalog_path "{redact(text)}" is not a connection string', hint=hint)
         parts[match[1]] = re.sub(r"\\(.)", r"\1", match[2] if match[2] is not None else match[3])
         position = match.end()
     return parts
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds():g}s"
-    if isinstance(value, tuple):
-        value = ",".join(value)
-    return redact(value) if isinstance(value, str) else str(value)

@@ -1,16 +1,19 @@
-"""The values a setting can have, and how they are read from texts."""
+"""The values that a setting can have, and how they are parsed."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from quacklake.config.redaction import MASK
+from quacklake.errors import ConfigError
 
 Kind = Literal["text", "secret", "int", "float", "bool", "size", "duration", "list", "stores"]
 
@@ -80,7 +83,7 @@ def parse_size(raw: object) -> int:
         return raw
     match = _SIZE.fullmatch(raw) if isinstance(raw, str) else None
     if match is None or match[2].upper() not in _SIZES:
-        raise ValueError("a size such as 512MB or 2GiB is expected")
+        raise ValueError("expected a size such as 512MB or 2GiB")
     # In whole numbers, as floating point would be off by some bytes.
     whole, _, fraction = match[1].partition(".")
     scale: int = 10 ** len(fraction)
@@ -107,7 +110,7 @@ def parse_duration(raw: object, *, bare: bool = True) -> timedelta:
         raise ValueError("the duration is too long") from None
     except ValueError:
         pass
-    raise ValueError("a duration such as 30s, 12h, 7d or 10 minutes is expected")
+    raise ValueError("expected a duration such as 30s, 12h, 7d or 10 minutes")
 
 
 def _parse_spans(text: str) -> timedelta | None:
@@ -130,7 +133,7 @@ def _parse_spans(text: str) -> timedelta | None:
 def _parse_text(raw: object) -> str:
     if isinstance(raw, str | Path):
         return str(raw)
-    raise ValueError("a text is expected")
+    raise ValueError("expected a text")
 
 
 def _parse_secret(raw: object) -> Secret:
@@ -142,7 +145,7 @@ def _parse_int(raw: object) -> int:
         return int(raw.replace("_", ""))
     if isinstance(raw, int) and not isinstance(raw, bool):
         return raw
-    raise ValueError("a whole number is expected")
+    raise ValueError("expected a whole number")
 
 
 def _parse_float(raw: object) -> float:
@@ -153,7 +156,7 @@ def _parse_float(raw: object) -> float:
             number = float("nan")
         if math.isfinite(number):
             return number
-    raise ValueError("a number is expected")
+    raise ValueError("expected a number")
 
 
 def _parse_bool(raw: object) -> bool:
@@ -164,14 +167,125 @@ def _parse_bool(raw: object) -> bool:
         return True
     if word in {"0", "false", "no", "off"}:
         return False
-    raise ValueError("true or false is expected")
+    raise ValueError("expected true or false")
 
 
 def _parse_list(raw: object) -> tuple[str, ...]:
     parts = raw.split(",") if isinstance(raw, str) else [raw] if isinstance(raw, Path) else raw
     if not isinstance(parts, list | tuple):
-        raise ValueError("a list of texts is expected")
+        raise ValueError("expected a list of texts")
     return tuple(text for text in (_parse_text(part).strip() for part in parts) if text)
+
+
+# -- the setting "stores": catalogs (tenants) of a shared lake whose files are under keys of their own -----------------
+
+_KINDS: Mapping[str, Kind] = {
+    "endpoint": "text",
+    "access_key": "secret",
+    "secret_key": "secret",
+    "session_token": "secret",
+    "region": "text",
+    "secure": "bool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """How a store is reached; what is None is as for every other store. Keys print as ``***``."""
+
+    endpoint: str | None = None
+    access_key: Secret | None = None
+    secret_key: Secret | None = None
+    session_token: Secret | None = None
+    region: str | None = None
+    secure: bool | None = None
+
+
+Finder = Callable[[str | None, str], Mapping[str, object] | None]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Stores:
+    """Options of stores by the names of catalogs and by data paths, or whatever a function says.
+
+    It prints as the names and paths alone.
+    """
+
+    named: Mapping[str, StoreOptions]
+    paths: Mapping[str, StoreOptions]
+    finder: Finder | None = None
+
+    def find(self, catalog: str | None, path: str) -> StoreOptions | None:
+        """Return the options for the files of a catalog (None: of no catalog's) at a path; None if nothing is said.
+
+        The name of a catalog counts before paths, and of these the longest that the path is in. Raises ``ConfigError``
+        when the function gives something else than options, and what it raises itself.
+        """
+        if self.finder is not None:
+            return _answered(self.finder(catalog, path))
+        if catalog is not None and catalog.lower() in self.named:
+            return self.named[catalog.lower()]
+        inside = [folder for folder in self.paths if f"{path.rstrip('/')}/".startswith(folder)]
+        return self.paths[max(inside, key=len)] if inside else None
+
+    def __str__(self) -> str:
+        return "a function" if self.finder is not None else ",".join((*self.named, *self.paths))
+
+    def __repr__(self) -> str:
+        return f"Stores({self})"
+
+
+def _parse_stores(raw: object) -> Stores:
+    """Return the stores of a mapping, of a function, or of a text with a mapping as JSON. Raises ``ValueError``.
+
+    No message shows what the mapping holds.
+    """
+    if isinstance(raw, Stores):
+        return raw
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw)
+        except ValueError:
+            raise ValueError("expected JSON") from None
+    if callable(raw):
+        return Stores({}, {}, raw)
+    if not isinstance(raw, Mapping):
+        raise ValueError("expected a function, or options by the names of catalogs or by data paths")
+    named, paths = {}, {}
+    for key, value in raw.items():
+        if not isinstance(key, str) or not key:
+            raise ValueError("expected names of catalogs or data paths")
+        if "/" in key:
+            paths[f"{key.rstrip('/')}/"] = _options(value)
+        else:
+            named[key.lower()] = _options(value)
+    return Stores(named, paths)
+
+
+def _answered(answer: object) -> StoreOptions | None:
+    try:
+        return None if answer is None else _options(answer)
+    except ValueError as error:
+        raise ConfigError(f"the function in stores returned a wrong value: {error}") from None
+
+
+def _options(raw: object) -> StoreOptions:
+    if isinstance(raw, StoreOptions):
+        return raw
+    if not isinstance(raw, Mapping):
+        raise ValueError(f"the options of a store are {', '.join(_KINDS)}")
+    found: dict[str, Any] = {}
+    for name, value in raw.items():
+        if name not in _KINDS:
+            raise ValueError(f"unknown option of a store: the options are {', '.join(_KINDS)}")
+        if value is not None:
+            try:
+                found[name] = PARSERS[_KINDS[name]](value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+    if (found.get("access_key") is None) != (found.get("secret_key") is None):
+        raise ValueError("access_key and secret_key must be set together")
+    return StoreOptions(**found)
 
 
 PARSERS: Mapping[Kind, Callable[[object], object]] = MappingProxyType(
@@ -184,5 +298,6 @@ PARSERS: Mapping[Kind, Callable[[object], object]] = MappingProxyType(
         "size": parse_size,
         "duration": parse_duration,
         "list": _parse_list,
+        "stores": _parse_stores,
     }
 )

@@ -10,8 +10,7 @@ from quacklake.lake.lake import Lake
 from quacklake.maintenance.policy import Policy
 from quacklake.operations.boundary import boundary
 from quacklake.progress import Progress, silent
-from quacklake.tenancy.maintenance import TenantMaintainer
-from quacklake.tenancy.rounds import RoundLimits, RoundReport
+from quacklake.tenancy.maintenance import RoundLimits, RoundReport, TenantMaintainer
 from quacklake.tenancy.tenants import TenantCatalogs, open_tenants
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from quacklake.catalog import shared_lake
 from quacklake.catalog.shared_lake import SharedPlace
 from quacklake.catalog.shared_tables import SharedTables
 from quacklake.catalog.tables import WIDE_SPEC
-from quacklake.tenancy import exposing, rights_repairs, row_security
-from quacklake.tenancy.definer_functions import has_open_functions
+from quacklake.tenancy import exposing, roles
 
 Mend = Callable[[Connection, SharedPlace, str | None], list[str]]
 """Takes a lake and its metadata schema, and returns the statements that it lacks; none if it is up to date."""
@@ -21,14 +20,14 @@ def secure(connection: Connection, place: SharedPlace, metadata_schema: str | No
     """Return statements that limit roles to the rows of their catalogs; only those not yet run."""
     return [
         *rights(connection, place, metadata_schema),
-        *row_security.secure(place, SharedTables.of(metadata_schema)),
+        *roles.secure_rows(place, SharedTables.of(metadata_schema)),
         *shared_lake.readable_views(connection, place),
     ]
 
 
 def rights(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
     """Return statements that give roles of a secured lake the same rights as on a new one."""
-    return rights_repairs.missing_rights(connection, place, SharedTables.of(metadata_schema))
+    return roles.missing_rights(connection, place, SharedTables.of(metadata_schema))
 
 
 def needed(connection: Connection, metadata_schema: str | None) -> list[Mend]:
@@ -42,7 +41,7 @@ def needed(connection: Connection, metadata_schema: str | None) -> list[Mend]:
 
 def _functions(connection: Connection, place: SharedPlace, _: str | None) -> list[str]:
     """Revoke execution of functions that every role could execute."""
-    return exposing.mend(connection, place) if has_open_functions(connection, place) else []
+    return exposing.mend(connection, place) if exposing.has_open_functions(connection, place) else []
 
 
 def _secured(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
@@ -55,7 +54,7 @@ def _statistics(connection: Connection, place: SharedPlace, metadata_schema: str
     names = [name for name in SharedTables.of(metadata_schema).definitions if name in place.secured]
     if not names and exposing.is_used(connection, place):
         names = [f"ducklake_{name}" for name in WIDE_SPEC]
-    return rights_repairs.open_statistics(connection, place, names) if names else []
+    return roles.open_statistics(connection, place, names) if names else []
 
 
 def _views(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:

@@ -3,30 +3,36 @@
 Version ``0.4-dev1`` of that fork identified catalogs by text, ``0.5-dev1`` by number. In both, only some tables have a
 ``catalog_id``; other rows belong to the catalog of their table. In one transaction, the old tables are renamed, new
 tables are filled from them by statements in the database, and the old ones are dropped. Files do not move. MySQL, which
-commits whenever a table is created, needs another procedure: see ``mysql_conversion``.
+commits whenever a table is created, needs another procedure.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
+from quacklake import faults
 from quacklake.catalog import scoped, shared_lake
-from quacklake.catalog.registry import Registry
-from quacklake.catalog.shared_tables import CatalogRow
+from quacklake.catalog.databases.database import Database
+from quacklake.catalog.registry import CONVERTING, LAYOUT, Registry
+from quacklake.catalog.shared_tables import CatalogRow, SharedTables
 from quacklake.catalog.tables import INDEXES, KINDS, OWN_TABLES, VERSION, WIDE_SPEC, WRITABLE_VERSIONS, partial_max
-from quacklake.errors import UnsupportedFeatureError, UnsupportedVersionError
+from quacklake.errors import CommitConflict, UnsupportedFeatureError, UnsupportedVersionError
 from quacklake.format.inline import parse_table_name
 from quacklake.format.names import check_tenant_name
 
 FORK_VERSIONS = ("0.4-dev1", "0.5-dev1")
 ASIDE = "quacklake_old_"
 """The prefix of the old tables until they are dropped."""
+BESIDE = "quacklake_new_"
+"""The prefix of the new tables until they get the names of the old ones."""
 OLD_NAMES = {name: f"ducklake_{name}" for name in (*WIDE_SPEC, "catalog")} | {
     name: f"quacklake_{name}" for name in OWN_TABLES
 }
@@ -72,7 +78,7 @@ class Conversion(Registry):
         """
         version = self.version()
         if version not in (FORK_VERSIONS if name is None else WRITABLE_VERSIONS):
-            raise UnsupportedVersionError(f"a lake of the version {version} cannot be converted")
+            raise UnsupportedVersionError(f"a lake of format version {version} cannot be converted")
         self._put_aside()
         origins = self._build(name, data_path, path_of, folder)
         self._finish()
@@ -139,9 +145,9 @@ class Conversion(Registry):
             row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
             if self.run("old_inlined_rows", row).first() is not None:
                 raise UnsupportedFeatureError(
-                    "the lake has inlined rows, which have another form in a shared lake",
-                    hint="flush_inlined_data() writes them into files; those of a dropped table go with"
-                    " expire_snapshots(), when no snapshot is left that has the table",
+                    "the lake has inlined rows, which cannot be converted to a shared lake",
+                    hint="write them to files with flush_inlined_data(); for a dropped table, expire all snapshots that"
+                    " have it with expire_snapshots()",
                 )
             found.append(table)
         return found
@@ -245,3 +251,157 @@ class Conversion(Registry):
         )
         names = [scoped.CATALOG_ID, "begin_snapshot", "schema_version", "table_id"]
         self.run("convert_versions", sa.insert(self.meta["schema_versions"]).from_select(names, rows))
+
+
+class MySQLConversion(Conversion):
+    """Converts a lake on MySQL or MariaDB while holding the queues for commits and for creating catalogs.
+
+    The new tables are created and filled next to the old ones, under temporary names. One atomic ``RENAME TABLE`` then
+    moves the old tables aside and gives the new ones their names. A mark in the new lake, its layout, keeps clients out
+    until the old tables, which nobody can reach any more, are verified to be unchanged since they were copied. Then the
+    mark is removed and the old tables are dropped. Any client that finds an interrupted conversion finishes it:
+
+    =====================  ===================================================  ========================================
+    interrupted            state                                                ``resume``
+    =====================  ===================================================  ========================================
+    before the rename      the old lake, complete, and some new tables          drops the new tables
+    before the mark goes   the new lake with the mark, the old tables aside     removes the mark, or renames all back
+    after that             the new lake, some old tables aside                  drops the old tables
+    =====================  ===================================================  ========================================
+    """
+
+    def __init__(self, connection: Connection, database: Database, metadata_schema: str | None) -> None:
+        super().__init__(connection, database, metadata_schema)
+        self._live = self.meta
+        self.meta = SharedTables.of(metadata_schema, BESIDE)
+
+    def convert(
+        self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None = None
+    ) -> list[CatalogRow]:
+        """Create a shared lake; see ``Conversion.convert``. Raises ``CommitConflict`` if another client wrote."""
+        try:
+            return super().convert(name, data_path, path_of, folder)
+        except Exception:
+            with suppress(sa.exc.SQLAlchemyError):  # the next conversion or maintenance does it
+                self._drop(self._names(BESIDE))
+            raise
+
+    def is_interrupted(self) -> bool:
+        """Return whether there are traces of a conversion, which may still be running."""
+        return any(name.startswith((ASIDE, BESIDE)) for name in self._names())
+
+    def resume(self) -> bool:
+        """Finish an interrupted conversion; return True if it has turned the lake into a shared one."""
+        names = self._names()
+        layout = self._layout() if self._live.shared.name in names else None
+        if layout is None:
+            self._drop(name for name in names if name.startswith(BESIDE))
+            return False
+        if layout == LAYOUT:
+            self._drop(name for name in names if name.startswith((ASIDE, BESIDE)))
+            return False
+        return layout.startswith(CONVERTING) and self._settle(layout)
+
+    # -- the steps ---------------------------------------------------------------------------------------------------
+
+    def _put_aside(self) -> None:
+        """Use the old tables where they are."""
+        there = set(self._names())
+        self._old = {name: self._look(table) for name, table in OLD_NAMES.items() if table in there}
+        self._inlined = self._empty_inlined()
+
+    def _new_indexes(self) -> list[sa.Index]:
+        return self.meta.indexes(self.backend.name)
+
+    def _finish(self) -> None:
+        mark = f"{CONVERTING} {self._count_snapshots(self._old['snapshot'])}"
+        self.run("mark_lake", sa.update(self.meta.shared).values(layout=mark))
+        self._commit()
+        aside = {old.name: f"{ASIDE}{name}" for name, old in self._old.items()}
+        aside |= {table.name: _aside_of(table.name) for table in self._inlined}
+        placed = {table.name: table.name.removeprefix(BESIDE) for table in self.meta.all()}
+        self._rename(aside | placed)
+        if not self._settle(mark):
+            raise CommitConflict(
+                "another client wrote to the lake during the conversion; the lake was not converted", hint="try again"
+            )
+
+    def _settle(self, mark: str) -> bool:
+        """Remove the mark, or rename everything back if the old tables have changed since they were copied."""
+        names = self._names(ASIDE)
+        snapshots = self._bare(f"{ASIDE}snapshot")
+        rows = [name for name in names if parse_table_name(_former(name)) is not None]
+        same = mark == f"{CONVERTING} {self._count_snapshots(snapshots)}"
+        if not same or any(self._has_rows(name) for name in rows):
+            self._undo(names)
+            return False
+        self.run("unmark_lake", sa.update(self._live.shared).values(layout=LAYOUT))
+        self._commit()
+        self._drop(names)
+        return True
+
+    def _undo(self, names: Iterable[str]) -> None:
+        back = {table.name: f"{BESIDE}{table.name}" for table in self._live.all()}
+        self._rename(back | {name: _former(name) for name in names})
+        self._drop(back.values())
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def _names(self, prefix: str = "") -> list[str]:
+        known = sa.table("tables", sa.column("table_schema"), sa.column("table_name"), schema="information_schema")
+        mine = known.c.table_schema == (self.meta.metadata.schema or sa.func.database())
+        found = self.run("table_names", sa.select(known.c.table_name).where(mine))
+        return sorted(name for (name,) in found if name.startswith(prefix))
+
+    def _bare(self, name: str) -> sa.Table:
+        columns = sa.Column("snapshot_id", sa.BigInteger()), sa.Column("next_file_id", sa.BigInteger())
+        return scoped.registry(sa.Table(name, sa.MetaData(), *columns, schema=self.meta.metadata.schema))
+
+    def _layout(self) -> str | None:
+        found = self.run("shared_layout", sa.select(self._live.shared.c.layout)).first()
+        return None if found is None else str(found[0])
+
+    def _has_rows(self, name: str) -> bool:
+        row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(self._bare(name)).limit(1)
+        return self.run("old_inlined_rows", row).first() is not None
+
+    def _count_snapshots(self, table: sa.Table) -> str:
+        """Return SQL for the values that every commit changes: number of snapshots, newest snapshot, next file id."""
+        newest = sa.func.max(table.c.snapshot_id), sa.func.max(table.c.next_file_id)
+        row = self.run("old_snapshots", sa.select(sa.func.count(), *newest).select_from(table)).one()
+        return " ".join(str(value or 0) for value in row)
+
+    def _rename(self, names: Mapping[str, str]) -> None:
+        """Rename tables, all or none."""
+        renamed = ", ".join(f"{self._quoted(old)} TO {self._quoted(new)}" for old, new in names.items())
+        self._patiently("rename_tables", f"RENAME TABLE {renamed}")
+
+    def _drop(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._patiently("drop_table", f"DROP TABLE IF EXISTS {self._quoted(name)}")
+
+    def _quoted(self, name: str) -> str:
+        return self.connection.dialect.identifier_preparer.format_table(self._bare(name))
+
+    def _patiently(self, name: str, statement: str) -> None:
+        """Run a statement that waits for transactions on its tables, for as long as any client waits here."""
+        seconds = max(1, self.backend.busy_timeout_ms // 1000)
+        self.connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {seconds:d}")
+        faults.reach(f"catalog.{name}.before")
+        self.connection.exec_driver_sql(statement.replace("%", "%%"))
+        faults.reach(f"catalog.{name}.after")
+
+    def _commit(self) -> None:
+        faults.reach("catalog.conversion_commit.before")
+        self.connection.exec_driver_sql("COMMIT")
+        faults.reach("catalog.conversion_commit.after")
+
+
+def _former(name: str) -> str:
+    """Return the name that a table had before it was put aside."""
+    short = name.removeprefix(ASIDE)
+    return OLD_NAMES.get(short, f"ducklake_{short}")
+
+
+def _aside_of(name: str) -> str:
+    return f"{ASIDE}{name.removeprefix('ducklake_')}"

@@ -1,23 +1,125 @@
-"""Maintain all catalogs (tenants) of a shared lake in rounds."""
+"""Maintain the catalogs (tenants) of a shared lake in rounds that give each catalog its turn.
+
+A round continues after the last catalog of the previous one, in order of ids, and visits those that may need
+maintenance. So a busy catalog is visited no more often than the others. A round is bounded; the next one does the rest.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import logging
+import random
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
 
-from quacklake.config import Config
-from quacklake.errors import InputError
+from quacklake import telemetry
+from quacklake.config import Config, parse_duration
+from quacklake.errors import ConfigError, InputError, InternalError, LeaseHeldError, NotFoundError, QuacklakeError
+from quacklake.format.options import option
 from quacklake.maintenance.lake_maintenance import LakeMaintenance
 from quacklake.maintenance.policy import Policy
-from quacklake.maintenance.scheduler import Maintainer, MaintenanceReport
+from quacklake.maintenance.reports import CompactionReport
+from quacklake.maintenance.scheduler import LeasedWork, Maintainer, MaintenanceReport
 from quacklake.operations.handles import LakeHandle
 from quacklake.progress import Progress, silent
-from quacklake.tenancy.maintenance_needs import CatalogNeed
-from quacklake.tenancy.rounds import RoundBudget, RoundLimits, RoundReport, Rounds
+from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds
 from quacklake.tenancy.tenancy import Tenancy
 
+_log = logging.getLogger("quacklake.maintenance")
+_PAGE = 1_000
 _LEAST_FILES = 2
 """The fewest files that a compaction can merge."""
+_TARGET = int(str(option("target_file_size").default))
+_DELETE_AFTER = dt.timedelta(days=2)
+"""The default if neither a policy nor a catalog sets an age, as in ``Lake.cleanup_old_files``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLimits:
+    """Bounds of a round: the number of visited ``tenants``, the number of handled ``files``, and the ``time``.
+
+    ``looks`` bounds the catalogs that a round looks at. A round also ends after all of them; it finishes begun work.
+    """
+
+    tenants: int = 100
+    files: int = 10_000
+    time: dt.timedelta = dt.timedelta(minutes=10)
+    looks: int = 100_000
+
+    def __post_init__(self) -> None:
+        for name in ("tenants", "files", "looks"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} of a round of maintenance must be at least 1, not {getattr(self, name)}")
+        if self.time <= dt.timedelta(0):
+            raise ConfigError(f"the time of a round of maintenance must be positive, not {self.time}")
+
+
+@dataclass(frozen=True, slots=True)
+class TenantVisit:
+    """Result of a visit: the report of a pass, or the error that prevented it."""
+
+    name: str
+    seconds: float
+    report: MaintenanceReport = field(default_factory=MaintenanceReport)
+    error: QuacklakeError | None = None
+
+    @property
+    def busy(self) -> bool:
+        """True when another process was already maintaining the catalog."""
+        return isinstance(self.error, LeaseHeldError)
+
+    @property
+    def failed(self) -> bool:
+        """True when something failed."""
+        return bool(self.report.failed) or (self.error is not None and not self.busy)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """Report of a round.
+
+    ``looked`` counts the catalogs it looked at; ``complete`` is true when all had their turn and no bound was reached.
+    """
+
+    tenants: Sequence[TenantVisit] = ()
+    looked: int = 0
+    files: int = 0
+    complete: bool = False
+
+    @property
+    def failed(self) -> Sequence[TenantVisit]:
+        """The visits that failed."""
+        return [visit for visit in self.tenants if visit.failed]
+
+
+class RoundBudget:
+    """The remaining budget of a round. Safe to share between threads."""
+
+    def __init__(self, bounds: RoundLimits, stop: threading.Event | None) -> None:
+        self._bounds = bounds
+        self._stop = stop
+        self._end = time.monotonic() + bounds.time.total_seconds()
+        self._lock = threading.Lock()
+        self.files = 0
+
+    @property
+    def files_left(self) -> int:
+        """The number of files that may still be handled."""
+        return max(self._bounds.files - self.files, 0)
+
+    def spend(self, files: int) -> None:
+        """Count handled files."""
+        with self._lock:
+            self.files += files
+
+    def is_set(self) -> bool:
+        """Return whether the round must end."""
+        stopped = self._stop is not None and self._stop.is_set()
+        return stopped or not self.files_left or time.monotonic() >= self._end
 
 
 class TenantMaintainer:
@@ -44,24 +146,99 @@ class TenantMaintainer:
         self._open = open_
         self._most_files = config.compaction_max_files
         self._maintenance = maintenance
-        self._rounds = Rounds(tenancy, self.policy, self._visit, bounds or RoundLimits(), threads)
+        self._tenancy = tenancy
+        self._bounds = bounds or RoundLimits()
+        self._threads = threads
 
     def due(self) -> list[str]:
         """Return the names of the catalogs that the next round would visit."""
-        return self._rounds.due()
+        now = dt.datetime.now(dt.UTC)
+        seen = islice(self._circle(), self._bounds.looks)
+        return list(islice((need.name for need in seen if wants(self.policy, need, now)), self._bounds.tenants))
 
     def run_once(self, progress: Progress = silent, stop: threading.Event | None = None) -> RoundReport:
         """Run one round; if ``stop`` is set, finish the running visits and end early."""
-        return self._rounds.run_once(progress, stop)
+        budget = RoundBudget(self._bounds, stop)
+        visits: list[TenantVisit] = []
+        running: set[Future[TenantVisit]] = set()
+        looked, last, ended = 0, None, False
+        with telemetry.timed("maintenance.round"), ThreadPoolExecutor(self._threads, "quacklake-round") as pool:
+            for need in self._circle():
+                if wants(self.policy, need, dt.datetime.now(dt.UTC)):
+                    while len(running) >= self._threads:
+                        running = _collect(running, visits)
+                    ended = budget.is_set() or len(visits) + len(running) >= self._bounds.tenants
+                    if ended:
+                        break
+                    progress(need.name, len(visits), None)
+                    running.add(pool.submit(self._visit, need, budget))
+                looked, last = looked + 1, need.id
+                ended = looked >= self._bounds.looks
+                if ended:
+                    break
+            while running:
+                running = _collect(running, visits)
+        if last is not None:
+            with self._tenancy.writing() as registry:
+                registry.set_maintained(last)
+        return RoundReport(tuple(visits), looked, budget.files, complete=not (ended or budget.is_set()))
 
     def run(self, stop: threading.Event, told: Callable[[RoundReport], None], progress: Progress = silent) -> None:
         """Run rounds until ``stop`` is set, and call ``told`` with each report.
 
-        The next round starts after the policy's interval, or at once if one round was not enough for all the work.
+        The next round starts after the policy's interval, or at once if one round was not enough for all the work. A
+        round that handled no file is followed by a pause, because the next one would find the same.
         """
-        self._rounds.run(stop, told, progress)
+        while not stop.is_set():
+            complete = True
+            try:
+                report = self.run_once(progress, stop)
+                told(report)
+                complete = report.complete or not report.files
+            except QuacklakeError as error:
+                if not error.transient:
+                    raise
+                _log.warning("a round was given up: %s", error.message)
+            if complete:
+                spread = random.uniform(-self.policy.jitter, self.policy.jitter)
+                stop.wait(self.policy.interval.total_seconds() * (1 + spread))
 
-    def _visit(self, need: CatalogNeed, budget: RoundBudget) -> MaintenanceReport:
+    def _circle(self) -> Iterator[CatalogNeed]:
+        """Yield every catalog once, starting after the one that was looked at last."""
+        with self._tenancy.reading() as registry:
+            start = after = registry.last_maintained()
+        around = start < 0
+        worn = 1.0 if self.policy.delete_ratio is None else self.policy.delete_ratio
+        counted = Thresholds(int(_TARGET * self.policy.small_ratio), worn)
+        while True:
+            page = self._tenancy.needs(after, _PAGE, counted, int(LeasedWork.ORPHANS))
+            for need in page:
+                if around and need.id > start >= 0:
+                    return
+                yield need
+            if len(page) == _PAGE:
+                after = page[-1].id
+            elif around:
+                return
+            else:
+                around, after = True, -1
+
+    def _visit(self, need: CatalogNeed, budget: RoundBudget) -> TenantVisit:
+        begun = time.monotonic()
+        report, failure = MaintenanceReport(), None
+        try:
+            report = self._maintain(need, budget)
+        except NotFoundError as error:
+            _log.info("maintenance of a catalog ended: %s", error.message)  # the catalog was dropped or renamed
+        except QuacklakeError as error:
+            failure = error
+        except Exception as error:  # a failure in one catalog must not stop the others
+            _log.warning("maintenance of the catalog %d failed", need.id, exc_info=True)
+            failure = InternalError(f"{type(error).__name__}: {error}")
+        budget.spend(sum(_files(job.report) for job in report.jobs))
+        return TenantVisit(need.name, time.monotonic() - begun, report, failure)
+
+    def _maintain(self, need: CatalogNeed, budget: RoundBudget) -> MaintenanceReport:
         left = max(budget.files_left, _LEAST_FILES)
         files = min(left, self._most_files)
         with self._open(need.name, compaction_max_files=files) as lake:
@@ -70,3 +247,44 @@ class TenantMaintainer:
                 return MaintenanceReport()  # another catalog has this name now; it has its own turn
             maintainer = Maintainer(self._maintenance(lake), self.policy, most_merges=max(left // files, 1))
             return maintainer.run_once(stop=budget)
+
+
+def _collect(running: set[Future[TenantVisit]], visits: list[TenantVisit]) -> set[Future[TenantVisit]]:
+    """Wait for a visit to end and record it; return those still running."""
+    done, left = wait(running, return_when=FIRST_COMPLETED)
+    visits.extend(future.result() for future in done)
+    return left
+
+
+def _files(report: object) -> int:
+    """Return the number of files that a job has handled."""
+    if isinstance(report, CompactionReport):
+        return report.files_before + report.files_after
+    return int(getattr(report, "files", 0))
+
+
+def wants(policy: Policy, need: CatalogNeed, now: dt.datetime) -> bool:
+    """Return whether a catalog may need maintenance; a closer look may show that it does not."""
+    expire = policy.expire_older_than or _duration(need.expire)
+    delete = policy.delete_older_than or _duration(need.delete) or _DELETE_AFTER
+    return (
+        (policy.small_files is not None and need.small_files >= policy.small_files)
+        or (policy.delete_ratio is not None and need.worn_files > 0)
+        or (policy.flush_rows is not None and need.inlined_rows >= policy.flush_rows)
+        or (need.inlined_rows > 0 and _older(need.inlined_since, policy.flush_age, now))
+        or _older(need.snapshot_since, expire, now)
+        or (need.removable_since is not None and _older(need.removable_since, delete, now))
+        or (policy.orphans_every is not None and need.looked_ms <= now.timestamp() * 1000)
+    )
+
+
+def _older(since: dt.datetime | None, age: dt.timedelta | None, now: dt.datetime) -> bool:
+    """Return whether something has reached an age; anything older than all remaining snapshots has."""
+    return age is not None and (since is None or now - since >= age)
+
+
+def _duration(text: str | None) -> dt.timedelta | None:
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError:
+        return dt.timedelta(0)  # not in our form: look closer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,10 +55,8 @@ def open_lake(
         if there is None:
             there = metadata.exists()
         if not there:
-            if metadata.shared:
-                _create_catalog(metadata, parsed, config, given, create=create, read_only=read_only)
-            else:
-                _create(metadata, parsed, config, given, create=create, read_only=read_only)
+            make = _create_catalog if metadata.shared else _create
+            make(metadata, parsed, config, given, create=False if read_only else create)
         else:
             metadata.load(found=True)
             if migrate and metadata.outdated:
@@ -85,7 +84,7 @@ def check_enabled(config: Config) -> None:
     if not config.enabled:
         raise ConfigError(
             f"lakes are disabled: enabled = false ({config.sources['enabled']})",
-            hint="set enabled, or the variable DUCKLAKE_ENABLED, to true",
+            hint="set enabled, or the variable QUACKLAKE_ENABLED, to true",
         )
 
 
@@ -110,11 +109,9 @@ def open_metadata(
     )
 
 
-def _create(
-    catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None, read_only: bool
-) -> None:
-    if create is False or read_only:
-        raise NotFoundError(f"there is no lake at {url.shown}", hint="check the URL, or pass create=True to make one")
+def _create(catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None) -> None:
+    if create is False:
+        raise NotFoundError(f"there is no lake at {url.shown}", hint="check the URL, or pass create=True to create one")
     root = new_root(url, config, data_path)
     catalog.create(root, encrypted=bool(config.encrypted), version=config.format_version)
 
@@ -122,23 +119,20 @@ def _create(
 def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
     """Return the data path of a new lake."""
     if data_path is None and config.bucket_name is not None:
-        data_path = _in_bucket(config.bucket_name)
+        if not _BUCKET.fullmatch(config.bucket_name):
+            raise ConfigError(
+                f"bucket_name = {config.bucket_name!r} is not the name of a bucket",
+                hint="set data_path for a folder in a bucket",
+            )
+        data_path = f"s3://{config.bucket_name}/data/"
     if data_path is None and url.database == "duckdb" and url.path is not None:
         data_path = f"{url.path}.files"  # as stock DuckLake does
     if data_path is None:
         raise ConfigError(
-            f"there is no lake at {url.shown}, and no data_path to make one",
+            f"there is no lake at {url.shown}, and no data_path to create one",
             hint="pass data_path= for the new lake's files",
         )
     return open_store(data_path, config).root
-
-
-def _in_bucket(name: str) -> str:
-    if not _BUCKET.fullmatch(name):
-        raise ConfigError(
-            f"bucket_name = {name!r} is not the name of a bucket", hint="use data_path for a folder in a bucket"
-        )
-    return f"s3://{name}/data/"
 
 
 def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T | None:
@@ -149,14 +143,11 @@ def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T 
     try:
         return look()
     except UnsupportedVersionError:
-        whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
-        try:
+        with closing(Tenancy(open_metadata(url, config, read_only=False, whole=True))) as whole:
             if whole.is_convertible():
                 whole.convert(None, None, folder_path)
             else:
                 whole.resume_conversion()
-        finally:
-            whole.close()
         return None
 
 
@@ -168,27 +159,21 @@ def folder_path(root: str, folder: str) -> str:
 
 
 def _create_catalog(
-    catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None, read_only: bool
+    catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None
 ) -> None:
     """Create a catalog of a shared lake, and the lake itself if it does not exist."""
     assert catalog.tenant is not None
     there = catalog.shared_facts is not None
-    if read_only or create is False or (there and not create):
+    if create is False or (there and not create):
         raise no_such_catalog(catalog.tenant)
-    whole = Tenancy(open_metadata(url, config, read_only=False, whole=True))
-    try:
-        facts = catalog.shared_facts
-        if facts is None:
-            facts = create_lake(whole, url, config, data_path)
-        root = facts.data_path
+    with closing(Tenancy(open_metadata(url, config, read_only=False, whole=True))) as whole:
+        root = (catalog.shared_facts or create_lake(whole, url, config, data_path)).data_path
         whole.create(
             [catalog.tenant],
             if_not_exists=True,
             path_of=lambda folder: folder_path(root, folder),
             version=config.format_version,
         )
-    finally:
-        whole.close()
     catalog.load()
 
 
@@ -202,8 +187,8 @@ def _check_encryption(catalog: Catalog, config: Config) -> None:
     if config.encrypted not in (None, catalog.encrypted):
         known, wanted = ("encrypted", "plain") if catalog.encrypted else ("plain", "encrypted")
         raise ConfigError(
-            f"the lake is {known}, and {wanted} files were asked for",
-            hint="leave encrypted= out: a lake stays what it was made",
+            f"the files of the lake are {known}, but {wanted} files were requested",
+            hint="leave out encrypted=: it cannot be changed after a lake was created",
         )
 
 
@@ -216,7 +201,7 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
             closed.append(open_store(given, config).root)
             given = folder_path(given, catalog.tenant_row.folder)
     if stored is None and given is None:
-        raise ConfigError("the lake does not say where its files are", hint="pass data_path=")
+        raise ConfigError("the catalog of the lake has no data path", hint="pass data_path=")
     borrows = () if catalog.tenant_row is None else catalog.tenant_row.borrows
     name = _name_of(catalog)
     own = None if stored is None else open_store(stored, config, borrows, closed=closed, tenant=name)
@@ -227,7 +212,7 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
     if own is not None and mine.root != own.root and not override:
         raise ConfigError(
             f'DATA_PATH parameter "{mine.root}" does not match existing data path in the catalog "{own.root}".',
-            hint="leave data_path out, or pass override_data_path=True when the files were moved",
+            hint="leave out data_path, or pass override_data_path=True if the files were moved",
         )
     if closed and (own is None or mine.root != own.root):
         _check_apart(mine, open_store(closed[0], config))
@@ -242,6 +227,6 @@ def _check_apart(mine: Store, whole: Store) -> None:
     """Raise ``ConfigError`` when the files of a catalog would be among those of others of a shared lake."""
     if whole.locate(mine.root) is not None or mine.locate(f"{whole.root}x") is not None:
         raise ConfigError(
-            f"the files of a catalog cannot be in {mine.root}: other catalogs may have theirs there",
-            hint="leave data_path out, or name a folder apart from that of the shared lake",
+            f"the files of a catalog cannot be in {mine.root}: other catalogs may have files there",
+            hint="leave out data_path, or pass a folder outside the data path of the shared lake",
         )

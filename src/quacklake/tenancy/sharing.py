@@ -10,7 +10,7 @@ these files. So no catalog ever has to read another one's rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -102,9 +102,7 @@ class Sharing(Registry):
 
     def lend(self, share: Share) -> None:
         """Record that files must be kept."""
-        values = (share.owner_id, share.borrower_id, share.place, share.below_file_id)
-        names = ("owner_id", "borrower_id", "place", "below_file_id")
-        self.run("lend", sa.insert(self.meta.shares).values(dict(zip(names, values, strict=True))))
+        self.run("lend", sa.insert(self.meta.shares).values(asdict(share)))
 
     def lend_to(self, owner: CatalogRow, place: str) -> None:
         """Record that a lake elsewhere names the files that a catalog has now."""

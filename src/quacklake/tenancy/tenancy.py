@@ -13,7 +13,7 @@ from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.databases.database import PreparedSelect
 from quacklake.catalog.registry import Registry, new_catalogs, no_such_catalog, shared_facts
 from quacklake.catalog.shared_lake import Share, SharedPlace
-from quacklake.catalog.shared_tables import CatalogRow, CatalogTotals, SharedFacts
+from quacklake.catalog.shared_tables import CatalogRow, SharedFacts
 from quacklake.catalog.tables import SPEC, VERSION, WIDE_SPEC, has_next
 from quacklake.errors import (
     AlreadyExistsError,
@@ -25,10 +25,9 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.format.objects import Limits, changed_limits
-from quacklake.tenancy import access, exposing, granting, occupancy
-from quacklake.tenancy.conversion import Conversion
+from quacklake.tenancy import access, exposing, roles
+from quacklake.tenancy.conversion import Conversion, MySQLConversion
 from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds, needs
-from quacklake.tenancy.mysql_conversion import MySQLConversion
 from quacklake.tenancy.sharing import Sharing
 
 _LOG = logging.getLogger("quacklake.migrate")
@@ -71,8 +70,8 @@ class Tenancy:
                 if found is not None:
                     return found
                 raise ConfigError(
-                    f"the lake at {self.url} is not a shared one: it has one catalog, without a name",
-                    hint="use a database or metadata_schema of its own for a shared lake",
+                    f"the lake at {self.url} is a plain lake, not a shared one",
+                    hint="use another database or metadata_schema for a shared lake",
                 )
             return found
 
@@ -80,7 +79,7 @@ class Tenancy:
         """Like ``facts``, but raise ``NotFoundError`` if there is no shared lake."""
         found = self.facts()
         if found is None:
-            raise NotFoundError(f"there is no shared lake at {self.url}", hint="pass data_path= to make one")
+            raise NotFoundError(f"there is no shared lake at {self.url}", hint="pass data_path= to create one")
         return found
 
     def create_lake(self, data_path: str, *, encrypted: bool, partitions: int | None = None) -> SharedFacts:
@@ -92,7 +91,7 @@ class Tenancy:
             catalog.backend.make_file()
         with catalog.translate_errors("create"), catalog.connected() as connection:
             catalog.backend.prepare_write(connection)
-        with self._writing() as registry:
+        with self.writing() as registry:
             if shared_facts(registry.connection, catalog.backend, catalog.metadata_schema) is None:
                 registry.create_lake(data_path, encrypted=encrypted, partitions=partitions)
         return self.need_facts()
@@ -101,10 +100,10 @@ class Tenancy:
         """Add missing indexes and columns to a lake of an older version, if the rights suffice."""
         with suppress(ReadOnlyError):
             self._catalog.widen()
-        with self._reading() as registry:
+        with self.reading() as registry:
             if not registry.missing_indexes():
                 return
-        with suppress(ReadOnlyError), self._writing() as registry:
+        with suppress(ReadOnlyError), self.writing() as registry:
             registry.mend_indexes()
 
     def mend_access(self) -> None:
@@ -114,11 +113,11 @@ class Tenancy:
         """
         if self._catalog.database != "postgres" or self._catalog.read_only:
             return
-        with self._reading() as registry:
+        with self.reading() as registry:
             mends = access.needed(registry.connection, self._catalog.metadata_schema)
         for mend in mends:
             try:
-                with self._writing() as registry:
+                with self.writing() as registry:
                     place = shared_lake.find_place(registry.connection, self._catalog.metadata_schema)
                     statements = mend(registry.connection, place, self._catalog.metadata_schema)
                     shared_lake.execute(registry.connection, statements)
@@ -183,13 +182,15 @@ class Tenancy:
                 database.leave_queue(connection, scope)
 
     @contextmanager
-    def _reading(self) -> Iterator[Sharing]:
+    def reading(self) -> Iterator[Sharing]:
+        """Yield the registry of catalogs in one read transaction."""
         catalog = self._catalog
         with catalog.reading() as connection:
             yield Sharing(connection, catalog.backend, catalog.metadata_schema)
 
     @contextmanager
-    def _writing(self, queue: str = _QUEUE, ahead: PreparedSelect | None = None) -> Iterator[Sharing]:
+    def writing(self, queue: str = _QUEUE, ahead: PreparedSelect | None = None) -> Iterator[Sharing]:
+        """Yield the registry of catalogs in one transaction that waits for its turn in a queue."""
         catalog = self._catalog
         with catalog.queued(queue, ahead) as writer:
             yield Sharing(writer.connection, catalog.backend, catalog.metadata_schema, writer.ahead)
@@ -210,43 +211,18 @@ class Tenancy:
         if has_next(version):
             self._catalog.widen()
         ahead = Sharing.ask_known(keys, self._catalog.backend, self._catalog.metadata_schema)
-        with self._writing(ahead=ahead) as registry:
+        with self.writing(ahead=ahead) as registry:
             return registry.create(keys, if_not_exists=if_not_exists, path_of=path_of, version=version, folder=folder)
 
     def get(self, name: str) -> CatalogRow:
         """Return the catalog with a name. Raises ``NotFoundError``."""
-        with self._reading() as registry:
+        with self.reading() as registry:
             return registry.need(name)
-
-    def find(self, name: str) -> CatalogRow | None:
-        """Return the catalog with a name, or None."""
-        with self._reading() as registry:
-            return registry.find(name)
-
-    def catalogs(self, prefix: str, after: str | None, limit: int) -> list[CatalogRow]:
-        """Return the next catalogs by name."""
-        with self._reading() as registry:
-            return registry.catalogs(prefix, after, limit)
-
-    def dropped(self, limit: int) -> list[CatalogRow]:
-        """Return the dropped catalogs that are not purged yet."""
-        with self._reading() as registry:
-            return registry.dropped(limit)
-
-    def purgeable(self, limit: int, before_ms: int) -> list[tuple[CatalogRow, bool]]:
-        """Return the catalogs to purge, and those to check once more; see ``Registry.purgeable``."""
-        with self._reading() as registry:
-            return registry.purgeable(limit, before_ms)
-
-    def rename(self, name: str, new_name: str) -> CatalogRow:
-        """Rename a catalog; clients that have it open can continue."""
-        with self._writing() as registry:
-            return registry.rename(name, new_name)
 
     def drop(self, name: str) -> CatalogRow:
         """Drop a catalog, after any commit in progress."""
         row = self.get(name)
-        with self._writing(f"#{row.id}") as registry:
+        with self.writing(f"#{row.id}") as registry:
             return registry.drop(row)
 
     def purge(self, row: CatalogRow, rows: int, *, forget: bool) -> Iterator[int]:
@@ -254,26 +230,21 @@ class Tenancy:
 
         ``forget`` finally removes the catalog itself, so that its folder can be used again.
         """
-        with self._reading() as registry:
+        with self.reading() as registry:
             names = registry.tables()
         for name in names:
             while True:
-                with self._writing(f"#{row.id}") as registry:
+                with self.writing(f"#{row.id}") as registry:
                     found = registry.purge(name, row.id, rows)
                 if not found:
                     break
                 yield found
-        with self._writing() as registry:
+        with self.writing() as registry:
             registry.bury(row.id, forget=forget)
-
-    def limits(self, name: str | None) -> Limits:
-        """Return the limits of a catalog, or of every catalog without limits of its own."""
-        with self._reading() as registry:
-            return Limits.of(*registry.limits(None if name is None else registry.need(name)))
 
     def set_limits(self, name: str | None, given: Mapping[str, Any], *, reset: bool) -> Limits:
         """Set limits of a catalog; others stay unless ``reset``."""
-        with self._writing() as registry:
+        with self.writing() as registry:
             row = None if name is None else registry.need(name)
             own, default = registry.limits(row)
             if row is None:
@@ -283,39 +254,24 @@ class Tenancy:
             registry.set_limits(row, text)
             return Limits.of(own, default)
 
-    def totals(self, ids: Sequence[int]) -> list[CatalogTotals]:
-        """Return the totals of catalogs."""
-        with self._reading() as registry:
-            return registry.totals(ids)
-
     # -- maintenance -------------------------------------------------------------------------------------------------
 
     def needs(self, after: int, limit: int, counted: Thresholds, orphans: int) -> list[CatalogNeed]:
         """Return what the next catalogs by id may need; see ``needs``."""
-        with self._reading() as registry:
+        with self.reading() as registry:
             return needs(registry, after, limit, counted, orphans)
-
-    def last_maintained(self) -> int:
-        """Return the id of the catalog that maintenance looked at last; -1 if there is none."""
-        with self._reading() as registry:
-            return registry.last_maintained()
-
-    def maintained(self, id_: int) -> None:
-        """Record that maintenance has reached a catalog."""
-        with self._writing() as registry:
-            registry.set_maintained(id_)
 
     # -- sharing files -----------------------------------------------------------------------------------------------
 
     def reserve(self, name: str) -> CatalogRow:
         """Reserve a catalog that does not exist yet: its id and folder."""
-        with self._writing() as registry:
+        with self.writing() as registry:
             return registry.reserve(name)
 
     def fork(self, name: str, new_name: str, root: str, path_of: Callable[[str], str]) -> CatalogRow:
         """Create a fork of a catalog that shares its files below ``root``; commits to the source wait."""
         source, row = self.get(name), self.reserve(new_name)
-        with self._writing(f"#{source.id}") as registry:
+        with self.writing(f"#{source.id}") as registry:
             found = registry.find(name)
             if found is None or found.id != source.id:
                 raise no_such_catalog(name, listed=True)
@@ -326,7 +282,7 @@ class Tenancy:
     def lend_to(self, name: str, place: str) -> None:
         """Keep the current files of a catalog for a lake elsewhere."""
         row = self.get(name)
-        with self._writing(f"#{row.id}") as registry:
+        with self.writing(f"#{row.id}") as registry:
             self._check_unwritten(registry, row)
             registry.lend_to(row, place)
 
@@ -337,21 +293,21 @@ class Tenancy:
         place = shared_lake.find_place(registry.connection, self._catalog.metadata_schema)
         if exposing.exposed(registry.connection, place, row.id):
             raise InputError(
-                f"the catalog '{row.name}' is exposed to be written, by clients that may remove files of others",
+                f"the catalog '{row.name}' is exposed as writable, and stock DuckDB might remove shared files",
                 hint="unexpose it first",
             )
 
     def take_back(self, name: str, place: str) -> bool:
         """Stop keeping files for a lake elsewhere; return whether any were kept."""
         row = self.get(name)
-        with self._writing() as registry:
+        with self.writing() as registry:
             owners = {row.id, *(share.owner_id for share in registry.shares(borrower=row.id))}
             return sum(registry.take_back(owner, place) for owner in owners) > 0
 
     def lent(self, name: str) -> list[tuple[Share, str | None]]:
         """Return the users of a catalog's files, with the names of those that are catalogs."""
         row = self.get(name)
-        with self._reading() as registry:
+        with self.reading() as registry:
             found = registry.shares(owner=row.id)
             names = registry.names([share.borrower_id for share in found if share.borrower_id is not None])
         return [(share, None if share.borrower_id is None else names.get(share.borrower_id)) for share in found]
@@ -363,21 +319,8 @@ class Tenancy:
         """
         if self._catalog.database == "postgres":
             self.unexpose(row, dry_run=False)
-        with self._writing(f"#{row.id}") as registry:
+        with self.writing(f"#{row.id}") as registry:
             return not registry.settle(row, root)
-
-    def occupied(self, folder: Callable[[str], None], path: Callable[[str], None]) -> None:
-        """Call ``folder`` with every data path in use, and ``path`` with every absolute path that is named."""
-        with self._reading() as registry:
-            for found in occupancy.data_paths(registry):
-                folder(found)
-            for found in occupancy.named_paths(registry):
-                path(found)
-
-    def whole_folders(self) -> list[str]:
-        """Return the folders of catalogs outside the lake's data path."""
-        with self._reading() as registry:
-            return occupancy.whole_folders(registry)
 
     # -- roles of the database ---------------------------------------------------------------------------------------
 
@@ -392,15 +335,15 @@ class Tenancy:
         """Let a role use a catalog, and secure the lake; return the statements."""
         with self._guarding() as (registry, place):
             row = registry.need(name)
-            granting.check_role(registry.connection, place, role)
-            given = granting.grant(registry.connection, place, role, row.id, writable=writable)
+            roles.check_role(registry.connection, place, role)
+            given = roles.grant(registry.connection, place, role, row.id, writable=writable)
             before = access.secure(registry.connection, place, self._catalog.metadata_schema)
             return self._run(registry, [*before, *given], dry_run)
 
     def revoke(self, name: str, role: str, *, dry_run: bool) -> list[str]:
         """Undo ``grant``; return the statements."""
         with self._guarding() as (registry, place):
-            taken = granting.revoke(registry.connection, place, role, registry.need(name).id)
+            taken = roles.revoke(registry.connection, place, role, registry.need(name).id)
             before = access.rights(registry.connection, place, self._catalog.metadata_schema)
             return self._run(registry, [*before, *taken], dry_run)
 
@@ -423,8 +366,8 @@ class Tenancy:
             schema = self.exposure_schema(row.id)
             if exposing.is_taken(registry.connection, schema):
                 raise AlreadyExistsError(
-                    f'the database has a schema "{schema}" already, which is not of this lake',
-                    hint="rename that schema, or expose the catalog from a lake with a metadata_schema of its own",
+                    f'the database already has a schema "{schema}", which does not belong to this lake',
+                    hint="rename that schema, or use a shared lake in another metadata_schema",
                 )
             return self._run(registry, exposing.begin(registry.connection, place, row.id), dry_run)
 
@@ -438,23 +381,26 @@ class Tenancy:
         schema = self.exposure_schema(row.id)
         with self._guarding(f"#{row.id}") as (registry, place):
             if role is not None:
-                granting.need_role(registry.connection, role)
+                roles.need_role(registry.connection, role)
             if not dry_run and exposing.leftovers(registry.connection, place, row.id):
                 raise InputError(
                     f"the catalog '{row.name}' has inlined rows of dropped tables, which stock DuckDB cannot read",
-                    hint="expire the snapshots in which those tables were there, or restore and flush them",
+                    hint="expire the snapshots that have these tables, or undrop and flush the tables",
                 )
             if not fresh and exposing.exposed(registry.connection, place, row.id) is not writable:
-                raise InputError(f"the catalog '{row.name}' is exposed in the other way", hint="unexpose it first")
+                raise InputError(
+                    f"the catalog '{row.name}' is already exposed as {'read-only' if writable else 'writable'}",
+                    hint="unexpose it first",
+                )
             if writable and row.borrows:
                 raise InputError(
-                    f"the catalog '{row.name}' has files of others, which stock DuckDB might remove",
-                    hint="expose it to be read only",
+                    f"the catalog '{row.name}' uses files of other catalogs, which stock DuckDB might remove",
+                    hint="expose it without writable",
                 )
             if writable and registry.shares(owner=row.id):
                 raise InputError(
-                    f"others use files of the catalog '{row.name}', which stock DuckDB might remove",
-                    hint="expose it to be read only",
+                    f"other catalogs use files of the catalog '{row.name}', which stock DuckDB might remove",
+                    hint="expose it without writable",
                 )
             spec = WIDE_SPEC if has_next(registry.version_of(row.id)) else SPEC
             statements = exposing.views(place, schema, row.id, spec, writable=writable) if fresh else []
@@ -467,17 +413,15 @@ class Tenancy:
         with self._guarding(f"#{row.id}") as (registry, place):
             if exposing.exposed(registry.connection, place, row.id) is None:
                 return []
-            return self._run(registry, self._unexposing(registry, place, row), dry_run)
-
-    def _unexposing(self, registry: Sharing, place: SharedPlace, row: CatalogRow) -> list[str]:
-        return exposing.unexpose(registry.connection, place, self.exposure_schema(row.id), row.id)
+            schema = self.exposure_schema(row.id)
+            return self._run(registry, exposing.unexpose(registry.connection, place, schema, row.id), dry_run)
 
     @contextmanager
     def _guarding(self, queue: str = _QUEUE) -> Iterator[tuple[Sharing, SharedPlace]]:
         if self._catalog.database != "postgres":
             raise UnsupportedFeatureError(
-                f"roles per catalog need PostgreSQL, and this lake is on {self._catalog.database}"
+                f"access per role needs PostgreSQL, but this lake is on {self._catalog.database}"
             )
         self.need_facts()
-        with self._writing(queue) as registry:
+        with self.writing(queue) as registry:
             yield registry, shared_lake.find_place(registry.connection, self._catalog.metadata_schema)

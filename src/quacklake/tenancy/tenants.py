@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import builtins
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from quacklake.catalog import CatalogRow, CatalogTotals, parse_url
+from quacklake.catalog import CatalogRow, parse_url
 from quacklake.config import Config, resolve
 from quacklake.errors import ConfigError, InputError, StorageError, UnsupportedFeatureError
-from quacklake.format.names import check_tenant_name, former_name
+from quacklake.format.names import check_name, check_tenant_name, former_name
+from quacklake.format.objects import Limits
 from quacklake.maintenance.lake_maintenance import LakeMaintenance
 from quacklake.operations.boundary import boundary
 from quacklake.operations.handles import LakeHandle
@@ -22,12 +23,10 @@ from quacklake.operations.stores import open_store
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.store_pairs import overlap
-from quacklake.tenancy.folders import Occupancy
-from quacklake.tenancy.limits import TenantLimits
 from quacklake.tenancy.moving import Moving
+from quacklake.tenancy.occupancy import Occupancy, whole_folders
 from quacklake.tenancy.opening import check_enabled, create_lake, folder_path, migrate_layout, open_lake, open_metadata
 from quacklake.tenancy.tenancy import Tenancy
-from quacklake.tenancy.tenant_access import TenantAccess
 
 T = TypeVar("T", bound="TenantCatalogs")
 _PAGE = 1_000
@@ -75,8 +74,24 @@ class PurgeReport:
     waiting: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """A catalog exposed to stock DuckDB: the schema to use as METADATA_SCHEMA and META_SCHEMA, and the SQL for it."""
+
+    schema: str
+    sql: tuple[str, ...]
+
+
+class _Given(TypedDict, total=False):
+    commits_per_second: float | None
+    concurrent_scans: int | None
+    bytes: int | None
+    tables: int | None
+    snapshots: int | None
+
+
 @boundary
-class TenantCatalogs(Moving, TenantAccess, TenantLimits):
+class TenantCatalogs(Moving):
     """The catalogs of a shared lake."""
 
     def __init__(self, tenancy: Tenancy, url: str, config: Config, root: str) -> None:
@@ -137,13 +152,15 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
     def _free_folder(self, name: str, data_path: str, *, if_not_exists: bool) -> str:
         """Return a full data path. Raises ``InputError`` when it is not separate from those of others."""
         store = open_store(data_path, self._config, tenant=check_tenant_name(name))
-        if if_not_exists and self._tenancy.find(name) is not None:
-            return store.root
-        for path in (self._root, *self._tenancy.whole_folders()):
+        with self._tenancy.reading() as registry:
+            folders = whole_folders(registry)
+            if if_not_exists and registry.find(name) is not None:
+                return store.root
+        for path in (self._root, *folders):
             if overlap(store, open_store(path, self._config)):
                 raise InputError(
-                    f"{store.root} is not apart from the files of other catalogs",
-                    hint="name a folder of its own, outside of the data path of the shared lake",
+                    f"the data path {store.root} overlaps with the files of other catalogs",
+                    hint="pass a folder outside the data path of the shared lake",
                 )
         return store.root
 
@@ -165,7 +182,8 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
         """Return a page of catalogs in order of name: those that begin with ``prefix`` and come after ``after``."""
         if limit < 1:
             raise InputError(f"limit must be at least 1, not {limit}")
-        return [self._tenant(row) for row in self._tenancy.catalogs(prefix, after, limit)]
+        with self._tenancy.reading() as registry:
+            return [self._tenant(row) for row in registry.catalogs(prefix, after, limit)]
 
     def __iter__(self) -> Iterator[Tenant]:
         after: str | None = None
@@ -175,7 +193,8 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
 
     def rename(self, name: str, new_name: str) -> Tenant:
         """Rename a catalog. Its files stay in their folder, and clients that have it open can continue."""
-        return self._tenant(self._tenancy.rename(name, new_name))
+        with self._tenancy.writing() as registry:
+            return self._tenant(registry.rename(name, new_name))
 
     def drop(self, name: str) -> Tenant:
         """Drop a catalog: nobody can open, read or write it from now on, and its name is free.
@@ -186,7 +205,8 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
 
     def dropped(self, *, limit: int = _PAGE) -> builtins.list[Tenant]:
         """Return the catalogs that are dropped but not purged yet, under their current names."""
-        return [self._tenant(row) for row in self._tenancy.dropped(limit)]
+        with self._tenancy.reading() as registry:
+            return [self._tenant(row) for row in registry.dropped(limit)]
 
     def purge(
         self,
@@ -208,11 +228,15 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
             raise InputError("limit and batch_rows must be at least 1")
         late = dt.datetime.now(dt.UTC) - (self._config.orphan_grace if grace is None else grace)
         late_ms = int(late.timestamp() * 1000)
-        waiting = self._tenancy.purgeable(limit, late_ms)
+        with self._tenancy.reading() as registry:
+            waiting = registry.purgeable(limit, late_ms)
         catalogs = files = rows = left = 0
         failure: StorageError | None = None
         free = [self._tenancy.settle(row, self._path(row.folder)) for row, _ in waiting]
-        occupancy = self._occupancy([row for row, _ in waiting])
+        occupancy = Occupancy(self._root, (self._path(row.folder) for row, _ in waiting), self._config)
+        if waiting:
+            with self._tenancy.reading() as registry:
+                occupancy.add(registry)
         for number, (row, purged) in enumerate(waiting):
             progress("purge", number, len(waiting))
             if not free[number] or not occupancy.is_free(self._path(row.folder)):
@@ -229,13 +253,6 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
             raise failure
         return PurgeReport(catalogs, files, rows, left)
 
-    def _occupancy(self, rows: Sequence[CatalogRow]) -> Occupancy:
-        """Find out which folders of dropped catalogs are in use by others."""
-        found = Occupancy(self._root, (self._path(row.folder) for row in rows), self._config)
-        if rows:
-            self._tenancy.occupied(found.add_folder, found.add_path)
-        return found
-
     def _remove_files(self, row: CatalogRow) -> int:
         store = open_store(self._path(row.folder), self._config, tenant=former_name(row.name))
         removed = 0
@@ -248,14 +265,82 @@ class TenantCatalogs(Moving, TenantAccess, TenantLimits):
 
     def stats(self, name: str | None = None, *, prefix: str = "", limit: int = _PAGE) -> builtins.list[TenantStats]:
         """Return the stats of one catalog, or of a page of them."""
-        rows = [self._tenancy.get(name)] if name is not None else self._tenancy.catalogs(prefix, None, limit)
-        names = {row.id: row.name for row in rows}
-        return [_stats(names[found.id], found) for found in self._tenancy.totals(builtins.list(names))]
+        with self._tenancy.reading() as registry:
+            rows = [registry.need(name)] if name is not None else registry.catalogs(prefix, None, limit)
+            names = {row.id: row.name for row in rows}
+            return [
+                TenantStats(names[found.id], found.snapshots, found.tables, found.files, found.rows, found.bytes)
+                for found in registry.totals(builtins.list(names))
+            ]
 
     def open_handle(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> LakeHandle:
         """Open a catalog with the settings of this object."""
         given = _settings(self._config) | settings
         return open_lake(self._url, catalog=name, create=create, read_only=read_only, **given)
+
+    # -- limits and access -------------------------------------------------------------------------------------------
+
+    def limit(self, name: str | None = None, *, reset: bool = False, **limits: Unpack[_Given]) -> Limits:
+        """Set limits of a catalog and return the limits that now apply to it.
+
+        The limits are ``commits_per_second``, ``concurrent_scans`` (per process), ``bytes`` (of data files at the
+        newest snapshot), ``tables`` and ``snapshots``. Limits that are not given stay, None removes a limit, and
+        ``reset`` first removes all limits set before. Without a name, they apply to every catalog without limits of its
+        own. They take effect with the next commit or scan, also for clients that have the catalog open. Raises
+        ``NotFoundError`` or ``InputError``.
+        """
+        return self._tenancy.set_limits(name, limits, reset=reset)
+
+    def limits(self, name: str | None = None) -> Limits:
+        """Return the limits of a catalog; without a name, those of every catalog without limits of its own."""
+        with self._tenancy.reading() as registry:
+            return Limits.of(*registry.limits(None if name is None else registry.need(name)))
+
+    def secure(self, *, dry_run: bool = False) -> builtins.list[str]:
+        """Force row-level security on every table of the lake; return the SQL, which ``dry_run`` does not run.
+
+        Superusers and the tables' owner are not affected. ``grant`` also does this. Clients of other roles should
+        reconnect.
+        """
+        return self._tenancy.secure(dry_run=dry_run)
+
+    def grant(self, name: str, role: str, *, read_only: bool = False, dry_run: bool = False) -> builtins.list[str]:
+        """Let a database role read and write one catalog, or with ``read_only`` only read it; return the SQL.
+
+        The role then opens this catalog with its own credentials, and even its raw SQL sees no row of another. Raises
+        ``NotFoundError``, or ``InputError`` for a role that bypasses policies.
+        """
+        return self._tenancy.grant(name, check_name(role, "role"), writable=not read_only, dry_run=dry_run)
+
+    def revoke(self, name: str, role: str, *, dry_run: bool = False) -> builtins.list[str]:
+        """Undo ``grant``; return the SQL."""
+        return self._tenancy.revoke(name, check_name(role, "role"), dry_run=dry_run)
+
+    def expose(self, name: str, role: str | None = None, *, writable: bool = False, dry_run: bool = False) -> Exposure:
+        """Let stock DuckDB read one catalog, and write it if ``writable``, through a schema of its own.
+
+        ``role`` optionally gives a database role access to it. The catalog's inlined rows are flushed to files, and it
+        inlines none while it is exposed. Raises ``InputError`` when dropped tables still have inlined rows. Can be
+        called again for another role.
+        """
+        row, tenancy = self._tenancy.get(name), self._tenancy
+        if role is not None:
+            check_name(role, "role")
+        begun = tenancy.begin_exposing(row, dry_run=dry_run)
+        try:
+            if begun and not dry_run:
+                with self.open_handle(name) as lake:
+                    LakeMaintenance(lake).flush_inlined_data()
+            made = tenancy.finish_exposing(row, role, writable=writable, fresh=bool(begun), dry_run=dry_run)
+        except BaseException:
+            if begun and not dry_run:
+                tenancy.unexpose(row, dry_run=False)
+            raise
+        return Exposure(tenancy.exposure_schema(row.id), (*begun, *made))
+
+    def unexpose(self, name: str, *, dry_run: bool = False) -> builtins.list[str]:
+        """Remove the schema of an exposed catalog; return the SQL, none if it is not exposed."""
+        return self._tenancy.unexpose(self._tenancy.get(name), dry_run=dry_run)
 
 
 def open_tenants(
@@ -302,7 +387,7 @@ def open_tenants(
 def _convert(tenancy: Tenancy, config: Config, name: str, data_path: str | None) -> None:
     """Convert a plain lake to a shared one. Rows that others inline meanwhile are flushed too."""
     if data_path is None:
-        raise ConfigError("where new catalogs have their files must be said", hint="pass data_path=")
+        raise ConfigError("a conversion needs a data path for new catalogs", hint="pass data_path=")
     check_tenant_name(name)
     root = open_store(data_path, config)
     if tenancy.resume_conversion():
@@ -323,7 +408,10 @@ def _flush(config: Config, root: Store) -> str:
     with open_lake(config.url, catalog="", migrate=True, **_settings(config)) as lake:
         own = open_store(lake.context.store.root, config)
         if overlap(root, own):
-            raise InputError(f"{root.root} is not apart from {own.root}, where the files of the lake are")
+            raise InputError(
+                f"the data path {root.root} overlaps with the files of the lake in {own.root}",
+                hint="pass another data_path",
+            )
         LakeMaintenance(lake).flush_inlined_data()
     return own.root
 
@@ -332,10 +420,6 @@ def _settings(config: Config) -> dict[str, Any]:
     """Return the chosen settings that apply to every lake."""
     chosen = (key for key, source in config.sources.items() if source != "default" and key not in _ITS_OWN)
     return {key: getattr(config, key) for key in chosen}
-
-
-def _stats(name: str, found: CatalogTotals) -> TenantStats:
-    return TenantStats(name, found.snapshots, found.tables, found.files, found.rows, found.bytes)
 
 
 def _time(ms: int) -> dt.datetime:

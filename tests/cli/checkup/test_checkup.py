@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 import quacklake
-from quacklake.cli.checkup import findings, installation, spark
+from quacklake.cli.commands import doctor
 from services.s3 import S3Server
 from tests.cli.conftest import Answer, Run
 
@@ -53,7 +53,7 @@ def test_a_lake_in_order_is_told_so(run: Run, lake: Path) -> None:
     assert not list((lake / "data").glob(".quacklake*"))
     told = run("doctor")
     assert told.code == 0
-    assert told.out.endswith("everything is in order\n")
+    assert told.out.endswith("all checks passed\n")
 
 
 def test_before_there_is_a_lake_it_says_how_to_make_one(run: Run) -> None:
@@ -97,7 +97,7 @@ def test_the_version_of_a_server_is_told(
     rows = _rows(run("doctor", "-o", "json", "--lake", url))
     assert rows["database"]["detail"].startswith(product)
     assert rows["catalog"]["state"] == "ok"
-    assert rows["files"]["detail"] == f"{elsewhere}/data: it is made with the first file"
+    assert rows["files"]["detail"] == f"{elsewhere}/data will be created with the first file"
     missing = sa.make_url(url).set(database="nowhere").render_as_string(hide_password=False)
     assert 'no database "nowhere"' in _failed(run("doctor", "-o", "json", "--lake", missing))["catalog"]["detail"]
 
@@ -105,7 +105,7 @@ def test_the_version_of_a_server_is_told(
 def test_a_folder_of_files_that_is_gone_is_found(run: Run, lake: Path) -> None:
     (lake / "data").rename(lake / "elsewhere")
     failed = _failed(run("doctor", "-o", "json"))
-    assert f"there is no folder {lake}/data, and the lake has 2 data files there" in failed["files"]["detail"]
+    assert f"the folder {lake}/data does not exist, but the lake has 2 data files there" in failed["files"]["detail"]
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def mute_server() -> Iterator[int]:
 def test_a_server_that_says_nothing_does_not_hold_the_checkup_up(
     run: Run, mute_server: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "SECONDS", 1.0)
+    monkeypatch.setattr(doctor, "SECONDS", 1.0)
     begun = time.monotonic()
     failed = _failed(run("doctor", "-o", "json", "--lake", f"postgresql://ann@127.0.0.1:{mute_server}/lake"))
     assert time.monotonic() - begun < 30
@@ -220,9 +220,8 @@ def test_what_is_not_installed_comes_with_how_to_install_it(
     run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = {"duckdb": "1.0.0", "psycopg": None, "pyspark": None}
-    real = installation.installed
-    for module in (installation, spark):
-        monkeypatch.setattr(module, "installed", lambda name: versions.get(name, real(name)))
+    real = doctor.installed
+    monkeypatch.setattr(doctor, "installed", lambda name: versions.get(name, real(name)))
     answer = run("doctor", "-o", "json")
     rows = _rows(answer)
     assert _failed(answer)["duckdb"]["fix"].startswith("pip install --upgrade 'duckdb<")
@@ -236,8 +235,8 @@ def test_what_is_not_installed_comes_with_how_to_install_it(
     ("version", "state"), [("4.1.4", "ok"), ("3.5.6", "warning"), ("3.4.0", "warning"), ("5.0.0", "warning")]
 )
 def test_a_spark_that_does_not_fit_is_told(version: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark, "installed", lambda name: version)
-    found = {finding.what: finding for finding in spark.check_spark()}
+    monkeypatch.setattr(doctor, "installed", lambda name: version)
+    found = {finding.what: finding for finding in doctor._check_spark()}
     assert found["Spark"].state == state
     assert (found["Spark"].fix is None) == (state == "ok")
     assert "Java" in found
@@ -249,8 +248,8 @@ def test_a_java_that_is_missing_or_too_old_is_told(tmp_path: Path, monkeypatch: 
     program.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
     program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    old = spark.java()
+    old = doctor.java()
     assert (old.state, "11.0.2" in old.detail, "JDK" in (old.fix or "")) == ("warning", True, True)
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    assert spark.java().state == "absent"
+    assert doctor.java().state == "absent"

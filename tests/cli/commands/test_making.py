@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quacklake.cli.settings_file import set_value, unset_value
+from quacklake.cli.commands.config import set_value, unset_value
 from quacklake.errors import ConfigError
 from tests.cli.conftest import Run
 
@@ -17,7 +17,7 @@ from tests.cli.conftest import Run
 def test_a_lake_is_made_where_commands_find_it(run: Run) -> None:
     made = run("init")
     assert made.code == 0
-    assert made.out.startswith("made a lake at sqlite:///lake.db, files in ")
+    assert made.out.startswith("created a lake at sqlite:///lake.db, files in ")
     assert Path("quacklake.toml").read_text() == 'url = "sqlite:///lake.db"\n'
     assert run("tables", "-o", "json").json == []
     again = run("init", "-o", "json")
@@ -72,7 +72,7 @@ def test_a_bad_setting_changes_nothing(run: Run) -> None:
 
 def test_a_stronger_place_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUACKLAKE_POOL_SIZE", "9")
-    assert "environment QUACKLAKE_POOL_SIZE says otherwise" in run("config", "set", "pool_size", "7").out
+    assert "environment QUACKLAKE_POOL_SIZE has another value" in run("config", "set", "pool_size", "7").out
 
 
 def test_a_secret_is_not_shown_and_kept_from_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

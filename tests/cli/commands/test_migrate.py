@@ -15,7 +15,7 @@ def test_migrate_brings_an_old_lake_to_the_present_format(run: Run, tmp_path: Pa
         connection.execute("UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path'", (copy.data_path,))
     connection.close()
     assert run("migrate", "--lake", copy.url, "--output", "json").json == {"from": "0.3", "to": "1.0", "migrated": True}
-    assert "already at 1.0" in run("migrate", "--lake", copy.url).out
+    assert "format version 1.0 already" in run("migrate", "--lake", copy.url).out
     with quacklake.connect(copy.url) as lake:
         assert lake.table("main.numbers").delete("id = 1") == 1
 

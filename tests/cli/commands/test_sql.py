@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from quacklake.cli.commands.sql import Statements
 from quacklake.cli.context import Context, Options
-from quacklake.cli.statements import Statements
 from quacklake.errors import CancelledError
 from quacklake.sql.opening import session_of
 from tests.cli.conftest import Run

@@ -23,6 +23,6 @@ def test_a_plain_lake_becomes_a_shared_one(
     assert "where new catalogs have their files" in answer.err
     answer = run("tenant", "convert", "acme", "--lake", url, "--data-path", str(tmp_path / "data"), "--yes")
     assert answer.code == 0, answer
-    assert "acme a catalog of it" in answer.out
+    assert "with the catalog acme" in answer.out
     with quacklake.connect(url, catalog="acme") as lake:
         assert lake.table("t").to_pylist() == [{"a": 1}]

@@ -28,15 +28,15 @@ def test_what_was_dropped_deleted_and_changed_comes_back(run: Run, url: str) -> 
     assert planned["restored"] == restored["restored"]
     assert (planned["snapshot"], restored["snapshot"], restored["restored"][0]["inserted"]) == (None, 5, 1)
     rolled = run("rollback", "--to", "0", "--yes", "--lake", url)
-    assert rolled.out == "As at snapshot 0 again, in snapshot 6.\n  main.t: dropped\n"
+    assert rolled.out == "restored snapshot 0 in snapshot 6\n  main.t: dropped\n"
     again = run("rollback", "--to", "0", "--yes", "--lake", url)
-    assert again.out == "Everything is as at snapshot 0: nothing was changed.\n"
+    assert again.out == "everything is as in snapshot 0 already: nothing was changed\n"
 
 
 def test_a_rollback_has_to_be_confirmed(run: Run, url: str) -> None:
     answer = run("rollback", "--to", "1", "--lake", url)
     assert (answer.code, "--yes" in answer.err) == (1, True)
     looked = run("rollback", "--to", "2", "--dry-run", "--lake", url)
-    assert looked.out == "To be as at snapshot 2, this would be done:\n  main.t: undropped\n"
+    assert looked.out == "a return to snapshot 2 would make these changes:\n  main.t: undropped\n"
     assert run("undrop", "t", "--as", "other", "--lake", url).code == 0
     assert "No snapshot found at version 9" in run("restore", "other", "--to", "9", "--lake", url).err

@@ -35,7 +35,7 @@ def test_a_filter_chooses_the_files_of_a_table(run: Run, lake: Path) -> None:
     words = ("compact", "big.numbers", "--order-by", "half", "--output", "json", "--where")
     assert run(*words, "half < -1").json[0]["snapshot"] is None
     assert run(*words, "half >= 0").json[0]["files_after"] == 1
-    assert "--where needs a table" in run("compact", "--where", "half > 0").err
+    assert "--where need a table" in run("compact", "--where", "half > 0").err
     assert run(*words, "nosuch > 0").code == 1
 
 

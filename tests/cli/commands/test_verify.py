@@ -9,7 +9,7 @@ from tests.cli.conftest import Run
 def test_verify_says_that_a_whole_lake_is_whole(run: Run, lake: Path) -> None:
     answer = run("verify", "--deep")
     assert answer.code == 0
-    assert answer.out.startswith("nothing found: 2 files")
+    assert answer.out.startswith("no damage found: 2 files")
     assert run("verify", "--output", "json").json == []
 
 
@@ -22,10 +22,10 @@ def test_verify_tells_what_is_wrong_and_mends_it_when_told_to(run: Run, lake: Pa
     assert {row["code"] for row in answer.json} == {"V006"}
     shown = run("verify", "--repair")
     assert shown.code == 1
-    assert "can be mended" in shown.out
+    assert "can be repaired" in shown.out
     mended = run("verify", "--repair", "--yes")
     assert mended.code == 0
-    assert "mended in snapshot" in mended.out
+    assert "repaired in snapshot" in mended.out
     assert run("verify").code == 0
 
 

@@ -17,11 +17,9 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
+from quacklake.cli.commands.sql import Statements
 from quacklake.cli.context import Context, Options
-from quacklake.cli.shell.completer import CompletionNames, SqlCompleter
-from quacklake.cli.shell.history import History
-from quacklake.cli.shell.loop import Shell, is_whole
-from quacklake.cli.statements import Statements
+from quacklake.cli.shell import CompletionNames, History, Shell, SqlCompleter, is_whole
 from quacklake.sql.opening import session_of
 
 NAMES = CompletionNames(
@@ -237,7 +235,7 @@ class Terminal:
 
 def test_a_person_at_a_terminal(lake: Path, tmp_path: Path) -> None:
     with Terminal("sql", home=tmp_path / "state") as terminal:
-        terminal.wait_for("exit leaves")
+        terminal.wait_for(".quit to leave")
         terminal.wait_for("quacklake>")
         terminal.send("SELECT 6 * 7\r")
         terminal.wait_for("...>")

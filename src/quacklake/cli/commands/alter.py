@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from quacklake.cli.context import Context
-from quacklake.cli.options import Author, DryRun, Message, TableName, Yes
+from quacklake.cli.options import Author, DryRun, Message, TableName, Yes, argument
+from quacklake.cli.options import option as option_
 from quacklake.errors import InputError
 
 if TYPE_CHECKING:
     from quacklake.lake.lake import LakeTransaction
-    from quacklake.lake.table import Table
 
-Signature = tuple[str | None, str | None]
-"""The commit message and the author of a snapshot."""
-
-Column = Annotated[
-    str, typer.Argument(metavar="COLUMN", help="a column, or a.b for a field of the struct a", show_default=False)
-]
-Type = Annotated[
-    str, typer.Argument(metavar="TYPE", help="a type such as BIGINT or 'DECIMAL(10,2)'", show_default=False)
-]
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="the new name", show_default=False)]
-Keys = Annotated[list[str] | None, typer.Argument(metavar="KEY", help="a column, or an expression of one")]
-Reset = Annotated[bool, typer.Option("--reset", help="Go back to the default.")]
+Column = Annotated[str, argument("COLUMN", "The column, or a.b for the field b of the struct a.")]
+Type = Annotated[str, argument("TYPE", "A type such as BIGINT or 'DECIMAL(10,2)'.")]
+NewName = Annotated[str, argument("NAME", "The new name.")]
+Keys = Annotated[list[str] | None, argument("KEY", "A column, or an expression of one.")]
+Reset = Annotated[bool, option_("--reset", "Go back to the default.")]
 
 
 def add_column(
@@ -37,20 +28,16 @@ def add_column(
     column: Column,
     type: Type,
     default: Annotated[
-        str | None, typer.Option("--default", metavar="VALUE", help="What existing rows have in it; NULL unless given.")
+        str | None, option_("--default", "The value that existing rows get; by default NULL.", "VALUE")
     ] = None,
     message: Message = None,
     author: Author = None,
 ) -> None:
-    """Files stay as they are: rows that exist get the default when they are read."""
+    """Files do not change: existing rows get the default when they are read."""
     value = None if default is None else _value(default, type)
-    _alter(
-        context,
-        (message, author),
-        table,
-        f"added {column} {type} to",
-        lambda found: found.add_column(column, type, value),
-    )
+    words = f"added {column} {type} to"
+    with _changing(context, message, author, words, table) as tx:
+        tx.table(table).add_column(column, type, value)
 
 
 def _value(text: str, type: str) -> Any:
@@ -65,7 +52,7 @@ def _value(text: str, type: str) -> Any:
         with connect() as connection:
             row = first_row(connection, f"SELECT CAST(? AS {known})", [text])
     except duckdb.Error as error:
-        raise InputError(f"{text!r} is no {type}") from error
+        raise InputError(f"the default {text!r} is not a value of the type {type}") from error
     return None if row is None else row[0]
 
 
@@ -82,7 +69,7 @@ def drop_column(
     message: Message = None,
     author: Author = None,
 ) -> None:
-    """Its values stay readable at older snapshots: `quacklake restore` brings it back."""
+    """Its values stay readable at older snapshots, and `quacklake restore` brings it back."""
     if dry_run:
         with context.open(write=True) as lake, suppress(_DryRun), lake.transaction() as tx:
             tx.table(table).drop_column(column)
@@ -90,34 +77,32 @@ def drop_column(
         context.output.result(f"{column} would be dropped from {table}", {"table": table, "snapshot": None})
         return
     context.confirm(f"Drop {column} of {table}?", yes=yes)
-    _alter(context, (message, author), table, f"dropped {column} from", lambda found: found.drop_column(column))
+    with _changing(context, message, author, f"dropped {column} from", table) as tx:
+        tx.table(table).drop_column(column)
 
 
 def rename_column(
     context: Context, table: TableName, column: Column, name: NewName, message: Message = None, author: Author = None
 ) -> None:
-    """Files stay as they are."""
-    _alter(
-        context,
-        (message, author),
-        table,
-        f"renamed {column} to {name} in",
-        lambda found: found.rename_column(column, name),
-    )
+    """Files do not change."""
+    words = f"renamed {column} to {name} in"
+    with _changing(context, message, author, words, table) as tx:
+        tx.table(table).rename_column(column, name)
 
 
 def widen_column(
     context: Context, table: TableName, column: Column, type: Type, message: Message = None, author: Author = None
 ) -> None:
-    """A change that could lose a value is refused."""
-    _alter(
-        context, (message, author), table, f"{column} is now {type} in", lambda found: found.alter_column(column, type)
-    )
+    """A change that could lose values is an error. Files do not change."""
+    words = f"changed {column} to {type} in"
+    with _changing(context, message, author, words, table) as tx:
+        tx.table(table).alter_column(column, type)
 
 
 def rename(context: Context, table: TableName, name: NewName, message: Message = None, author: Author = None) -> None:
-    """It stays in its schema."""
-    _change(context, (message, author), name, f"renamed {table} to", lambda tx: tx.rename_table(table, name))
+    """The table stays in its schema."""
+    with _changing(context, message, author, f"renamed {table} to", name) as tx:
+        tx.rename_table(table, name)
 
 
 def partition(
@@ -128,18 +113,17 @@ def partition(
     message: Message = None,
     author: Author = None,
 ) -> None:
-    """A key is a column, or year, month, day or hour of one, such as 'month(ts)', or 'bucket(16, id)'.
+    """A key is a column, or an expression such as 'year(ts)', 'month(ts)', 'day(ts)', 'hour(ts)' or 'bucket(16, id)'.
 
-    Files that exist stay as they are.
+    Existing files do not change.
     """
-    chosen = _keys(keys, reset)
-    if chosen is None:
-        _alter(
-            context, (message, author), table, "no partitions any more in", lambda found: found.reset_partitioned_by()
-        )
-    else:
-        words = f"partitioned by {', '.join(chosen)} from now on:"
-        _alter(context, (message, author), table, words, lambda found: found.set_partitioned_by(*chosen))
+    _check_keys(keys, reset)
+    words = f"set the partitioning {', '.join(keys)} of" if keys else "removed the partitioning of"
+    with _changing(context, message, author, words, table) as tx:
+        if keys:
+            tx.table(table).set_partitioned_by(*keys)
+        else:
+            tx.table(table).reset_partitioned_by()
 
 
 def sort(
@@ -150,60 +134,57 @@ def sort(
     message: Message = None,
     author: Author = None,
 ) -> None:
-    """A key is such as id, 'ts DESC NULLS LAST' or 'lower(name)'; `quacklake compact --order-by` sorts old files."""
-    chosen = _keys(keys, reset)
-    if chosen is None:
-        _alter(context, (message, author), table, "no order any more in", lambda found: found.reset_sorted_by())
-    else:
-        words = f"sorted by {', '.join(chosen)} from now on:"
-        _alter(context, (message, author), table, words, lambda found: found.set_sorted_by(*chosen))
+    """A key is a column or an expression, such as id, 'ts DESC NULLS LAST' or 'lower(name)'.
+
+    Existing files do not change; `quacklake compact --order-by` sorts them.
+    """
+    _check_keys(keys, reset)
+    words = f"set the sort order {', '.join(keys)} of" if keys else "removed the sort order of"
+    with _changing(context, message, author, words, table) as tx:
+        if keys:
+            tx.table(table).set_sorted_by(*keys)
+        else:
+            tx.table(table).reset_sorted_by()
 
 
-def _keys(keys: list[str] | None, reset: bool) -> list[str] | None:
+def _check_keys(keys: list[str] | None, reset: bool) -> None:
     if reset == bool(keys):
-        raise InputError("name keys, or pass --reset to have none")
-    return None if reset else list(keys or ())
+        raise InputError("pass either keys or --reset")
 
 
 def comment(
     context: Context,
     table: TableName,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="what it is; '' takes it back", show_default=False)],
-    column: Annotated[str | None, typer.Option("--column", metavar="COLUMN", help="Say it of a column.")] = None,
+    text: Annotated[str, argument("TEXT", "The comment; '' removes it.")],
+    column: Annotated[str | None, option_("--column", "Set the comment of this column.", "COLUMN")] = None,
     message: Message = None,
     author: Author = None,
 ) -> None:
-    """Every client sees it."""
-    words = text or None
+    """Every client sees the comment."""
     if column is None:
-        _alter(context, (message, author), table, "commented on", lambda found: found.set_comment(words))
+        words = "set the comment of" if text else "removed the comment of"
+        with _changing(context, message, author, words, table) as tx:
+            tx.table(table).set_comment(text or None)
     else:
-        _alter(
-            context,
-            (message, author),
-            table,
-            f"commented on {column} of",
-            lambda found: found.set_column_comment(column, words),
-        )
+        words = f"{'set' if text else 'removed'} the comment of {column} in"
+        with _changing(context, message, author, words, table) as tx:
+            tx.table(table).set_column_comment(column, text or None)
 
 
 def option(
     context: Context,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="an option, such as data_inlining_row_limit", show_default=False)
-    ],
-    value: Annotated[str | None, typer.Argument(metavar="VALUE", help="its value; without it, what it is")] = None,
-    table: Annotated[
-        str | None, typer.Option("--table", metavar="TABLE", help="Of this table instead of the whole lake.")
-    ] = None,
-    schema: Annotated[
-        str | None, typer.Option("--schema", metavar="NAME", help="Of the tables of this schema.")
-    ] = None,
+    name: Annotated[str, argument("NAME", "The option, such as data_inlining_row_limit.")],
+    value: Annotated[str | None, argument("VALUE", "The new value; without it, the command shows the value.")] = None,
+    table: Annotated[str | None, option_("--table", "The option of this table.", "TABLE")] = None,
+    schema: Annotated[str | None, option_("--schema", "The option of the tables in this schema.", "NAME")] = None,
     reset: Reset = False,
 ) -> None:
-    """Options hold for every client from now on, and are not part of any snapshot."""
+    """Without --table and --schema, it is the option of the whole lake.
+
+    Options apply to every client from now on, and belong to no snapshot.
+    """
     if reset and value is not None:
-        raise InputError("--reset takes no value")
+        raise InputError("pass either a value or --reset")
     with context.open(write=reset or value is not None) as lake:
         if reset:
             lake.options.unset(name, schema=schema, table=table)
@@ -217,19 +198,15 @@ def option(
         )
 
 
-def _alter(context: Context, signature: Signature, table: str, words: str, change: Callable[[Table], Any]) -> None:
-    """Change a table, and report the change in these words."""
-    _change(context, signature, table, words, lambda tx: change(tx.table(table)))
-
-
-def _change(
-    context: Context, signature: Signature, table: str, words: str, change: Callable[[LakeTransaction], Any]
-) -> None:
-    message, author = signature
+@contextmanager
+def _changing(
+    context: Context, message: str | None, author: str | None, words: str, table: str
+) -> Iterator[LakeTransaction]:
+    """Yield a transaction, and report in these words what it has changed."""
     with context.open(write=True) as lake:
         with lake.transaction(message=message, author=author) as tx:
-            change(tx)
+            yield tx
         assert tx.snapshot is not None
         context.output.result(
-            f"{words} {table}, in snapshot {tx.snapshot.id}", {"table": table, "snapshot": tx.snapshot.id}
+            f"{words} {table} in snapshot {tx.snapshot.id}", {"table": table, "snapshot": tx.snapshot.id}
         )

@@ -1,35 +1,26 @@
-"""``quacklake backup``, ``backups``, ``prune-backups`` and ``restore-backup``."""
+"""``quacklake backup``, ``backups``, ``prune-backups``, ``restore-backup`` and ``migrate``."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
 from quacklake.cli.context import Context
-from quacklake.cli.options import DryRun, Yes
+from quacklake.cli.options import DryRun, Yes, argument, option
 from quacklake.cli.output import human_size, plural
 from quacklake.cli.progress import stages
 from quacklake.errors import ConfigError
 
 _COLUMNS = ("id", "time", "snapshot", "database", "files", "bytes")
 
-Place = Annotated[
-    str, typer.Argument(metavar="SRC", help="the folder or s3:// URL with the backups", show_default=False)
-]
+Place = Annotated[str, argument("SRC", "The folder or s3:// URL of the backups.")]
 
 
 def backup(
     context: Context,
-    place: Annotated[
-        str,
-        typer.Argument(
-            metavar="DEST", help="a folder or s3:// URL outside of the lake; may hold backups", show_default=False
-        ),
-    ],
+    place: Annotated[str, argument("DEST", "A folder or s3:// URL outside the lake; it may have older backups.")],
 ) -> None:
-    """An interrupted backup does not exist; the next one goes on with what it has copied."""
+    """An interrupted backup is not listed; the next one uses the files that it has copied."""
     with context.open() as lake, stages() as progress:
         done = lake.backup(place, progress)
     context.output.result(
@@ -45,11 +36,11 @@ def backup(
         },
     )
     for each in done.skipped:
-        context.output.say(f"not in it: {each.what}: {each.reason}")
+        context.output.say(f"left out: {each.what}: {each.reason}")
 
 
 def backups(context: Context, place: Place) -> None:
-    """The oldest comes first."""
+    """The oldest backup comes first."""
     import pyarrow as pa
 
     from quacklake.lake.from_backup import backups
@@ -65,20 +56,18 @@ def backups(context: Context, place: Place) -> None:
 def prune_backups(
     context: Context,
     place: Place,
-    keep_last: Annotated[
-        int | None, typer.Option("--keep-last", metavar="N", help="Keep the newest N backups at least.")
-    ] = None,
+    keep_last: Annotated[int | None, option("--keep-last", "Keep at least the newest N backups.", "N")] = None,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="A time, or a span such as 90d or '3 months'.")
+        str | None, option("--older-than", "Only backups older than a time or an age: 90d, '3 months'.", "AGE")
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """The newest one always stays."""
+    """The newest backup is never removed."""
     from quacklake.lake.from_backup import prune_backups
 
     if not dry_run:
-        context.confirm(f"Remove old backups in {place} for good?", yes=yes)
+        context.confirm(f"Remove old backups in {place} permanently?", yes=yes)
     with stages() as progress:
         done = prune_backups(
             place,
@@ -98,11 +87,9 @@ def prune_backups(
 def restore_backup(
     context: Context,
     place: Place,
-    backup: Annotated[
-        str | None, typer.Option("--backup", metavar="ID", help="Which one; the newest unless it is given.")
-    ] = None,
+    backup: Annotated[str | None, option("--backup", "The backup; by default the newest.", "ID")] = None,
 ) -> None:
-    """The lake is made in the empty database of --lake and the empty folder of --data-path, and verified."""
+    """The command creates the lake in an empty database, --lake, and an empty folder, --data-path, and verifies it."""
     from quacklake.lake.from_backup import restore_backup
 
     if context.config.url is None:
@@ -125,3 +112,22 @@ def restore_backup(
             f"restored snapshot {snapshot} with {plural(tables, 'table')} to {lake.url}",
             {"url": lake.url, "data_path": lake.data_path, "snapshot": snapshot, "tables": tables},
         )
+
+
+def migrate(
+    context: Context,
+    to: Annotated[str | None, option("--to", "1.0 or 1.1; by default, an older lake gets 1.0.", "VERSION")] = None,
+) -> None:
+    """Close other clients first: those that do not support the new version cannot open the lake any more.
+
+    A lake of version 1.1 can go back to 1.0, unless it uses features that 1.0 lacks; the error lists them.
+    """
+    with context.open(write=True) as lake:
+        before = lake.version
+        after = lake.migrate(to)
+        done = (
+            f"migrated from format version {before} to {after}"
+            if before != after
+            else f"the lake has format version {after} already"
+        )
+        context.output.result(done, {"from": before, "to": after, "migrated": before != after})

@@ -15,23 +15,24 @@ from quacklake.errors import InputError
 def demo(
     context: Context,
     keep: Annotated[
-        str | None, typer.Option("--keep", metavar="DIR", help="Make the lake there and leave it, to look at later.")
+        str | None, typer.Option("--keep", metavar="DIR", help="Create the lake in this folder and keep it.")
     ] = None,
     events: Annotated[
-        int, typer.Option(min=0, metavar="COUNT", help="How many events stream through Spark; 0 leaves that out.")
+        int,
+        typer.Option(min=0, metavar="COUNT", help="The number of events that stream through Spark; 0 skips this part."),
     ] = 1_000_000,
 ) -> None:
-    """It takes a few seconds, and with Spark a minute. Every number it prints is read from the lake."""
-    from quacklake.cli.demo import tell
+    """It takes a few seconds, or a minute with Spark. Every number that it prints is read from the lake."""
+    from quacklake.cli.demo.story import tell
 
     if not context.output.for_people:
-        raise InputError("the demo is a story for people: it has no other --output than table")
+        raise InputError("the demo supports only --output table")
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="quacklake-demo-") as directory:
             tell(context.output.console, Path(directory), count=events)
         return
     place = Path(keep)
     if place.exists() and any(place.iterdir()):
-        raise InputError(f"{place} is not empty", hint="name a directory that does not exist yet")
+        raise InputError(f"the folder {place} is not empty", hint="pass a folder that does not exist yet")
     place.mkdir(parents=True, exist_ok=True)
     tell(context.output.console, place, kept=True, count=events)

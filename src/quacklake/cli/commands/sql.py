@@ -1,45 +1,48 @@
-"""``quacklake sql``: run one statement, several, or a shell."""
+"""``quacklake sql``: run statements, or a shell. Ctrl-C ends a statement, which runs in a thread for that."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import typer
-
+from quacklake import telemetry
 from quacklake.cli.context import NO_LAKE, Context
-from quacklake.cli.options import At, count_of
+from quacklake.cli.options import At, argument, count_of, option
 from quacklake.cli.output import plural
+from quacklake.cli.progress import stages
 from quacklake.errors import CancelledError, InputError, SqlError
 
 if TYPE_CHECKING:
-    from quacklake.cli.statements import Statements
+    from rich.console import Console
+
     from quacklake.lake.lake import Lake, LakeAt
+    from quacklake.progress import Progress
+    from quacklake.sql.result import Result
+    from quacklake.sql.session import Session
+
+T = TypeVar("T")
+_GLANCE = 0.1
+"""Seconds between two checks whether the statement has ended."""
 
 
 def sql(
     context: Context,
-    statement: Annotated[
-        str | None, typer.Argument(metavar="STATEMENT", help="one statement, or several with ; between them")
-    ] = None,
+    statement: Annotated[str | None, argument("STATEMENT", "One or more statements, separated by ;")] = None,
     file: Annotated[
-        str | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file, or - for standard input."),
+        str | None, option("--file -f", "Run the statements in a file, or in standard input for -.", "FILE")
     ] = None,
-    limit: Annotated[
-        str, typer.Option("--limit", "-n", metavar="ROWS", help="How many rows a table shows at most, or all.")
-    ] = "100",
+    limit: Annotated[str, option("--limit -n", 'The number of rows to show, or "all".', "ROWS")] = "100",
     at: At = None,
 ) -> None:
-    """DuckDB's SQL over the tables of the lake. Every change is a snapshot, unless it stands between BEGIN and COMMIT.
+    """The SQL is that of DuckDB. Every statement that changes something makes a snapshot, except in a transaction.
 
-    Without a statement and a file it reads standard input; on a terminal that is a shell, in which help tells more.
-    With --output json, csv or arrow, it is what the last statement gives.
+    Without a statement or file, the command reads standard input, or opens a shell on a terminal; enter .help there.
+    With --output json, csv or arrow, it prints only the result of the last statement.
     """
-    from quacklake.cli.statements import Statements
     from quacklake.sql.opening import late_session, session_of
 
     count = count_of(limit)
@@ -51,18 +54,18 @@ def sql(
 
         if text is not None:
             late = late_session(view if context.config.url else None, context.config)
-            with closing(Statements(late)) as statements, _told_of_no_lake(context):
+            with closing(Statements(late)) as statements, _hint_at_missing_lake(context):
                 run_text(context, statements, text, count)
             return
-        from quacklake.cli.shell import run_shell
+        from quacklake.cli.shell import Shell
 
         shown = view()
         with closing(Statements(session_of(shown.handle))) as statements:
-            run_shell(context, shown, statements)
+            Shell(context, shown, statements).run()
 
 
 @contextmanager
-def _told_of_no_lake(context: Context) -> Iterator[None]:
+def _hint_at_missing_lake(context: Context) -> Iterator[None]:
     """Add a hint to errors without a lake: statements may do without one, but a missing name may be in one."""
     import duckdb
 
@@ -77,7 +80,7 @@ def _told_of_no_lake(context: Context) -> Iterator[None]:
 def _text(statement: str | None, file: str | None) -> str | None:
     """Return the text to run, or None for a shell."""
     if statement is not None and file is not None:
-        raise InputError("pass a statement or --file, not both")
+        raise InputError("pass either a statement or --file")
     if statement is not None:
         return statement
     if file is None and sys.stdin.isatty():
@@ -99,8 +102,77 @@ def run_text(context: Context, statements: Statements, text: str, limit: int | N
         result = statements.execute(part)
         last = number == len(parts)
         if statements.interrupted and not last:
-            raise CancelledError("this statement was done already, the others are left out")
+            raise CancelledError("the statement was already done; the others were not run")
         if context.output.for_people and (result.rowcount >= 0 or not result.columns):
             context.output.say(f"{plural(result.rowcount, 'row')} changed" if result.rowcount >= 0 else "done")
         elif last or context.output.for_people:
             statements.run(lambda _, found=result: context.output.first_rows(found.to_reader(), limit))  # type: ignore[misc]
+
+
+class Statements:
+    """A session for the statements of one person."""
+
+    def __init__(self, session: Session, console: Console | None = None) -> None:
+        self.session = session
+        self._console = console
+        self.session.python_frames = False  # statements do not see this program's variables
+        self.interrupted = False
+        """Whether Ctrl-C was pressed during the last piece of work."""
+
+    def close(self) -> None:
+        """Roll back the open transaction."""
+        self.session.close()
+
+    def execute(self, statement: str) -> Result:
+        """Run a statement. One that writes for more than a second shows the number of rows written."""
+        from quacklake.operations.input_source import ROWS_TAKEN
+
+        def rows_taken() -> int:
+            return telemetry.snapshot().counters.get(ROWS_TAKEN, 0)
+
+        before = rows_taken()
+        tell: Progress | None = None
+        with ExitStack() as bar:
+
+            def glance() -> None:
+                nonlocal tell
+                rows = rows_taken() - before
+                if rows and tell is None:
+                    tell = bar.enter_context(stages(console=self._console))
+                if tell is not None:
+                    tell("writing rows", rows, None)
+
+            return self.run(lambda session: session.statement(statement), glance)
+
+    def run(self, work: Callable[[Session], T], glance: Callable[[], None] = lambda: None) -> T:
+        """Run a function with the session. Ctrl-C ends it with ``CancelledError``, unless it is too late for that.
+
+        ``glance`` is called several times a second meanwhile.
+        """
+        ended = threading.Event()
+        results: list[T] = []
+        failures: list[BaseException] = []
+
+        def target() -> None:
+            try:
+                results.append(work(self.session))
+            except BaseException as error:
+                failures.append(error)
+            finally:
+                ended.set()
+
+        cancelled = False
+        threading.Thread(target=target, name="statement", daemon=True).start()
+        # not Thread.join, which treats a thread as ended when it is interrupted itself
+        while not ended.is_set():
+            try:
+                if cancelled:
+                    self.session.interrupt()  # once more: the work may not have begun, or may have begun something new
+                ended.wait(_GLANCE)
+                glance()
+            except KeyboardInterrupt:
+                cancelled = True
+        self.interrupted = cancelled
+        if failures:
+            raise failures[0]
+        return results[0]

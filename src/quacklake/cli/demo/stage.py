@@ -1,11 +1,13 @@
-"""The output of the demo: headings, sentences, calls and their results."""
+"""The output of the demo, its lake, and the products and orders of its shop."""
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
@@ -16,6 +18,15 @@ from quacklake.config import SETTINGS
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake
 from quacklake.operations.display import print_table
+
+PRODUCTS: list[dict[str, Any]] = [
+    {"id": 1, "name": "coffee", "price": 9.5, "stock": 400},
+    {"id": 2, "name": "tea", "price": 4.25, "stock": 300},
+    {"id": 3, "name": "cocoa", "price": 6.0, "stock": 200},
+]
+ORDERS = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("product", pa.int32()), ("quantity", pa.int32())])
+MONTHS = 6
+ORDERS_PER_MONTH = 20_000
 
 
 class Stage:
@@ -69,3 +80,31 @@ def own_settings() -> Iterator[None]:
         yield
     finally:
         os.environ.update(hidden)
+
+
+def month(number: int) -> pa.Table:
+    """Return the orders of one month, which are always the same."""
+    ids = range((number - 1) * ORDERS_PER_MONTH, number * ORDERS_PER_MONTH)
+    first = dt.date(2025, number, 1)
+    columns = (
+        ids,
+        [first + dt.timedelta(days=id_ % 28) for id_ in ids],
+        [id_ % len(PRODUCTS) + 1 for id_ in ids],
+        [id_ % 5 + 1 for id_ in ids],
+    )
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, ORDERS, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=ORDERS)
+
+
+def order(id: int, *, product: int, quantity: int) -> dict[str, Any]:
+    """Return one order of a day in July."""
+    return {"id": id, "day": dt.date(2025, 7, 1), "product": product, "quantity": quantity}
+
+
+def products(lake: Lake) -> pa.Table:
+    return lake.table("shop.products").to_arrow().sort_by("id")
+
+
+def stock(lake: Lake, product: int) -> int:
+    found: int = lake.table("shop.products").to_pylist(["stock"], f"id = {product:d}")[0]["stock"]
+    return found

@@ -1,22 +1,28 @@
-"""The demo's story: what a lake is for, in steps that each do what they say."""
+"""The demo: a story about one lake, in steps that each do what they say. Every number is read from the lake."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
 
-from quacklake.cli.demo import data
-from quacklake.cli.demo.others import meet_duckdb, share
+from quacklake import telemetry
+from quacklake.cli.demo import stage as shop
 from quacklake.cli.demo.stage import Stage, open_lake, own_settings
 from quacklake.cli.demo.streaming import stream
 from quacklake.cli.output import human_size
+from quacklake.duckdb_versions import connect
+from quacklake.errors import CommitConflict
 from quacklake.lake.lake import Lake
-from quacklake.lake.table import Table
 from quacklake.operations.expression import Expression
 
 
@@ -36,12 +42,12 @@ def tell(console: Console, directory: Path, *, kept: bool = False, count: int = 
             _follow(stage, lake, versions)
             _list(stage, lake)
             _prune(stage, lake)
-            share(stage, lake, lambda: open_lake(directory))
+            _share(stage, lake, directory)
         finally:
             lake.close()
         if count:
             stream(stage, directory, count)
-        meet_duckdb(stage, directory, lambda: open_lake(directory))
+        _meet_duckdb(stage, directory)
     stage.console.print()
     stage.say(f"{stage.steps} steps in {time.perf_counter() - begun:.1f} seconds.")
     if kept:
@@ -63,20 +69,20 @@ def _create(stage: Stage, lake: Lake) -> None:
     stage.call('lake.create_schema("shop")')
     lake.create_schema("shop")
     stage.call('products = lake.create_table("shop.products", [{"id": 1, "name": "coffee", …}, …])')
-    lake.create_table("shop.products", data.PRODUCTS)
+    lake.create_table("shop.products", shop.PRODUCTS)
     stage.call('orders = lake.create_table("shop.orders", pa.schema([("id", pa.int64()), …]))')
-    lake.create_table("shop.orders", data.ORDERS)
-    stage.table(data.products(lake))
+    lake.create_table("shop.orders", shop.ORDERS)
+    stage.table(shop.products(lake))
 
 
 def _fill(stage: Stage, lake: Lake) -> None:
     stage.step("Append")
     orders = lake.table("shop.orders")
     stage.say("Arrow, pandas, polars, dictionaries or a DuckDB relation: each append is one snapshot.")
-    stage.call(f"for month in range(1, {data.MONTHS}): orders.append(arrow_table)")
-    for number in range(1, data.MONTHS):
-        orders.append(data.month(number))
-    last = data.month(data.MONTHS)
+    stage.call(f"for month in range(1, {shop.MONTHS}): orders.append(arrow_table)")
+    for number in range(1, shop.MONTHS):
+        orders.append(shop.month(number))
+    last = shop.month(shop.MONTHS)
     if importlib.util.find_spec("pandas") is None:
         orders.append(last)
     else:
@@ -93,17 +99,14 @@ def _stay_small(stage: Stage, lake: Lake) -> None:
     before, start, rounds = orders.plan(), time.perf_counter(), 5
     stage.call(f'for n in range({rounds}): orders.append([{{"id": 900_000 + n, "day": …}}])')
     for number in range(rounds):
-        orders.append([data.order(900_000 + number, product=1, quantity=1)])
+        orders.append([shop.order(900_000 + number, product=1, quantity=1)])
     each = (time.perf_counter() - start) / rounds * 1000
     after = orders.plan()
     stage.say(
         f"{rounds} commits of about {each:.0f} ms, and {after.files.num_rows - before.files.num_rows} new files: "
-        f"{_inlined(after.inlined)} rows wait in the catalog (inlined), and every read sees them."
+        f"{0 if after.inlined is None else after.inlined.num_rows} rows are inlined in the catalog, and every read "
+        "returns them."
     )
-
-
-def _inlined(rows: pa.Table | None) -> int:
-    return 0 if rows is None else int(rows.num_rows)
 
 
 def _change(stage: Stage, lake: Lake) -> dict[str, int]:
@@ -128,7 +131,7 @@ def _change(stage: Stage, lake: Lake) -> dict[str, int]:
         f"Updated {updated}; merged {merged.updated} into an existing row and {merged.inserted} as a new one; "
         f"deleted {deleted:,}."
     )
-    stage.table(data.products(lake))
+    stage.table(shop.products(lake))
     return versions
 
 
@@ -137,17 +140,17 @@ def _transact(stage: Stage, lake: Lake) -> None:
     stage.say("An order and the stock it takes belong together: one snapshot, or none.")
     stage.call('with lake.transaction(message="an order") as tx: …')
     with lake.transaction(message="an order", author="demo") as tx:
-        tx.table("shop.orders").append([data.order(900_100, product=2, quantity=3)])
+        tx.table("shop.orders").append([shop.order(900_100, product=2, quantity=3)])
         tx.table("shop.products").update({"stock": Expression("stock - 3")}, "id = 2")
     assert tx.snapshot is not None
-    stage.say(f"Both are in snapshot {tx.snapshot.id}; {data.stock(lake, 2)} of tea are left.")
+    stage.say(f"Both are in snapshot {tx.snapshot.id}; {shop.stock(lake, 2)} of tea are left.")
     stage.say("When something fails on the way, nothing has happened:")
     orders, before = lake.table("shop.orders"), lake.current_snapshot()
     count = orders.count()
     try:
         with lake.transaction() as tx:
-            tx.table("shop.orders").append([data.order(900_101, product=2, quantity=999)])
-            if data.stock(lake, 2) < 999:
+            tx.table("shop.orders").append([shop.order(900_101, product=2, quantity=999)])
+            if shop.stock(lake, 2) < 999:
                 raise RuntimeError("not enough tea")
     except RuntimeError as error:
         stage.say(
@@ -199,12 +202,126 @@ def _prune(stage: Stage, lake: Lake) -> None:
     stage.say("The catalog knows the smallest and largest value of every column in every file.")
     orders, where = lake.table("shop.orders"), "day >= DATE '2025-06-01'"
     stage.call(f'orders.plan(where="{where}")')
-    stage.say(_pruned(orders, where))
-
-
-def _pruned(orders: Table, where: str) -> str:
     everything, plan = orders.plan(), orders.plan(where)
-    return (
+    stage.say(
         f"{plan.files.num_rows} of {everything.files.num_rows} files are read to find "
         f"{orders.count(where):,} of {orders.count():,} orders."
     )
+
+
+# -- other clients: a second writer, and stock DuckDB ------------------------------------------------------------------
+
+
+def _share(stage: Stage, lake: Lake, directory: Path) -> None:
+    """Let two writers change the same row."""
+    stage.step("Share it")
+    with open_lake(directory) as other:
+        _collide(stage, lake, other)
+        _compete(stage, lake, other)
+
+
+def _collide(stage: Stage, lake: Lake, other: Lake) -> None:
+    stage.say("Two writers change one row. The transaction that commits last is refused, and changes nothing:")
+    try:
+        with lake.transaction() as tx:
+            tx.table("shop.products").update({"stock": Expression("stock - 1")}, "id = 1")
+            other.table("shop.products").update({"stock": Expression("stock - 1")}, "id = 1")
+    except CommitConflict as error:
+        stage.say(f"  {type(error).__name__}: {error.message}")
+
+
+def _compete(stage: Stage, lake: Lake, other: Lake) -> None:
+    stage.say("A single operation is planned again by itself. Two writers take one from the stock at the same time:")
+    times = 5
+    stage.call(f'for n in range({times}): products.update({{"stock": quacklake.expr("stock - 1")}}, "id = 1")')
+    before, replans = shop.stock(lake, 1), _replans()
+    start = threading.Barrier(2)
+
+    def sell(mine: Lake) -> None:
+        try:
+            for _ in range(times):
+                start.wait()
+                mine.table("shop.products").update({"stock": Expression("stock - 1")}, "id = 1")
+        except BaseException:
+            start.abort()  # otherwise the other thread would wait forever
+            raise
+
+    with ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(sell, mine) for mine in (lake, other)]:
+            future.result()
+    after, again = shop.stock(lake, 1), _replans() - replans
+    stage.say(
+        f"{2 * times} updates met {again} conflict{'' if again == 1 else 's'} and lost nothing: "
+        f"the stock went from {before} to {after}, which is {before - after} less."
+    )
+
+
+def _replans() -> int:
+    return telemetry.snapshot().counters.get("commit.replans", 0)
+
+
+def _meet_duckdb(stage: Stage, directory: Path) -> None:
+    """Let stock DuckDB read and write the lake, which is closed here meanwhile."""
+    stage.step("Let stock DuckDB read and write the same lake")
+    with tempfile.TemporaryDirectory(prefix="quacklake-extensions-") as extensions:
+        try:
+            connection = _open_duckdb(Path(extensions))
+        except (ImportError, AttributeError, duckdb.Error) as error:  # the packages do not support every DuckDB
+            stage.say(f"Left out: DuckDB's ducklake extension is not here ({str(error).splitlines()[0]}).")
+            return
+        with connection:
+            _visit(stage, connection, directory)
+    with open_lake(directory) as lake:
+        changes = lake.table("shop.products").history().column("changes").to_pylist()
+        stage.say(
+            f"Back here it is snapshot {lake.current_snapshot()}, with the changes {changes[1]} and {changes[0]}:"
+        )
+        stage.table(shop.products(lake))
+
+
+def _visit(stage: Stage, connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
+    stage.sql("ATTACH 'ducklake:sqlite:lake.db' AS lake")
+    path = str(directory / "lake.db").replace("'", "''")
+    connection.execute(f"ATTACH 'ducklake:sqlite:{path}' AS lake")
+    query = "FROM lake.shop.orders SELECT count(*), sum(quantity)"
+    stage.sql(query)
+    count, quantity = connection.sql(query).fetchall()[0]
+    stage.say(f"DuckDB counts {count:,} orders for {quantity:,} things.")
+    if connection.sql("SELECT 1 FROM duckdb_tables() WHERE table_name = 'minutes'").fetchall():
+        _read_streams(stage, connection)
+    for statement in (
+        "INSERT INTO lake.shop.products VALUES (5, 'cider', 3.5, 80)",
+        "UPDATE lake.shop.products SET price = price + 1 WHERE name = 'tea'",
+    ):
+        stage.sql(statement)
+        connection.execute(statement)
+    connection.execute("DETACH lake")
+
+
+def _read_streams(stage: Stage, connection: duckdb.DuckDBPyConnection) -> None:
+    query = "FROM lake.stream.minutes SELECT count(*), sum(events), sum(amount)"
+    stage.sql(query)
+    minutes, counted, amount = connection.sql(query).fetchall()[0]
+    events = connection.sql("FROM lake.stream.events SELECT count(DISTINCT id), sum(amount)").fetchall()[0]
+    stage.say(
+        f"DuckDB finds {counted:,} events worth {amount:,} in {minutes:,} totals, and in the events themselves"
+        f" {events[0]:,} different ones, worth {events[1]:,}."
+    )
+
+
+def _open_duckdb(extensions: Path) -> duckdb.DuckDBPyConnection:
+    """Open DuckDB with the extensions that are installed as Python packages. Nothing is downloaded."""
+    wheels = importlib.import_module("duckdb_extensions")
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "extension_directory": str(extensions),
+        "autoinstall_known_extensions": False,
+    }
+    connection = connect(config=config)
+    try:
+        for name in ("ducklake", "sqlite_scanner"):
+            wheels.import_extension(name, con=connection)
+            connection.execute(f"LOAD {name}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,4 +1,7 @@
-"""The part of the demo with Spark: events stream in, totals stream out, and the driver is killed in between."""
+"""The part of the demo with Spark: events stream in, totals stream out, and the driver is killed in between.
+
+The driver is a process of its own: ``python -m quacklake.cli.demo.streaming DIRECTORY EVENTS``
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,33 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from quacklake.cli.checkup.installation import installed
-from quacklake.cli.checkup.spark import java
-from quacklake.cli.demo import events
+from quacklake.cli.commands.doctor import installed, java
 from quacklake.cli.demo.stage import Stage, open_lake
 from quacklake.cli.progress import stages
+from quacklake.duckdb_versions import connect
 from quacklake.errors import QuacklakeError
 from quacklake.lake.lake import Lake
 from quacklake.progress import Progress
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from quacklake.spark.lake import SparkLake
+
+EVENTS, MINUTES = "stream.events", "stream.minutes"
+SCHEMA = "id BIGINT, time TIMESTAMP, shop INT, amount BIGINT"
+BATCHES = 10
+"""The number of files that the generator writes. Spark takes one for each batch."""
+
+_SHOPS = 5
+# every file has the same minutes of an hour, so every total grows with every batch
+_GENERATED = f"""
+    SELECT i AS id, TIMESTAMPTZ '2025-07-01 12:00:00+00' + INTERVAL 1 SECOND * (i * 7919 % 3600) AS time,
+        (i % {_SHOPS})::INTEGER AS shop, i * 31 % 1000 AS amount
+    FROM range(?, ?) r(i)
+"""
 _PATIENCE = 600.0
 
 
@@ -32,16 +52,14 @@ def stream(stage: Stage, directory: Path, count: int) -> None:
         return
     begun = time.perf_counter()
     with open_lake(directory) as lake:
-        events.create_tables(lake)
-        amount = events.generate(directory / "inbox", count)
-        stage.say(
-            f"A generator puts {count:,} events into {events.BATCHES} files. Spark starts in a process of its own."
-        )
+        create_tables(lake)
+        amount = generate(directory / "inbox", count)
+        stage.say(f"A generator puts {count:,} events into {BATCHES} files. Spark starts in a process of its own.")
         stage.call('spark.write_stream(files, "stream.events", name="events", checkpoint=…)')
         stage.call('spark.pipeline("stream.events", totals_by_minute, "stream.minutes", mode="upsert", …).run()')
         with stages(console=stage.console) as tell:
-            _run(directory, lake, count, tell, until=events.BATCHES // 2)
-            (counted, different, _), (by_minute, _) = events.totals(lake)
+            _run(directory, lake, count, tell, until=BATCHES // 2)
+            (counted, different, _), (by_minute, _) = totals(lake)
             stage.say(
                 f"kill -9: the driver and its Java are gone, with {counted:,} events in the lake ({different:,}"
                 f" different ones), and {by_minute:,} counted by the minute. Another one goes on from the checkpoints:"
@@ -59,7 +77,7 @@ def _lacking() -> str | None:
 
 
 def _judge(stage: Stage, lake: Lake, count: int, amount: int) -> None:
-    found, by_minute = events.totals(lake)
+    found, by_minute = totals(lake)
     counted, different, money = found
     stage.say(
         f"{counted:,} events are in the lake, {different:,} different ones, worth {money:,}; by the minute they are"
@@ -74,14 +92,14 @@ def _run(directory: Path, lake: Lake, count: int, tell: Progress, until: int | N
     """Run a driver to its end, or kill it when ``until`` files are in the lake."""
     with (directory / "driver.log").open("w+b") as log:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "quacklake.cli.demo.driver", str(directory), str(count)],
+            [sys.executable, "-m", "quacklake.cli.demo.streaming", str(directory), str(count)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,  # so that Java, which is in its process group, is killed with it
         )
         try:
-            ended = _watch(driver, lambda: events.files_done(lake, count), tell, until)
+            ended = _watch(driver, lambda: files_done(lake, count), tell, until)
         finally:
             with suppress(ProcessLookupError):  # the driver has ended, and Java with it
                 os.killpg(driver.pid, signal.SIGKILL)
@@ -99,10 +117,118 @@ def _watch(driver: subprocess.Popen[bytes], done: Callable[[], int], tell: Progr
     deadline = time.monotonic() + _PATIENCE
     while driver.poll() is None:
         far = done()
-        tell("batches of events", far, events.BATCHES)
+        tell("batches of events", far, BATCHES)
         if until is not None and far >= until:
             return False
         if time.monotonic() > deadline:
             raise QuacklakeError(f"Spark did not come to an end within {_PATIENCE:.0f} seconds")
         time.sleep(0.1)
     return True
+
+
+# -- the events, and their expected totals -----------------------------------------------------------------------------
+
+
+def create_tables(lake: Lake) -> None:
+    """Create the tables that the streams fill."""
+    lake.create_schema("stream")
+    lake.sql(f"CREATE TABLE {EVENTS} (id BIGINT, time TIMESTAMPTZ, shop INTEGER, amount BIGINT)")
+    lake.sql(f"CREATE TABLE {MINUTES} (minute TIMESTAMPTZ, shop INTEGER, events BIGINT, amount BIGINT)")
+
+
+def generate(inbox: Path, count: int) -> int:
+    """Write files with ``count`` events, which appear complete, and return the sum of their amounts."""
+    inbox.mkdir()
+    total = 0
+    with connect() as connection:
+        for number in range(BATCHES):
+            made = connection.sql(_GENERATED, params=[count * number // BATCHES, count * (number + 1) // BATCHES])
+            hidden = inbox / f"_{number}.parquet"  # Spark skips such names
+            made.write_parquet(str(hidden))
+            total += connection.sql(f"SELECT coalesce(sum(amount), 0) FROM '{hidden}'").fetchall()[0][0]
+            hidden.rename(inbox / f"{number}.parquet")
+    return total
+
+
+def files_done(lake: Lake, count: int) -> int:
+    """Return the number of files in the lake, of those with ``count`` events.
+
+    Files are counted by their events: after a kill, Spark may take the unfinished file and the next one as one batch.
+    """
+    found = lake.table(EVENTS).count()
+    return sum(count * (number + 1) // BATCHES <= found for number in range(BATCHES))
+
+
+def totals(lake: Lake) -> tuple[tuple[int, int, int], tuple[int, int]]:
+    """Return the events, distinct events and amount, then the events and amount of the totals by minute."""
+    found = lake.sql(f"SELECT count(*), count(DISTINCT id), coalesce(sum(amount), 0)::BIGINT FROM {EVENTS}").fetchall()
+    by_minute = lake.sql(
+        f"SELECT coalesce(sum(events), 0)::BIGINT, coalesce(sum(amount), 0)::BIGINT FROM {MINUTES}"
+    ).fetchall()
+    return found[0], by_minute[0]
+
+
+# -- the driver --------------------------------------------------------------------------------------------------------
+
+
+def main(directory: Path, count: int) -> None:
+    """Stream the files of the inbox into the lake, and their totals by minute. End when all are there."""
+    from quacklake.spark.lake import spark
+
+    session = _session(directory)
+    with open_lake(directory) as lake:
+        lake_on_spark = spark(lake, session)
+        minutes = lake_on_spark.pipeline(
+            EVENTS,
+            lambda fresh: _by_minute(lake_on_spark, fresh),
+            MINUTES,
+            name="minutes",
+            mode="upsert",
+            on=["minute", "shop"],
+        )
+        arriving = lake_on_spark.write_stream(
+            session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(directory / "inbox")),
+            EVENTS,
+            name="events",
+            checkpoint=str(directory / "checkpoints/events"),
+        )
+        while files_done(lake, count) < BATCHES:
+            if not arriving.isActive:
+                arriving.awaitTermination()  # raises the error that stopped the stream
+            minutes.run()
+            time.sleep(0.05)
+        arriving.stop()
+        minutes.run()
+    session.stop()
+
+
+def _by_minute(lake_on_spark: SparkLake, fresh: DataFrame) -> DataFrame:
+    """Return the number of events and the amount of each shop and minute: the old totals plus those of fresh events."""
+    from pyspark.sql import functions as f
+
+    grouped = fresh.groupBy(f.window("time", "1 minute").start.alias("minute"), "shop")
+    added = grouped.agg(f.count("*").alias("events"), f.sum("amount").alias("amount"))
+    both = lake_on_spark.table(MINUTES).unionByName(added)
+    return both.groupBy("minute", "shop").agg(f.sum("events").alias("events"), f.sum("amount").alias("amount"))
+
+
+def _session(directory: Path) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings: dict[str, str | bool | int | float | None] = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    }
+    return SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,248 @@
+"""``quacklake show``, ``head``, ``scan``, ``changes`` and ``export``: the rows of a table, now or in the past."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from quacklake.cli.context import Context, version_of
+from quacklake.cli.options import (
+    At,
+    Columns,
+    Limit,
+    TableName,
+    Where,
+    argument,
+    complete_version,
+    count_of,
+    names_of,
+    option,
+)
+from quacklake.cli.output import plural
+from quacklake.cli.progress import progress
+from quacklake.errors import AlreadyExistsError, InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from quacklake.operations.change_feed import ChangeScan
+    from quacklake.operations.table_scan import Frame
+
+_SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+}
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+_COPY = {
+    "parquet": "FORMAT parquet",
+    "csv": "FORMAT csv, HEADER",
+    "json": "FORMAT json, ARRAY true",
+    "jsonl": "FORMAT json",
+}
+_ORDER = ("snapshot_id", "rowid", "change_type")
+"""The last column sorts in descending order, so that the old version of an updated row comes first."""
+
+
+def show(
+    context: Context,
+    table: TableName,
+    where: Where = None,
+    columns: Columns = None,
+    limit: Limit = "20",
+    at: At = None,
+) -> None:
+    """`quacklake head` does not count the rows, and `quacklake scan` prints all of them."""
+    count = count_of(limit)
+    with context.open() as lake:
+        _print_frame(context, context.view(lake, at).table(table).scan(names_of(columns), where), count)
+
+
+def head(
+    context: Context,
+    table: TableName,
+    where: Where = None,
+    columns: Columns = None,
+    limit: Limit = "10",
+    at: At = None,
+) -> None:
+    """This is the fastest way to look into a table: it reads only the rows that it shows."""
+    count = count_of(limit)
+    with context.open() as lake:
+        frame = context.view(lake, at).table(table).scan(names_of(columns), where, limit=count)
+        context.output.rows(frame.to_reader(), shorten=True)
+
+
+def scan(
+    context: Context,
+    table: TableName,
+    where: Where = None,
+    columns: Columns = None,
+    at: At = None,
+) -> None:
+    """With --output json, csv or arrow, rows are printed while they are read, in bounded memory."""
+    with context.open() as lake:
+        context.output.rows(context.view(lake, at).table(table).scan(names_of(columns), where).to_reader())
+
+
+def _print_frame(context: Context, frame: Frame, limit: int | None) -> None:
+    """Print the first rows of a frame, and the number of all rows."""
+    total = frame.count() if context.output.for_people else None
+    if limit is not None:
+        frame = frame.limit(limit)
+    context.output.rows(frame.to_reader(), total=total, shorten=True)
+
+
+def changes(
+    context: Context,
+    table: TableName,
+    since: Annotated[
+        str,
+        option(
+            "--since",
+            "The first snapshot: a snapshot number, a tag, or a time.",
+            "VERSION",
+            autocompletion=complete_version,
+            show_default=False,
+        ),
+    ],
+    until: Annotated[
+        str | None,
+        option("--until", "The last snapshot; by default the newest.", "VERSION", autocompletion=complete_version),
+    ] = None,
+    where: Where = None,
+    columns: Columns = None,
+    limit: Limit = "20",
+) -> None:
+    """The first and the last snapshot are included. An updated row appears twice: before and after the update."""
+    count = count_of(limit)
+    with context.open() as lake:
+        frame = lake.table(table).changes(version_of(since), None if until is None else version_of(until))
+        if where is not None:
+            frame = frame.where(where)
+        names = names_of(columns)
+        if context.output.for_people:
+            _print_in_order(context, frame, names, count)
+        else:
+            _print_frame(context, frame if names is None else frame.select(*names), count)
+
+
+def _print_in_order(context: Context, frame: ChangeScan, names: list[str] | None, limit: int | None) -> None:
+    """Print the first changes in the order of snapshots. A feed has the order in which its files are read."""
+    from quacklake.duckdb_versions import connect
+
+    if names is not None:
+        frame = frame.select(*dict.fromkeys([*names, *_ORDER]))
+    with connect() as connection:
+        rows = connection.from_arrow(frame.to_reader()).order(f"{', '.join(_ORDER)} DESC")
+        found = (rows if limit is None else rows.limit(limit)).to_arrow_table()
+    total = found.num_rows if limit is None or found.num_rows < limit else frame.count()
+    context.output.rows(found if names is None else found.select(names), total=total, shorten=True)
+
+
+def export(
+    context: Context,
+    table: TableName,
+    file: Annotated[str, argument("FILE", "The file to write; its suffix selects the format.")],
+    format: Annotated[
+        Literal["parquet", "csv", "json", "jsonl", "arrow"] | None,
+        option("--format", "parquet, csv, json, jsonl or arrow; by default taken from the file name.", "FORMAT"),
+    ] = None,
+    where: Where = None,
+    columns: Columns = None,
+    at: At = None,
+    force: Annotated[bool, option("--force", "Replace an existing file.")] = False,
+) -> None:
+    """The file appears only when it is complete. Text is compressed if the name ends in .gz or .zst.
+
+    To send rows to another program, use `quacklake scan --output csv`.
+    """
+    path = Path(file)
+    kind = format or _format(path)
+    if path.exists() and not force:
+        raise AlreadyExistsError(f"the file {path} exists already", hint="pass --force to replace it")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"the folder {path.absolute().parent} does not exist", hint="create it first")
+    with context.open() as lake:
+        frame = context.view(lake, at).table(table).scan(names_of(columns), where)
+        total = frame.count() if sys.stderr.isatty() else None
+
+        def write(reader: pa.RecordBatchReader) -> None:
+            _write(reader, part, kind, _COMPRESSIONS.get(path.suffix.lower()))
+
+        with _whole(path) as part:
+            rows, _ = count_rows(frame.to_reader(), "exporting rows", total, write)
+    size = path.stat().st_size
+    context.output.result(
+        f"exported {plural(rows, 'row')} of {table} to {path}",
+        {"table": table, "rows": rows, "file": str(path), "format": kind, "file_bytes": size},
+    )
+
+
+def count_rows(
+    reader: pa.RecordBatchReader, label: str, total: int | None, use: Callable[[pa.RecordBatchReader], Any]
+) -> tuple[int, Any]:
+    """Pass the rows to a function while a bar counts them. Return their number and the result of the function."""
+    import pyarrow as pa
+
+    rows = 0
+    with progress(label, total) as advance:
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            nonlocal rows
+            for batch in reader:
+                yield batch
+                rows += batch.num_rows
+                advance(batch.num_rows)
+
+        result = use(pa.RecordBatchReader.from_batches(reader.schema, counted()))
+    return rows, result
+
+
+def _format(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSIONS]
+    found = _SUFFIXES.get(suffixes[-1] if suffixes else "")
+    if found is None:
+        raise InputError(
+            f"the name of the file {path} does not say its format", hint="pass --format parquet, csv, json or arrow"
+        )
+    return found
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Yield a temporary name for a file until it is complete."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        yield part
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+def _write(reader: pa.RecordBatchReader, path: Path, kind: str, compression: str | None) -> None:
+    import pyarrow as pa
+
+    from quacklake.duckdb_versions import connect
+    from quacklake.format.names import literal
+
+    if kind == "arrow":
+        with pa.ipc.new_file(str(path), reader.schema) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+        return
+    options = _COPY[kind] + (f", COMPRESSION {compression}" if compression and kind != "parquet" else "")
+    with connect(config={"autoinstall_known_extensions": False}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("rows", reader)
+        connection.execute(f"COPY (FROM rows) TO {literal(str(path))} ({options})")
