@@ -74,7 +74,7 @@ def secrets(lake: quacklake.Lake, session: SparkSession) -> None:
         spark.delete("hidden", "id % 5 = 1")
         lake.create_table("seen", {"id": pa.int64(), "list": pa.list_(pa.int64())})
         changes: dict[str, Any] = {"changes": True, "mode": "changes", "on": "id"}
-        with patch("quacklake.spark.streams.feed._HERE", -1):  # on the executors, however little it is
+        with patch("quacklake.spark.streams.pipeline._HERE", -1):  # on the executors, however little it is
             spark.pipeline("hidden", lambda new: new, "seen", name="hidden to seen", **changes).run()
         assert same(lake, session, "seen") == lake.table("hidden").count()
         above = _ancestors(session.range(0, 2, 1, 2))

@@ -12,7 +12,7 @@ import pytest
 
 import quacklake
 from quacklake.spark.streaming import SparkStreaming
-from quacklake.spark.streams.connect_streams import ConnectHandle
+from quacklake.spark.streams.sink import ConnectHandle
 from services import SparkConnectServer
 from tests.conftest import skip_or_fail, started
 from tests.seeds import LONG
@@ -62,12 +62,12 @@ def test_batches_are_handed_over_in_files_and_committed_once(
 @pytest.fixture
 def as_server(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """A session of this process whose streams are read as a server of Spark Connect reads them."""
-    asking = {f"quacklake.spark.{name}" for name in ("lake", "streaming", "datasource.registration")}
+    asking = {f"quacklake.spark.{name}" for name in ("lake", "streaming")}
 
     def is_connect(_: SparkSession) -> bool:
         return sys._getframe(1).f_globals["__name__"] in asking
 
-    monkeypatch.setattr("quacklake.spark.runtime.compat.is_connect", is_connect)
+    monkeypatch.setattr("quacklake.spark.runtime.session.is_connect", is_connect)
     return session.newSession()
 
 

@@ -14,8 +14,8 @@ import quacklake
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
 from quacklake.scan import feed_slices
-from quacklake.spark.datasource.filters import PushedFilter, pushed_sql
-from quacklake.spark.datasource.options import READ, READ_STREAM, WRITE, FormatOptions
+from quacklake.spark.datasource.driver_service import PushedFilter, pushed_sql
+from quacklake.spark.datasource.table_sink import READ, READ_STREAM, WRITE, FormatOptions
 from tests.conformance.clients import LakeSite, plain_duckdb
 from tests.conformance.history import canonical
 from tests.seeds import LONG

@@ -11,7 +11,6 @@ import pytest
 
 import quacklake
 from quacklake.errors import InputError, MissingExtraError, UnsupportedFeatureError, UnsupportedVersionError
-from quacklake.spark.runtime import compat
 from quacklake.spark.runtime import session as sessions
 from services import S3Server
 from tests.conformance.clients import LakeSite
@@ -46,7 +45,7 @@ def test_what_is_no_session_is_refused(site: LakeSite, session: SparkSession) ->
 def test_a_session_of_spark_connect_beside_a_classic_one_is_refused(session: SparkSession) -> None:
     remote: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session", "version": "4.1.4"})()
     with pytest.raises(InputError, match="classic"):
-        compat.check_session(remote)
+        session.check_session(remote)
 
 
 def test_versions_that_do_not_work_are_refused(
@@ -58,7 +57,7 @@ def test_versions_that_do_not_work_are_refused(
     old: Any = SimpleNamespace(version="3.5.9")
     monkeypatch.setattr("pyspark.__version__", "4.1.4")
     with pytest.raises(UnsupportedFeatureError, match=r"a stream on Spark 3\.5\.9"):
-        compat.require(old, "a stream")
+        session.require(old, "a stream")
 
 
 def test_without_java_or_pyspark_one_sentence_tells_the_fix(site: LakeSite, monkeypatch: pytest.MonkeyPatch) -> None:

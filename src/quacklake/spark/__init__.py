@@ -9,7 +9,6 @@ module                contents
 :mod:`.sql`           Spark SQL over lakes
 :mod:`.streaming`     the stream and pipeline methods of ``SparkLake``
 :mod:`.maintenance`   maintenance with Spark
-:mod:`.compaction`    writing the files of compactions
 :mod:`.datasource`    ``format("quacklake")``
 :mod:`.streams`       streams into a table and out of one
 :mod:`.changes`       DELETE, UPDATE, MERGE and overwriting

@@ -15,11 +15,10 @@ from quacklake.operations.handles import LakeHandle
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.read.scan import SparkScan
 from quacklake.spark.read.slices import Sealed
-from quacklake.spark.runtime.schema import arrow_schema, with_variants
+from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import find_session, has_time
-from quacklake.spark.write.fetching import Fetch
 from quacklake.spark.write.rows import SparkRows
-from quacklake.spark.write.staging import Staging
+from quacklake.spark.write.tasks import Fetch, Staging
 from quacklake.spark.write.writer import SparkWriter
 from quacklake.transaction import Transaction
 

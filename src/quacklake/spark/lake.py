@@ -6,21 +6,21 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quacklake.errors import InputError
+from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.operations import dml, layout
+from quacklake.operations.dml import MergeResult
 from quacklake.operations.expression import Expression
-from quacklake.operations.handles import HasHandle, LakeHandle
+from quacklake.operations.handles import Handle, HasHandle, LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.scan import to_predicate
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
-from quacklake.spark.datasource.registration import has_sources, require_pyspark
 from quacklake.spark.maintenance import SparkMaintaining
-from quacklake.spark.runtime.settings import parse_version
+from quacklake.spark.runtime.settings import has_sources, parse_version, require_pyspark, require_sources
 from quacklake.spark.runtime.settings import spark_settings as settings_for
 from quacklake.spark.streaming import SparkStreaming
-from quacklake.spark.streams.options import choice
+from quacklake.spark.streams.source import choice
 from quacklake.sql.sessions import LakeSessions
 from quacklake.transaction import Transaction
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from quacklake.spark.changes.merge import SparkMerge
     from quacklake.spark.changes.staged_changes import ChangeMetrics
+    from quacklake.spark.engine import SparkEngine
     from quacklake.spark.write.rows import SparkRows
 
 
@@ -60,12 +61,48 @@ def _whole(lake: HasHandle) -> LakeHandle:
     return handle
 
 
+def register_spark(
+    session: SparkSession | None = None, lake: HasHandle | None = None, *, name: str | None = None
+) -> None:
+    """Register ``format("quacklake")`` with a session, by default the active one, for plain Spark code and SQL.
+
+    ``lake`` is the default lake when the option ``lake`` is missing, and the lake that ``name`` refers to in that
+    option; a URL always works. ``quacklake.spark(lake)`` does the same. On Spark Connect, tables can only be read, by
+    the URL of their lake, which the server must be able to open.
+
+    Raises ``UnsupportedFeatureError`` for a Spark before 4, which has no Python data sources.
+    """
+    require_pyspark()
+    require_sources()
+    from pyspark.sql import SparkSession
+
+    from quacklake.spark.datasource.format import SparkFormat, source_class
+    from quacklake.spark.runtime.session import is_connect
+
+    found = session if session is not None else SparkSession.getActiveSession()
+    if found is None:
+        raise InputError("there is no Spark session", hint="pass one, or use quacklake.spark(lake), which makes one")
+    if is_connect(found):
+        if lake is not None:
+            raise UnsupportedFeatureError(
+                "a lake of this process cannot be read by the server of Spark Connect",
+                hint='leave it out, and name the lake by its URL: .option("lake", "postgresql://…")',
+            )
+        found.dataSource.register(source_class(None))
+        return
+    known = SparkFormat.of(found)
+    if lake is not None:
+        known.add(_whole(lake), name)
+    elif name is not None:
+        raise InputError("a name is given, but no lake", hint='pass register_spark(session, lake, name="sales")')
+
+
 class SparkLake(SparkMaintaining, SparkStreaming):
     """A lake in a Spark session. Only the driver uses the catalog; executors only read and write files."""
 
     def __init__(self, handle: LakeHandle, session: SparkSession | None = None) -> None:
         from quacklake.spark.engine import SparkEngine
-        from quacklake.spark.runtime.compat import is_connect
+        from quacklake.spark.runtime.session import is_connect
 
         self.handle = handle
         self._context = handle.context
@@ -196,7 +233,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         ``target`` and ``source``.
         """
         from quacklake.spark.changes.merge import SparkMerge
-        from quacklake.spark.runtime.compat import require
+        from quacklake.spark.runtime.session import require
 
         require(self.session, "to merge rows")
         return SparkMerge(self._engine, TableRef.parse(name), source, on)
@@ -210,3 +247,56 @@ class SparkLake(SparkMaintaining, SparkStreaming):
     def spark_defaults(self) -> str:
         """Return the settings as lines for ``spark-defaults.conf``."""
         return "".join(f"{key} {value}\n" for key, value in self.settings().items())
+
+
+# -- DataFrames as what Table takes for rows ---------------------------------------------------------------------------
+
+
+def append_frame(handle: Handle, ref: TableRef, frame: DataFrame) -> int:
+    """Add the rows of a DataFrame to a table, in one snapshot; return how many. Executors write the files."""
+    return _written(handle, ref, frame)
+
+
+def overwrite_frame(handle: Handle, ref: TableRef, frame: DataFrame, where: str | None) -> int:
+    """Replace the rows that satisfy a filter by those of a DataFrame, in one snapshot; return how many are new."""
+    return _written(handle, ref, frame, where, replace=True)
+
+
+def merge_frame(
+    handle: Handle, ref: TableRef, frame: DataFrame, keys: Sequence[str], *, evolve: bool = False
+) -> MergeResult:
+    """Update the rows whose keys a DataFrame has and insert the others, in one snapshot."""
+    from quacklake.spark.changes.merge import SparkMerge
+
+    merge = SparkMerge(_engine(handle, frame), ref, frame, list(keys))
+    merge.when_matched_update_all().when_not_matched_insert_all()
+    done = (merge.with_schema_evolution() if evolve else merge).execute()
+    return MergeResult(done.rows_updated, done.rows_inserted)
+
+
+def _engine(handle: Handle, frame: DataFrame) -> SparkEngine:
+    from quacklake.spark.engine import SparkEngine
+
+    if not isinstance(handle, LakeHandle):
+        raise InputError(
+            "a DataFrame of Spark is written in a snapshot of its own, not in an open transaction",
+            hint="write it with lake.table(…), outside of the transaction",
+        )
+    return SparkEngine.of(handle, frame.sparkSession)
+
+
+def _written(
+    handle: Handle, ref: TableRef, frame: DataFrame, where: str | None = None, *, replace: bool = False
+) -> int:
+    from quacklake.spark.changes.staged_changes import counted
+
+    engine, rows_written = _engine(handle, frame), [0]
+
+    def work(tx: Transaction, rows: SparkRows) -> None:
+        table = tx.find_table(ref.schema, ref.name)
+        if replace:
+            dml.delete(engine.context, tx, table, where, asked=Operation.OVERWRITE)
+        rows_written[:] = [counted(tx, table, rows)]
+
+    engine.write(frame, work)
+    return rows_written[0]

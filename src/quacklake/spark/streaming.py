@@ -12,9 +12,18 @@ from quacklake.operations.change_feed import Bound
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
-from quacklake.spark.datasource.registration import require_sources
-from quacklake.spark.streams.options import MODES, OUTPUT_MODES, choice, columns, positive, refuse_unknown, trigger_of
-from quacklake.spark.streams.source import EARLIEST, StreamSource
+from quacklake.spark.runtime.settings import require_sources
+from quacklake.spark.streams.source import (
+    EARLIEST,
+    MODES,
+    OUTPUT_MODES,
+    StreamSource,
+    choice,
+    columns,
+    positive,
+    refuse_unknown,
+    trigger_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,11 +110,9 @@ class SparkStreaming:
         """
         refuse_unknown(unknown, ("starting", "changes", "max_files", "max_bytes", "lake_url"))
         require_sources()
-        from quacklake.spark.datasource.format import SparkFormat
-        from quacklake.spark.datasource.remote import RemoteLake
-        from quacklake.spark.runtime.compat import is_connect
-        from quacklake.spark.runtime.session import has_time
-        from quacklake.spark.streams.feed import raw_schema, shown_frame
+        from quacklake.spark.datasource.format import RemoteLake, SparkFormat
+        from quacklake.spark.runtime.session import has_time, is_connect
+        from quacklake.spark.streams.pipeline import raw_schema, shown_frame
 
         remote = RemoteLake.of(self.handle.context.catalog.tenant, lake_url) if is_connect(self.session) else None
         view = self.handle.view()
@@ -202,10 +209,10 @@ class SparkStreaming:
         return SparkSink(self._engine, name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)
 
     def _handle(self, sink: SparkSink) -> StreamHandle:
-        from quacklake.spark.runtime.compat import is_connect
+        from quacklake.spark.runtime.session import is_connect
 
         if is_connect(self.session):
-            from quacklake.spark.streams.connect_streams import ConnectHandle
+            from quacklake.spark.streams.sink import ConnectHandle
 
             return ConnectHandle(sink)
         from quacklake.spark.streams.sink import StreamHandle
@@ -213,6 +220,6 @@ class SparkStreaming:
         return StreamHandle(sink)
 
     def _check_session(self) -> None:
-        from quacklake.spark.runtime.compat import require
+        from quacklake.spark.runtime.session import require
 
         require(self.session, "a stream")

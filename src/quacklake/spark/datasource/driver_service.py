@@ -5,14 +5,16 @@ Questions are options and plain values; answers are schemas, positions and packe
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import pickle
 import secrets
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
@@ -24,26 +26,115 @@ from quacklake.errors import (
     StreamMismatchError,
     UnsupportedFeatureError,
 )
+from quacklake.format.names import literal
+from quacklake.format.names import quote as lake_quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column
+from quacklake.format.schema import Column, TableSchema
 from quacklake.format.tenants import tenant_key
+from quacklake.format.types import parse_type
 from quacklake.operations.change_feed import Bound
 from quacklake.operations.handles import LakeHandle, SnapshotHandle
 from quacklake.scan import to_predicate
 from quacklake.scan.feed_slices import state_slices
-from quacklake.spark.datasource.filters import PushedFilter, all_of, pushed_sql
-from quacklake.spark.datasource.options import READ, READ_ANY, READ_CARRIED, READ_STREAM, UUID, FormatOptions
-from quacklake.spark.datasource.table_sink import BatchEnd, TableSink
-from quacklake.spark.read.feed_names import FEED_NAMES
-from quacklake.spark.read.slices import Slice
+from quacklake.spark.datasource.table_sink import (
+    READ,
+    READ_ANY,
+    READ_CARRIED,
+    READ_STREAM,
+    UUID,
+    BatchEnd,
+    FormatOptions,
+    TableSink,
+)
+from quacklake.spark.read.slices import FEED_NAMES, Slice
 from quacklake.spark.runtime.session import has_time, overwrites_dynamically
 from quacklake.spark.runtime.types import quote, shown_type
-from quacklake.spark.streams.feed import FEED_TYPES, raw_schema, slices_of
+from quacklake.spark.streams.pipeline import FEED_TYPES, raw_schema, slices_of
 from quacklake.spark.streams.source import Position, StreamSource
 from quacklake.tenancy.opening import open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_COMPARED: Mapping[str, str] = {
+    "EqualTo": "=",
+    "EqualNullSafe": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+_WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_MAX_IN = 1000
+
+
+class PushedFilter(NamedTuple):
+    """A filter of Spark as plain data: the name of its class, the path of a column, and a value."""
+
+    kind: str
+    path: tuple[str, ...]
+    value: Any = None
+
+
+def pushed_sql(filters: Iterable[PushedFilter], schema: TableSchema) -> str | None:
+    """Return the SQL that the requested rows satisfy, or None when no filter can be translated."""
+    found = (_sql(each, schema) for each in filters)
+    return all_of(text for text in found if text is not None)
+
+
+def all_of(conditions: Iterable[str | None]) -> str | None:
+    """Combine conditions with AND."""
+    return " AND ".join(f"({text})" for text in conditions if text is not None) or None
+
+
+def _sql(given: PushedFilter, schema: TableSchema) -> str | None:
+    column = schema.get(given.path[0]) if len(given.path) == 1 else None
+    if column is None or column.nested:
+        return None
+    name = lake_quote(column.name)
+    if given.kind in ("IsNull", "IsNotNull"):
+        return f"{name} IS {'NOT ' if given.kind == 'IsNotNull' else ''}NULL"
+    if given.kind == "In":
+        values = [_literal(value, column) for value in given.value if value is not None]
+        if not values or len(values) > _MAX_IN or None in values:
+            return None
+        return f"{name} IN ({', '.join(value for value in values if value is not None)})"
+    value = _literal(given.value, column)
+    if value is None:
+        return f"{name} IS NULL" if given.kind == "EqualNullSafe" and given.value is None else None
+    if given.kind == "StringStartsWith":
+        return f"{name} >= {value} AND starts_with({name}, {value})" if column.type == "varchar" else None
+    operator = _COMPARED.get(given.kind)
+    return None if operator is None else f"{name} {operator} {value}"
+
+
+def _literal(value: Any, column: Column) -> str | None:
+    """Return a value as SQL, or None when Spark and the lake might interpret it differently."""
+    base = parse_type(column.type).base
+    if base in _WHOLE:
+        whole = isinstance(value, int | Decimal) and not isinstance(value, bool) and value == int(value)
+        return f"{int(value):d}" if whole else None
+    if base == "decimal" and isinstance(value, int | Decimal) and not isinstance(value, bool):
+        return f"{value:f}" if isinstance(value, Decimal) else f"{value:d}"
+    if base == "varchar" and isinstance(value, str):
+        return literal(value)
+    if base == "boolean" and isinstance(value, bool):
+        return str(value).lower()
+    if base == "date" and type(value) is dt.date:
+        return f"DATE {literal(value.isoformat())}"
+    if isinstance(value, dt.datetime):
+        return _moment(value, base)
+    return None
+
+
+def _moment(value: dt.datetime, base: str) -> str | None:
+    if base in ("timestamp", "timestamp_s", "timestamp_ms") and value.tzinfo is None:
+        return f"TIMESTAMP {literal(value.isoformat(' '))}"
+    if base == "timestamptz" and value.tzinfo is not None:
+        return literal(f"{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(' ')}+00")
+    return None
+
 
 _Place = tuple[str, str | None]
 """The location of a lake and the name of its catalog, in the form for comparing names."""

@@ -9,20 +9,28 @@ folder that only this user may enter. Executors get no option of a read or a wri
 from __future__ import annotations
 
 import atexit
+import datetime as dt
 import pickle
+import secrets
 import shutil
 import tempfile
 import threading
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.cloudpickle import register_pickle_by_value
 
+from quacklake.catalog import parse_url
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.names import quote
 from quacklake.operations.change_feed import Bound
 from quacklake.spark.datasource import source_classes
 from quacklake.spark.datasource.driver_service import DriverService
 from quacklake.spark.datasource.source_classes import FORMAT
+from quacklake.spark.datasource.table_sink import UUID
 from quacklake.spark.streams.source import StreamSource
 
 if TYPE_CHECKING:
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
     from quacklake.operations.handles import LakeHandle
 
 __all__ = ["FORMAT", "SparkFormat", "source_class"]
+
 
 _LONGEST = 90
 """The longest path of a socket, less a few characters."""
@@ -105,3 +114,64 @@ def source_class(address: str | None, *, url: str | None = None, called: str = F
     register_pickle_by_value(source_classes)  # type: ignore[no-untyped-call]
     made = {"ask": source_classes.DriverClient(address, url), "called": called, "__module__": __name__}
     return type("TableSource", (source_classes.TableSource,), made)
+
+
+_registered: dict[tuple[SparkSession, str], str] = {}
+"""The names of formats, by session and URL."""
+_INSTEAD = "pipeline(…) asks for new rows in this process, and needs no more than the session"
+
+
+@dataclass(frozen=True, repr=False)
+class RemoteLake:
+    """A lake that a Spark Connect server can open."""
+
+    url: str
+    catalog: str | None
+
+    @classmethod
+    def of(cls, catalog: str | None, url: str | None) -> RemoteLake:
+        """Return the lake.
+
+        Raises ``UnsupportedFeatureError`` without a URL, or for a database that allows only one process.
+        """
+        if url is None:
+            raise UnsupportedFeatureError(
+                "the server of Spark Connect would have to ask the catalog for new rows, and is not told where it is",
+                hint=f'let it: read_stream(…, lake_url="postgresql://reader@host/db"). Or {_INSTEAD}',
+            )
+        parsed = parse_url(url)
+        if parsed.database == "duckdb":
+            raise UnsupportedFeatureError("DuckDB lets only one process into a catalog, and this one is", hint=_INSTEAD)
+        return cls(url, None if parsed.catalog is not None else catalog)
+
+    def stream(self, session: SparkSession, source: StreamSource, starting: Bound, version: int) -> DataFrame:
+        """Return a streaming DataFrame of a source at a version, with rows in transport form."""
+        table = source.table
+        given = {
+            "catalog": self.catalog,
+            "table": f"{quote(table.schema_name)}.{quote(table.name)}",
+            UUID: table.uuid,
+            "version": version,
+            "readChangeFeed": str(source.changes).lower(),
+            "maxFilesPerTrigger": source.max_files,
+            "maxBytesPerTrigger": source.max_bytes,
+            **_starting(starting),
+        }
+        options = {name: str(value) for name, value in given.items() if value is not None}
+        return session.readStream.format(self._registered(session)).options(**options).load()
+
+    def _registered(self, session: SparkSession) -> str:
+        """Return the name of the format for this lake in a session, after registering it."""
+        key = session, self.url
+        if key not in _registered:
+            name = f"{FORMAT}_{secrets.token_hex(8)}"
+            session.dataSource.register(source_class(None, url=self.url, called=name))
+            _registered[key] = name
+        return _registered[key]
+
+
+def _starting(given: Bound) -> dict[str, str]:
+    """Return a start as an option. A text may be a tag, a time or a word, and stays text whatever it contains."""
+    if isinstance(given, str | dt.datetime):
+        return {"startingTimestamp": given if isinstance(given, str) else given.isoformat()}
+    return {"startingVersion": str(index(given))}

@@ -2,19 +2,305 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from quacklake.format.schema import Column
 from quacklake.format.types import parse_type
-from quacklake.spark.expressions.casts import FLOATS, INTEGERS, STAMPS, checked, is_number, precision, type_name
-from quacklake.spark.expressions.function_calls import Maker, TranslatedCall
-from quacklake.spark.expressions.texts import OF_TEXTS
-from quacklake.spark.expressions.times import OF_TIMES, days, shifted
+from quacklake.spark.expressions.translator import (
+    FLOATS,
+    INTEGERS,
+    STAMPS,
+    TEXTS,
+    checked,
+    failing,
+    is_number,
+    precision,
+    type_name,
+)
 from quacklake.spark.runtime.types import literal
 
 if TYPE_CHECKING:
     from quacklake.engines.duckdb.binder import Node
     from quacklake.spark.expressions.translator import Translator, Typed
+
+
+TEXT = Column(0, "v", "varchar")
+
+
+class TranslatedCall:
+    """A function call: its arguments, and its type in DuckDB."""
+
+    def __init__(self, translator: Translator, node: Node, arguments: Sequence[Typed]) -> None:
+        self.translator = translator
+        self.node = node
+        self.arguments = arguments
+        self.type = translator.binder.type_of(node)
+
+    @property
+    def name(self) -> str:
+        return str(self.node["function_name"]).lower()
+
+    @property
+    def types(self) -> list[str]:
+        return [each.type for each in self.arguments]
+
+    @property
+    def count(self) -> int:
+        return len(self.arguments)
+
+    def sql(self, number: int) -> str:
+        return self.arguments[number].sql
+
+    def cast(self, number: int, type_: Column) -> str:
+        return self.translator.cast(self.arguments[number], type_).sql
+
+    def all(self, type_: Column) -> list[str]:
+        """Return all arguments as one type."""
+        return [self.cast(number, type_) for number in range(self.count)]
+
+    def constant(self, number: int) -> str | None:
+        """Return the value of a constant argument as text, or None for any other argument."""
+        if number >= self.count or not self.arguments[number].constant:
+            return None
+        return self.translator.binder.constant(self.arguments[number].node)[0]
+
+    def number(self, number: int) -> int | None:
+        """Return the value of an argument that is a constant whole number, or None."""
+        text = self.constant(number)
+        return int(text) if text is not None and self.types[number] in INTEGERS else None
+
+    def are_texts(self) -> bool:
+        return all(type_ in TEXTS or self.arguments[i].loose for i, type_ in enumerate(self.types))
+
+
+Maker = Callable[[TranslatedCall], "str | None"]
+"""Returns the SQL of a call, or None when Spark has no equivalent."""
+
+
+def _joined(call: TranslatedCall) -> str | None:
+    if any(each.column.nested or each.type == "blob" for each in call.arguments):
+        return None
+    call.type = TEXT  # DuckDB has no type for a value that is always NULL
+    return f"{call.cast(0, TEXT)} || {call.cast(1, TEXT)}"
+
+
+def _concat(call: TranslatedCall) -> str | None:
+    """Translate ``concat``, which ignores NULL in DuckDB."""
+    return f"concat_ws('', {', '.join(call.all(TEXT))})" if call.type.type == "varchar" else None
+
+
+def _concat_with(call: TranslatedCall) -> str | None:
+    return f"concat_ws({', '.join(call.all(TEXT))})"
+
+
+#: Letters that Spark or DuckDB turns into several, treats differently at the end of a word, or does not know yet.
+_LOWER = r"\x{130}\x{3a3}\x{1c89}\x{a7cb}\x{a7cc}\x{a7da}\x{a7dc}\x{10d50}-\x{10d65}"
+_UPPER = (
+    r"\x{df}\x{149}\x{19b}\x{1f0}\x{264}\x{390}\x{3b0}\x{587}\x{1c8a}\x{1e96}-\x{1e9a}\x{1f50}-\x{1f56}\x{1f80}-\x{1ffc}"
+    r"\x{a7cd}\x{a7db}\x{fb00}-\x{fb17}\x{10d70}-\x{10d85}"
+)
+_ODD: Mapping[str, str] = {"lower": _LOWER, "upper": _UPPER}
+
+
+def _cased(call: TranslatedCall) -> str | None:
+    word = {"lcase": "lower", "ucase": "upper"}.get(call.name, call.name)
+    return _case_of(word, call.sql(0)) if call.are_texts() else None
+
+
+def _case_of(word: str, value: str) -> str:
+    wrong = failing(f"a text has letters whose {word} case Spark and DuckDB do not agree on")
+    return f"CASE WHEN {value} RLIKE {literal(f'[{_ODD[word]}]')} THEN {wrong} ELSE {word}({value}) END"
+
+
+def _length(call: TranslatedCall) -> str | None:
+    if call.types == ["list"]:
+        return f"CAST(array_size({call.sql(0)}) AS BIGINT)"
+    return f"CAST(char_length({call.sql(0)}) AS BIGINT)" if call.are_texts() else None
+
+
+def _part(call: TranslatedCall) -> str | None:
+    """Translate ``substring`` with a start from 1. DuckDB counts positions before the first character."""
+    start, length = call.number(1), call.number(2)
+    if call.types[0] not in TEXTS or start is None or start < 1 or (call.count == 3 and (length is None or length < 0)):
+        return None
+    return f"substring({', '.join([call.sql(0), str(start), *([] if length is None else [str(length)])])})"
+
+
+def _end(call: TranslatedCall) -> str | None:
+    length = call.number(1)
+    return (
+        f"{call.name}({call.sql(0)}, {length})"
+        if call.types[0] in TEXTS and length is not None and length >= 0
+        else None
+    )
+
+
+def _trimmed(call: TranslatedCall) -> str | None:
+    """Translate ``trim``, which removes every kind of space in DuckDB, or the given characters."""
+    value = call.sql(0)
+    if not call.are_texts():
+        return None
+    side = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}[call.name]
+    if call.count == 2:
+        return f"trim({side} {call.cast(1, TEXT)} FROM {value})"
+    spaces = {"BOTH": "^\\p{Zs}+|\\p{Zs}+\\z", "LEADING": "^\\p{Zs}+", "TRAILING": "\\p{Zs}+\\z"}[side]
+    return f"regexp_replace({value}, {literal(spaces)}, '')"
+
+
+def _texts(name: str) -> Maker:
+    """Return a translation for a text function that Spark has under the given name."""
+    return lambda call: f"{name}({', '.join(call.all(TEXT))})" if call.are_texts() else None
+
+
+def _position(call: TranslatedCall) -> str | None:
+    return f"CAST(instr({call.cast(0, TEXT)}, {call.cast(1, TEXT)}) AS BIGINT)" if call.are_texts() else None
+
+
+def _padded(call: TranslatedCall) -> str | None:
+    fits = call.types[0] in TEXTS and (call.number(1) or 0) > 0 and bool(call.constant(2))
+    return f"{call.name}({call.sql(0)}, {call.number(1)}, {call.sql(2)})" if fits else None
+
+
+def _like(call: TranslatedCall) -> str | None:
+    """Translate all forms of LIKE. DuckDB has no escape character unless one is given."""
+    negated = call.name.startswith(("!", "not_"))
+    folded = call.name.endswith("*") or "ilike" in call.name
+    pattern = call.constant(1)
+    if call.types[0] not in TEXTS or pattern is None or (call.count == 3 and call.constant(2) is None):
+        return None
+    tokens = _pattern(pattern, (call.constant(2) or "") if call.count == 3 else "")
+    if tokens is None:
+        return None
+    if folded and not pattern.isascii():
+        return None
+    said = "".join(char if special or char not in "%_!" else f"!{char}" for char, special in tokens)
+    value = _case_of("lower", call.sql(0)) if folded else call.sql(0)
+    found = f"({value} LIKE {literal(said.lower() if folded else said)} ESCAPE '!')"
+    return f"NOT {found}" if negated else found
+
+
+def _pattern(pattern: str, escape: str) -> list[tuple[str, bool]] | None:
+    """Return the characters of a pattern, each with True for a wildcard; None for an invalid pattern."""
+    found: list[tuple[str, bool]] = []
+    characters = iter(pattern)
+    for char in characters:
+        if escape and char == escape:
+            following = next(characters, None)
+            if following is None:
+                return None
+            found.append((following, False))
+        else:
+            found.append((char, char in "%_"))
+    return found
+
+
+OF_TEXTS: Mapping[str, Maker] = {
+    "||": _joined,
+    "concat": _concat,
+    "concat_ws": _concat_with,
+    **dict.fromkeys(("lower", "lcase", "upper", "ucase"), _cased),
+    **dict.fromkeys(("length", "len", "char_length", "character_length", "array_length", "list_length"), _length),
+    **dict.fromkeys(("substring", "substr"), _part),
+    **dict.fromkeys(("left", "right"), _end),
+    **dict.fromkeys(("trim", "ltrim", "rtrim"), _trimmed),
+    "replace": _texts("replace"),
+    **dict.fromkeys(("starts_with", "prefix", "^@"), _texts("startswith")),
+    **dict.fromkeys(("ends_with", "suffix"), _texts("endswith")),
+    "contains": _texts("contains"),
+    "md5": _texts("md5"),
+    **dict.fromkeys(("instr", "strpos", "position"), _position),
+    **dict.fromkeys(("lpad", "rpad"), _padded),
+    **dict.fromkeys(("~~", "!~~", "~~*", "!~~*"), _like),
+    **dict.fromkeys(("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"), _like),
+}
+
+
+def days(call: TranslatedCall) -> str | None:
+    """Translate a date plus or minus days, or the days between two dates."""
+    if call.types == ["date", "date"] and call.name == "-":
+        return f"CAST(datediff({call.sql(0)}, {call.sql(1)}) AS BIGINT)"
+    order = (0, 1) if call.types[0] == "date" else (1, 0)
+    date, days = (call.arguments[number] for number in order)
+    if date.type != "date" or days.type not in ("int8", "int16", "int32") or (call.name == "-" and order == (1, 0)):
+        return None
+    return f"{'date_add' if call.name == '+' else 'date_sub'}({date.sql}, CAST({days.sql} AS INT))"
+
+
+def shifted(call: TranslatedCall) -> str | None:
+    """Translate a time plus or minus a constant interval: first the months, then the rest."""
+    order = (0, 1) if call.types[1] == "interval" else (1, 0)
+    time, span = (call.arguments[number] for number in order)
+    zoned = time.type == "timestamptz"
+    if span.type != "interval" or not span.constant or time.type not in ("date", "timestamptz", *STAMPS):
+        return None
+    found = call.translator.binder.interval(span.node)
+    if found is None or (zoned and (found[0] or found[1])):  # the length of a day depends on the zone
+        return None
+    months, days, micros = (-part if call.name == "-" else part for part in found)
+    if zoned:  # Spark takes 24 hours of an interval for a day in its zone
+        return f"timestamp_micros(unix_micros({time.sql}) + {micros}L)"
+    value = f"CAST({time.sql} AS TIMESTAMP_NTZ)"
+    value = f"({value} + make_ym_interval(0, {months}))" if months else value
+    sign, left = "-" if micros < 0 else "", abs(micros)
+    seconds = f"CAST({sign}{left // 1_000_000}.{left % 1_000_000:06d}BD AS DECIMAL(18,6))"
+    return f"{value} + make_dt_interval({days}, 0, 0, {seconds})" if days or micros else value
+
+
+_DATE_PARTS: Mapping[str, str] = {
+    "year": "year({0})",
+    "month": "month({0})",
+    "day": "day({0})",
+    "dayofmonth": "day({0})",
+    "quarter": "quarter({0})",
+    "week": "weekofyear({0})",
+    "weekofyear": "weekofyear({0})",
+    "dayofyear": "dayofyear({0})",
+    "doy": "dayofyear({0})",
+    "dayofweek": "(dayofweek({0}) - 1)",
+    "dow": "(dayofweek({0}) - 1)",
+    "weekday": "(dayofweek({0}) - 1)",
+    "isodow": "(weekday({0}) + 1)",
+}
+_TIME_PARTS: Mapping[str, str] = {"hour": "hour({0})", "minute": "minute({0})"}
+
+
+def _date_part(call: TranslatedCall) -> str | None:
+    """Translate ``year(x)``, ``date_part('year', x)`` and ``extract(year FROM x)``."""
+    name = call.name if call.count == 1 else (call.constant(0) or "").lower()
+    kind = call.types[-1]
+    form = _DATE_PARTS.get(name) or (_TIME_PARTS.get(name) if kind in STAMPS else None)
+    if form is None or kind not in ("date", *STAMPS):
+        return None
+    return f"CAST({form.format(call.sql(call.count - 1))} AS BIGINT)"
+
+
+def _truncated(call: TranslatedCall) -> str | None:
+    unit = (call.constant(0) or "").lower()
+    if call.types[1] not in ("date", *STAMPS) or unit not in ("year", "quarter", "month", "week", "day"):
+        return None
+    day = f"CAST({call.sql(1)} AS DATE)"
+    day = day if unit == "day" else f"trunc({day}, '{unit}')"
+    return day if call.type.type == "date" else f"CAST({day} AS TIMESTAMP_NTZ)"
+
+
+def _difference(call: TranslatedCall) -> str | None:
+    if (call.constant(0) or "").lower() != "day" or not all(type_ in ("date", *STAMPS) for type_ in call.types[1:]):
+        return None
+    return f"CAST(datediff(CAST({call.sql(2)} AS DATE), CAST({call.sql(1)} AS DATE)) AS BIGINT)"
+
+
+def _last_day(call: TranslatedCall) -> str | None:
+    return f"last_day({call.sql(0)})" if call.types[0] in ("date", *STAMPS) else None
+
+
+OF_TIMES: Mapping[str, Maker] = {
+    **dict.fromkeys(("date_part", "datepart", *_DATE_PARTS, *_TIME_PARTS), _date_part),
+    **dict.fromkeys(("date_trunc", "datetrunc"), _truncated),
+    **dict.fromkeys(("date_diff", "datediff"), _difference),
+    "last_day": _last_day,
+}
+
 
 _MOST_DIGITS = 38
 _ABSOLUTE = 34

@@ -19,7 +19,6 @@ from quacklake.scan import ScanPlan
 from quacklake.scan.feed import FeedPlan
 from quacklake.scan.feed_slices import state_slices
 from quacklake.scan.plan import column_key
-from quacklake.spark.read.feed_names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from quacklake.spark.read.scan import ROW_COLUMNS
 from quacklake.spark.runtime.local import carried, inlined_columns, shown_rows, to_frame
 from quacklake.spark.runtime.session import has_time
@@ -28,6 +27,12 @@ from quacklake.storage import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+FEED_NAMES = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+"""The columns that a stream of changes has beside those of its table."""
+
 
 _BATCH_ROWS = 50_000
 _TIMES = pa.schema([("id", pa.int64()), ("time", pa.int64())])

@@ -17,8 +17,7 @@ from quacklake.format.predicate import ANYTHING, Predicate, every
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.sql import metadata
-from quacklake.spark.sql.lexer import SparkCursor
-from quacklake.spark.sql.parsing import Edit, declaration, edited, names_of, parse, span
+from quacklake.spark.sql.parsing import Edit, SparkCursor, declaration, edited, names_of, parse, span
 from quacklake.spark.sql.pruning import conditions, predicate_of
 from quacklake.spark.sql.statement import SqlText, Statement, unknown
 from quacklake.spark.sql.view_queries import Named, Relation, escaped, unescaped

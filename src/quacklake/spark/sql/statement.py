@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from quacklake.errors import NotFoundError, SqlError, nearest
+from quacklake.errors import NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.spark.runtime.local import to_frame
-from quacklake.spark.sql.failures import translated
-from quacklake.spark.sql.lexer import SparkCursor, text_of
+from quacklake.spark.sql.parsing import SparkCursor, text_of
 from quacklake.sql.attached import Attached, Target
 from quacklake.sql.names import missing
 from quacklake.sql.timetravel import TimeTravel
-from quacklake.sql.words import Word
+from quacklake.sql.words import Word, caret
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -27,6 +28,49 @@ if TYPE_CHECKING:
 
     from quacklake.spark.engine import SparkEngine
     from quacklake.sql.session import Session
+
+
+_MISSING = re.compile(r"table or view (.+?) cannot be found", re.IGNORECASE)
+_PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")
+_WHERE = re.compile(r";? line \d+ pos \d+;?$")
+_STATE = re.compile(r"\.? SQLSTATE: \w+(?: \(line \d+, pos \d+\))?$")
+_DEFAULT = ["spark_catalog", "default"]
+_FAMILY = (AnalysisException, ParseException)
+
+
+@contextmanager
+def translated(near: Callable[[list[str]], str | None], text: str | None = None) -> Iterator[None]:
+    """Raise Spark's errors about a statement as ``SqlError`` or ``NotFoundError``.
+
+    ``near`` returns a hint for a name that Spark does not know. ``text`` is the statement, if Spark's positions refer
+    to the text that the user wrote.
+    """
+    try:
+        yield
+    except QuacklakeError:
+        raise
+    except PySparkException as error:
+        if not isinstance(error, _FAMILY):
+            raise
+        raise _told(error, near, text) from error
+
+
+def _told(error: PySparkException, near: Callable[[list[str]], str | None], text: str | None) -> QuacklakeError:
+    said = str(error).strip()
+    first = _WHERE.sub("", said.splitlines()[0].strip()).rstrip(";. ") if said else type(error).__name__
+    first = _STATE.sub("", first)
+    missing = _MISSING.search(first)
+    if missing is not None:
+        names = [part.strip("`") for part in re.findall(r"`[^`]*`|[^.`]+", missing[1])]
+        names = names[2:] if names[:-1] == _DEFAULT else names  # Spark adds these to an unqualified name
+        return NotFoundError(f'Table with name "{".".join(names)}" does not exist', hint=near(names))
+    place = _PLACE.search(said) if isinstance(error, ParseException) else None
+    if place is None or text is None:
+        return SqlError(first)
+    lines = text.splitlines(keepends=True)
+    before = sum(len(line) for line in lines[: int(place[1]) - 1])
+    head = first if "\n" in said and first else "syntax error"
+    return SqlError(f"{head}\n\n{caret(text, min(before + int(place[2]), len(text)))}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from pyspark.errors import PySparkException
 from quacklake.engines.duckdb.queries import LAKE
 from quacklake.errors import NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
 from quacklake.format.objects import ViewInfo
-from quacklake.spark.runtime.compat import is_connect
-from quacklake.spark.runtime.session import settings
+from quacklake.spark.runtime.session import is_connect, settings
 from quacklake.spark.sql.parsing import to_lake
 from quacklake.spark.sql.queries import Rewriter
 from quacklake.spark.sql.statement import SqlText, Statement

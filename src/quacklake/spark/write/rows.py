@@ -25,11 +25,10 @@ from quacklake.operations.add_files import known_mappings
 from quacklake.operations.conform import Match, given_schema, match_given, to_table
 from quacklake.operations.context import LakeContext
 from quacklake.operations.inlining import encoded_insert
-from quacklake.spark.runtime.schema import arrow_schema, with_variants
+from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import adopted, initial_value, plain_in_parquet, quote, required, stored
-from quacklake.spark.write.fetching import Fetch
-from quacklake.spark.write.tasks import write_task, written_here, written_in_python
+from quacklake.spark.write.tasks import Fetch, write_task, written_here, written_in_python
 from quacklake.spark.write.writer import SortBy, SparkWriter, WriteJob, Written
 from quacklake.storage import Footer, column_stats
 from quacklake.transaction import NewDataFile, Transaction
