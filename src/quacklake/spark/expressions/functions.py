@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from quacklake.format.schema import Column
 from quacklake.format.types import parse_type
-from quacklake.spark.expressions.translator import (
+from quacklake.spark.expressions.casts import (
     FLOATS,
     INTEGERS,
     STAMPS,
+    TEXT,
     TEXTS,
+    Maker,
+    TranslatedCall,
     checked,
     failing,
     is_number,
@@ -24,93 +26,47 @@ if TYPE_CHECKING:
     from quacklake.engines.duckdb.binder import Node
     from quacklake.spark.expressions.translator import Translator, Typed
 
-
-TEXT = Column(0, "v", "varchar")
-
-
-class TranslatedCall:
-    """A function call: its arguments, and its type in DuckDB."""
-
-    def __init__(self, translator: Translator, node: Node, arguments: Sequence[Typed]) -> None:
-        self.translator = translator
-        self.node = node
-        self.arguments = arguments
-        self.type = translator.binder.type_of(node)
-
-    @property
-    def name(self) -> str:
-        return str(self.node["function_name"]).lower()
-
-    @property
-    def types(self) -> list[str]:
-        return [each.type for each in self.arguments]
-
-    @property
-    def count(self) -> int:
-        return len(self.arguments)
-
-    def sql(self, number: int) -> str:
-        return self.arguments[number].sql
-
-    def cast(self, number: int, type_: Column) -> str:
-        return self.translator.cast(self.arguments[number], type_).sql
-
-    def all(self, type_: Column) -> list[str]:
-        """Return all arguments as one type."""
-        return [self.cast(number, type_) for number in range(self.count)]
-
-    def constant(self, number: int) -> str | None:
-        """Return the value of a constant argument as text, or None for any other argument."""
-        if number >= self.count or not self.arguments[number].constant:
-            return None
-        return self.translator.binder.constant(self.arguments[number].node)[0]
-
-    def number(self, number: int) -> int | None:
-        """Return the value of an argument that is a constant whole number, or None."""
-        text = self.constant(number)
-        return int(text) if text is not None and self.types[number] in INTEGERS else None
-
-    def are_texts(self) -> bool:
-        return all(type_ in TEXTS or self.arguments[i].loose for i, type_ in enumerate(self.types))
+_MOST_DIGITS = 38
+_ABSOLUTE = 34
+"""The most digits for which Spark does not round the results of ``abs`` and ``%``."""
+_DATED = ("date", *STAMPS)
 
 
-Maker = Callable[[TranslatedCall], "str | None"]
-"""Returns the SQL of a call, or None when Spark has no equivalent."""
+def called(translator: Translator, node: Node, arguments: Sequence[Typed]) -> Typed:
+    """Translate a function call. Raises ``UnsupportedFeatureError`` for a function that differs in Spark."""
+    call = TranslatedCall(translator, node, arguments)
+    maker = _MAKERS.get(call.name)
+    made = maker(call) if maker is not None else None
+    if made is None:
+        raise translator.refusal(node)
+    return translator.typed(node, made, call.type)
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
 
 
 def _joined(call: TranslatedCall) -> str | None:
     if any(each.column.nested or each.type == "blob" for each in call.arguments):
         return None
     call.type = TEXT  # DuckDB has no type for a value that is always NULL
-    return f"{call.cast(0, TEXT)} || {call.cast(1, TEXT)}"
-
-
-def _concat(call: TranslatedCall) -> str | None:
-    """Translate ``concat``, which ignores NULL in DuckDB."""
-    return f"concat_ws('', {', '.join(call.all(TEXT))})" if call.type.type == "varchar" else None
-
-
-def _concat_with(call: TranslatedCall) -> str | None:
-    return f"concat_ws({', '.join(call.all(TEXT))})"
+    return " || ".join(call.all(TEXT))
 
 
 #: Letters that Spark or DuckDB turns into several, treats differently at the end of a word, or does not know yet.
-_LOWER = r"\x{130}\x{3a3}\x{1c89}\x{a7cb}\x{a7cc}\x{a7da}\x{a7dc}\x{10d50}-\x{10d65}"
-_UPPER = (
-    r"\x{df}\x{149}\x{19b}\x{1f0}\x{264}\x{390}\x{3b0}\x{587}\x{1c8a}\x{1e96}-\x{1e9a}\x{1f50}-\x{1f56}\x{1f80}-\x{1ffc}"
-    r"\x{a7cd}\x{a7db}\x{fb00}-\x{fb17}\x{10d70}-\x{10d85}"
-)
-_ODD: Mapping[str, str] = {"lower": _LOWER, "upper": _UPPER}
-
-
-def _cased(call: TranslatedCall) -> str | None:
-    word = {"lcase": "lower", "ucase": "upper"}.get(call.name, call.name)
-    return _case_of(word, call.sql(0)) if call.are_texts() else None
+_ODD: Mapping[str, str] = {
+    "lower": r"\x{130}\x{3a3}\x{1c89}\x{a7cb}\x{a7cc}\x{a7da}\x{a7dc}\x{10d50}-\x{10d65}",
+    "upper": r"\x{df}\x{149}\x{19b}\x{1f0}\x{264}\x{390}\x{3b0}\x{587}\x{1c8a}\x{1e96}-\x{1e9a}\x{1f50}-\x{1f56}"
+    r"\x{1f80}-\x{1ffc}\x{a7cd}\x{a7db}\x{fb00}-\x{fb17}\x{10d70}-\x{10d85}",
+}
 
 
 def _case_of(word: str, value: str) -> str:
     wrong = failing(f"a text has letters whose {word} case Spark and DuckDB do not agree on")
     return f"CASE WHEN {value} RLIKE {literal(f'[{_ODD[word]}]')} THEN {wrong} ELSE {word}({value}) END"
+
+
+def _cased(word: str) -> Maker:
+    return lambda call: _case_of(word, call.sql(0)) if call.are_texts() else None
 
 
 def _length(call: TranslatedCall) -> str | None:
@@ -129,23 +85,21 @@ def _part(call: TranslatedCall) -> str | None:
 
 def _end(call: TranslatedCall) -> str | None:
     length = call.number(1)
-    return (
-        f"{call.name}({call.sql(0)}, {length})"
-        if call.types[0] in TEXTS and length is not None and length >= 0
-        else None
-    )
+    fits = call.types[0] in TEXTS and length is not None and length >= 0
+    return f"{call.name}({call.sql(0)}, {length})" if fits else None
 
 
-def _trimmed(call: TranslatedCall) -> str | None:
-    """Translate ``trim``, which removes every kind of space in DuckDB, or the given characters."""
-    value = call.sql(0)
-    if not call.are_texts():
-        return None
-    side = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}[call.name]
-    if call.count == 2:
-        return f"trim({side} {call.cast(1, TEXT)} FROM {value})"
-    spaces = {"BOTH": "^\\p{Zs}+|\\p{Zs}+\\z", "LEADING": "^\\p{Zs}+", "TRAILING": "\\p{Zs}+\\z"}[side]
-    return f"regexp_replace({value}, {literal(spaces)}, '')"
+def _trimmed(side: str, spaces: str) -> Maker:
+    """Return a translation of ``trim``, which removes every kind of space in DuckDB, or the given characters."""
+
+    def made(call: TranslatedCall) -> str | None:
+        if not call.are_texts():
+            return None
+        if call.count == 2:
+            return f"trim({side} {call.cast(1, TEXT)} FROM {call.sql(0)})"
+        return f"regexp_replace({call.sql(0)}, {literal(spaces)}, '')"
+
+    return made
 
 
 def _texts(name: str) -> Maker:
@@ -154,7 +108,7 @@ def _texts(name: str) -> Maker:
 
 
 def _position(call: TranslatedCall) -> str | None:
-    return f"CAST(instr({call.cast(0, TEXT)}, {call.cast(1, TEXT)}) AS BIGINT)" if call.are_texts() else None
+    return f"CAST(instr({', '.join(call.all(TEXT))}) AS BIGINT)" if call.are_texts() else None
 
 
 def _padded(call: TranslatedCall) -> str | None:
@@ -164,59 +118,28 @@ def _padded(call: TranslatedCall) -> str | None:
 
 def _like(call: TranslatedCall) -> str | None:
     """Translate all forms of LIKE. DuckDB has no escape character unless one is given."""
-    negated = call.name.startswith(("!", "not_"))
     folded = call.name.endswith("*") or "ilike" in call.name
-    pattern = call.constant(1)
-    if call.types[0] not in TEXTS or pattern is None or (call.count == 3 and call.constant(2) is None):
+    pattern, escape = call.constant(1), call.constant(2) if call.count == 3 else ""
+    if call.types[0] not in TEXTS or pattern is None or escape is None or (folded and not pattern.isascii()):
         return None
-    tokens = _pattern(pattern, (call.constant(2) or "") if call.count == 3 else "")
-    if tokens is None:
-        return None
-    if folded and not pattern.isascii():
-        return None
-    said = "".join(char if special or char not in "%_!" else f"!{char}" for char, special in tokens)
-    value = _case_of("lower", call.sql(0)) if folded else call.sql(0)
-    found = f"({value} LIKE {literal(said.lower() if folded else said)} ESCAPE '!')"
-    return f"NOT {found}" if negated else found
-
-
-def _pattern(pattern: str, escape: str) -> list[tuple[str, bool]] | None:
-    """Return the characters of a pattern, each with True for a wildcard; None for an invalid pattern."""
-    found: list[tuple[str, bool]] = []
-    characters = iter(pattern)
+    said, characters = "", iter(pattern)
     for char in characters:
         if escape and char == escape:
             following = next(characters, None)
             if following is None:
                 return None
-            found.append((following, False))
+            said += f"!{following}" if following in "%_!" else following
         else:
-            found.append((char, char in "%_"))
-    return found
+            said += "!!" if char == "!" else char
+    value = _case_of("lower", call.sql(0)) if folded else call.sql(0)
+    found = f"({value} LIKE {literal(said.lower() if folded else said)} ESCAPE '!')"
+    return f"NOT {found}" if call.name.startswith(("!", "not_")) else found
 
 
-OF_TEXTS: Mapping[str, Maker] = {
-    "||": _joined,
-    "concat": _concat,
-    "concat_ws": _concat_with,
-    **dict.fromkeys(("lower", "lcase", "upper", "ucase"), _cased),
-    **dict.fromkeys(("length", "len", "char_length", "character_length", "array_length", "list_length"), _length),
-    **dict.fromkeys(("substring", "substr"), _part),
-    **dict.fromkeys(("left", "right"), _end),
-    **dict.fromkeys(("trim", "ltrim", "rtrim"), _trimmed),
-    "replace": _texts("replace"),
-    **dict.fromkeys(("starts_with", "prefix", "^@"), _texts("startswith")),
-    **dict.fromkeys(("ends_with", "suffix"), _texts("endswith")),
-    "contains": _texts("contains"),
-    "md5": _texts("md5"),
-    **dict.fromkeys(("instr", "strpos", "position"), _position),
-    **dict.fromkeys(("lpad", "rpad"), _padded),
-    **dict.fromkeys(("~~", "!~~", "~~*", "!~~*"), _like),
-    **dict.fromkeys(("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"), _like),
-}
+# -- times -------------------------------------------------------------------------------------------------------------
 
 
-def days(call: TranslatedCall) -> str | None:
+def _days(call: TranslatedCall) -> str | None:
     """Translate a date plus or minus days, or the days between two dates."""
     if call.types == ["date", "date"] and call.name == "-":
         return f"CAST(datediff({call.sql(0)}, {call.sql(1)}) AS BIGINT)"
@@ -227,12 +150,12 @@ def days(call: TranslatedCall) -> str | None:
     return f"{'date_add' if call.name == '+' else 'date_sub'}({date.sql}, CAST({days.sql} AS INT))"
 
 
-def shifted(call: TranslatedCall) -> str | None:
+def _shifted(call: TranslatedCall) -> str | None:
     """Translate a time plus or minus a constant interval: first the months, then the rest."""
     order = (0, 1) if call.types[1] == "interval" else (1, 0)
     time, span = (call.arguments[number] for number in order)
     zoned = time.type == "timestamptz"
-    if span.type != "interval" or not span.constant or time.type not in ("date", "timestamptz", *STAMPS):
+    if span.type != "interval" or not span.constant or not (zoned or time.type in _DATED):
         return None
     found = call.translator.binder.interval(span.node)
     if found is None or (zoned and (found[0] or found[1])):  # the length of a day depends on the zone
@@ -248,18 +171,11 @@ def shifted(call: TranslatedCall) -> str | None:
 
 
 _DATE_PARTS: Mapping[str, str] = {
-    "year": "year({0})",
-    "month": "month({0})",
-    "day": "day({0})",
+    **{name: f"{name}({{0}})" for name in ("year", "month", "day", "quarter", "weekofyear", "dayofyear")},
     "dayofmonth": "day({0})",
-    "quarter": "quarter({0})",
     "week": "weekofyear({0})",
-    "weekofyear": "weekofyear({0})",
-    "dayofyear": "dayofyear({0})",
     "doy": "dayofyear({0})",
-    "dayofweek": "(dayofweek({0}) - 1)",
-    "dow": "(dayofweek({0}) - 1)",
-    "weekday": "(dayofweek({0}) - 1)",
+    **dict.fromkeys(("dayofweek", "dow", "weekday"), "(dayofweek({0}) - 1)"),
     "isodow": "(weekday({0}) + 1)",
 }
 _TIME_PARTS: Mapping[str, str] = {"hour": "hour({0})", "minute": "minute({0})"}
@@ -268,16 +184,15 @@ _TIME_PARTS: Mapping[str, str] = {"hour": "hour({0})", "minute": "minute({0})"}
 def _date_part(call: TranslatedCall) -> str | None:
     """Translate ``year(x)``, ``date_part('year', x)`` and ``extract(year FROM x)``."""
     name = call.name if call.count == 1 else (call.constant(0) or "").lower()
-    kind = call.types[-1]
-    form = _DATE_PARTS.get(name) or (_TIME_PARTS.get(name) if kind in STAMPS else None)
-    if form is None or kind not in ("date", *STAMPS):
+    form = _DATE_PARTS.get(name) or (_TIME_PARTS.get(name) if call.types[-1] in STAMPS else None)
+    if form is None or call.types[-1] not in _DATED:
         return None
     return f"CAST({form.format(call.sql(call.count - 1))} AS BIGINT)"
 
 
 def _truncated(call: TranslatedCall) -> str | None:
     unit = (call.constant(0) or "").lower()
-    if call.types[1] not in ("date", *STAMPS) or unit not in ("year", "quarter", "month", "week", "day"):
+    if call.types[1] not in _DATED or unit not in ("year", "quarter", "month", "week", "day"):
         return None
     day = f"CAST({call.sql(1)} AS DATE)"
     day = day if unit == "day" else f"trunc({day}, '{unit}')"
@@ -285,37 +200,9 @@ def _truncated(call: TranslatedCall) -> str | None:
 
 
 def _difference(call: TranslatedCall) -> str | None:
-    if (call.constant(0) or "").lower() != "day" or not all(type_ in ("date", *STAMPS) for type_ in call.types[1:]):
+    if (call.constant(0) or "").lower() != "day" or not all(type_ in _DATED for type_ in call.types[1:]):
         return None
     return f"CAST(datediff(CAST({call.sql(2)} AS DATE), CAST({call.sql(1)} AS DATE)) AS BIGINT)"
-
-
-def _last_day(call: TranslatedCall) -> str | None:
-    return f"last_day({call.sql(0)})" if call.types[0] in ("date", *STAMPS) else None
-
-
-OF_TIMES: Mapping[str, Maker] = {
-    **dict.fromkeys(("date_part", "datepart", *_DATE_PARTS, *_TIME_PARTS), _date_part),
-    **dict.fromkeys(("date_trunc", "datetrunc"), _truncated),
-    **dict.fromkeys(("date_diff", "datediff"), _difference),
-    "last_day": _last_day,
-}
-
-
-_MOST_DIGITS = 38
-_ABSOLUTE = 34
-"""The most digits for which Spark does not round the results of ``abs`` and ``%``."""
-
-
-def called(translator: Translator, node: Node, arguments: Sequence[Typed]) -> Typed:
-    """Translate a function call. Raises ``UnsupportedFeatureError`` for a function that differs in Spark."""
-    call = TranslatedCall(translator, node, arguments)
-    name = node["function_name"].lower()
-    maker = _MAKERS.get(name)
-    made = maker(call) if maker is not None else None
-    if made is None:
-        raise translator.refusal(node)
-    return translator.typed(node, made, call.type)
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -330,13 +217,15 @@ def _sum(call: TranslatedCall) -> str | None:
     if all(map(is_number, kinds)):
         return _arithmetic(call)
     if result in ("date", "int64"):
-        return days(call)
-    return shifted(call) if result in (*STAMPS, "timestamptz") else None
+        return _days(call)
+    return _shifted(call) if result in (*STAMPS, "timestamptz") else None
 
 
 def _arithmetic(call: TranslatedCall) -> str | None:
     """Translate an operation on two numbers in the type of the result. Overflow is an error in DuckDB and in Spark."""
     result = call.type.type
+    if not all(map(is_number, call.types)):
+        return None
     call.translator.strict = True
     if result in INTEGERS and not all(type_ in INTEGERS for type_ in call.types):
         return None  # one argument is a NULL without a type
@@ -356,10 +245,6 @@ def _arithmetic(call: TranslatedCall) -> str | None:
         for each, (digits, scale) in zip(call.arguments, sizes, strict=True)
     ]
     return f"CAST({sides[0]} {call.name} {sides[1]} AS {type_name(result)})"
-
-
-def _product(call: TranslatedCall) -> str | None:
-    return _arithmetic(call) if all(map(is_number, call.types)) else None
 
 
 def _divided(call: TranslatedCall) -> str | None:
@@ -405,8 +290,7 @@ def _remainder(call: TranslatedCall) -> str | None:
     if divisor is None or float(divisor) == 0:
         return None
     if result in FLOATS:
-        one, two = call.all(call.type)
-        return f"{one} % {two}"
+        return " % ".join(call.all(call.type))
     if parse_type(result).base != "decimal" or any(type_ in FLOATS or not _exact(type_) for type_ in call.types):
         return None
     return f"CAST({call.sql(0)} % {call.sql(1)} AS {type_name(result)})"
@@ -459,8 +343,7 @@ def _extreme(call: TranslatedCall) -> str | None:
 
 
 def _null_if(call: TranslatedCall) -> str | None:
-    one, two = call.arguments
-    equal = call.translator.compared(one, "=", two)
+    equal = call.translator.compared(call.arguments[0], "=", call.arguments[1])
     return None if call.type.nested else f"CASE WHEN {equal} THEN NULL ELSE {call.cast(0, call.type)} END"
 
 
@@ -475,10 +358,9 @@ def _list(call: TranslatedCall) -> str | None:
 
 
 def _struct(call: TranslatedCall) -> str | None:
-    names = [child.name for child in call.type.children]
-    pairs = zip(names, call.arguments, call.type.children, strict=True)
-    values = ((name, call.translator.shaped(one, kind)) for name, one, kind in pairs)
-    return f"named_struct({', '.join(f'{literal(name)}, {value}' for name, value in values)})"
+    pairs = zip(call.arguments, call.type.children, strict=True)
+    values = (f"{literal(kind.name)}, {call.translator.shaped(one, kind)}" for one, kind in pairs)
+    return f"named_struct({', '.join(values)})"
 
 
 def _holds(call: TranslatedCall) -> str | None:
@@ -497,15 +379,34 @@ def _holds(call: TranslatedCall) -> str | None:
 
 
 _MAKERS: Mapping[str, Maker] = {
-    **OF_TEXTS,
-    **OF_TIMES,
-    "+": _sum,
-    "-": _sum,
-    "*": _product,
+    "||": _joined,
+    # concat ignores NULL in DuckDB
+    "concat": lambda call: f"concat_ws('', {', '.join(call.all(TEXT))})" if call.type.type == "varchar" else None,
+    "concat_ws": lambda call: f"concat_ws({', '.join(call.all(TEXT))})",
+    **dict.fromkeys(("lower", "lcase"), _cased("lower")),
+    **dict.fromkeys(("upper", "ucase"), _cased("upper")),
+    **dict.fromkeys(("length", "len", "char_length", "character_length", "array_length", "list_length"), _length),
+    **dict.fromkeys(("substring", "substr"), _part),
+    **dict.fromkeys(("left", "right"), _end),
+    "trim": _trimmed("BOTH", r"^\p{Zs}+|\p{Zs}+\z"),
+    "ltrim": _trimmed("LEADING", r"^\p{Zs}+"),
+    "rtrim": _trimmed("TRAILING", r"\p{Zs}+\z"),
+    **{name: _texts(name) for name in ("replace", "contains", "md5")},
+    **dict.fromkeys(("starts_with", "prefix", "^@"), _texts("startswith")),
+    **dict.fromkeys(("ends_with", "suffix"), _texts("endswith")),
+    **dict.fromkeys(("instr", "strpos", "position"), _position),
+    **dict.fromkeys(("lpad", "rpad"), _padded),
+    **dict.fromkeys(("~~", "!~~", "~~*", "!~~*"), _like),
+    **dict.fromkeys(("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"), _like),
+    **dict.fromkeys(("date_part", "datepart", *_DATE_PARTS, *_TIME_PARTS), _date_part),
+    **dict.fromkeys(("date_trunc", "datetrunc"), _truncated),
+    **dict.fromkeys(("date_diff", "datediff"), _difference),
+    "last_day": lambda call: f"last_day({call.sql(0)})" if call.types[0] in _DATED else None,
+    **dict.fromkeys(("+", "-"), _sum),
+    "*": _arithmetic,
     "/": _divided,
     "//": _whole_division,
-    "%": _remainder,
-    "mod": _remainder,
+    **dict.fromkeys(("%", "mod"), _remainder),
     "abs": _absolute,
     "sign": _sign,
     **dict.fromkeys(("ceil", "ceiling", "floor"), _to_whole),

@@ -15,116 +15,16 @@ from quacklake.engines.duckdb.binder import ExpressionBinder, Node
 from quacklake.engines.duckdb.trees import constant_of
 from quacklake.errors import PredicateError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.types import parse_type
 from quacklake.operations.expression import Expression
+from quacklake.spark.expressions.casts import FLOATS, STAMPS, TEXTS, converted, is_number
 from quacklake.spark.expressions.functions import called
 from quacklake.spark.runtime.session import has_time
-from quacklake.spark.runtime.types import RAISED, TEXT_KEYS, initial_value, literal, quote, shown_type, text_as_key
+from quacklake.spark.runtime.types import TEXT_KEYS, initial_value, literal, quote, shown_type, text_as_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from quacklake.engines.duckdb import DuckDBEngine
-
-
-SIGNED = ("int8", "int16", "int32", "int64")
-UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
-INTEGERS = (*SIGNED, *UNSIGNED)
-FLOATS = ("float32", "float64")
-TEXTS = ("varchar", "json")
-STAMPS = ("timestamp", "timestamp_s", "timestamp_ms")
-_EXACT = 1 << 53
-"""Up to this value, a double represents every whole number exactly."""
-
-
-def is_number(type_: str) -> bool:
-    """Return True for a number type that Spark has with all its digits."""
-    return type_ in INTEGERS or type_ in FLOATS or parse_type(type_).base == "decimal"
-
-
-def type_name(type_: str) -> str:
-    """Return the Spark type that values of a type have in expressions."""
-    return shown_type(Column(0, "v", type_), time=True)
-
-
-def precision(type_: str) -> tuple[int, int]:
-    """Return the most digits of a whole number or decimal, and the number of digits after the point."""
-    found = parse_type(type_)
-    if found.base == "decimal":
-        return found.precision or 0, found.scale or 0
-    return {"int8": 3, "uint8": 3, "int16": 5, "uint16": 5, "int32": 10, "uint32": 10, "int64": 19}.get(type_, 20), 0
-
-
-def failing(message: str) -> str:
-    """Return SQL that ends the statement with an error message."""
-    return f"raise_error({literal(f'{RAISED}{message}{chr(10)}')})"
-
-
-def checked(value: str, type_: str) -> str:
-    """Return the SQL of a whole number that must fit an unsigned type, which Spark lacks."""
-    bits = UNSIGNED.get(type_)
-    if bits is None:
-        return value
-    most = (1 << bits) - 1
-    wrong = failing(f"a value is out of range: it is no {type_}")
-    return f"CAST(CASE WHEN {value} NOT BETWEEN 0 AND {most} THEN {wrong} ELSE {value} END AS {type_name(type_)})"
-
-
-def converted(value: str, source: str, target: str) -> str:
-    """Return a value as another type. Raises ``UnsupportedFeatureError`` when Spark would give another value."""
-    if source == target:
-        return value
-    have, want = parse_type(source), parse_type(target)
-    plain = f"CAST({value} AS {type_name(target) if target not in ('json', 'uuid') else 'STRING'})"
-    if have.base == "decimal" and target in INTEGERS:
-        return _whole(f"round({value})", target)
-    if source in FLOATS and target in INTEGERS:
-        return _whole(f"bround(CAST({value} AS DOUBLE))", target)
-    if have.base == "decimal" and target == "float64":
-        return _float_of(value, plain, have.precision or 0, have.scale or 0)
-    if source in INTEGERS and target in INTEGERS:
-        return checked(value, target) if source in SIGNED and target in UNSIGNED else _whole(value, target)
-    if source in INTEGERS and target == "boolean":
-        return f"({value} <> 0)"
-    if source == "json" and target == "varchar":
-        return value
-    if (source, target) in _PLAIN or (source in STAMPS and target == "timestamp"):
-        return plain
-    numbers = source in INTEGERS and (target in FLOATS or want.base == "decimal")
-    texts = source == "varchar" and (target in INTEGERS or want.base == "decimal")
-    if numbers or (texts and target not in UNSIGNED) or (have.base == want.base == "decimal"):
-        return plain
-    if target == "varchar" and (source in INTEGERS or have.base == "decimal"):
-        return plain
-    raise UnsupportedFeatureError(f"a cast from {source} to {target} is not the same in Spark")
-
-
-_PLAIN = frozenset(
-    {
-        ("boolean", "varchar"),
-        ("uuid", "varchar"),
-        ("varchar", "boolean"),
-        ("varchar", "float64"),
-        ("varchar", "date"),
-        ("float32", "float64"),
-        ("date", "timestamp"),
-        ("timestamp", "date"),
-        *(("boolean", name) for name in INTEGERS),
-    }
-)
-
-
-def _whole(value: str, target: str) -> str:
-    return checked(value, target) if target in UNSIGNED else f"CAST({value} AS {type_name(target)})"
-
-
-def _float_of(value: str, plain: str, precision: int, scale: int) -> str:
-    """Return a decimal as a double, like DuckDB: a whole number divided by a power of ten, rounded once if both fit."""
-    if precision <= 15:
-        return plain
-    wrong = failing("a decimal has more digits than a double")
-    most = f"{Decimal(_EXACT).scaleb(-scale):f}BD"
-    return f"CASE WHEN {value} NOT BETWEEN -{most} AND {most} THEN {wrong} ELSE {plain} END"
 
 
 _COMPARED = {
@@ -226,7 +126,11 @@ class Translator:
             case "COLUMN_REF":
                 return self._column(node)
             case "COMPARISON":
-                return self._comparison(node)
+                one, two = self.visit(node["left"]), self.visit(node["right"])
+                if node["type"] == "COMPARE_DISTINCT_FROM":
+                    return self._true(node, f"NOT {self.compared(one, '<=>', two)}")
+                if node["type"] in _COMPARED:
+                    return self._true(node, self.compared(one, _COMPARED[node["type"]], two))
             case "CONJUNCTION":
                 word = f" {node['type'].removeprefix('CONJUNCTION_')} "
                 return self._true(node, word.join(self._conditions(node["children"])))
@@ -234,7 +138,11 @@ class Translator:
                 value, low, high = (self.visit(node[side]) for side in ("input", "lower", "upper"))
                 return self._true(node, f"{self.compared(value, '>=', low)} AND {self.compared(value, '<=', high)}")
             case "CASE":
-                return self._case(node)
+                type_ = self.binder.type_of(node)
+                when = self._conditions([each["when_expr"] for each in node["case_checks"]])
+                then = [self._branch(each["then_expr"], type_) for each in node["case_checks"]]
+                checks = " ".join(f"WHEN {one} THEN {two}" for one, two in zip(when, then, strict=True))
+                return self.typed(node, f"CASE {checks} ELSE {self._branch(node['else_expr'], type_)} END", type_)
             case "CAST" if not node["try_cast"]:
                 return self.cast(self.visit(node["child"]), self.binder.type_of(node), node)
             case "OPERATOR":
@@ -279,8 +187,12 @@ class Translator:
             kind = Column(0, "v", "decimal(38,0)")
         if kind.nested:
             return None
-        if kind.type == "interval":
-            return Typed(self._interval(node), kind, node, constant=True)
+        if kind.type == "interval":  # a text, in the form in which Spark shows intervals of a lake
+            span = self.binder.interval(node)
+            sql = "CAST(NULL AS STRING)"
+            if span is not None:
+                sql = literal(f"{span[0]} months {span[1]} days {Decimal(span[2]).scaleb(-6):f} seconds")
+            return Typed(sql, kind, node, constant=True)
         text, _ = self.binder.constant(node, kind)
         if text == "-nan" and kind.type in FLOATS:  # Spark has only one NaN
             text = "nan"
@@ -291,14 +203,6 @@ class Translator:
             raise self.refusal(node)
         default = Column(0, "v", kind.type, initial_default=text)
         return Typed(initial_value(default, time=self.time), kind, node, constant=True)
-
-    def _interval(self, node: Node) -> str:
-        """Return an interval as text, in the form in which Spark shows those of a lake."""
-        found = self.binder.interval(node)
-        if found is None:
-            return "CAST(NULL AS STRING)"
-        months, days, micros = found
-        return literal(f"{months} months {days} days {Decimal(micros).scaleb(-6):f} seconds")
 
     # -- types -------------------------------------------------------------------------------------------------------
 
@@ -320,7 +224,9 @@ class Translator:
             return self.cast(value, type_).sql
         if value.loose:
             return f"CAST(NULL AS {shown_type(type_, time=self.time)})"
-        if value.type == type_.type == "list" and _is_empty_list(value.node):
+        node = value.node
+        is_list = node["class"] == "FUNCTION" and node["function_name"] == "list_value"
+        if value.type == type_.type == "list" and is_list and not node["children"]:
             return self.empty(type_)
         if _shape(value.column) != _shape(type_):
             raise self.refusal(value.node)
@@ -338,25 +244,21 @@ class Translator:
             return one, self.cast(two, one.column)
         kinds = {one.type, two.type}
         if "varchar" in kinds and kinds & set(TEXT_KEYS):
-            return self._as_key(one, two), self._as_key(two, one)
+            text, other = (one, two) if one.type == "varchar" else (two, one)
+            key = Typed(text_as_key(text.sql, other.column, time=self.time), other.column, text.node)
+            return (key, two) if text is one else (one, key)
         if all(map(is_number, kinds)):
             common = next((type_ for type_ in reversed(FLOATS) if type_ in kinds), None)
-            if common is None:
-                return one, two
-            wanted = Column(0, "v", common)
-            return self.cast(one, wanted), self.cast(two, wanted)
+            return (one, two) if common is None else self._both(one, two, common)
         if kinds <= set(TEXTS) or (len(kinds) == 1 and one.type in _ALIKE):
             return one, two
         if kinds <= {"date", *STAMPS}:
-            wanted = Column(0, "v", "timestamp")
-            return self.cast(one, wanted), self.cast(two, wanted)
+            return self._both(one, two, "timestamp")
         raise UnsupportedFeatureError(f"{one.type} and {two.type} are not compared in the same way in Spark")
 
-    def _as_key(self, value: Typed, other: Typed) -> Typed:
-        """Cast a text to the type of the value that it is compared with."""
-        if value.type != "varchar":
-            return value
-        return Typed(text_as_key(value.sql, other.column, time=self.time), other.column, value.node)
+    def _both(self, one: Typed, two: Typed, type_: str) -> tuple[Typed, Typed]:
+        wanted = Column(0, "v", type_)
+        return self.cast(one, wanted), self.cast(two, wanted)
 
     def compared(self, one: Typed, operator: str, two: Typed) -> str:
         """Return the comparison of two parts."""
@@ -364,21 +266,6 @@ class Translator:
         return f"({left.sql} {operator} {right.sql})"
 
     # -- operators ---------------------------------------------------------------------------------------------------
-
-    def _comparison(self, node: Node) -> Typed:
-        one, two = self.visit(node["left"]), self.visit(node["right"])
-        if node["type"] == "COMPARE_DISTINCT_FROM":
-            return self._true(node, f"NOT {self.compared(one, '<=>', two)}")
-        if node["type"] not in _COMPARED:
-            raise self.refusal(node)
-        return self._true(node, self.compared(one, _COMPARED[node["type"]], two))
-
-    def _case(self, node: Node) -> Typed:
-        type_ = self.binder.type_of(node)
-        when = self._conditions([each["when_expr"] for each in node["case_checks"]])
-        then = [self._branch(each["then_expr"], type_) for each in node["case_checks"]]
-        checks = " ".join(f"WHEN {one} THEN {two}" for one, two in zip(when, then, strict=True))
-        return self.typed(node, f"CASE {checks} ELSE {self._branch(node['else_expr'], type_)} END", type_)
 
     def _branch(self, node: Node, type_: Column) -> str:
         return self.shaped(self.visit(node), type_)
@@ -395,17 +282,16 @@ class Translator:
                 type_ = self.binder.type_of(node)
                 return self.typed(node, f"coalesce({', '.join(self._branch(each, type_) for each in children)})", type_)
             case "COMPARE_IN" | "COMPARE_NOT_IN":
-                word = "NOT " if kind == "COMPARE_NOT_IN" else ""
-                return self._true(node, word + self._among(self.visit(children[0]), children[1:]))
+                value = self.visit(children[0])
+                pairs = [self.paired(value, self.visit(each)) for each in children[1:]]
+                if all(left.sql == pairs[0][0].sql for left, _ in pairs):
+                    sql = f"({pairs[0][0].sql} IN ({', '.join(right.sql for _, right in pairs)}))"
+                else:
+                    sql = f"({' OR '.join(f'({left.sql} = {right.sql})' for left, right in pairs)})"
+                return self._true(node, ("NOT " if kind == "COMPARE_NOT_IN" else "") + sql)
             case "ARRAY_EXTRACT":
                 return self._extract(node, *map(self.visit, children))
         raise self.refusal(node)
-
-    def _among(self, value: Typed, nodes: Sequence[Node]) -> str:
-        pairs = [self.paired(value, self.visit(each)) for each in nodes]
-        if all(left.sql == pairs[0][0].sql for left, _ in pairs):
-            return f"({pairs[0][0].sql} IN ({', '.join(right.sql for _, right in pairs)}))"
-        return f"({' OR '.join(f'({left.sql} = {right.sql})' for left, right in pairs)})"
 
     def _extract(self, node: Node, value: Typed, key: Typed) -> Typed:
         if not key.constant:
@@ -421,10 +307,6 @@ class Translator:
             wanted = self.cast(key, value.column.children[0])
             return self.typed(node, f"try_element_at({value.sql}, {wanted.sql})", type_)
         raise self.refusal(node)
-
-
-def _is_empty_list(node: Node) -> bool:
-    return node["class"] == "FUNCTION" and node["function_name"] == "list_value" and not node["children"]
 
 
 def _shape(column: Column) -> object:

@@ -21,7 +21,8 @@ from quacklake.format.names import fold
 from quacklake.format.names import quote as lake_quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
-from quacklake.spark.expressions.translator import FLOATS, INTEGERS, STAMPS, Translator, Typed
+from quacklake.spark.expressions.casts import FLOATS, INTEGERS, STAMPS
+from quacklake.spark.expressions.translator import Translator, Typed
 from quacklake.spark.runtime.types import quote
 
 KEYS = (*INTEGERS, "boolean", "varchar", "uuid", "date", "timestamptz", *STAMPS)
