@@ -45,7 +45,7 @@ def test_what_is_no_session_is_refused(site: LakeSite, session: SparkSession) ->
 def test_a_session_of_spark_connect_beside_a_classic_one_is_refused(session: SparkSession) -> None:
     remote: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session", "version": "4.1.4"})()
     with pytest.raises(InputError, match="classic"):
-        session.check_session(remote)
+        sessions.check_session(remote)
 
 
 def test_versions_that_do_not_work_are_refused(
@@ -57,7 +57,7 @@ def test_versions_that_do_not_work_are_refused(
     old: Any = SimpleNamespace(version="3.5.9")
     monkeypatch.setattr("pyspark.__version__", "4.1.4")
     with pytest.raises(UnsupportedFeatureError, match=r"a stream on Spark 3\.5\.9"):
-        session.require(old, "a stream")
+        sessions.require(old, "a stream")
 
 
 def test_without_java_or_pyspark_one_sentence_tells_the_fix(site: LakeSite, monkeypatch: pytest.MonkeyPatch) -> None:

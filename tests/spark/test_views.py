@@ -11,7 +11,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import NotFoundError, UnsupportedFeatureError
-from quacklake.spark.sql import view_proof, views
+from quacklake.spark.sql import tables, views
 
 from .test_expressions import COLUMNS, ROWS
 
@@ -129,7 +129,7 @@ def test_a_query_that_fails_on_the_rows_that_are_there_is_refused(
 ) -> None:
     """Spark computes a few rows of the catalog while it plans."""
     if connect:
-        monkeypatch.setattr(view_proof, "is_connect", lambda session: True)
+        monkeypatch.setattr(tables, "is_connect", lambda session: True)
     lake.options.set("data_inlining_row_limit", 10)
     lake.sql("CREATE OR REPLACE TABLE inlined AS SELECT 'no truth' AS w")
     with pytest.raises(UnsupportedFeatureError, match="fails on the rows"):
@@ -163,7 +163,7 @@ def test_rows_that_duckdb_computes_have_the_types_of_tables(lake: quacklake.Lake
 def test_through_connect_a_query_with_the_sign_of_numbers_of_columns_is_refused(
     spark: SparkLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view_proof, "is_connect", lambda session: True)
+    monkeypatch.setattr(tables, "is_connect", lambda session: True)
     with pytest.raises(UnsupportedFeatureError, match="the query of a view cannot have a #"):
         spark.sql("CREATE VIEW made AS SELECT 'a#1' AS t FROM s1.t")
 
@@ -210,7 +210,7 @@ def test_a_view_that_is_made_in_spark_means_the_same_in_duckdb_or_is_refused(
 ) -> None:
     """Through Spark Connect plans are compared as texts, with the same outcome."""
     if connect:
-        monkeypatch.setattr(view_proof, "is_connect", lambda session: True)
+        monkeypatch.setattr(tables, "is_connect", lambda session: True)
     if not MADE[text]:
         with pytest.raises(UnsupportedFeatureError, match="the query of the view") as caught:
             spark.sql(f"CREATE VIEW made AS {text}")

@@ -79,7 +79,7 @@ class SparkStreaming:
             raise InputError("the DataFrame is not a stream", hint="append() writes it, or make it with readStream")
         if not checkpoint:
             raise InputError("a stream needs a checkpoint", hint='pass checkpoint="checkpoints/name"')
-        sink = self._sink(table, name, mode, on, order_by, evolve=evolve, restart=restart)
+        sink = self._sink(table, name, mode, on, order_by, (evolve, restart))
         handle = self._handle(sink)
         writer = frame.writeStream.foreachBatch(handle.hand_over()).option("checkpointLocation", str(checkpoint))
         writer = writer.outputMode(output_mode).trigger(**when)  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ class SparkStreaming:
 
         remote = RemoteLake.of(self.handle.context.catalog.tenant, lake_url) if is_connect(self.session) else None
         view = self.handle.view()
-        source = self._source(table, starting, view, changes=changes, max_files=max_files, max_bytes=max_bytes)
+        source = self._source(table, starting, view, (max_files, max_bytes), changes=changes)
         if remote is None:
             raw = SparkFormat.of(self.session).stream(self.session, source, starting, raw_schema(source))
         else:
@@ -151,8 +151,8 @@ class SparkStreaming:
         known = ("name", "mode", "on", "order_by", "starting", "changes", "max_files", "max_bytes", "evolve", "restart")
         refuse_unknown(unknown, known)
         view = self.handle.view()
-        found = self._source(source, starting, view, changes=changes, max_files=max_files, max_bytes=max_bytes)
-        target = self._sink(sink, name, mode, on, order_by, evolve=evolve, restart=restart)
+        found = self._source(source, starting, view, (max_files, max_bytes), changes=changes)
+        target = self._sink(sink, name, mode, on, order_by, (evolve, restart))
         if self.handle.view().find_table(target.table.schema, target.table.name).id == found.table.id:
             raise InputError(f"a pipeline from {found.table.qualified_name} into itself would never end")
         from quacklake.spark.streams.pipeline import Pipeline
@@ -160,21 +160,14 @@ class SparkStreaming:
         return Pipeline(found, sql, target, starting=starting, restart=restart)
 
     def _source(
-        self,
-        table: str,
-        starting: Bound,
-        view: Transaction,
-        *,
-        changes: bool,
-        max_files: int | None,
-        max_bytes: int | None,
+        self, table: str, starting: Bound, view: Transaction, limits: tuple[int | None, int | None], *, changes: bool
     ) -> StreamSource:
-        self._check_session()
+        from quacklake.spark.runtime.session import require
+
+        require(self.session, "a stream")
         ref = TableRef.parse(table)
-        found = view.find_table(ref.schema, ref.name)
-        source = StreamSource(
-            self._context, found, changes, positive("max_files", max_files), positive("max_bytes", max_bytes)
-        )
+        most = positive("max_files", limits[0]), positive("max_bytes", limits[1])
+        source = StreamSource(self._context, view.find_table(ref.schema, ref.name), changes, *most)
         source.check()
         with suppress(SnapshotExpiredError):  # a checkpoint may be further ahead
             source.start(starting)
@@ -186,12 +179,11 @@ class SparkStreaming:
         name: str,
         mode: str,
         on: str | Sequence[str] | None,
-        order_by: str | None = None,
-        *,
-        evolve: bool,
-        restart: bool,
+        order_by: str | None,
+        flags: tuple[bool, bool],
     ) -> SparkSink:
         """Return the sink of a stream after checking that it can be written. Raises if the table does not exist."""
+        from quacklake.spark.runtime.session import require
         from quacklake.spark.streams.sink import SparkSink
 
         check_stream(name)
@@ -205,21 +197,11 @@ class SparkStreaming:
         ref = TableRef.parse(table)
         found = self.handle.view().find_table(ref.schema, ref.name)
         keys = [found.schema.find(key).name for key in keys]
-        self._check_session()
-        return SparkSink(self._engine, name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)
+        require(self.session, "a stream")
+        return SparkSink(self._engine, name, ref, mode, keys, order_by, *flags)
 
     def _handle(self, sink: SparkSink) -> StreamHandle:
         from quacklake.spark.runtime.session import is_connect
+        from quacklake.spark.streams.sink import ConnectHandle, StreamHandle
 
-        if is_connect(self.session):
-            from quacklake.spark.streams.sink import ConnectHandle
-
-            return ConnectHandle(sink)
-        from quacklake.spark.streams.sink import StreamHandle
-
-        return StreamHandle(sink)
-
-    def _check_session(self) -> None:
-        from quacklake.spark.runtime.session import require
-
-        require(self.session, "a stream")
+        return ConnectHandle(sink) if is_connect(self.session) else StreamHandle(sink)

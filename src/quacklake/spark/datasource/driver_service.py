@@ -11,12 +11,12 @@ import pickle
 import secrets
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from quacklake.catalog import parse_url
 from quacklake.errors import (
@@ -42,9 +42,9 @@ from quacklake.spark.datasource.table_sink import (
     READ_CARRIED,
     READ_STREAM,
     UUID,
-    BatchEnd,
     FormatOptions,
     TableSink,
+    has_times,
 )
 from quacklake.spark.read.slices import FEED_NAMES, Slice
 from quacklake.spark.runtime.session import has_time, overwrites_dynamically
@@ -79,12 +79,10 @@ class PushedFilter(NamedTuple):
 
 def pushed_sql(filters: Iterable[PushedFilter], schema: TableSchema) -> str | None:
     """Return the SQL that the requested rows satisfy, or None when no filter can be translated."""
-    found = (_sql(each, schema) for each in filters)
-    return all_of(text for text in found if text is not None)
+    return _all_of(_sql(each, schema) for each in filters)
 
 
-def all_of(conditions: Iterable[str | None]) -> str | None:
-    """Combine conditions with AND."""
+def _all_of(conditions: Iterable[str | None]) -> str | None:
     return " AND ".join(f"({text})" for text in conditions if text is not None) or None
 
 
@@ -123,12 +121,8 @@ def _literal(value: Any, column: Column) -> str | None:
         return str(value).lower()
     if base == "date" and type(value) is dt.date:
         return f"DATE {literal(value.isoformat())}"
-    if isinstance(value, dt.datetime):
-        return _moment(value, base)
-    return None
-
-
-def _moment(value: dt.datetime, base: str) -> str | None:
+    if not isinstance(value, dt.datetime):
+        return None
     if base in ("timestamp", "timestamp_s", "timestamp_ms") and value.tzinfo is None:
         return f"TIMESTAMP {literal(value.isoformat(' '))}"
     if base == "timestamptz" and value.tzinfo is not None:
@@ -136,22 +130,25 @@ def _moment(value: dt.datetime, base: str) -> str | None:
     return None
 
 
-_Place = tuple[str, str | None]
-"""The location of a lake and the name of its catalog, in the form for comparing names."""
+_Place = tuple[str, str | None]  # the location of a lake and the name of its catalog, in the form for comparing names
 
 _PUSHING = "spark.sql.python.filterPushdown.enabled"
 
 
-@dataclass(frozen=True)
-class _Served:
-    """A stream that ``SparkLake.read_stream`` has created."""
+class _Served(NamedTuple):
+    """A stream. ``raw`` says that ``SparkLake.read_stream`` has created it, and converts its rows itself."""
 
     source: StreamSource
     starting: Bound
+    raw: bool
 
 
 def _place(url: str, catalog: str | None) -> _Place:
     return url, None if catalog is None else tenant_key(catalog)
+
+
+def _past(lake: LakeHandle, bound: Bound, *, named: bool) -> SnapshotHandle:
+    return lake.at(version=bound) if named else lake.at(timestamp=bound)  # type: ignore[arg-type]
 
 
 @cache
@@ -183,8 +180,8 @@ class DriverService:
             "commit": self._sink.commit,
             "abort": self._sink.abort,
             "begin_stream": self._sink.begin_stream,
-            "commit_batch": lambda **told: self._sink.commit_batch(BatchEnd(**told)),
-            "abort_batch": lambda **told: self._sink.abort_batch(BatchEnd(**told)),
+            "commit_batch": self._sink.commit_batch,
+            "abort_batch": self._sink.abort_batch,
         }
 
     def answer(self, ask: str, question: Mapping[str, Any]) -> tuple[str | None, Any]:
@@ -207,7 +204,7 @@ class DriverService:
     def serve(self, source: StreamSource, starting: Bound) -> str:
         """Register a stream, and return the name under which Spark's processes ask for it."""
         id_ = secrets.token_hex(8)
-        self._streams[id_] = _Served(source, starting)
+        self._streams[id_] = _Served(source, starting, raw=True)
         return id_
 
     def _lake(self, options: FormatOptions) -> LakeHandle:
@@ -239,7 +236,7 @@ class DriverService:
         """Return the lake for a read: at the requested snapshot, or at ``pin``, the snapshot of the read's creation."""
         lake, asked = self._lake(options), options.bound("version", "timestamp")
         if pin is None and asked is not None:
-            return lake.at(timestamp=asked) if options.get("version") is None else lake.at(version=asked)  # type: ignore[arg-type]
+            return _past(lake, asked, named=options.get("version") is not None)
         return lake.at(version=lake.context.latest().id if pin is None else pin)
 
     # -- tables ------------------------------------------------------------------------------------------------------
@@ -271,11 +268,8 @@ class DriverService:
             source = self._source(found, pin)
             until = found.bound("endingVersion", "endingTimestamp")
             lake = self._lake(found)
-            if until is None:
-                last = lake.context.latest().id
-            else:
-                named = found.get("endingVersion") is not None
-                last = (lake.at(version=until) if named else lake.at(timestamp=until)).tx.base.id  # type: ignore[arg-type]
+            named = found.get("endingVersion") is not None
+            last = lake.context.latest().id if until is None else _past(lake, until, named=named).tx.base.id
             start = source.start(found.starting)
             if last <= start["after"] and "state" not in start:
                 return []
@@ -284,7 +278,7 @@ class DriverService:
         table = view.find_table(found.table.schema, found.table.name)
         columns, time = _asked(table, schema, changes=False)
         pushed = pushed_sql((PushedFilter(*each) for each in filters), table.schema)
-        where = all_of([found.get("where"), pushed])
+        where = _all_of([found.get("where"), pushed])
         context = self._lake(found).context
         plan = view.plan(table, to_predicate(where, table.schema), max_files=context.config.plan_max_files)
         names = tuple(column.name for column in columns)
@@ -313,29 +307,27 @@ class DriverService:
             )
         return found
 
-    def _served(self, options: Mapping[str, str], pin: int | None) -> tuple[_Served, bool]:
-        """Return the requested stream, and True if ``read_stream`` has created it."""
+    def _served(self, options: Mapping[str, str], pin: int | None) -> _Served:
         if "stream" in options:
-            return self._streams[options["stream"]], True
-        made = UUID in options
-        found = FormatOptions.parse(options, READ_CARRIED if made else READ_STREAM)
-        return _Served(self._source(found, pin), found.starting), made
+            return self._streams[options["stream"]]
+        raw = UUID in options
+        found = FormatOptions.parse(options, READ_CARRIED if raw else READ_STREAM)
+        return _Served(self._source(found, pin), found.starting, raw)
 
     def _start(self, options: Mapping[str, str], pin: int | None) -> dict[str, int]:
-        served, _ = self._served(options, pin)
+        served = self._served(options, pin)
         return dict(served.source.start(served.starting))
 
     def _latest(self, options: Mapping[str, str], pin: int | None, start: Position) -> dict[str, int]:
         """Return the end of the next batch."""
-        served, _ = self._served(options, pin)
-        return dict(served.source.latest(start))
+        return dict(self._served(options, pin).source.latest(start))
 
     def _between(
         self, options: Mapping[str, str], pin: int | None, start: Position, end: Position, schema: str
     ) -> list[bytes]:
         """Return the parts of a batch, one for each task."""
-        served, raw = self._served(options, pin)
-        if raw:
+        served = self._served(options, pin)
+        if served.raw:
             return [pickle.dumps(part) for part in slices_of(served.source, served.source.plan(start, end))]
         return self._packed(served.source, start, end, schema)
 
@@ -368,7 +360,7 @@ def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Colum
     Raises ``SchemaMismatchError`` for a schema with other types than the table has.
     """
     wanted = StructType.fromJson(json.loads(schema))
-    time = _has_times(wanted)
+    time = has_times(wanted)
     fields = wanted.fields
     if changes:
         fields, feed = fields[: -len(FEED_NAMES)], fields[-len(FEED_NAMES) :]
@@ -390,13 +382,3 @@ def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Colum
 def _plain(type_: str) -> str:
     """Return the text of a type as Spark itself writes it: an instant is its plain ``timestamp``."""
     return type_.replace("`", "").replace(" ", "").lower().replace("timestamp_ltz", "timestamp")
-
-
-def _has_times(type_: DataType) -> bool:
-    if isinstance(type_, StructType):
-        return any(_has_times(field.dataType) for field in type_.fields)
-    if isinstance(type_, ArrayType):
-        return _has_times(type_.elementType)
-    if isinstance(type_, MapType):
-        return _has_times(type_.keyType) or _has_times(type_.valueType)
-    return type_.simpleString().startswith("time(")

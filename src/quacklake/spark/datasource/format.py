@@ -39,11 +39,8 @@ if TYPE_CHECKING:
 
     from quacklake.operations.handles import LakeHandle
 
-__all__ = ["FORMAT", "SparkFormat", "source_class"]
 
-
-_LONGEST = 90
-"""The longest path of a socket, less a few characters."""
+_LONGEST = 90  # the longest path of a socket, less a few characters
 
 _formats: dict[SparkSession, SparkFormat] = {}
 
@@ -53,9 +50,13 @@ class SparkFormat:
 
     def __init__(self, session: SparkSession) -> None:
         self._desk = DriverService(session)
-        folder = _folder()
+        folder = tempfile.mkdtemp(prefix="quacklake-")  # only this user may enter it
+        if len(folder) > _LONGEST:
+            Path(folder).rmdir()
+            folder = tempfile.mkdtemp(prefix="quacklake-", dir="/tmp")
         self._listener = Listener(f"{folder}/ask", family="AF_UNIX")
-        atexit.register(_close, self._listener, folder)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(self._listener.close)
         session.dataSource.register(source_class(str(self._listener.address)))
         threading.Thread(target=self._accept, name="quacklake-format", daemon=True).start()
 
@@ -91,20 +92,6 @@ class SparkFormat:
             connection.send_bytes(pickle.dumps(self._desk.answer(ask, question)))
 
 
-def _folder() -> str:
-    """Create a folder for a socket, which only this user may enter."""
-    found = tempfile.mkdtemp(prefix="quacklake-")
-    if len(found) > _LONGEST:
-        Path(found).rmdir()
-        found = tempfile.mkdtemp(prefix="quacklake-", dir="/tmp")
-    return found
-
-
-def _close(listener: Listener, folder: str) -> None:
-    listener.close()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def source_class(address: str | None, *, url: str | None = None, called: str = FORMAT) -> type[DataSource]:
     """Return the class that Spark copies to its processes, which ask the driver at ``address``.
 
@@ -116,8 +103,7 @@ def source_class(address: str | None, *, url: str | None = None, called: str = F
     return type("TableSource", (source_classes.TableSource,), made)
 
 
-_registered: dict[tuple[SparkSession, str], str] = {}
-"""The names of formats, by session and URL."""
+_registered: dict[tuple[SparkSession, str], str] = {}  # the names of formats, by session and URL
 _INSTEAD = "pipeline(…) asks for new rows in this process, and needs no more than the session"
 
 
@@ -155,23 +141,16 @@ class RemoteLake:
             "readChangeFeed": str(source.changes).lower(),
             "maxFilesPerTrigger": source.max_files,
             "maxBytesPerTrigger": source.max_bytes,
-            **_starting(starting),
         }
+        # a text may be a tag, a time or a word, and stays text whatever it contains
+        if isinstance(starting, str | dt.datetime):
+            given["startingTimestamp"] = starting if isinstance(starting, str) else starting.isoformat()
+        else:
+            given["startingVersion"] = index(starting)
         options = {name: str(value) for name, value in given.items() if value is not None}
-        return session.readStream.format(self._registered(session)).options(**options).load()
-
-    def _registered(self, session: SparkSession) -> str:
-        """Return the name of the format for this lake in a session, after registering it."""
         key = session, self.url
         if key not in _registered:
             name = f"{FORMAT}_{secrets.token_hex(8)}"
             session.dataSource.register(source_class(None, url=self.url, called=name))
             _registered[key] = name
-        return _registered[key]
-
-
-def _starting(given: Bound) -> dict[str, str]:
-    """Return a start as an option. A text may be a tag, a time or a word, and stays text whatever it contains."""
-    if isinstance(given, str | dt.datetime):
-        return {"startingTimestamp": given if isinstance(given, str) else given.isoformat()}
-    return {"startingVersion": str(index(given))}
+        return session.readStream.format(_registered[key]).options(**options).load()

@@ -10,13 +10,12 @@ import pickle
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from quacklake.errors import CommitUnknown, InputError, SchemaMismatchError, StreamBatchDoneError
-from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
 from quacklake.format.streams import check_stream
 from quacklake.operations import dml
@@ -47,8 +46,7 @@ READ_ANY = tuple(dict.fromkeys((*READ, *READ_CARRIED)))
 WRITE = (*_TABLE, "replaceWhere", "partitionOverwriteMode")
 WRITE_STREAM = (*_TABLE, "streamName", "restart")
 
-_ALIAS = "path"
-"""The option in which ``load("sales")`` and ``save("sales")`` pass a name."""
+_ALIAS = "path"  # the option in which ``load("sales")`` and ``save("sales")`` pass a name
 _SPARKS = ("checkpointLocation", "queryName")
 _ONLY_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
 _NOT_CHANGES = ("version", "timestamp", "where")
@@ -131,19 +129,10 @@ class _Write:
     dynamic: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BatchEnd:
-    """Spark's report at the end of a batch of a stream: the results of tasks, the query and the run."""
-
-    options: Mapping[str, str]
-    overwrite: bool
-    written: Sequence[bytes]
-    run: tuple[str, str] | None
-    epoch: int
+_Run: TypeAlias = tuple[str, str] | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
+class _Batch(NamedTuple):
     """A batch of a stream: the query that counts batches, its run, and the number."""
 
     query: str
@@ -208,27 +197,33 @@ class TableSink:
         _stream_name(found)
         return _task(_Write(self._find_lake(found), found), schema)
 
-    def commit_batch(self, end: BatchEnd) -> None:
-        """Commit a batch together with its mark. A batch that is in the lake already adds nothing."""
-        found = FormatOptions.parse(end.options, WRITE_STREAM)
+    def commit_batch(
+        self, options: Mapping[str, str], overwrite: bool, written: Sequence[bytes], run: _Run, epoch: int
+    ) -> None:
+        """Commit a batch together with its mark. A batch that is in the lake already adds nothing.
+
+        The arguments are Spark's report: the results of tasks, and the query with its run.
+        """
+        found = FormatOptions.parse(options, WRITE_STREAM)
         name = _stream_name(found)
-        run = end.run or self._runs.get(name)  # a batch without tasks does not know its run
+        run = run or self._runs.get(name)  # a batch without tasks does not know its run
         if run is None:
             return
         self._runs[name] = run
-        batch = _Batch(*run, end.epoch)
+        batch = _Batch(*run, epoch)
         self._tried.add(batch)
-        self._end(_Write(self._find_lake(found), found, end.overwrite), end.written, batch)
+        self._end(_Write(self._find_lake(found), found, overwrite), written, batch)
         self._tried.discard(batch)
 
-    def abort_batch(self, end: BatchEnd) -> None:
+    def abort_batch(
+        self, options: Mapping[str, str], overwrite: bool, written: Sequence[bytes], run: _Run, epoch: int
+    ) -> None:
         """Remove the files of a batch that was abandoned before its commit was tried."""
-        batch = None if end.run is None else _Batch(*end.run, end.epoch)
-        if batch in self._tried:
+        if run is not None and (batch := _Batch(*run, epoch)) in self._tried:
             self._tried.discard(batch)
             return
-        found = FormatOptions.parse(end.options, WRITE_STREAM)
-        _remove(_Write(self._find_lake(found), found, end.overwrite), _unpacked(end.written))
+        found = FormatOptions.parse(options, WRITE_STREAM)
+        _remove(_Write(self._find_lake(found), found, overwrite), _unpacked(written))
 
     # -- commit ------------------------------------------------------------------------------------------------------
 
@@ -257,7 +252,10 @@ class TableSink:
 
         def work(tx: Transaction) -> None:
             table = tx.find_table(options.table.schema, options.table.name)
-            _refuse_altered(rows, table)
+            if not all(Prepared(each.table, ()).fits(table) for each in rows):
+                raise SchemaMismatchError(
+                    f"{table.qualified_name} was altered while rows were written to it", hint="write them again"
+                )
 
             def add() -> None:
                 Prepared.of(table, files).add_to(tx, table)
@@ -280,11 +278,22 @@ def _task(write: _Write, schema: str) -> bytes:
     lake, ref = write.lake, write.options.table
     rows = StructType.fromJson(json.loads(schema))
     table = lake.view().find_table(ref.schema, ref.name)
-    given = given_columns(rows, table, time="time(" in rows.simpleString())
+    given = given_columns(rows, table, time=has_times(rows))
     matches = match_given(given, table.schema, table.qualified_name)
     task = write_task(lake.context, table, matches, given, {})
     few = lake.context.inline_limit(table) if all(carries(each, given) for each in matches) else 0
     return pickle.dumps(replace(task, limit=few))
+
+
+def has_times(type_: DataType) -> bool:
+    """Return True for a type of Spark with the type TIME in it."""
+    if isinstance(type_, StructType):
+        return any(has_times(field.dataType) for field in type_.fields)
+    if isinstance(type_, ArrayType):
+        return has_times(type_.elementType)
+    if isinstance(type_, MapType):
+        return has_times(type_.keyType) or has_times(type_.valueType)
+    return type_.simpleString().startswith("time(")
 
 
 def _unpacked(written: Sequence[bytes]) -> list[TaskRows]:
@@ -293,13 +302,6 @@ def _unpacked(written: Sequence[bytes]) -> list[TaskRows]:
 
 def _remove(write: _Write, rows: Sequence[TaskRows]) -> None:
     write.lake.context.store.delete([each.table.location + file.path for each in rows for file in each.files])
-
-
-def _refuse_altered(rows: Sequence[TaskRows], table: TableInfo) -> None:
-    if not all(Prepared(each.table, ()).fits(table) for each in rows):
-        raise SchemaMismatchError(
-            f"{table.qualified_name} was altered while rows were written to it", hint="write them again"
-        )
 
 
 def _stream_name(options: FormatOptions) -> str:

@@ -25,8 +25,7 @@ INTEGERS = (*SIGNED, *UNSIGNED)
 FLOATS = ("float32", "float64")
 TEXTS = ("varchar", "json")
 STAMPS = ("timestamp", "timestamp_s", "timestamp_ms")
-_EXACT = 1 << 53
-"""Up to this value, a double represents every whole number exactly."""
+_EXACT = 1 << 53  # up to this value, a double represents every whole number exactly
 
 
 def is_number(type_: str) -> bool:
@@ -150,5 +149,4 @@ class TranslatedCall:
         return all(type_ in TEXTS or self.arguments[i].loose for i, type_ in enumerate(self.types))
 
 
-Maker = Callable[[TranslatedCall], "str | None"]
-"""Returns the SQL of a call, or None when Spark has no equivalent."""
+Maker = Callable[[TranslatedCall], "str | None"]  # returns the SQL of a call, or None when Spark has no equivalent

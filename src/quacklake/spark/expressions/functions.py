@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from quacklake.spark.expressions.translator import Translator, Typed
 
 _MOST_DIGITS = 38
-_ABSOLUTE = 34
-"""The most digits for which Spark does not round the results of ``abs`` and ``%``."""
+_ABSOLUTE = 34  # the most digits for which Spark does not round the results of ``abs`` and ``%``
 _DATED = ("date", *STAMPS)
 
 

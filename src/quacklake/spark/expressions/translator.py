@@ -38,9 +38,8 @@ _COMPARED = {
 }
 _ALIKE = ("boolean", "uuid", "blob", "date", "timestamptz", "time", "timestamp_ns")
 """Types whose values Spark compares like DuckDB, with values of the same type."""
-_BOOLEAN = Column(0, "v", "boolean")
-_CONSTANTS = (*TEXTS, *_ALIKE, *STAMPS)
-"""Types other than numbers whose constants Spark reads from DuckDB's text."""
+BOOLEAN = Column(0, "v", "boolean")
+_CONSTANTS = (*TEXTS, *_ALIKE, *STAMPS)  # types other than numbers whose constants Spark reads from DuckDB's text
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class ExpressionScope:
 
     def condition(self, text: str | Expression) -> str:
         """Return a condition in Spark SQL. Raises ``PredicateError`` or ``UnsupportedFeatureError``."""
-        return self._translated(text, lambda translator, found: translator.cast(found, _BOOLEAN).sql)
+        return self._translated(text, lambda translator, found: translator.cast(found, BOOLEAN).sql)
 
     def value(self, text: str | Expression) -> str:
         """Return an expression of any type in Spark SQL. Raises the errors of :meth:`condition`."""
@@ -160,10 +159,10 @@ class Translator:
         return Typed(f"({sql})", type_ or self.binder.type_of(node), node)
 
     def _true(self, node: Node, sql: str) -> Typed:
-        return Typed(f"({sql})", _BOOLEAN, node)
+        return Typed(f"({sql})", BOOLEAN, node)
 
     def _conditions(self, nodes: Sequence[Node]) -> list[str]:
-        return [self.cast(self.visit(each), _BOOLEAN).sql for each in nodes]
+        return [self.cast(self.visit(each), BOOLEAN).sql for each in nodes]
 
     # -- names and constants -----------------------------------------------------------------------------------------
 
@@ -228,7 +227,7 @@ class Translator:
         is_list = node["class"] == "FUNCTION" and node["function_name"] == "list_value"
         if value.type == type_.type == "list" and is_list and not node["children"]:
             return self.empty(type_)
-        if _shape(value.column) != _shape(type_):
+        if shape(value.column) != shape(type_):
             raise self.refusal(value.node)
         return value.sql
 
@@ -309,5 +308,6 @@ class Translator:
         raise self.refusal(node)
 
 
-def _shape(column: Column) -> object:
-    return column.type, tuple((child.name, _shape(child)) for child in column.children)
+def shape(column: Column) -> object:
+    """Return the type of a column with the names and types of its fields, to compare it."""
+    return column.type, tuple((child.name, shape(child)) for child in column.children)

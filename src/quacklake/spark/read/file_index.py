@@ -55,14 +55,12 @@ READ_OPTIONS = {
     "int96RebaseMode": "CORRECTED",
 }
 
-_HIDDEN = re.compile(r"/(\.[^/]*|_[^/=]*|[^/]*\._COPYING_)$")
-"""Names of files that Spark's reader skips silently."""
+_HIDDEN = re.compile(r"/(\.[^/]*|_[^/=]*|[^/]*\._COPYING_)$")  # names of files that Spark's reader skips silently
 
 _NAME = "QuacklakeFiles"
 _SEQUENCE = "scala.collection.immutable.Seq"
 """The index's type for a sequence, which is another class in each version of Scala."""
-SETTING = "spark.quacklake.fileIndex"
-"""The session setting that switches the index off."""
+SETTING = "spark.quacklake.fileIndex"  # the session setting that switches the index off
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 
 #: The index builder of each JVM, or None where it does not work.
@@ -80,7 +78,7 @@ class FileRows(NamedTuple):
 def read_files(
     session: SparkSession,
     store: Store,
-    files: pa.Table,
+    files: pa.Table | None,
     urls: Sequence[str],
     schema: str,
     facts: Mapping[str, pa.Array] | None = None,
@@ -89,28 +87,10 @@ def read_files(
     """Return the rows of data files of a plan, with the columns of ``schema`` as the files name them, and the facts.
 
     ``urls`` are the URLs of the files; the facts have a value for each file. ``position`` is a name for the position of
-    a row in its file, if it is needed.
+    a row in its file, if it is needed. ``files`` is None for delete files, whose sizes are not known.
     """
-    sizes = None if store.is_local else _sizes(files)
-    return _read(session, store, urls, sizes, schema, facts or {}, position)
-
-
-def read_deletes(
-    session: SparkSession, store: Store, urls: Sequence[str], schema: str, facts: Mapping[str, pa.Array]
-) -> DataFrame:
-    """Return the rows of delete files, like ``read_files``."""
-    return _read(session, store, urls, None if store.is_local else "", schema, facts).rows
-
-
-def _read(
-    session: SparkSession,
-    store: Store,
-    urls: Sequence[str],
-    sizes: str | None,
-    schema: str,
-    facts: Mapping[str, pa.Array],
-    position: str | None = None,
-) -> FileRows:
+    facts = facts or {}
+    sizes = None if store.is_local else "" if files is None else _sizes(files)
     found = None if is_connect(session) else _indexed(session, store, urls, sizes, schema, facts)
     if found is not None:
         return FileRows(_numbered(found, position), joined=False)
@@ -191,8 +171,9 @@ def _indexed(
     names = "\n".join(map(spark_uri, urls))
     if maker is None or sizes == "" or names.count("\n") != len(urls) - 1:
         return None
-    if not store.is_local:
-        _open_store(session, spark_uri(urls[0]))
+    if not store.is_local:  # raises the error that Spark would raise later if it has no jars for the store
+        path = session._jvm.org.apache.hadoop.fs.Path(spark_uri(urls[0]))  # type: ignore[union-attr]
+        path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
     try:
         types: Any = session._jvm.org.apache.spark.sql.types  # type: ignore[union-attr]
         kinds = ", ".join(f"{name} {_fact_type(values)}" for name, values in facts.items())
@@ -216,7 +197,6 @@ def _sizes(files: pa.Table) -> str:
 
 
 def _fact(values: pa.Array) -> str:
-    """Return the SQL of a fact of a single file."""
     value = values[0].as_py()
     if isinstance(value, str):
         return literal(value)
@@ -229,13 +209,11 @@ def _fact_type(values: pa.Array) -> str:
 
 def _lines(facts: Mapping[str, pa.Array]) -> str:
     """Return the facts of each file in a line, with NULL as an empty text."""
-    columns = [
-        [
-            "" if value is None else f"={value if isinstance(value, int) else percent_encode(value)}"
-            for value in values.to_pylist()
-        ]
-        for values in facts.values()
-    ]
+
+    def text(value: int | str | None) -> str:
+        return "" if value is None else f"={value if isinstance(value, int) else percent_encode(value)}"
+
+    columns = (map(text, values.to_pylist()) for values in facts.values())
     return "\n".join(map("\t".join, zip(*columns, strict=True)))
 
 
@@ -254,10 +232,6 @@ def _maker(session: SparkSession) -> Any:
             return None
 
 
-def _java() -> str:
-    return files("quacklake.spark.read").joinpath(f"{_NAME}.java").read_text("utf-8")
-
-
 def _compiled(session: SparkSession, jvm: Any) -> Any:
     loader = session._jsparkSession.getClass().getClassLoader()
     trait = loader.loadClass(f"{_SOURCES}.FileIndex")
@@ -266,14 +240,9 @@ def _compiled(session: SparkSession, jvm: Any) -> Any:
     compiler.setParentClassLoader(loader)
     package = f"quacklake_{uuid4().hex}"  # the bridge caches methods by class name for its whole life
     sequence = methods["rootPaths"].getReturnType().getName()
-    compiler.cook(_java().replace("package quacklake;", f"package {package};").replace(_SEQUENCE, sequence))
+    java = files("quacklake.spark.read").joinpath(f"{_NAME}.java").read_text("utf-8")
+    compiler.cook(java.replace("package quacklake;", f"package {package};").replace(_SEQUENCE, sequence))
     return compiler.getClassLoader().loadClass(f"{package}.{_NAME}").newInstance()
-
-
-def _open_store(session: SparkSession, name: str) -> None:
-    """Raise the error that Spark would raise later if it has no jars for a store."""
-    jvm: Any = session._jvm
-    jvm.org.apache.hadoop.fs.Path(name).getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
 
 
 def _frame(session: SparkSession, index: Any, schema: str) -> DataFrame:
@@ -282,11 +251,10 @@ def _frame(session: SparkSession, index: Any, schema: str) -> DataFrame:
     for key, value in READ_OPTIONS.items():
         options.put(key, value)
     sources = jvm.org.apache.spark.sql.execution.datasources
-    types = jvm.org.apache.spark.sql.types
     relation = sources.HadoopFsRelation(
         index,
         index.partitionSchema(),
-        types.StructType.fromDDL(schema),
+        jvm.org.apache.spark.sql.types.StructType.fromDDL(schema),
         jvm.scala.Option.empty(),
         sources.parquet.ParquetFileFormat(),
         jvm.PythonUtils.toScalaMap(options),
@@ -299,14 +267,10 @@ BARRIER = "spark_partition_id() >= 0"
 """A condition that always holds, but that Spark takes for volatile, so it moves no other condition below it."""
 
 _SHIFT = 40
-_WORD = 6
-"""A word of bits covers ``1 << _WORD`` rows."""
-_BROADCAST = 2_000_000
-"""The most deleted rows that are broadcast to every executor."""
-_MOST_ROWS = 64_000_000
-"""The most rows of files with deletes for which the driver builds bits: 8 MB."""
-_MOST_FILES = 256
-"""The most delete files that the driver reads."""
+_WORD = 6  # A word of bits covers ``1 << _WORD`` rows
+_BROADCAST = 2_000_000  # the most deleted rows that are broadcast to every executor
+_MOST_ROWS = 64_000_000  # the most rows of files with deletes for which the driver builds bits: 8 MB
+_MOST_FILES = 256  # the most delete files that the driver reads
 _READERS = 16
 
 
@@ -364,7 +328,6 @@ class Deletes:
         return rows.filter(f.call_function("bit_get", f.get(words, word), bit) == 0)
 
     def _bits(self) -> pa.Array:
-        """Return the words as integers that Spark can hold."""
         counts = self.files.column("record_count")
         places = [
             pc.add(positions.filter(pc.less(positions, counts[index])), self._words[index] << _WORD)
@@ -423,7 +386,6 @@ class Deletes:
         return int((pc.sum(most).as_py() or 0) + self.plan.deletes.num_rows)
 
     def _stored(self) -> DataFrame | None:
-        """Return the row numbers in Parquet delete files."""
         paths, formats = (self.files.column(name).to_pylist() for name in ("delete_path", "delete_format"))
         indexes = [i for i, path in enumerate(paths) if path is not None and formats[i] != "puffin"]
         if not indexes:
@@ -431,7 +393,7 @@ class Deletes:
         urls = self.store.readable_urls([paths[i] for i in indexes])
         schema = f"{quote(NAME_POS)} BIGINT, {quote(NAME_SNAPSHOT_ID)} BIGINT"
         facts = {"_ql_number": pa.array(indexes, pa.int64())}
-        found = read_deletes(self.session, self.store, urls, schema, facts)
+        found = read_files(self.session, self.store, None, urls, schema, facts).rows
         date = quote(NAME_SNAPSHOT_ID)
         found = found.filter(f"{date} IS NULL OR {date} <= {self.plan.snapshot_id:d}")
         return found.selectExpr(f"{_key_sql('_ql_number', quote(NAME_POS))} AS key")

@@ -11,10 +11,9 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,8 +34,7 @@ from quacklake.spark.runtime.types import initial_value, quote, read_type, shown
 from quacklake.storage import Footer, FooterColumn, Store, read_footer, read_footers
 from quacklake.storage.parquet import child_fields
 
-_HERE = 1000
-"""The most footers that this process reads faster than Spark starts Python on the executors."""
+_HERE = 1000  # the most footers that this process reads faster than Spark starts Python on the executors
 _A_TASK = 250
 
 
@@ -53,9 +51,8 @@ def all_footers(session: SparkSession, store: Store, paths: Sequence[str]) -> li
     listed = pa.table({"number": pa.array(range(len(paths)), pa.int64()), "path": pa.array(paths, pa.string())})
     tasks = -(-len(paths) // _A_TASK)
     rows = to_frame(session, listed).repartition(tasks, "number").mapInArrow(read, "number BIGINT, footer BINARY")
-    footers: dict[int, Footer] = {}
-    for row in rows.toLocalIterator(prefetchPartitions=True):
-        footers[row["number"]] = pickle.loads(row["footer"])
+    found = rows.toLocalIterator(prefetchPartitions=True)
+    footers: dict[int, Footer] = {row["number"]: pickle.loads(row["footer"]) for row in found}
     return [footers[number] for number in range(len(paths))]
 
 
@@ -195,17 +192,11 @@ _FACTS = ("data_file_id", "row_id_start", "begin_snapshot")
 class _Branch:
     """Files of one shape, either all with deletes or all without."""
 
-    indexes: tuple[int, ...]
+    indexes: Sequence[int]
     shape: Shape
     mapping: NameMapping | None
     partial: bool
     deleted: bool
-
-
-class ReadSealed(Protocol):
-    """Creates a DataFrame of encrypted files."""
-
-    def __call__(self, plan: ScanPlan, *, rows: bool) -> DataFrame: ...
 
 
 class SparkScan:
@@ -214,7 +205,7 @@ class SparkScan:
     ``sealed`` reads the files that are encrypted, or whose delete files are.
     """
 
-    def __init__(self, session: SparkSession, store: Store, sealed: ReadSealed) -> None:
+    def __init__(self, session: SparkSession, store: Store, sealed: Callable[[ScanPlan, bool], DataFrame]) -> None:
         self.session = session
         self.store = store
         self._shapes = FileShapes(session, store)
@@ -244,7 +235,7 @@ class SparkScan:
         if plan.inlined is not None and plan.inlined.num_rows:
             parts.append(self._inlined(plan, time=time, rows=rows))
         if secret.files.num_rows:
-            parts.append(self._sealed(secret, rows=rows))
+            parts.append(self._sealed(secret, rows))
         if not parts:
             columns = [
                 f"CAST(NULL AS {shown_type(column, time=time)}) AS {quote(column.name)}"
@@ -267,12 +258,16 @@ class SparkScan:
         found: dict[tuple[int, int | None, bool, bool], list[int]] = {}
         for index, key in enumerate(zip(map(id, shapes), mappings, partial, deleted, strict=True)):
             found.setdefault(key, []).append(index)
-        branches: list[_Branch] = []
-        for (_, mapping_id, some, with_deletes), indexes in found.items():
-            shape = shapes[indexes[0]]
-            mapping = None if mapping_id is None else plan.mapping(mapping_id)
-            branches.append(_Branch(tuple(indexes), shape, mapping, some and mapping is None, with_deletes))
-        return branches
+        return [
+            _Branch(
+                indexes,
+                shapes[indexes[0]],
+                None if mapping_id is None else plan.mapping(mapping_id),
+                some and mapping_id is None,
+                with_deletes,
+            )
+            for (_, mapping_id, some, with_deletes), indexes in found.items()
+        ]
 
     def _files(self, plan: ScanPlan, branch: _Branch, *, time: bool, rows: bool) -> DataFrame:
         files = plan.files.take(pa.array(branch.indexes, pa.int64()))
@@ -284,8 +279,7 @@ class SparkScan:
             fields.append(f"{quote(NAME_SNAPSHOT_ID)} BIGINT")
         if rows and own:
             fields.append(f"{quote(NAME_ROW_ID)} BIGINT")
-        folders = _folders(branch, plan.schema.columns)
-        facts = _folder_facts(branch, urls, folders)
+        facts = _folder_facts(branch, urls, plan.schema.columns)
         if rows:
             facts |= {f"_ql_fact_{name}": files.column(name).combine_chunks() for name in _FACTS}
         taken = [column.name for column in stored]
@@ -305,7 +299,7 @@ class SparkScan:
             name = quote(NAME_SNAPSHOT_ID)
             read = read.filter(f"{name} IS NULL OR {name} <= {plan.snapshot_id:d}")
         by_id = dict(branch.shape)
-        select = [_select(column, by_id, folders, time=time) for column in plan.schema.columns]
+        select = [_select(column, by_id, facts, time=time) for column in plan.schema.columns]
         return read.selectExpr(*select, *(_row_columns(position, own=own) if rows else ()))
 
     def _inlined(self, plan: ScanPlan, *, time: bool, rows: bool) -> DataFrame:
@@ -342,24 +336,14 @@ def _apart(plan: ScanPlan) -> tuple[ScanPlan, ScanPlan]:
     return rest, dataclasses.replace(plan, files=files, deletes=plan.deletes.filter(theirs), inlined=None)
 
 
-def _folders(branch: _Branch, columns: Sequence[Column]) -> list[Column]:
-    """Return the columns whose values are in folder names."""
-    if branch.mapping is None:
-        return []
-    entries = branch.mapping.by_target
-    return [column for column in columns if column.id in entries and entries[column.id].is_partition]
-
-
-def _folder_facts(branch: _Branch, urls: Sequence[str], folders: Sequence[Column]) -> dict[str, pa.Array]:
+def _folder_facts(branch: _Branch, urls: Sequence[str], columns: Sequence[Column]) -> dict[str, pa.Array]:
     """Return the texts in the folder names of each file, for each column that has its values there."""
-    if not folders:
-        return {}
-    assert branch.mapping is not None
-    values = [hive_values(url) for url in urls]
+    entries = {} if branch.mapping is None else branch.mapping.by_target
+    folders = [column for column in columns if column.id in entries and entries[column.id].is_partition]
+    values = [hive_values(url) for url in urls] if folders else []
     found: dict[str, pa.Array] = {}
     for column in folders:
-        name = branch.mapping.by_target[column.id].source_name
-        texts = [each.get(name) for each in values]
+        texts = [each.get(entries[column.id].source_name) for each in values]
         texts = [None if text == "" and column.type != "varchar" else text for text in texts]
         found[_folder_key(column)] = pa.array(texts, pa.string())
     return found
@@ -384,9 +368,9 @@ def _folder_key(column: Column) -> str:
     return f"_ql_folder_{column.id}"
 
 
-def _select(column: Column, by_id: dict[int, Column], folders: Sequence[Column], *, time: bool) -> str:
+def _select(column: Column, by_id: dict[int, Column], facts: Mapping[str, pa.Array], *, time: bool) -> str:
     stored = by_id.get(column.id)
-    if column in folders:
+    if _folder_key(column) in facts:
         text = Column(column.id, column.name, "varchar")
         value = shown(_folder_key(column), text, column, time=time)
     elif stored is None:

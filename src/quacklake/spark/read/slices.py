@@ -150,7 +150,7 @@ class Sealed:
     session: SparkSession
     store: Store
 
-    def __call__(self, plan: ScanPlan, *, rows: bool) -> DataFrame:
+    def __call__(self, plan: ScanPlan, rows: bool) -> DataFrame:
         """Return the rows of a plan's files, with ``ROW_COLUMNS`` after their own columns if ``rows``."""
         columns = plan.schema.columns
         parts = [Slice(self.store, part, columns, plan.schema.names, places=rows) for part in state_slices(plan)]

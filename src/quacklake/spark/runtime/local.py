@@ -175,8 +175,7 @@ def _arrow(column: Column, *, units: bool = False) -> pa.DataType:
     return _CARRIED[base][1]
 
 
-FIELD_ID = "parquet.field.id"
-"""The metadata key of a field that becomes a Parquet field id."""
+FIELD_ID = "parquet.field.id"  # the metadata key of a field that becomes a Parquet field id
 
 _ARROW: Mapping[type[st.DataType], pa.DataType] = {
     st.NullType: pa.null(),

@@ -34,7 +34,7 @@ def is_connect(session: SparkSession) -> bool:
 
 def has_scalars(session: SparkSession) -> bool:
     """Return True when a DataFrame of one value can be part of an expression: since 4.0, here and on the server."""
-    return min(parse_version(pyspark.__version__), parse_version(session.version)) >= (4, 0)
+    return _version(session) >= (4, 0)
 
 
 def check_session(session: object) -> None:
@@ -46,17 +46,13 @@ def check_session(session: object) -> None:
         raise InputError(f"{type(session).__name__} is no session of Spark", hint="pass a SparkSession")
     parse_version(pyspark.__version__)
     parse_version(session.version)  # type: ignore[attr-defined]
-    if is_connect(session) and not _connect_mode():  # type: ignore[arg-type]
+    from pyspark.sql.utils import is_remote
+
+    if is_connect(session) and not is_remote():  # type: ignore[arg-type]
         raise InputError(
             "the functions of PySpark make columns for a classic session in this process, not for Spark Connect",
             hint="make the session with SparkSession.builder.remote(…), in a process without a classic one",
         )
-
-
-def _connect_mode() -> bool:
-    from pyspark.sql.utils import is_remote
-
-    return bool(is_remote())
 
 
 def _version(session: SparkSession) -> Version:
@@ -227,20 +223,15 @@ def _active() -> SparkSession | None:
 
 def _new(store: Store) -> SparkSession:
     builder = SparkSession.builder
-    if "SPARK_REMOTE" in os.environ:  # the server is configured to reach the files
-        return _built(builder)
-    if find_java() is None:
-        raise MissingExtraError(
-            "Spark needs Java", hint="install openjdk-17-jre-headless, or let JAVA_HOME name a folder with Java 17"
-        )
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = builder.appName("quacklake")
-    for key, value in spark_settings(store, secrets=True).items():
-        builder = builder.config(key, value)
-    return _built(builder)
-
-
-def _built(builder: SparkSession.Builder) -> SparkSession:
+    if "SPARK_REMOTE" not in os.environ:  # otherwise the server is configured to reach the files
+        if find_java() is None:
+            raise MissingExtraError(
+                "Spark needs Java", hint="install openjdk-17-jre-headless, or let JAVA_HOME name a folder with Java 17"
+            )
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = builder.appName("quacklake")
+        for key, value in spark_settings(store, secrets=True).items():
+            builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
     except PySparkException as error:

@@ -30,8 +30,7 @@ from quacklake.format.types import parse_type, spark_type
 EPOCH_NTZ = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
 TEXT_KEYS = ("uuid", "time")
 """Types to which DuckDB casts a text that is compared with them, and which Spark may show as text."""
-RAISED = "quacklake: "
-"""Prefix of error messages that a write raises inside Spark; they end with a line break."""
+RAISED = "quacklake: "  # prefix of error messages that a write raises inside Spark; they end with a line break
 
 _SHOWN: Mapping[str, str] = {"timetz": "STRING", "time_ns": "STRING", "uuid": "STRING", "interval": "STRING"}
 _STORED: Mapping[str, str] = {"timetz": "STRING", "interval": "STRING", "timestamp_ns": "TIMESTAMP_NTZ"}

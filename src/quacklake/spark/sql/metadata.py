@@ -44,16 +44,12 @@ _TELLING = (
 
 def described(statement: Statement, names: Sequence[str], tx: Transaction) -> DataFrame | None:
     """Return the metadata of a table by a name such as ``t.files``, or None for any other name."""
-    table = _owner(statement, names, tx)
+    table = owner(statement, names, tx)
     return None if table is None else TABLES[fold(names[-1])](statement, table, tx)
 
 
-def is_described(statement: Statement, names: Sequence[str], tx: Transaction) -> bool:
-    """Return True for the name of a table's metadata."""
-    return _owner(statement, names, tx) is not None
-
-
-def _owner(statement: Statement, names: Sequence[str], tx: Transaction) -> TableInfo | None:
+def owner(statement: Statement, names: Sequence[str], tx: Transaction) -> TableInfo | None:
+    """Return the table whose metadata a name such as ``t.files`` means, or None for any other name."""
     if len(names) < 2 or fold(names[-1]) not in TABLES:
         return None
     found = statement.find(names[:-1], tx)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -30,14 +30,14 @@ class Edit:
     text: str
 
 
-def edited(text: str, edits: Sequence[Edit]) -> str:
-    """Return a text with its parts replaced."""
+def edited(text: str, edits: Sequence[Edit], keep: Callable[[str], str] = str) -> str:
+    """Return a text with its parts replaced, and ``keep`` applied to the rest."""
     parts: list[str] = []
     done = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        parts += [text[done : edit.start], edit.text]
+        parts += [keep(text[done : edit.start]), edit.text]
         done = edit.end
-    return "".join([*parts, text[done:]])
+    return "".join([*parts, keep(text[done:])])
 
 
 def parse(text: str) -> exp.Expr:
@@ -72,12 +72,6 @@ def span(parts: Sequence[exp.Expr]) -> tuple[int, int]:
     return int(parts[0].meta["start"]), int(parts[-1].meta["end"]) + 1
 
 
-def _common_tables(node: exp.Expr) -> exp.With | None:
-    """Return the WITH clause of a query, or None."""
-    found = node.args.get("with_") or node.args.get("with")
-    return found if isinstance(found, exp.With) else None
-
-
 def declaration(table: exp.Table) -> exp.CTE | None:
     """Return the common table that a name refers to at its place, or None."""
     if len(table.parts) != 1:
@@ -85,22 +79,18 @@ def declaration(table: exp.Table) -> exp.CTE | None:
     name = fold(table.name)
     node: exp.Expr = table
     inside: exp.CTE | None = None
-    found: list[exp.CTE]
-    while node.parent is not None:
-        parent = node.parent
+    while (parent := node.parent) is not None:
         if isinstance(node, exp.CTE):
             inside = node
         if isinstance(node, exp.With):
             place = next(number for number, each in enumerate(node.expressions) if each is inside)
-            earlier = node.expressions[: place + 1 if node.recursive else place]
-            found = [each for each in earlier if fold(each.alias) == name]
-            if found:
-                return found[-1]
+            known = node.expressions[: place + 1 if node.recursive else place]
         else:
-            with_ = _common_tables(parent)
-            found = [] if with_ is None else [each for each in with_.expressions if fold(each.alias) == name]
-            if found:
-                return found[-1]
+            with_ = parent.args.get("with_") or parent.args.get("with")
+            known = with_.expressions if isinstance(with_, exp.With) else []
+        found: list[exp.CTE] = [each for each in known if fold(each.alias) == name]
+        if found:
+            return found[-1]
         node = parent
     return None
 

@@ -42,40 +42,22 @@ def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.E
 
     ``outside`` are conditions on the result of the whole query, if it is the query of a view.
     """
-    select = _select_of(source)
-    alias = source.alias_or_name
-    if select is None or not alias or source.args.get("sample") or source.args.get("pivots"):
+    reads = source.parent
+    select = reads.parent if isinstance(reads, exp.From | exp.Join) else None
+    alias, called = source.alias_or_name, source.args.get("alias")
+    if not isinstance(select, exp.Select) or not alias or source.args.get("sample") or source.args.get("pivots"):
         return []
-    if select.args.get("pivots") or _renames(source):
+    if select.args.get("pivots") or (isinstance(called, exp.TableAlias) and called.columns):
         return []
-    alone = not select.args.get("joins") and not select.args.get("laterals")
-    outer = any(join.side for join in select.args.get("joins") or ())
-    found = []
-    for each in _conjuncts(select):
-        if not outer or _rejects_null(each):
-            bare = _bare(each, alias, alone=alone)
-            found += [] if bare is None else [bare]
-    for each in _from_outside(select, outside):
-        inner = _through(each, select)
-        bare = None if inner is None or (outer and not _rejects_null(inner)) else _bare(inner, alias, alone=alone)
-        found += [] if bare is None else [bare]
-    return found
+    joins = select.args.get("joins") or ()
+    alone, outer = not joins and not select.args.get("laterals"), any(join.side for join in joins)
+    inside = (_through(each, select) for each in _from_outside(select, outside))
+    every_one = (*_conjuncts(select), *(each for each in inside if each is not None))
+    bare = (_bare(each, alias, alone=alone) for each in every_one if not outer or _rejects_null(each))
+    return [each for each in bare if each is not None]
 
 
 # -- conditions of a query block ---------------------------------------------------------------------------------------
-
-
-def _select_of(source: exp.Expr) -> exp.Select | None:
-    """Return the query block that reads a relation, or None."""
-    parent = source.parent
-    if not isinstance(parent, exp.From | exp.Join) or not isinstance(parent.parent, exp.Select):
-        return None
-    return parent.parent
-
-
-def _renames(source: exp.Expr) -> bool:
-    alias = source.args.get("alias")
-    return isinstance(alias, exp.TableAlias) and bool(alias.columns)
 
 
 def _conjuncts(select: exp.Select) -> list[exp.Expr]:

@@ -10,11 +10,12 @@ from pyspark.errors import ParseException
 from sqlglot import exp
 
 from quacklake.engines.duckdb.queries import LAKE
-from quacklake.errors import InputError, NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
+from quacklake.errors import NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.format.predicate import ANYTHING, Predicate, every
 from quacklake.operations.reference import DEFAULT_SCHEMA
+from quacklake.operations.views import MOST_VIEWS, named_object, too_deep
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.sql import metadata
 from quacklake.spark.sql.parsing import Edit, SparkCursor, declaration, edited, names_of, parse, span
@@ -28,9 +29,7 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TARGET = "_ql_target"
-"""The name, in a query, of the rows of the table that a statement changes."""
-_DEPTH = 16
+TARGET = "_ql_target"  # the name, in a query, of the rows of the table that a statement changes
 
 
 def run_query(statement: Statement, text: str, head: str = "") -> DataFrame:
@@ -142,17 +141,14 @@ class Rewriter:
         tree = parse(self.plain(query))
         edits: list[Edit] = []
         # a hint only repeats a name
-        tables = [
-            table
-            for table in tree.find_all(exp.Table)
-            if declaration(table) is None and table.find_ancestor(exp.Hint) is None
-        ]
+        every_table = tree.find_all(exp.Table)
+        tables = [each for each in every_table if declaration(each) is None and each.find_ancestor(exp.Hint) is None]
         walk.twice = self._twice(tables)
         for table in tables:
             edits += self._relation(walk, table)
         for column in tree.find_all(exp.Column) if walk.renamed else ():
             edits += _shortened(column, walk.renamed)
-        return _replaced(query, edits)
+        return edited(query, edits, escaped)
 
     def _relation(self, walk: _Walk, table: exp.Table) -> list[Edit]:
         """Return the edits that replace a relation; none for a relation outside the lake."""
@@ -207,7 +203,8 @@ class Rewriter:
         if isinstance(found, ViewInfo):
             return self._view(found, tx, scope, table)
         if found is not None:
-            return self._table(found, tx, table, scope)
+            predicate = predicate_of(conditions(table, scope.outside), found.schema, zone_of(statement))
+            return self._frame(found, tx, predicate)
         about = metadata.described(statement, names, tx)
         return None if about is None else self.add(about)
 
@@ -219,24 +216,13 @@ class Rewriter:
         return (
             (len(names) <= 3 and self.statement.session.names.explicit(names))
             or self.statement.find(names, view) is not None
-            or metadata.is_described(self.statement, names, view)
+            or metadata.owner(self.statement, names, view) is not None
             or not self.statement.engine.session.catalog.tableExists(".".join(map(quote, names)))
         )
 
     def _in_view(self, names: Sequence[str], tx: Transaction, view: ViewInfo) -> TableInfo | ViewInfo | None:
-        alias = fold(self.statement.attached.alias)
-        own = names[1:] if len(names) == 3 and fold(names[0]) == alias else names
-        schemas = [own[0]] if len(own) == 2 else [view.schema_name, DEFAULT_SCHEMA]
-        for schema in schemas if len(own) <= 2 else ():
-            found = tx.get_table(schema, own[-1]) or tx.objects.get_view(schema, own[-1])
-            if found is not None:
-                return found
-        return None
-
-    def _table(self, info: TableInfo, tx: Transaction, table: exp.Table, scope: _Scope) -> str:
-        found = conditions(table, scope.outside)
-        predicate = predicate_of(found, info.schema, zone_of(self.statement))
-        return self._frame(info, tx, predicate)
+        own = names[1:] if len(names) == 3 and fold(names[0]) == fold(self.statement.attached.alias) else names
+        return named_object(tx, own[0] if len(own) == 2 else None, own[-1], view.schema_name) if len(own) <= 2 else None
 
     def _frame(self, info: TableInfo, tx: Transaction, predicate: Predicate) -> str:
         """Return the relation with the rows of a table that a predicate does not rule out."""
@@ -251,8 +237,8 @@ class Rewriter:
         if view.dialect == "duckdb":
             self.views.append(view.qualified_name)
             return self._view_relation(view, tx, scope.depth, conditions(table, scope.outside)).sql
-        if scope.depth >= _DEPTH:
-            raise _too_deep(view)
+        if scope.depth >= MOST_VIEWS:
+            raise too_deep(view)
         if view.dialect != "spark":
             raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
         outside = () if view.aliases else conditions(table, scope.outside)
@@ -264,8 +250,8 @@ class Rewriter:
 
     def _view_relation(self, view: ViewInfo, tx: Transaction, depth: int, outside: Sequence[exp.Expr]) -> Relation:
         """Return a view written in DuckDB's SQL: translated, or with rows that DuckDB computes."""
-        if depth >= _DEPTH:
-            raise _too_deep(view)
+        if depth >= MOST_VIEWS:
+            raise too_deep(view)
         try:
             return self.translated(view, tx, depth, outside)
         except NotFoundError:
@@ -307,10 +293,6 @@ class Rewriter:
         return self.add(frame), cursor.words[cursor.at - 1].end
 
 
-def _too_deep(view: ViewInfo) -> InputError:
-    return InputError(f'the view "{view.qualified_name}" stands on more than {_DEPTH} other views, or on itself')
-
-
 def _cursor_at(query: str, place: int) -> SparkCursor:
     cursor = SparkCursor(query)
     while (word := cursor.peek()) is not None and word.start < place:
@@ -333,16 +315,6 @@ def _qualified(statement: Statement, names: Sequence[str], known: str) -> dict[t
     if whole[1] == DEFAULT_SCHEMA:
         found[whole[0], whole[-1]] = known
     return {**found, tuple(fold(part) for part in names): known}
-
-
-def _replaced(query: str, edits: Sequence[Edit]) -> str:
-    """Return a query with its parts replaced, and its own braces escaped."""
-    parts: list[str] = []
-    done = 0
-    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        parts += [escaped(query[done : edit.start]), edit.text]
-        done = edit.end
-    return "".join([*parts, escaped(query[done:])])
 
 
 def _travel(query: str, last: int, travels: Sequence[TimeTravel]) -> TimeTravel | None:

@@ -20,7 +20,7 @@ from quacklake.spark.sql.parsing import SparkCursor, text_of
 from quacklake.sql.attached import Attached, Target
 from quacklake.sql.names import missing
 from quacklake.sql.timetravel import TimeTravel
-from quacklake.sql.words import Word, caret
+from quacklake.sql.words import caret
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -146,9 +146,14 @@ class Statement:
     def moment(self, travel: TimeTravel) -> Any:
         """Return the version, tag or time of a clause. The lake reads a text, as UTC if it has no zone."""
         words = SparkCursor(travel.value).words
-        if len(words) == 1 and words[0].kind in ("string", "number"):
-            return _plain(words[0])
-        return self.constant(travel.value)
+        if len(words) != 1 or words[0].kind not in ("string", "number"):
+            return self.constant(travel.value)
+        text = words[0].text
+        if words[0].kind == "string":
+            return text_of(text)
+        if not text.isdigit():
+            raise SqlError(f"{text} is not a snapshot")
+        return int(text)
 
     def constant(self, sql: str) -> Any:
         """Return the value of an expression without columns. Times have their zone."""
@@ -170,9 +175,20 @@ class Statement:
         with self.translating(text):
             return session.sql(query.sql, None, **query.frames)
 
+    def native(self, cursor: SparkCursor) -> DataFrame:
+        """Let Spark run a statement about nothing of the lake, unchanged."""
+        return self.run(SqlText(cursor.text), cursor.text)
+
     def rows(self, table: pa.Table) -> DataFrame:
-        """Return a few rows as a DataFrame."""
-        return to_frame(self.engine.session, _for_spark(table))
+        """Return a few rows as a DataFrame, in types that Spark takes from Arrow."""
+        fields = [
+            pa.field(field.name, pa.int64()) if pa.types.is_unsigned_integer(field.type) else field
+            for field in table.schema
+        ]
+        schema = pa.schema(fields)
+        # Spark needs at least one chunk, even an empty one
+        empty = [pa.array([], field.type) for field in schema]
+        return to_frame(self.engine.session, table.cast(schema) if table.num_rows else pa.table(empty, schema))
 
     def numbers(self, **counts: int) -> DataFrame:
         """Return the counts of a statement as one row."""
@@ -186,28 +202,8 @@ class Statement:
 
     def lake_sql(self, text: str, params: Any = None) -> DataFrame:
         """Let the lake run a statement in its own SQL, and return the rows as a DataFrame."""
-        result = self.session.sql(text, params)
-        table = result.to_arrow()
+        table = self.session.sql(text, params).to_arrow()
         return self.nothing() if not table.num_columns else self.rows(table)
-
-
-def _plain(word: Word) -> Any:
-    if word.kind == "string":
-        return text_of(word.text)
-    if not word.text.isdigit():
-        raise SqlError(f"{word.text} is not a snapshot")
-    return int(word.text)
-
-
-def _for_spark(table: pa.Table) -> pa.Table:
-    """Convert a table to types that Spark takes from Arrow."""
-    fields = [
-        pa.field(field.name, pa.int64()) if pa.types.is_unsigned_integer(field.type) else field
-        for field in table.schema
-    ]
-    schema = pa.schema(fields)
-    # Spark needs at least one chunk, even an empty one
-    return table.cast(schema) if table.num_rows else pa.table([pa.array([], field.type) for field in schema], schema)
 
 
 def unknown(names: Sequence[str], hint: str | None) -> NotFoundError:

@@ -5,26 +5,38 @@ Spark itself creates only tables from a query. Statements about objects outside 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import sqlglot
+from pyspark.errors import PySparkException
 from sqlglot import exp
 
-from quacklake.errors import AlreadyExistsError, InputError, SqlError, UnsupportedFeatureError
+from quacklake.engines.duckdb.queries import LAKE
+from quacklake.errors import (
+    AlreadyExistsError,
+    InputError,
+    NotFoundError,
+    QuacklakeError,
+    SqlError,
+    UnsupportedFeatureError,
+)
 from quacklake.format.names import fold, literal, quote
-from quacklake.format.objects import TableInfo
+from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.operations import layout
 from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.staged_changes import counted
 from quacklake.spark.engine import schema_of
+from quacklake.spark.runtime.session import is_connect, settings
 from quacklake.spark.sql.parsing import SparkCursor, to_lake
-from quacklake.spark.sql.queries import run_query
+from quacklake.spark.sql.queries import Rewriter, run_query
 from quacklake.spark.sql.statement import SqlText, Statement
-from quacklake.spark.sql.view_proof import lake_query
+from quacklake.spark.sql.view_queries import unescaped
 from quacklake.spark.write.rows import SparkRows
 from quacklake.sql.attached import Target
+from quacklake.sql.statements.objects import own_names
 from quacklake.sql.timetravel import time_travel
 from quacklake.transaction import Transaction
 
@@ -58,7 +70,12 @@ def alterations(cursor: SparkCursor) -> list[str]:
     if cursor.accept("DROP"):
         return _dropped(cursor)
     if cursor.accept("RENAME"):
-        return [_renamed(cursor)]
+        if cursor.accept("TO"):
+            return [f"RENAME TO {quote(cursor.names()[-1])}"]
+        cursor.expect("COLUMN")
+        path = _path(cursor)
+        cursor.expect("TO")
+        return [f"RENAME COLUMN {path} TO {quote(cursor.name())}"]
     if cursor.accept("ALTER") or cursor.accept("CHANGE"):
         cursor.accept("COLUMN")
         return [f"ALTER COLUMN {_path(cursor)} {_column(cursor)}"]
@@ -95,15 +112,6 @@ def _dropped(cursor: SparkCursor) -> list[str]:
             return found
 
 
-def _renamed(cursor: SparkCursor) -> str:
-    if cursor.accept("TO"):
-        return f"RENAME TO {quote(cursor.names()[-1])}"
-    cursor.expect("COLUMN")
-    path = _path(cursor)
-    cursor.expect("TO")
-    return f"RENAME COLUMN {path} TO {quote(cursor.name())}"
-
-
 def _column(cursor: SparkCursor) -> str:
     for words in (("SET", "NOT", "NULL"), ("DROP", "NOT", "NULL"), ("DROP", "DEFAULT")):
         if cursor.accept(*words):
@@ -119,8 +127,14 @@ def _column(cursor: SparkCursor) -> str:
 def _layout(cursor: SparkCursor) -> list[str]:
     """Translate changes of partitioning, sort order and options of the table."""
     if cursor.accept("SET", "TBLPROPERTIES"):
-        pairs = [_property(SparkCursor(item)) for item in cursor.items()]
-        return [f"SET ({', '.join(f'{quote(name)} = {literal(value)}' for name, value in pairs)})"]
+        pairs = []
+        for inner in map(SparkCursor, cursor.items()):
+            name = _key(inner)
+            inner.accept("=") or inner.accept("==")
+            word = inner.peek()
+            value = inner.string() if word is not None and word.kind == "string" else inner.rest()
+            pairs.append(f"{quote(name)} = {literal(value)}")
+        return [f"SET ({', '.join(pairs)})"]
     if cursor.accept("UNSET", "TBLPROPERTIES"):
         cursor.accept("IF", "EXISTS")
         return [f"RESET ({', '.join(quote(_key(SparkCursor(item))) for item in cursor.items())})"]
@@ -143,19 +157,8 @@ def _key(cursor: SparkCursor) -> str:
     return cursor.string() if word is not None and word.kind == "string" else ".".join(cursor.names())
 
 
-def _property(cursor: SparkCursor) -> tuple[str, str]:
-    name = _key(cursor)
-    cursor.accept("=") or cursor.accept("==")
-    word = cursor.peek()
-    return name, cursor.string() if word is not None and word.kind == "string" else cursor.rest()
-
-
 _OURS = ("quacklake", "ducklake")
 _SCHEMAS = ("SCHEMA", "DATABASE", "NAMESPACE")
-
-
-def _native(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    return statement.run(SqlText(cursor.text), cursor.text)
 
 
 def _named(target: Target) -> str:
@@ -179,7 +182,7 @@ def create(statement: Statement, cursor: SparkCursor) -> DataFrame:
         return _view(statement, cursor, replacing=replacing)
     if not replacing and not temporary and any(cursor.accept(word) for word in _SCHEMAS):
         return _schema(statement, cursor)
-    return _native(statement, cursor)
+    return statement.native(cursor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +222,7 @@ def _table(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Dat
     head = cursor.slice(0, cursor.at)
     query = cursor.rest()
     if target is None:
-        return run_query(statement, query, f"{head} ") if query else _native(statement, cursor)
+        return run_query(statement, query, f"{head} ") if query else statement.native(cursor)
     if replacing and if_not_exists:
         raise SqlError("Cannot specify both OR REPLACE and IF NOT EXISTS within single create statement")
     made = _Table(target, columns, partition_by, sort_by, comment, replacing, if_not_exists)
@@ -280,7 +283,7 @@ def _view(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Data
     names = cursor.names()
     target = statement.session.names.target(names) if _is_ours(statement, names) else None
     if target is None:
-        return _native(statement, cursor)
+        return statement.native(cursor)
     aliases = [quote(SparkCursor(item).name()) for item in cursor.items()] if cursor.sees("(") else []
     cursor.expect("AS")
     query = cursor.rest()
@@ -291,7 +294,7 @@ def _view(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Data
     how = "CREATE OR REPLACE VIEW" if replacing else "CREATE VIEW"
     how += " IF NOT EXISTS" if if_not_exists else ""
     columns = f" ({', '.join(aliases)})" if aliases else ""
-    statement.session.sql(f"{how} {_named(target)}{columns} AS {lake_query(statement, target, query)}")
+    statement.session.sql(f"{how} {_named(target)}{columns} AS {_lake_query(statement, target, query)}")
     return statement.nothing()
 
 
@@ -300,7 +303,7 @@ def _temporary_view(statement: Statement, cursor: SparkCursor, *, replacing: boo
     names = cursor.names()
     aliases = [SparkCursor(item).name() for item in cursor.items()] if cursor.sees("(") else []
     if not cursor.accept("AS"):
-        return _native(statement, cursor)
+        return statement.native(cursor)
     rows = run_query(statement, cursor.rest())
     rows = rows.toDF(*aliases) if aliases else rows
     make = {
@@ -318,7 +321,7 @@ def _schema(statement: Statement, cursor: SparkCursor) -> DataFrame:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     names = cursor.names()
     if len(names) > 1 and not statement.session.names.explicit(names):
-        return _native(statement, cursor)
+        return statement.native(cursor)
     cursor.end()
     how = "CREATE SCHEMA IF NOT EXISTS" if if_not_exists else "CREATE SCHEMA"
     statement.session.sql(f"{how} {quote(names[-1])}")
@@ -333,7 +336,7 @@ def drop(statement: Statement, cursor: SparkCursor) -> DataFrame:
     cursor.expect("DROP")
     kind = cursor.take().upper
     if kind not in ("TABLE", "VIEW", *_SCHEMAS):
-        return _native(statement, cursor)
+        return statement.native(cursor)
     cursor.accept("IF", "EXISTS")
     names = cursor.names()
     how = " CASCADE" if cursor.accept("CASCADE") else ""
@@ -341,13 +344,13 @@ def drop(statement: Statement, cursor: SparkCursor) -> DataFrame:
     cursor.end()
     if kind in _SCHEMAS:
         if not statement.session.names.has_schema(statement.attached, names[-1]):
-            return _native(statement, cursor)
+            return statement.native(cursor)
         statement.session.sql(f"DROP SCHEMA {quote(names[-1])}{how}")
         return statement.nothing()
     found = statement.find(names, statement.view())
     if found is None:
-        return _native(statement, cursor)
-    statement.session.sql(f"DROP {kind} {quote(found.schema_name)}.{quote(found.name)}")
+        return statement.native(cursor)
+    statement.session.sql(f"DROP {kind} {_own(found)}")
     return statement.nothing()
 
 
@@ -358,25 +361,16 @@ def alter(statement: Statement, cursor: SparkCursor) -> DataFrame:
     """Run ALTER TABLE name …, with all changes in one snapshot."""
     cursor.expect("ALTER")
     if not cursor.accept("TABLE"):
-        return _native(statement, cursor)
+        return statement.native(cursor)
     table = statement.table(cursor.names())
     if table is None:
-        return _native(statement, cursor)
+        return statement.native(cursor)
     changes = alterations(cursor)
     cursor.end()
-    _in_one(statement, [f"ALTER TABLE {_own(table)} {change}" for change in changes])
-    return statement.nothing()
-
-
-def _own(table: TableInfo) -> str:
-    return f"{quote(table.schema_name)}.{quote(table.name)}"
-
-
-def _in_one(statement: Statement, texts: Sequence[str]) -> None:
-    """Let the lake run several statements in one transaction."""
+    texts = [f"ALTER TABLE {_own(table)} {change}" for change in changes]
     if len(texts) == 1:
         statement.session.sql(texts[0])
-        return
+        return statement.nothing()
     statement.session.sql("BEGIN")
     try:
         for text in texts:
@@ -385,6 +379,11 @@ def _in_one(statement: Statement, texts: Sequence[str]) -> None:
     except BaseException:
         statement.session.work.rollback()
         raise
+    return statement.nothing()
+
+
+def _own(table: TableInfo | ViewInfo) -> str:
+    return f"{quote(table.schema_name)}.{quote(table.name)}"
 
 
 def comment(statement: Statement, cursor: SparkCursor) -> DataFrame:
@@ -392,18 +391,17 @@ def comment(statement: Statement, cursor: SparkCursor) -> DataFrame:
     cursor.expect("COMMENT", "ON")
     kind = cursor.take().upper
     if kind not in ("TABLE", "COLUMN"):
-        return _native(statement, cursor)
+        return statement.native(cursor)
     names = cursor.names()
     column = names.pop() if kind == "COLUMN" and len(names) > 1 else None
     table = statement.find(names, statement.view())
     if table is None:
-        return _native(statement, cursor)
+        return statement.native(cursor)
     cursor.expect("IS")
     text = "NULL" if cursor.accept("NULL") else literal(cursor.string())
     cursor.end()
-    own = f"{quote(table.schema_name)}.{quote(table.name)}"
-    what = "VIEW" if not isinstance(table, TableInfo) and kind == "TABLE" else kind
-    statement.session.sql(f"COMMENT ON {what} {own}{'' if column is None else f'.{quote(column)}'} IS {text}")
+    what = "VIEW" if isinstance(table, ViewInfo) and kind == "TABLE" else kind
+    statement.session.sql(f"COMMENT ON {what} {_own(table)}{'' if column is None else f'.{quote(column)}'} IS {text}")
     return statement.nothing()
 
 
@@ -412,8 +410,78 @@ def truncate(statement: Statement, cursor: SparkCursor) -> DataFrame:
     cursor.expect("TRUNCATE", "TABLE")
     table = statement.table(cursor.names())
     if table is None:
-        return _native(statement, cursor)
+        return statement.native(cursor)
     if not cursor.done:
         raise InputError("TRUNCATE empties a whole table", hint="DELETE FROM name WHERE … deletes some of its rows")
     statement.session.sql(f"TRUNCATE {_own(table)}")
     return statement.nothing()
+
+
+# -- queries of views --------------------------------------------------------------------------------------------------
+
+_WHOLE = {"spark.sql.debug.maxToStringFields": "1000000"}  # shows every column and value of a plan
+_NUMBER = re.compile(r"#(\d+)")
+_FAILURE = re.compile(r"[\w$]+(\.[\w$]+)+")  # the class of an error, which appears in place of a plan
+_HINT = "make it with lake.sql, in the SQL of DuckDB"
+
+
+def _lake_query(statement: Statement, target: Target, query: str) -> str:
+    """Return a Spark query in DuckDB's SQL, in which every client reads the view.
+
+    The translation is checked. It is translated back, using only constructs that are known to mean the same, and the
+    result must be the original query: Spark compares the plans of both.
+
+    Raises ``SqlError`` for a query that Spark does not understand, ``NotFoundError`` for an unknown name, and
+    ``UnsupportedFeatureError`` for a query that is not known to mean the same in DuckDB.
+    """
+    if is_connect(statement.engine.session) and "#" in query:
+        raise UnsupportedFeatureError("through Spark Connect the query of a view cannot have a #", hint=_HINT)
+    rewriter = Rewriter(statement, whole=True)
+    written = rewriter.text(query)
+    plan = statement.run(written, query)
+    try:
+        text = to_lake(query, "the query of the view")
+        kept = own_names(statement.session, target, text)
+        view = ViewInfo(-1, "", -1, target.schema, target.name, kept.replace(LAKE, ""))
+        first = len(rewriter.read)
+        back = rewriter.translated(view, statement.view())
+        sql = f"SELECT * FROM {back.sql}"
+        meant = SqlText(sql if rewriter.frames else unescaped(sql), rewriter.frames)
+        again = statement.run(meant)
+    except NotFoundError:
+        raise
+    except QuacklakeError as error:
+        raise UnsupportedFeatureError(
+            f"the query of the view is not known to mean the same in DuckDB: {error.message}", hint=_HINT
+        ) from error
+    same = [(field.name, field.dataType) for field in plan.schema] == [
+        (field.name, field.dataType) for field in again.schema
+    ]
+    if same and is_connect(statement.engine.session):
+        read = [(table.id, tx.base.id) for table, tx in rewriter.read]
+        plans = {_plan_text(statement, text) for text in (written, meant)}
+        same = len(plans) == 1 and sorted(read[:first]) == sorted(read[first:])
+    elif same:
+        try:
+            one, two = (frame._jdf.queryExecution().optimizedPlan() for frame in (plan, again))
+        except PySparkException as error:  # Spark evaluates small relations while it plans
+            raise _unplanned(str(error).splitlines()[0]) from error
+        same = bool(one.sameResult(two))
+    if not same:
+        raise UnsupportedFeatureError("the query of the view does not mean the same in DuckDB", hint=_HINT)
+    return text
+
+
+def _unplanned(message: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(f"the query of the view fails on the rows that are there: {message}", hint=_HINT)
+
+
+def _plan_text(statement: Statement, query: SqlText) -> str:
+    """Return the plan of a query as Spark shows it, with columns numbered in order. Tables show only columns."""
+    with settings(statement.engine.session, _WHOLE):
+        shown = str(statement.run(SqlText(f"EXPLAIN EXTENDED {query.sql}", query.frames)).collect()[0][0])
+    plan = shown.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")[0]
+    if not plan.strip() or _FAILURE.match(plan.strip()):
+        raise _unplanned((plan.strip() or shown.strip()).splitlines()[0])
+    numbers: dict[str, int] = {}
+    return _NUMBER.sub(lambda found: f"#{numbers.setdefault(found[1], len(numbers))}", plan)

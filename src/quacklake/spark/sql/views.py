@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from quacklake.spark.engine import SparkEngine
     from quacklake.transaction import Transaction
 
-_MOST_BYTES = 1 << 30
-"""The most bytes of files that DuckDB reads for a view, in the driver."""
-_MOST_ROWS = 100_000
-"""The most rows of a view that the driver holds in memory."""
+_MOST_BYTES = 1 << 30  # the most bytes of files that DuckDB reads for a view, in the driver
+_MOST_ROWS = 100_000  # the most rows of a view that the driver holds in memory
 
 
 def translated_view(engine: SparkEngine, view: ViewInfo, find: Callable[[Named], Relation]) -> Relation:
@@ -102,20 +100,18 @@ def where_predicate(named: Named, schema: TableSchema) -> Predicate:
 
 def outside_conditions(named: Named, outside: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Turn conditions on the rows of a view into conditions on its table."""
-    found = []
-    for condition in outside if named.outputs is not None else ():
+    found: list[exp.Expr] = []
+    if named.outputs is None:
+        return found
+    for condition in outside:
         copy = condition.copy()
         columns = list(copy.find_all(exp.Column))
-        names = [_source_name(named, column) for column in columns]
+        names = []  # columns of the table behind those of the view; nothing for a computed one
+        for column in columns:
+            otherwise = column.name if "*" in named.outputs else None
+            names.append(named.outputs.get(fold(column.name), otherwise) if len(column.parts) == 1 else None)
         if all(names):
             for column, name in zip(columns, names, strict=True):
                 column.set("this", exp.to_identifier(name, quoted=True))
             found.append(copy)
     return found
-
-
-def _source_name(named: Named, column: exp.Column) -> str | None:
-    """Return the column of the table behind a column of a view, or None for a computed column."""
-    assert named.outputs is not None
-    otherwise = column.name if "*" in named.outputs else None
-    return named.outputs.get(fold(column.name), otherwise) if len(column.parts) == 1 else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -45,23 +45,21 @@ if TYPE_CHECKING:
     from quacklake.spark.engine import SparkEngine
 
 
-_HERE = 1 << 20
-"""The most bytes of files that this process reads faster than Spark starts Python on the executors."""
+_HERE = 1 << 20  # the most bytes of files that this process reads faster than Spark starts Python on the executors
 FEED_TYPES = f"{CHANGE_TYPE} STRING, {COMMIT_VERSION} BIGINT, {COMMIT_TIMESTAMP} TIMESTAMP_LTZ"
 
 
 def slices_of(source: StreamSource, found: StreamPlan) -> list[Slice]:
     """Return the slices of a plan, one for each task."""
     plans: list[ScanPlan | FeedPlan] = [] if found.state is None else [*state_slices(found.state)]
-    plans += slices(found.feed, deletes=source.changes)
-    return [_slice(source, found, plan) for plan in plans]
+    return _slices(source, found, [*plans, *slices(found.feed, deletes=source.changes)])
 
 
-def _slice(source: StreamSource, found: StreamPlan, plan: ScanPlan | FeedPlan) -> Slice:
-    times = pa.table(
-        {"id": pa.array(found.times.keys(), pa.int64()), "time": pa.array(found.times.values(), pa.int64())}
-    )
-    return Slice(source.context.store, plan, source.columns, found.names, source.changes, times)
+def _slices(source: StreamSource, found: StreamPlan, plans: Iterable[ScanPlan | FeedPlan]) -> list[Slice]:
+    columns = {"id": found.times.keys(), "time": found.times.values()}
+    times = pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
+    store, names = source.context.store, found.names
+    return [Slice(store, plan, source.columns, names, source.changes, times) for plan in plans]
 
 
 def raw_schema(source: StreamSource) -> str:
@@ -79,14 +77,13 @@ def batch_frame(engine: SparkEngine, source: StreamSource, found: StreamPlan) ->
     time = has_time(engine.session)
     if source.changes:
         return shown_frame(source, _mapped(engine, source, slices_of(source, found)), time=time)
-    names = [column.name for column in source.columns]
-    parts = []
-    if found.state is not None:
-        parts.append(engine.scan.frame(found.state).select(*map(quote, found.names)).toDF(*names))
     plain, rest = plain_inserts(found.feed)
+    plans = [] if found.state is None else [found.state]
     if plain.files.num_rows or (plain.inlined is not None and plain.inlined.num_rows):
-        parts.append(engine.scan.frame(plain).select(*map(quote, found.names)).toDF(*names))
-    others = [_slice(source, found, plan) for plan in slices(rest, deletes=False)]
+        plans.append(plain)
+    names = [column.name for column in source.columns]
+    parts = [engine.scan.frame(plan).select(*map(quote, found.names)).toDF(*names) for plan in plans]
+    others = _slices(source, found, slices(rest, deletes=False))
     if others or not parts:
         parts.append(shown_frame(source, _mapped(engine, source, others), time=time))
     return reduce(DataFrame.union, parts)
@@ -205,8 +202,13 @@ class Pipeline:
         sink.run, self._epoch = mark.run, mark.epoch
         if mark.position is None:
             self._position = self._source.start(self._starting)
-        else:
-            self._position = _decoded(mark.position, self.name)
+            return
+        try:
+            self._position = {str(key): int(value) for key, value in json.loads(mark.position).items()}
+        except (ValueError, TypeError, AttributeError):
+            raise StreamMismatchError(
+                f'the stream "{self.name}" has come to {mark.position!r}, which is no position of a table'
+            ) from None
 
     def _next(self) -> BatchReport | None:
         """Process one batch. Return None when there are no new rows."""
@@ -216,24 +218,13 @@ class Pipeline:
             return None
         plan = self._source.plan(self._position, end)
         faults.reach("stream.batch.planned")
-        rows = self._made(batch_frame(self._sink.engine, self._source, plan))
+        batch, query = batch_frame(self._sink.engine, self._source, plan), self._query
+        if isinstance(query, str):
+            text = query.replace("{", "{{").replace("}", "}}")
+            text = f"WITH source AS (SELECT * FROM {{batch}}) SELECT * FROM (\n{text}\n)"
+            rows = self._sink.engine.session.sql(text, None, batch=batch)
+        else:
+            rows = query(batch)
         report = self._sink.write(rows, self._epoch + 1, json.dumps(dict(end), sort_keys=True))
         self._epoch, self._position = self._epoch + 1, end
         return report
-
-    def _made(self, batch: DataFrame) -> DataFrame:
-        if not isinstance(self._query, str):
-            return self._query(batch)
-        query = self._query.replace("{", "{{").replace("}", "}}")
-        session = self._sink.engine.session
-        return session.sql(f"WITH source AS (SELECT * FROM {{batch}}) SELECT * FROM (\n{query}\n)", None, batch=batch)
-
-
-def _decoded(text: str, name: str) -> Position:
-    try:
-        found = json.loads(text)
-        return {str(key): int(value) for key, value in found.items()}
-    except (ValueError, TypeError, AttributeError):
-        raise StreamMismatchError(
-            f'the stream "{name}" has come to {text!r}, which is no position of a table'
-        ) from None

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("quacklake.stream")
-_REPORTS = 100
-"""The number of batches whose reports a stream keeps."""
+_REPORTS = 100  # the number of batches whose reports a stream keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +286,7 @@ class StreamHandle:
         self._ready.set()
 
 
-_LOOK = 0.1
-"""Seconds between two checks for a new batch."""
+_LOOK = 0.1  # seconds between two checks for a new batch
 _READY = "ready/_SUCCESS"
 _DONE = "done"
 

@@ -14,7 +14,7 @@ from quacklake.catalog import Reader
 from quacklake.errors import InputError, NotFoundError, SnapshotExpiredError, StreamMismatchError, nearest
 from quacklake.format.changes import ChangeKind, parse
 from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column, TableSchema
+from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
 from quacklake.operations.change_feed import Bound, first_of
 from quacklake.operations.context import LakeContext
@@ -33,8 +33,7 @@ _FEED = (
     ChangeKind.DELETED_FROM_TABLE,
     ChangeKind.INLINED_DELETE,
 )
-_QUIET = 100
-"""The number of snapshots of other tables after which a position moves on, because an old position expires."""
+_QUIET = 100  # the number of snapshots of other tables after which a position moves on, because an old position expires
 
 
 @dataclass(frozen=True)
@@ -79,32 +78,23 @@ class StreamSource:
             newest = reader.snapshots.latest()
             if starting == LATEST:
                 return self._after(newest.id)
+            oldest = reader.snapshots.oldest_unbroken()
             if starting == EARLIEST:
-                return self._earliest(reader)
+                there = oldest.id and reader.tables.by_id(oldest, self.table.id) is not None
+                after = self._after(oldest.id or -1)
+                return {**after, "state": oldest.id} if there else after
             since = _since(reader, starting, newest)
-            self._check_start(reader, since, starting)
+            if since > newest.id + 1:
+                raise NotFoundError(f"there is no snapshot {since} yet", hint=f"the newest is {newest.id}")
+            if oldest.id and since <= oldest.id:
+                raise SnapshotExpiredError(
+                    f"a stream cannot start at {starting!r}: snapshots after that, or the one before, have expired",
+                    hint=f'the oldest start left is {oldest.id + 1}; "earliest" reads the whole table first',
+                )
             return self._after(since - 1)
 
     def _after(self, snapshot: int) -> Position:
         return {"table": self.table.id, "after": snapshot}
-
-    def _earliest(self, reader: Reader) -> Position:
-        oldest = reader.snapshots.oldest_unbroken()
-        if oldest.id == 0:
-            return self._after(-1)
-        there = reader.tables.by_id(oldest, self.table.id) is not None
-        return {**self._after(oldest.id), "state": oldest.id} if there else self._after(oldest.id)
-
-    def _check_start(self, reader: Reader, since: int, starting: object) -> None:
-        newest = reader.snapshots.latest().id
-        if since > newest + 1:
-            raise NotFoundError(f"there is no snapshot {since} yet", hint=f"the newest is {newest}")
-        oldest = reader.snapshots.oldest_unbroken().id
-        if oldest and since <= oldest:
-            raise SnapshotExpiredError(
-                f"a stream cannot start at {starting!r}: snapshots after that, or the one before, have expired",
-                hint=f'the oldest start left is {oldest + 1}; "earliest" reads the whole table first',
-            )
 
     def latest(self, start: Position) -> Position:
         """Return the end of a batch that begins at a position; the same position when there is nothing new."""
@@ -126,10 +116,8 @@ class StreamSource:
     def _touched(self, reader: Reader, since: int, until: int) -> bool:
         """Return True when a snapshot of a range changed rows of the table, or when that is not known."""
         made = reader.snapshots.changes_between(since, until)
-        found = (change for text in made.values() for change in parse(text))
-        return len(made) != until - since + 1 or any(
-            change.id == self.table.id and change.kind in _FEED for change in found
-        )
+        mine = (each for text in made.values() for each in parse(text) if each.id == self.table.id)
+        return len(made) != until - since + 1 or any(change.kind in _FEED for change in mine)
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -178,7 +166,7 @@ class StreamSource:
         if found is None:
             raise NotFoundError(f"{name} does not exist at snapshot {snapshot.id}: it was dropped, or is not made yet")
         for column in self.columns:
-            here = _get(found.schema, column.id)
+            here = next((each for each in found.schema.columns if each.id == column.id), None)
             if here is None or not _alike(here, column):
                 change = "was dropped" if here is None else f"is {here.duckdb_type()} now"
                 raise StreamMismatchError(
@@ -197,18 +185,11 @@ def _since(reader: Reader, starting: Bound, newest: Snapshot) -> int:
         raise
 
 
-def _get(schema: TableSchema, id_: int) -> Column | None:
-    return next((column for column in schema.columns if column.id == id_), None)
-
-
 def _alike(one: Column, two: Column) -> bool:
     """Return True when values of two columns look the same. Names of columns may differ, those of fields may not."""
-    pairs: Sequence[tuple[Column, Column]] = list(zip(one.children, two.children, strict=False))
-    return (
-        one.type == two.type
-        and len(one.children) == len(two.children)
-        and all(a.id == b.id and a.name == b.name and _alike(a, b) for a, b in pairs)
-    )
+    pairs = zip(one.children, two.children, strict=False)
+    same = one.type == two.type and len(one.children) == len(two.children)
+    return same and all(a.id == b.id and a.name == b.name and _alike(a, b) for a, b in pairs)
 
 
 MODES = ("append", "upsert", "changes")
@@ -220,13 +201,10 @@ _TRIGGERS: Mapping[str, Mapping[str, bool]] = {"availableNow": {"availableNow": 
 def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
     """Raise ``InputError`` for an option that does not exist, with the most similar one."""
     for name in given:
-        hint = nearest(name, known) or nearest(_snake(name), known) or f"there are {', '.join(known)}"
+        # Quacklake's name for an option of Spark, such as max_files for maxFilesPerTrigger
+        snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().removesuffix("_per_trigger")
+        hint = nearest(name, known) or nearest(snake, known) or f"there are {', '.join(known)}"
         raise InputError(f'there is no option "{name}"', hint=hint)
-
-
-def _snake(name: str) -> str:
-    """Return Quacklake's name for an option of Spark, such as ``max_files`` for ``maxFilesPerTrigger``."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().removesuffix("_per_trigger")
 
 
 def choice(what: str, given: object, known: Sequence[str]) -> str:

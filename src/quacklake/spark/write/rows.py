@@ -68,22 +68,18 @@ class Prepared:
         pending = tx.pending(table)
         mapping_id = None
         if self.mapped:
-            columns = tuple(_mapped(column) for column in table.schema.columns)
-            mapping = NameMapping(0, columns)
+            mapping = NameMapping(0, tuple(_mapped(column) for column in table.schema.columns))
             mapping_id = known_mappings(tx, table).get(mapping.key)
             if mapping_id is None:
                 mapping_id = tx.local_id()
                 pending.mappings.append(replace(mapping, id=mapping_id))
+        pending.files.extend(replace(file, mapping_id=mapping_id) for file in self.placed(tx, table))
+
+    def placed(self, tx: Transaction, table: TableInfo) -> list[NewDataFile]:
+        """Return the files with new ids, in the current partitioning of the table."""
         spec = table.partition
-        pending.files.extend(
-            replace(
-                file,
-                id=tx.local_id(),
-                mapping_id=mapping_id,
-                partition_id=spec.id if spec is not None and spec.keys else None,
-            )
-            for file, _ in self.files
-        )
+        partition_id = spec.id if spec is not None and spec.keys else None
+        return [replace(file, id=tx.local_id(), partition_id=partition_id) for file, _ in self.files]
 
 
 @dataclass
@@ -142,9 +138,7 @@ class SparkRows:
         prepared = self._write(table, matches, given, time=time)
         for path in prepared.paths:
             tx.wrote(path)
-        spec = table.partition
-        partition_id = spec.id if spec is not None and spec.keys else None
-        return [replace(file, id=tx.local_id(), partition_id=partition_id) for file, _ in prepared.files]
+        return prepared.placed(tx, table)
 
     def discard(self) -> None:
         """Remove the written files. A file that cannot be removed is left to maintenance as an orphan."""
@@ -199,18 +193,22 @@ class SparkRows:
         try:
             written = self.writer.write(self.frame, job)
             keys = self._key_texts(table, written)
-            paths = self._paths(table, written, keys, stem, hive=options.hive)
+            paths = self._paths(table, written, keys, stem)
             if self.context.store.is_local:
                 for each, path in zip(written, paths, strict=True):
                     placed.append(path)
                     self.context.store.rename(each.path, path)
                 self.context.store.sync(paths)
-            mapped = not plain or not all(_has_ids(each.footer, table.schema) for each in written)
+            ids = [_ids(each.footer, table.schema) for each in written]
+            mapped = not plain or not all(
+                leaf.field_id in RESERVED_FIELDS or leaf.field_id == known.get(leaf.path)
+                for each, known in zip(written, ids, strict=True)
+                for leaf in each.footer.columns
+            )
             if mapped and self.kept:
                 raise QuacklakeError("Spark wrote files without field ids")
-            rows = zip(written, paths, keys, strict=True)
-            files = tuple((_file(table, *row), row[1]) for row in rows)
-            return Prepared(table, files, mapped)
+            rows = zip(written, paths, keys, ids, strict=True)
+            return Prepared(table, tuple((_file(table, *row), row[1]) for row in rows), mapped)
         except BaseException:
             left = [entry.path for entry in self.context.store.list(job.folder.rstrip("/"))]
             self.context.store.delete([*left, *placed])
@@ -253,18 +251,12 @@ class SparkRows:
         return found
 
     def _paths(
-        self,
-        table: TableInfo,
-        written: Sequence[Written],
-        keys: Sequence[Mapping[int, str | None]],
-        stem: str,
-        *,
-        hive: bool,
+        self, table: TableInfo, written: Sequence[Written], keys: Sequence[Mapping[int, str | None]], stem: str
     ) -> list[str]:
         """Return the final paths of the files: the usual ones on a local disk, elsewhere those that Spark wrote."""
         if not self.context.store.is_local:
             return [each.path for each in written]
-        spec = table.partition
+        spec, hive = table.partition, self.context.write_options(table).hive
         folders = [self.folder if spec is None else directory(spec, table.schema, values, hive=hive) for values in keys]
         return [f"{table.location}{folder}{stem}_{number}.parquet" for number, folder in enumerate(folders)]
 
@@ -278,9 +270,7 @@ def given_columns(schema: StructType, table: TableInfo, *, time: bool) -> TableS
 
 def carries(found: Match, given: TableSchema) -> bool:
     """Return True when Arrow carries values of a column from Spark to DuckDB without loss."""
-    if found.source is None:
-        return True
-    return not _is_hard(given.find(found.source), found.column)
+    return found.source is None or not _is_hard(given.find(found.source), found.column)
 
 
 def carried_alike(given: TableSchema, table: TableInfo) -> bool:
@@ -291,9 +281,8 @@ def carried_alike(given: TableSchema, table: TableInfo) -> bool:
 
 def _is_hard(given: Column, wanted: Column) -> bool:
     hard = ("variant", "timetz", "interval", "time", "time_ns", "timestamp_ns", "int128", "uint128")
-    return any(
-        leaf.type in hard or two.type in hard for leaf, two in zip(given.leaves(), wanted.leaves(), strict=False)
-    )
+    pairs = zip(given.leaves(), wanted.leaves(), strict=False)
+    return any(one.type in hard or two.type in hard for one, two in pairs)
 
 
 def _written_alike(found: Match, given: TableSchema) -> bool:
@@ -348,10 +337,8 @@ def _leaf_paths(columns: Sequence[Column], above: str = "") -> dict[str, int]:
         match column.type:
             case "struct":
                 found |= _leaf_paths(column.children, f"{path}.")
-            case "list":
-                found |= _leaf_paths([replace(column.children[0], name="list.element")], f"{path}.")
-            case "map":
-                names = ("key_value.key", "key_value.value")
+            case "list" | "map":
+                names = ("list.element",) if column.type == "list" else ("key_value.key", "key_value.value")
                 pairs = zip(column.children, names, strict=True)
                 found |= _leaf_paths([replace(child, name=name) for child, name in pairs], f"{path}.")
             case "variant":
@@ -374,14 +361,11 @@ def _ids(footer: Footer, schema: TableSchema) -> dict[str, int]:
     return found
 
 
-def _has_ids(footer: Footer, schema: TableSchema) -> bool:
-    ids = _ids(footer, schema)
-    return all(leaf.field_id in RESERVED_FIELDS or leaf.field_id == ids.get(leaf.path) for leaf in footer.columns)
-
-
-def _file(table: TableInfo, written: Written, path: str, keys: Mapping[int, str | None]) -> NewDataFile:
+def _file(
+    table: TableInfo, written: Written, path: str, keys: Mapping[int, str | None], ids: Mapping[str, int]
+) -> NewDataFile:
     footer = written.footer
-    found = column_stats(footer, table.schema, columns=_ids(footer, table.schema))
+    found = column_stats(footer, table.schema, columns=ids)
     stats = [_with_floats(each, table.schema.by_id(each.column_id), written) for each in found]
     needed = {column.id: column.name for column in table.schema.columns if not (column.nullable or column.nested)}
     for each in stats:

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-_NEVER = ("variant", "geometry", "time_ns")
-"""Types that cannot be transferred from Spark to DuckDB."""
+_NEVER = ("variant", "geometry", "time_ns")  # types that cannot be transferred from Spark to DuckDB
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +72,8 @@ class WriteTask:
     limit: int = 0
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> TaskRows:
-        rows = (batch for batch in batches if batch.num_rows)
         try:
-            return self._write(rows)
+            return self._write(batch for batch in batches if batch.num_rows)
         except ConstraintError as error:
             raise RuntimeError(f"{RAISED}{error.message}\n") from None
 
@@ -207,10 +205,8 @@ class Staging:
             self.store.prune(f"{folder}/")
 
 
-_FIRST = 1_000
-"""The most rows that are fetched while their size is unknown."""
-_BYTES = 64 << 20
-"""The most bytes of rows that are fetched, which take memory of the driver."""
+_FIRST = 1_000  # the most rows that are fetched while their size is unknown
+_BYTES = 64 << 20  # the most bytes of rows that are fetched, which take memory of the driver
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -83,8 +84,7 @@ class Written:
     floats: Mapping[int, FloatStats | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Float:
+class _Float(NamedTuple):
     """A column of floating-point numbers: its id, its SQL, and its path in a file."""
 
     id: int
@@ -149,16 +149,19 @@ class SparkWriter:
     def _gather(self, job: WriteJob) -> list[Written]:
         """Return the written files that have rows, and remove all others."""
         entries = list(self.store.list(job.folder.rstrip("/")))
-        data = [entry for entry in entries if _is_data(entry)]
+        names = ((entry, entry.path.rsplit("/", 1)[-1]) for entry in entries)
+        data = [entry for entry, name in names if name.endswith(".parquet") and not name.startswith((".", "_"))]
         footers = all_footers(self.session, self.store, [entry.path for entry in data])
         pairs = [(entry, footer) for entry, footer in zip(data, footers, strict=True) if footer.rows]
         wanted = {entry.path for entry, _ in pairs}
         self.store.delete([entry.path for entry in entries if entry.path not in wanted])
-        label, size = self.store.label, sum(footer.size_bytes for _, footer in pairs)
-        telemetry.count("engine.files_written", len(pairs), tenant=label)
-        telemetry.count("engine.bytes_written", size, tenant=label)
+        size = sum(footer.size_bytes for _, footer in pairs)
+        telemetry.count("engine.files_written", len(pairs), tenant=self.store.label)
+        telemetry.count("engine.bytes_written", size, tenant=self.store.label)
         floats = _float_columns(job.table.schema.columns)
-        doubtful = [each for each in floats if not _without_nan([footer for _, footer in pairs], each)]
+        # without a maximum there may be NaN, which the writers of all versions sort as the greatest number
+        parts = [part for _, footer in pairs for part in footer.columns if part.value_count and part.max is None]
+        doubtful = [each for each in floats if each.path in {part.path for part in parts}]
         numbers = self._numbers(job.table.schema, sorted(wanted), doubtful) if doubtful and wanted else {}
         clean: dict[int, FloatStats | None] = {each.id: None for each in floats if each not in doubtful}
         return [
@@ -189,11 +192,6 @@ class SparkWriter:
         return found
 
 
-def _is_data(entry: FileEntry) -> bool:
-    name = entry.path.rsplit("/", 1)[-1]
-    return name.endswith(".parquet") and not name.startswith((".", "_"))
-
-
 def _float_columns(columns: Sequence[Column], sql: str = "", path: str = "") -> list[_Float]:
     """Return the columns that may hold NaN and are not in a list or map."""
     found: list[_Float] = []
@@ -204,12 +202,6 @@ def _float_columns(columns: Sequence[Column], sql: str = "", path: str = "") -> 
         elif column.type in ("float32", "float64"):
             found.append(_Float(column.id, name, path + column.name))
     return found
-
-
-def _without_nan(footers: Sequence[Footer], column: _Float) -> bool:
-    """Return True when the footers rule out NaN, which the writers of all versions sort as the greatest number."""
-    parts = (part for footer in footers for part in footer.columns if part.path == column.path)
-    return all(part.value_count == 0 or part.max is not None for part in parts)
 
 
 def _only(columns: Sequence[Column], ids: Set[int]) -> tuple[Column, ...]:
@@ -287,8 +279,7 @@ def _folder_texts(job: WriteJob, entry: FileEntry) -> tuple[str | None, ...]:
 
 
 _SAMPLE = 20_000
-_LETTERS = 64
-"""The number of leading characters of a text that count."""
+_LETTERS = 64  # the number of leading characters of a text that count
 _HARD = ("time", "timetz", "time_ns", "interval", "timestamp_ns")
 
 
@@ -302,9 +293,8 @@ def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> SortBy:
         raise UnsupportedFeatureError(f'Spark has no curve through the column "{hard.name}" of type {hard.type}')
     bits = min(8, 62 // len(columns))
     sample = frame.sample(min(1.0, _SAMPLE / max(rows, 1)), seed=1)
-    lists = sample.selectExpr(
-        *(f"sort_array(collect_list({_shown(column)})) AS l{i}" for i, column in enumerate(columns))
-    )
+    shown = [_cut(column, "replace({0}, '-', '')") for column in columns]
+    lists = sample.selectExpr(*(f"sort_array(collect_list({value})) AS l{i}" for i, value in enumerate(shown)))
     parts = (1 << bits) - 1
     place = f"CAST(1 + i * size({{0}}) DIV {parts + 1} AS INT)"
     bounds = lists.selectExpr(
@@ -317,26 +307,23 @@ def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> SortBy:
     terms = []
     for i, column in enumerate(columns):
         texts = list(dict.fromkeys(bounds[f"b{i}"] or ())) if bounds is not None else []
-        leaves = [_spread(number, bits, i, len(columns)) for number in range(len(texts) + 1)]
-        value = _stored(column)
+        # with gaps between the bits of a number for the bits of the other columns
+        places = [bit * len(columns) + len(columns) - 1 - i for bit in range(bits)]
+        spread = [
+            [(number >> bit & 1) << place for bit, place in enumerate(places)] for number in range(len(texts) + 1)
+        ]
+        leaves = [sum(each) for each in spread]
+        value = _cut(column, "lower(hex({0}))")
         terms.append(f"IF({value} IS NULL, 0L, {_tree(value, [_literal(text, column) for text in texts], leaves)})")
     return SortBy(" | ".join(terms), descending=False, nulls_first=True)
 
 
-def _shown(column: Column) -> str:
+def _cut(column: Column, uuid: str) -> str:
+    """Return the part of a value that counts. ``uuid`` is the form for a UUID, which is stored otherwise than shown."""
     name = quote(column.name)
-    if column.type == "uuid":
-        return f"replace({name}, '-', '')"
-    return _cut(name, column)
-
-
-def _stored(column: Column) -> str:
-    name = quote(column.name)
-    return f"lower(hex({name}))" if column.type == "uuid" else _cut(name, column)
-
-
-def _cut(name: str, column: Column) -> str:
     match column.type:
+        case "uuid":
+            return uuid.format(name)
         case "varchar" | "json":
             return f"left({name}, {_LETTERS})"
         case "blob":
@@ -352,11 +339,6 @@ def _literal(text: str, column: Column) -> str:
         return literal(text)
     type_ = "INT" if column.type == "boolean" else shown_type(column, time=False)
     return f"CAST({literal(text)} AS {type_})"
-
-
-def _spread(number: int, bits: int, place: int, count: int) -> int:
-    """Return a number with gaps between its bits for the bits of the other columns."""
-    return sum(((number >> bit) & 1) << (bit * count + count - 1 - place) for bit in range(bits))
 
 
 def _tree(value: str, bounds: Sequence[str], leaves: Sequence[int]) -> str:
