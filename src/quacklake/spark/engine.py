@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from quacklake.errors import CommitUnknown, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.objects import TableInfo
@@ -21,10 +23,6 @@ from quacklake.spark.write.rows import SparkRows
 from quacklake.spark.write.tasks import Fetch, Staging
 from quacklake.spark.write.writer import SparkWriter
 from quacklake.transaction import Transaction
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, slots=True)

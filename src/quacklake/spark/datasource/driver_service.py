@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from quacklake.catalog import parse_url
@@ -52,10 +53,6 @@ from quacklake.spark.runtime.types import quote, shown_type
 from quacklake.spark.streams.pipeline import FEED_TYPES, raw_schema, slices_of
 from quacklake.spark.streams.source import Position, StreamSource
 from quacklake.tenancy.opening import open_lake
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 _COMPARED: Mapping[str, str] = {
     "EqualTo": "=",

@@ -19,26 +19,22 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
 
 from quacklake.catalog import parse_url
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import quote
 from quacklake.operations.change_feed import Bound
+from quacklake.operations.handles import LakeHandle
 from quacklake.spark.datasource import source_classes
 from quacklake.spark.datasource.driver_service import DriverService
 from quacklake.spark.datasource.source_classes import FORMAT
 from quacklake.spark.datasource.table_sink import UUID
 from quacklake.spark.streams.source import StreamSource
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.datasource import DataSource
-
-    from quacklake.operations.handles import LakeHandle
-
 
 _LONGEST = 90  # the longest path of a socket, less a few characters
 

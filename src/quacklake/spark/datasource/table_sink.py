@@ -10,7 +10,7 @@ import pickle
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -22,6 +22,7 @@ from quacklake.operations import dml
 from quacklake.operations.change_feed import Bound
 from quacklake.operations.conform import match_given
 from quacklake.operations.frames import to_source
+from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
@@ -29,10 +30,6 @@ from quacklake.spark.streams.source import EARLIEST, choice, positive, refuse_un
 from quacklake.spark.write.rows import Prepared, carries, given_columns
 from quacklake.spark.write.tasks import TaskRows, write_task
 from quacklake.transaction import Transaction
-
-if TYPE_CHECKING:
-    from quacklake.operations.handles import LakeHandle
-
 
 _TABLE = ("lake", "catalog", "table")
 _STARTS = ("readChangeFeed", "startingVersion", "startingTimestamp")

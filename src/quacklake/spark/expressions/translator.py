@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
+from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.engines.duckdb.binder import ExpressionBinder, Node
 from quacklake.engines.duckdb.trees import constant_of
 from quacklake.errors import PredicateError, UnsupportedFeatureError
@@ -20,12 +22,6 @@ from quacklake.spark.expressions.casts import FLOATS, STAMPS, TEXTS, converted, 
 from quacklake.spark.expressions.functions import called
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import TEXT_KEYS, initial_value, literal, quote, shown_type, text_as_key
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from quacklake.engines.duckdb import DuckDBEngine
-
 
 _COMPARED = {
     "COMPARE_EQUAL": "=",

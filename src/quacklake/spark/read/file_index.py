@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote as percent_encode
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -41,10 +41,6 @@ from quacklake.spark.runtime.settings import file_path, spark_path, spark_uri
 from quacklake.spark.runtime.types import literal, quote
 from quacklake.storage import Store
 from quacklake.storage.vectors import deleted_positions
-
-if TYPE_CHECKING:
-    from quacklake.storage import Store
-
 
 #: No setting of a session may skip a file or shift its times.
 READ_OPTIONS = {

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.format.schema import Column
@@ -24,10 +24,6 @@ from quacklake.spark.runtime.local import carried, inlined_columns, shown_rows, 
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import quote, read_type, shown
 from quacklake.storage import Store
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 FEED_NAMES = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +17,7 @@ from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
 from quacklake.scan.plan import column_key
-from quacklake.spark.runtime.session import from_arrow
+from quacklake.spark.runtime.session import new_client
 from quacklake.spark.runtime.types import stored_type
 
 #: Types that Arrow cannot hold, or that Spark does not take from it, are carried as text.
@@ -40,7 +42,25 @@ _VARIANT = (
 
 def to_frame(session: SparkSession, table: pa.Table) -> DataFrame:
     """Return an Arrow table as a DataFrame, with few values in the plan itself."""
-    return from_arrow(session, table)
+    if new_client():
+        return session.createDataFrame(table)
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    columns = [[_plain(value, column.type) for value in column.to_pylist()] for column in table.columns]
+    return session.createDataFrame(list(zip(*columns, strict=True)), from_arrow_schema(table.schema))
+
+
+def _plain(value: Any, type_: pa.DataType) -> Any:
+    """Convert a value to the form that PySpark accepts. Arrow returns maps as lists of pairs."""
+    if value is None:
+        return None
+    if pa.types.is_map(type_):
+        return {_plain(key, type_.key_type): _plain(one, type_.item_type) for key, one in value}
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return [_plain(one, type_.value_type) for one in value]
+    if pa.types.is_struct(type_):
+        return {field.name: _plain(value[field.name], field.type) for field in type_}
+    return value
 
 
 def inlined_columns(columns: Sequence[Column]) -> list[Column]:
@@ -66,9 +86,7 @@ def carried(rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = 
     hard = [column for column in columns if any(leaf.type in (*_AS_TEXT, "time_ns") for leaf in column.leaves())]
     if hard:
         rows = _with_texts(rows, columns, hard)
-    units = pa.schema([pa.field(key, _arrow(column, units=True)) for key, column in zip(keys, columns, strict=True)])
-    target = pa.schema([pa.field(key, _arrow(column)) for key, column in zip(keys, columns, strict=True)])
-    made = rows.cast(units).cast(target)
+    made = rows.cast(_arrow_schema(columns, partial(_arrow, units=True))).cast(_arrow_schema(columns, _arrow))
     for name in meta:
         made = made.append_column(name, beside.column(name).cast(pa.int64()))
     return made
@@ -82,8 +100,7 @@ def shown_rows(rows: pa.Table, columns: Sequence[Column], *, time: bool) -> pa.T
         columns = [_without_time(column) for column in columns]
     found = carried(rows, columns)
     for nanos in (False, True):  # Arrow converts numbers to times of the same unit only
-        fields = [(column_key(column), _shown(column, nanos=nanos)) for column in columns]
-        found = found.cast(pa.schema(fields))
+        found = found.cast(_arrow_schema(columns, partial(_shown, nanos=nanos)))
     for index, column in enumerate(columns):
         if column.type == "variant":
             key = column_key(column)
@@ -106,14 +123,8 @@ def _without_time(column: Column) -> Column:
 
 
 def _shown(column: Column, *, nanos: bool) -> pa.DataType:
-    """Return the Arrow type in which Spark shows a column."""
+    """Return the Arrow type in which Spark shows a value that is not nested."""
     match column.type:
-        case "list":
-            return pa.list_(_shown(column.children[0], nanos=nanos))
-        case "map":
-            return pa.map_(*(_shown(child, nanos=nanos) for child in column.children))
-        case "struct":
-            return pa.struct([(child.name, _shown(child, nanos=nanos)) for child in column.children])
         case "time":
             return pa.time64("ns" if nanos else "us")
         case "int128" | "uint128":
@@ -160,19 +171,28 @@ def _carried(column: Column) -> Column:
 
 def _arrow(column: Column, *, units: bool = False) -> pa.DataType:
     """Return the Arrow type that Spark gets. With ``units``, times stay times, of microseconds where possible."""
-    match column.type:
-        case "list":
-            return pa.list_(_arrow(column.children[0], units=units))
-        case "map":
-            return pa.map_(_arrow(column.children[0], units=units), _arrow(column.children[1], units=units))
-        case "struct":
-            return pa.struct([(child.name, _arrow(child, units=units)) for child in column.children])
     base = parse_type(column.type).base
     if units and base in _MICROS:
         return pa.timestamp("us")
     if (units and base in ("timestamp_ns", "time")) or base not in _CARRIED:
         return column.arrow_type()
     return _CARRIED[base][1]
+
+
+def _arrow_schema(columns: Sequence[Column], leaf: Callable[[Column], pa.DataType]) -> pa.Schema:
+    """Return the schema of columns under the names ``c<id>``, with a type for each value that is not nested."""
+
+    def type_of(column: Column) -> pa.DataType:
+        match column.type:
+            case "list":
+                return pa.list_(type_of(column.children[0]))
+            case "map":
+                return pa.map_(*map(type_of, column.children))
+            case "struct":
+                return pa.struct([(child.name, type_of(child)) for child in column.children])
+        return leaf(column)
+
+    return pa.schema([(column_key(column), type_of(column)) for column in columns])
 
 
 FIELD_ID = "parquet.field.id"  # the metadata key of a field that becomes a Parquet field id

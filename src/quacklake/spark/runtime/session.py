@@ -85,13 +85,14 @@ def require_types(session: SparkSession, columns: Iterable[Column], *, shown: Se
             )
 
 
-def _new_client() -> bool:
+def new_client() -> bool:
+    """Return True for the package of Spark 4 in this process."""
     return parse_version(pyspark.__version__) >= STEADY
 
 
 def user_settings(session: SparkSession, keys: tuple[str, ...]) -> dict[str, str]:
     """Return the settings among ``keys`` that have been set explicitly."""
-    if _new_client():
+    if new_client():
         # fetching all settings would take a call for each
         every = session.conf.getAll if is_connect(session) else session.conf._jconf.getAllAsJava()
         return {key: every[key] for key in keys if key in every}
@@ -101,14 +102,14 @@ def user_settings(session: SparkSession, keys: tuple[str, ...]) -> dict[str, str
 
 def place_of(frame: DataFrame, name: str) -> SparkColumn:
     """Return a column of the file metadata of a row."""
-    column = frame.metadataColumn("_metadata") if _new_client() else f.col("_metadata")
+    column = frame.metadataColumn("_metadata") if new_client() else f.col("_metadata")
     return column.getField(name)
 
 
 def rebalanced(frame: DataFrame, names: Sequence[str]) -> DataFrame:
     """Bring rows with equal values of some columns together, in partitions of limited size if Spark can."""
     keys = [f.col(quote(name)) for name in names]
-    return frame.hint("rebalance", *keys) if _new_client() else frame.repartition(*keys)
+    return frame.hint("rebalance", *keys) if new_client() else frame.repartition(*keys)
 
 
 def to_arrow(frame: DataFrame) -> pa.Table:
@@ -123,29 +124,6 @@ def to_arrow(frame: DataFrame) -> pa.Table:
 
     batches = frame._collect_as_arrow()  # type: ignore[operator]
     return pa.Table.from_batches(batches) if batches else to_arrow_schema(frame.schema).empty_table()
-
-
-def from_arrow(session: SparkSession, table: pa.Table) -> DataFrame:
-    """Return an Arrow table as a DataFrame."""
-    if _new_client():
-        return session.createDataFrame(table)
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    columns = [[_plain(value, column.type) for value in column.to_pylist()] for column in table.columns]
-    return session.createDataFrame(list(zip(*columns, strict=True)), from_arrow_schema(table.schema))
-
-
-def _plain(value: Any, type_: pa.DataType) -> Any:
-    """Convert a value to the form that PySpark accepts. Arrow returns maps as lists of pairs."""
-    if value is None:
-        return None
-    if pa.types.is_map(type_):
-        return {_plain(key, type_.key_type): _plain(one, type_.item_type) for key, one in value}
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return [_plain(one, type_.value_type) for one in value]
-    if pa.types.is_struct(type_):
-        return {field.name: _plain(value[field.name], field.type) for field in type_}
-    return value
 
 
 def arrow_udf(

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from quacklake.format.names import fold
 from quacklake.operations.reference import DEFAULT_SCHEMA
+from quacklake.spark.engine import SparkEngine
 from quacklake.spark.sql import merging, metadata, rows, tables
 from quacklake.spark.sql.parsing import Parameters, SparkCursor, only_statement, with_values
 from quacklake.spark.sql.queries import run_query
 from quacklake.spark.sql.statement import Statement
 from quacklake.sql.sessions import LakeSessions
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from quacklake.spark.engine import SparkEngine
 
 Handler = Callable[[Statement, SparkCursor], "DataFrame"]
 

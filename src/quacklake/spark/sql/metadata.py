@@ -167,15 +167,9 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
         text, values = arguments(statement, items)
         return statement.lake_sql(f"CALL {quote(name)}({text})", values)
     given = _given(statement, name, items, FUNCTIONS[name].parameters, FUNCTIONS[name].named)
-    made = LakeCall(
-        statement.session,
-        Binder(statement.session),
-        statement.attached,
-        given,
-        keeper=spark_maintenance(statement.engine),
-    )
-    rows: pa.Table = getattr(maintenance_calls, name)(made)
-    return statement.rows(rows)
+    binder, keeper = Binder(statement.session), spark_maintenance(statement.engine)
+    made = LakeCall(statement.session, binder, statement.attached, given, keeper=keeper)
+    return statement.rows(getattr(maintenance_calls, name)(made))
 
 
 def _given(

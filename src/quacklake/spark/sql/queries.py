@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import ParseException
+from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from quacklake.engines.duckdb.queries import LAKE
@@ -25,9 +26,6 @@ from quacklake.spark.sql.view_queries import Named, Relation, escaped, unescaped
 from quacklake.spark.sql.views import computed_view, outside_conditions, translated_view, where_predicate
 from quacklake.sql.timetravel import NO_ALIAS, TimeTravel, time_travel
 from quacklake.transaction import Transaction
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 TARGET = "_ql_target"  # the name, in a query, of the rows of the table that a statement changes
 

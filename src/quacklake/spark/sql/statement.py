@@ -7,28 +7,24 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame
 
 from quacklake.errors import NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.operations.reference import DEFAULT_SCHEMA
+from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import to_frame
 from quacklake.spark.sql.parsing import SparkCursor, text_of
 from quacklake.sql.attached import Attached, Target
 from quacklake.sql.names import missing
+from quacklake.sql.session import Session
 from quacklake.sql.timetravel import TimeTravel
 from quacklake.sql.words import caret
 from quacklake.transaction import Transaction
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from quacklake.spark.engine import SparkEngine
-    from quacklake.sql.session import Session
-
 
 _MISSING = re.compile(r"table or view (.+?) cannot be found", re.IGNORECASE)
 _PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")

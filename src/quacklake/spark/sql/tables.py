@@ -6,12 +6,11 @@ Spark itself creates only tables from a query. Statements about objects outside 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import sqlglot
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from quacklake.engines.duckdb.queries import LAKE
@@ -39,9 +38,6 @@ from quacklake.sql.attached import Target
 from quacklake.sql.statements.objects import own_names
 from quacklake.sql.timetravel import time_travel
 from quacklake.transaction import Transaction
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def lake_columns(columns: str) -> list[str]:
@@ -104,12 +100,12 @@ def _dropped(cursor: SparkCursor) -> list[str]:
     cursor.accept("COLUMNS") or cursor.accept("COLUMN")
     if_exists = "IF EXISTS " if cursor.accept("IF", "EXISTS") else ""
     if cursor.sees("("):
-        return [f"DROP COLUMN {if_exists}{_path(SparkCursor(item))}" for item in cursor.items()]
-    found = []
-    while True:
-        found.append(f"DROP COLUMN {if_exists}{_path(cursor)}")
-        if not cursor.accept(","):
-            return found
+        paths = [_path(SparkCursor(item)) for item in cursor.items()]
+    else:
+        paths = [_path(cursor)]
+        while cursor.accept(","):
+            paths.append(_path(cursor))
+    return [f"DROP COLUMN {if_exists}{path}" for path in paths]
 
 
 def _column(cursor: SparkCursor) -> str:
@@ -185,33 +181,30 @@ def create(statement: Statement, cursor: SparkCursor) -> DataFrame:
     return statement.native(cursor)
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    target: Target
-    columns: str | None
-    partition_by: tuple[str, ...]
-    sort_by: tuple[str, ...]
-    comment: str | None
-    replacing: bool
-    if_not_exists: bool
+def _target(statement: Statement, names: Sequence[str]) -> Target | None:
+    """Return the place of a new object of this name, or None when it does not belong to the lake."""
+    known = statement.session.names
+    ours = len(names) == 1 or known.explicit(names)
+    ours = ours or (len(names) == 2 and known.has_schema(statement.attached, names[0]))
+    return known.target(names) if ours else None
+
+
+def _made(what: str, *, replacing: bool, if_not_exists: bool) -> str:
+    return f"CREATE {'OR REPLACE ' if replacing else ''}{what}{' IF NOT EXISTS' if if_not_exists else ''}"
 
 
 def _table(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> DataFrame:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    names = cursor.names()
-    target = statement.session.names.target(names) if _is_ours(statement, names) else None
+    target = _target(statement, cursor.names())
     columns = cursor.parens() if cursor.sees("(") else None
-    partition_by: tuple[str, ...] = ()
-    sort_by: tuple[str, ...] = ()
+    keys: dict[str, list[str]] = {"PARTITIONED": [], "SORTED": []}
     comment = None
     while not cursor.done and not cursor.sees("AS") and not cursor.sees("SELECT") and not cursor.sees("WITH"):
         if cursor.accept("USING"):
             if fold(cursor.name()) not in _OURS:
                 target = None
-        elif cursor.accept("PARTITIONED", "BY"):
-            partition_by = tuple(map(lake_key, cursor.items()))
-        elif cursor.accept("SORTED", "BY"):
-            sort_by = tuple(map(lake_key, cursor.items()))
+        elif word := next((word for word in keys if cursor.accept(word, "BY")), None):
+            keys[word] = [lake_key(item) for item in cursor.items()]
         elif cursor.accept("COMMENT"):
             comment = cursor.string()
         elif target is None:
@@ -225,63 +218,48 @@ def _table(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Dat
         return run_query(statement, query, f"{head} ") if query else statement.native(cursor)
     if replacing and if_not_exists:
         raise SqlError("Cannot specify both OR REPLACE and IF NOT EXISTS within single create statement")
-    made = _Table(target, columns, partition_by, sort_by, comment, replacing, if_not_exists)
-    done = _from_query(statement, made, query) if query else _from_columns(statement, made)
+    if query and columns is not None:
+        raise SqlError("a table has columns or a query, not both", hint="the names in the query become the columns")
+    if query and if_not_exists and statement.view().get_table(target.schema, target.name) is not None:
+        done = statement.numbers(num_affected_rows=0, num_inserted_rows=0)
+    elif query:
+        done = _from_query(statement, target, run_query(statement, query), keys, replacing=replacing)
+    elif columns is None:
+        raise SqlError("a table needs columns, or a query that gives them")
+    else:
+        how = _made("TABLE", replacing=replacing, if_not_exists=if_not_exists)
+        layouts = "".join(f" {word} BY ({', '.join(items)})" for word, items in keys.items() if items)
+        statement.session.sql(f"{how} {_named(target)} ({', '.join(lake_columns(columns))}){layouts}")
+        done = statement.nothing()
     if comment is not None:
         statement.session.sql(f"COMMENT ON TABLE {_named(target)} IS {literal(comment)}")
     return done
 
 
-def _is_ours(statement: Statement, names: Sequence[str]) -> bool:
-    """Return True when a new object of this name belongs to the lake."""
-    if len(names) == 1 or statement.session.names.explicit(names):
-        return True
-    return len(names) == 2 and statement.session.names.has_schema(statement.attached, names[0])
-
-
-def _from_columns(statement: Statement, made: _Table) -> DataFrame:
-    if made.columns is None:
-        raise SqlError("a table needs columns, or a query that gives them")
-    how = "CREATE OR REPLACE TABLE" if made.replacing else "CREATE TABLE"
-    how += " IF NOT EXISTS" if made.if_not_exists else ""
-    layouts = [
-        f" {word} BY ({', '.join(keys)})"
-        for word, keys in (("PARTITIONED", made.partition_by), ("SORTED", made.sort_by))
-        if keys
-    ]
-    statement.session.sql(f"{how} {_named(made.target)} ({', '.join(lake_columns(made.columns))}){''.join(layouts)}")
-    return statement.nothing()
-
-
-def _from_query(statement: Statement, made: _Table, query: str) -> DataFrame:
+def _from_query(
+    statement: Statement, target: Target, rows: DataFrame, keys: Mapping[str, Sequence[str]], *, replacing: bool
+) -> DataFrame:
     """Create a table with the rows of a query, in one snapshot."""
-    if made.columns is not None:
-        raise SqlError("a table has columns or a query, not both", hint="the names in the query become the columns")
-    target, engine = made.target, statement.engine
-    if made.if_not_exists and statement.view().get_table(target.schema, target.name) is not None:
-        return statement.numbers(num_affected_rows=0, num_inserted_rows=0)
-    rows = run_query(statement, query)
     schema, done = schema_of(rows), [0]
 
     def work(tx: Transaction, given: SparkRows) -> None:
         known = tx.get_table(target.schema, target.name)
         if known is not None:
-            if not made.replacing:
+            if not replacing:
                 raise AlreadyExistsError(f'the table "{known.qualified_name}" already exists')
             tx.drop_table(known)
-        ref = TableRef(target.schema, target.name)
-        info = layout.create_table(engine.context, tx, ref, schema, made.partition_by, made.sort_by)
+        ref, context = TableRef(target.schema, target.name), statement.engine.context
+        info = layout.create_table(context, tx, ref, schema, keys["PARTITIONED"], keys["SORTED"])
         done[:] = [counted(tx, info, given)]
 
-    engine.write(rows, work)
+    statement.engine.write(rows, work)
     return statement.numbers(num_affected_rows=done[0], num_inserted_rows=done[0])
 
 
 def _view(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> DataFrame:
     """Run CREATE VIEW. The view is stored in DuckDB's SQL, so that every client can read it."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    names = cursor.names()
-    target = statement.session.names.target(names) if _is_ours(statement, names) else None
+    target = _target(statement, cursor.names())
     if target is None:
         return statement.native(cursor)
     aliases = [quote(SparkCursor(item).name()) for item in cursor.items()] if cursor.sees("(") else []
@@ -291,8 +269,7 @@ def _view(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Data
         raise UnsupportedFeatureError(
             "a view that is made in Spark cannot look at a past state", hint="make it with lake.sql"
         )
-    how = "CREATE OR REPLACE VIEW" if replacing else "CREATE VIEW"
-    how += " IF NOT EXISTS" if if_not_exists else ""
+    how = _made("VIEW", replacing=replacing, if_not_exists=if_not_exists)
     columns = f" ({', '.join(aliases)})" if aliases else ""
     statement.session.sql(f"{how} {_named(target)}{columns} AS {_lake_query(statement, target, query)}")
     return statement.nothing()
@@ -306,14 +283,9 @@ def _temporary_view(statement: Statement, cursor: SparkCursor, *, replacing: boo
         return statement.native(cursor)
     rows = run_query(statement, cursor.rest())
     rows = rows.toDF(*aliases) if aliases else rows
-    make = {
-        (False, False): rows.createTempView,
-        (False, True): rows.createOrReplaceTempView,
-        (True, False): rows.createGlobalTempView,
-        (True, True): rows.createOrReplaceGlobalTempView,
-    }
+    make = f"create{'OrReplace' if replacing else ''}{'Global' if everywhere else ''}TempView"
     with statement.translating():
-        make[everywhere, replacing](names[-1])
+        getattr(rows, make)(names[-1])
     return statement.nothing()
 
 
@@ -323,7 +295,7 @@ def _schema(statement: Statement, cursor: SparkCursor) -> DataFrame:
     if len(names) > 1 and not statement.session.names.explicit(names):
         return statement.native(cursor)
     cursor.end()
-    how = "CREATE SCHEMA IF NOT EXISTS" if if_not_exists else "CREATE SCHEMA"
+    how = _made("SCHEMA", replacing=False, if_not_exists=if_not_exists)
     statement.session.sql(f"{how} {quote(names[-1])}")
     return statement.nothing()
 

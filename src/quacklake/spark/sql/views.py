@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from quacklake.engines.duckdb.binder import session_function
@@ -23,16 +23,12 @@ from quacklake.format.schema import TableSchema
 from quacklake.operations.views import view_rows, view_tables
 from quacklake.scan import to_predicate
 from quacklake.scan.plan import column_key
+from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import inlined_columns, inlined_rows
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import quote, shown
 from quacklake.spark.sql.view_queries import Named, Relation, ViewQuery, escaped
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from quacklake.spark.engine import SparkEngine
-    from quacklake.transaction import Transaction
+from quacklake.transaction import Transaction
 
 _MOST_BYTES = 1 << 30  # the most bytes of files that DuckDB reads for a view, in the driver
 _MOST_ROWS = 100_000  # the most rows of a view that the driver holds in memory

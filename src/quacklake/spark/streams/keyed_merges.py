@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from quacklake.duckdb_versions import arrow_table
@@ -22,15 +21,10 @@ from quacklake.operations import dml, evolution
 from quacklake.operations.context import LakeContext
 from quacklake.operations.dml import DUPLICATES_SHOWN, duplicate_keys
 from quacklake.operations.frames import to_source
+from quacklake.spark.changes.merge import SparkMerge
 from quacklake.spark.read.slices import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES
 from quacklake.spark.runtime.types import quote
 from quacklake.transaction import Transaction
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from quacklake.spark.changes.merge import SparkMerge
-
 
 PUT = ("insert", "update_postimage")
 TAKEN = ("delete", "update_preimage")

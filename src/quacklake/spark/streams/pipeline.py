@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,7 @@ from quacklake.operations.stream_positions import StreamPositions
 from quacklake.scan import ScanPlan
 from quacklake.scan.feed import FeedPlan
 from quacklake.scan.feed_slices import plain_inserts, slices, state_slices
+from quacklake.spark.engine import SparkEngine
 from quacklake.spark.read.slices import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -38,12 +39,6 @@ from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.streams.sink import BatchReport, SparkSink
 from quacklake.spark.streams.source import Position, StreamPlan, StreamSource
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from quacklake.spark.engine import SparkEngine
-
 
 _HERE = 1 << 20  # the most bytes of files that this process reads faster than Spark starts Python on the executors
 FEED_TYPES = f"{CHANGE_TYPE} STRING, {COMMIT_VERSION} BIGINT, {COMMIT_TIMESTAMP} TIMESTAMP_LTZ"

@@ -9,7 +9,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from quacklake import faults, telemetry
 from quacklake.catalog import streams
@@ -21,6 +25,8 @@ from quacklake.operations.reference import TableRef
 from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.changes.keys import conform_keys
 from quacklake.spark.changes.merge import SparkMerge
+from quacklake.spark.changes.staged_changes import ChangeMetrics
+from quacklake.spark.engine import SparkEngine
 from quacklake.spark.read.slices import FEED_NAMES
 from quacklake.spark.runtime.local import arrow_schema
 from quacklake.spark.runtime.session import has_time
@@ -33,19 +39,9 @@ from quacklake.spark.streams.keyed_merges import (
     upsert_merge,
     upserted_rows,
 )
-from quacklake.spark.write.rows import carried_alike, given_columns
+from quacklake.spark.write.rows import SparkRows, carried_alike, given_columns
 from quacklake.spark.write.tasks import Fetch
 from quacklake.transaction import Transaction
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from quacklake.spark.changes.staged_changes import ChangeMetrics
-    from quacklake.spark.engine import SparkEngine
-    from quacklake.spark.write.rows import SparkRows
-
 
 _log = logging.getLogger("quacklake.stream")
 _REPORTS = 100  # the number of batches whose reports a stream keeps

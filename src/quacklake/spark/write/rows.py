@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import sqlglot
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from quacklake.engines.duckdb import WriteOptions
@@ -32,9 +32,6 @@ from quacklake.spark.write.tasks import Fetch, write_task, written_here, written
 from quacklake.spark.write.writer import SortBy, SparkWriter, WriteJob, Written
 from quacklake.storage import Footer, column_stats
 from quacklake.transaction import NewDataFile, Transaction
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
@@ -36,11 +35,6 @@ from quacklake.spark.runtime.settings import spark_path, spark_uri
 from quacklake.spark.runtime.types import RAISED
 from quacklake.storage import Store
 from quacklake.transaction import NewDataFile
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
 
 _NEVER = ("variant", "geometry", "time_ns")  # types that cannot be transferred from Spark to DuckDB
 
