@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from quacklake.errors import InputError, SnapshotExpiredError
 from quacklake.format.streams import check_stream
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from quacklake.spark.streams.sink import SparkSink, StreamHandle
     from quacklake.transaction import Transaction
 
+_Keys: TypeAlias = "str | Sequence[str] | None"
+
 
 class SparkStreaming:
     """The stream methods of ``SparkLake``."""
@@ -50,7 +52,7 @@ class SparkStreaming:
         name: str,
         checkpoint: str,
         mode: str = "append",
-        on: str | Sequence[str] | None = None,
+        on: _Keys = None,
         order_by: str | None = None,
         output_mode: str = "append",
         trigger: str | None = None,
@@ -79,7 +81,7 @@ class SparkStreaming:
             raise InputError("the DataFrame is not a stream", hint="append() writes it, or make it with readStream")
         if not checkpoint:
             raise InputError("a stream needs a checkpoint", hint='pass checkpoint="checkpoints/name"')
-        sink = self._sink(table, name, mode, on, order_by, (evolve, restart))
+        sink = self._sink(table, name, mode, on, order_by, evolve=evolve, restart=restart)
         handle = self._handle(sink)
         writer = frame.writeStream.foreachBatch(handle.hand_over()).option("checkpointLocation", str(checkpoint))
         writer = writer.outputMode(output_mode).trigger(**when)  # type: ignore[arg-type]
@@ -131,7 +133,7 @@ class SparkStreaming:
         *,
         name: str,
         mode: str = "append",
-        on: str | Sequence[str] | None = None,
+        on: _Keys = None,
         order_by: str | None = None,
         starting: Bound = EARLIEST,
         changes: bool = False,
@@ -152,7 +154,7 @@ class SparkStreaming:
         refuse_unknown(unknown, known)
         view = self.handle.view()
         found = self._source(source, starting, view, (max_files, max_bytes), changes=changes)
-        target = self._sink(sink, name, mode, on, order_by, (evolve, restart))
+        target = self._sink(sink, name, mode, on, order_by, evolve=evolve, restart=restart)
         if self.handle.view().find_table(target.table.schema, target.table.name).id == found.table.id:
             raise InputError(f"a pipeline from {found.table.qualified_name} into itself would never end")
         from quacklake.spark.streams.pipeline import Pipeline
@@ -174,13 +176,7 @@ class SparkStreaming:
         return source
 
     def _sink(
-        self,
-        table: str,
-        name: str,
-        mode: str,
-        on: str | Sequence[str] | None,
-        order_by: str | None,
-        flags: tuple[bool, bool],
+        self, table: str, name: str, mode: str, on: _Keys, order_by: str | None = None, *, evolve: bool, restart: bool
     ) -> SparkSink:
         """Return the sink of a stream after checking that it can be written. Raises if the table does not exist."""
         from quacklake.spark.runtime.session import require
@@ -198,7 +194,7 @@ class SparkStreaming:
         found = self.handle.view().find_table(ref.schema, ref.name)
         keys = [found.schema.find(key).name for key in keys]
         require(self.session, "a stream")
-        return SparkSink(self._engine, name, ref, mode, keys, order_by, *flags)
+        return SparkSink(self._engine, name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)
 
     def _handle(self, sink: SparkSink) -> StreamHandle:
         from quacklake.spark.runtime.session import is_connect

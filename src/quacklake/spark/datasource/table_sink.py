@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import DataType, StructType
 
 from quacklake.errors import CommitUnknown, InputError, SchemaMismatchError, StreamBatchDoneError
 from quacklake.format.operations import Operation
@@ -26,6 +26,7 @@ from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
+from quacklake.spark.runtime.local import inner_types
 from quacklake.spark.streams.source import EARLIEST, choice, positive, refuse_unknown
 from quacklake.spark.write.rows import Prepared, carries, given_columns
 from quacklake.spark.write.tasks import TaskRows, write_task
@@ -284,13 +285,7 @@ def _task(write: _Write, schema: str) -> bytes:
 
 def has_times(type_: DataType) -> bool:
     """Return True for a type of Spark with the type TIME in it."""
-    if isinstance(type_, StructType):
-        return any(has_times(field.dataType) for field in type_.fields)
-    if isinstance(type_, ArrayType):
-        return has_times(type_.elementType)
-    if isinstance(type_, MapType):
-        return has_times(type_.keyType) or has_times(type_.valueType)
-    return type_.simpleString().startswith("time(")
+    return type_.simpleString().startswith("time(") or any(map(has_times, inner_types(type_)))
 
 
 def _unpacked(written: Sequence[bytes]) -> list[TaskRows]:

@@ -6,6 +6,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import TypeVar
 
 import pyarrow as pa
@@ -47,13 +48,12 @@ def reaching() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _of_spark(error):
-            _check_store(error)
+        _check_store(error)
         raise
 
 
 def _check_store(error: Exception) -> None:
-    if _NO_STORE.search(str(error)) is not None:
+    if _of_spark(error) and _NO_STORE.search(str(error)) is not None:
         raise MissingExtraError(
             "this session of Spark lacks the jars for the store of the lake",
             hint='start Spark with what `quacklake spark-settings` prints, or use format("quacklake"): it needs none',
@@ -105,7 +105,7 @@ def each_task(frame: DataFrame, work: Callable[[Iterable[pa.RecordBatch]], T]) -
         rows = iter(batches)
         first = next((batch for batch in rows if batch.num_rows), None)
         if first is not None:
-            yield _answer(work(_chained(first, rows)))
+            yield _answer(work(chain([first], rows)))
 
     return _gathered(frame.mapInArrow(run, _ANSWER))
 
@@ -131,11 +131,6 @@ def each_own_group(frame: DataFrame, key: str, work: Mapping[int, Callable[[pa.T
     packed = pa.table({key: pa.array(work.keys(), pa.int64()), "work": pa.array(own, pa.binary())})
     groups = frame.groupBy(key).cogroup(to_frame(frame.sparkSession, packed).groupBy(key))
     return _gathered(groups.applyInArrow(run, _ANSWER))
-
-
-def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
 
 
 def _answer(found: object) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
 from quacklake.scan.plan import column_key
 from quacklake.spark.runtime.session import new_client
-from quacklake.spark.runtime.types import stored_type
+from quacklake.spark.runtime.types import retyped, stored_type
 
 #: Types that Arrow cannot hold, or that Spark does not take from it, are carried as text.
 _AS_TEXT = ("interval", "timetz", "uint128", "variant")
@@ -65,7 +65,7 @@ def _plain(value: Any, type_: pa.DataType) -> Any:
 
 def inlined_columns(columns: Sequence[Column]) -> list[Column]:
     """Return the columns of inlined rows as Spark gets them."""
-    return [_carried(column) for column in columns]
+    return [retyped(column, lambda type_: _CARRIED.get(parse_type(type_).base, (type_,))[0]) for column in columns]
 
 
 def inlined_rows(
@@ -83,9 +83,7 @@ def carried(rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = 
     keys = [column_key(column) for column in columns]
     beside = rows.select(list(meta))
     rows = rows.select(keys)
-    hard = [column for column in columns if any(leaf.type in (*_AS_TEXT, "time_ns") for leaf in column.leaves())]
-    if hard:
-        rows = _with_texts(rows, columns, hard)
+    rows = _with_texts(rows, columns, (*_AS_TEXT, "time_ns"))
     made = rows.cast(_arrow_schema(columns, partial(_arrow, units=True))).cast(_arrow_schema(columns, _arrow))
     for name in meta:
         made = made.append_column(name, beside.column(name).cast(pa.int64()))
@@ -95,9 +93,8 @@ def carried(rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = 
 def shown_rows(rows: pa.Table, columns: Sequence[Column], *, time: bool) -> pa.Table:
     """Return rows under the names ``c<id>`` in the Arrow types that Spark shows. ``time`` says whether it has TIME."""
     if not time:
-        hard = [column for column in columns if any(leaf.type == "time" for leaf in column.leaves())]
-        rows = _with_texts(rows, columns, hard, ("time",)) if hard else rows
-        columns = [_without_time(column) for column in columns]
+        rows = _with_texts(rows, columns, ("time",))
+        columns = [retyped(column, lambda type_: "varchar" if type_ == "time" else type_) for column in columns]
     found = carried(rows, columns)
     for nanos in (False, True):  # Arrow converts numbers to times of the same unit only
         found = found.cast(_arrow_schema(columns, partial(_shown, nanos=nanos)))
@@ -117,11 +114,6 @@ def _variants(texts: pa.ChunkedArray) -> pa.Array:
     return pa.StructArray.from_arrays(parts, fields=list(_VARIANT), mask=texts.is_null().combine_chunks())
 
 
-def _without_time(column: Column) -> Column:
-    children = tuple(_without_time(child) for child in column.children)
-    return Column(column.id, column.name, "varchar" if column.type == "time" else column.type, children=children)
-
-
 def _shown(column: Column, *, nanos: bool) -> pa.DataType:
     """Return the Arrow type in which Spark shows a value that is not nested."""
     match column.type:
@@ -133,16 +125,13 @@ def _shown(column: Column, *, nanos: bool) -> pa.DataType:
             return pa.timestamp("us") if column.type in _MICROS else _arrow(column)
 
 
-def _with_texts(
-    rows: pa.Table, columns: Sequence[Column], hard: Sequence[Column], texts: Sequence[str] = (*_AS_TEXT, "time_ns")
-) -> pa.Table:
+def _with_texts(rows: pa.Table, columns: Sequence[Column], texts: Sequence[str]) -> pa.Table:
     """Return the rows with the values of some types as text, at every depth."""
-    select = [
-        f"CAST({column_key(column)} AS {_duckdb(column, texts)}) AS {column_key(column)}"
-        if column in hard
-        else column_key(column)
-        for column in columns
-    ]
+    hard = [column for column in columns if any(leaf.type in texts for leaf in column.leaves())]
+    if not hard:
+        return rows
+    keys = [(column, column_key(column)) for column in columns]
+    select = [f"CAST({key} AS {_duckdb(one, texts)}) AS {key}" if one in hard else key for one, key in keys]
     with connect(config={"threads": 1, "autoload_known_extensions": False}) as connection:
         connection.register("rows", rows)
         return arrow_table(connection, f"SELECT {', '.join(select)} FROM rows")
@@ -160,13 +149,6 @@ def _duckdb(column: Column, texts: Sequence[str]) -> str:
             return "STRUCT(" + ", ".join(f"{quote(child.name)} {type_}" for child, type_ in fields) + ")"
         case _:
             return "VARCHAR" if column.type in texts else column.duckdb_type()
-
-
-def _carried(column: Column) -> Column:
-    children = tuple(_carried(child) for child in column.children)
-    base = parse_type(column.type).base
-    name = _CARRIED[base][0] if base in _CARRIED else column.type
-    return Column(column.id, column.name, name, children=children)
 
 
 def _arrow(column: Column, *, units: bool = False) -> pa.DataType:
@@ -197,40 +179,25 @@ def _arrow_schema(columns: Sequence[Column], leaf: Callable[[Column], pa.DataTyp
 
 FIELD_ID = "parquet.field.id"  # the metadata key of a field that becomes a Parquet field id
 
-_ARROW: Mapping[type[st.DataType], pa.DataType] = {
-    st.NullType: pa.null(),
-    st.BooleanType: pa.bool_(),
-    st.ByteType: pa.int8(),
-    st.ShortType: pa.int16(),
-    st.IntegerType: pa.int32(),
-    st.LongType: pa.int64(),
-    st.FloatType: pa.float32(),
-    st.DoubleType: pa.float64(),
-    st.DateType: pa.date32(),
-    st.TimestampType: pa.timestamp("us", "UTC"),
-    st.TimestampNTZType: pa.timestamp("us"),
-    st.StringType: pa.string(),
-    st.BinaryType: pa.binary(),
-    # types of newer versions; Arrow has no variants: see with_variants
-    **({st.TimeType: pa.time64("us")} if hasattr(st, "TimeType") else {}),
-    **({st.VariantType: pa.string()} if hasattr(st, "VariantType") else {}),
-}
-_SPARK: Mapping[str, st.DataType] = {
-    "BOOLEAN": st.BooleanType(),
-    "TINYINT": st.ByteType(),
-    "SMALLINT": st.ShortType(),
-    "INT": st.IntegerType(),
-    "BIGINT": st.LongType(),
-    "FLOAT": st.FloatType(),
-    "DOUBLE": st.DoubleType(),
-    "DATE": st.DateType(),
-    "TIMESTAMP_LTZ": st.TimestampType(),
-    "TIMESTAMP_NTZ": st.TimestampNTZType(),
-    "STRING": st.StringType(),
-    "BINARY": st.BinaryType(),
-    **({"TIME(6)": st.TimeType(6)} if hasattr(st, "TimeType") else {}),
-    **({"VARIANT": st.VariantType()} if hasattr(st, "VariantType") else {}),
-}
+#: Types of Spark by name, with those of Arrow. Arrow has no variants: see :func:`with_variants`.
+_TYPES: Sequence[tuple[str, st.DataType, pa.DataType]] = (
+    ("VOID", st.NullType(), pa.null()),
+    ("BOOLEAN", st.BooleanType(), pa.bool_()),
+    ("TINYINT", st.ByteType(), pa.int8()),
+    ("SMALLINT", st.ShortType(), pa.int16()),
+    ("INT", st.IntegerType(), pa.int32()),
+    ("BIGINT", st.LongType(), pa.int64()),
+    ("FLOAT", st.FloatType(), pa.float32()),
+    ("DOUBLE", st.DoubleType(), pa.float64()),
+    ("DATE", st.DateType(), pa.date32()),
+    ("TIMESTAMP_LTZ", st.TimestampType(), pa.timestamp("us", "UTC")),
+    ("TIMESTAMP_NTZ", st.TimestampNTZType(), pa.timestamp("us")),
+    ("STRING", st.StringType(), pa.string()),
+    ("BINARY", st.BinaryType(), pa.binary()),
+    # types of newer versions
+    *([("TIME(6)", st.TimeType(6), pa.time64("us"))] if hasattr(st, "TimeType") else []),
+    *([("VARIANT", st.VariantType(), pa.string())] if hasattr(st, "VariantType") else []),
+)
 
 
 def arrow_schema(schema: st.StructType, *, required: bool) -> pa.Schema:
@@ -238,10 +205,9 @@ def arrow_schema(schema: st.StructType, *, required: bool) -> pa.Schema:
 
     Raises ``InputError`` for a type that a lake lacks.
     """
-    fields = []
-    for field in schema.fields:
-        fields.append(pa.field(field.name, _arrow_of(field.dataType, field.name), field.nullable or not required))
-    return pa.schema(fields)
+    return pa.schema(
+        pa.field(field.name, _arrow_of(field.dataType, field.name), field.nullable or not required) for field in schema
+    )
 
 
 def _arrow_of(type_: st.DataType, path: str) -> pa.DataType:
@@ -253,12 +219,21 @@ def _arrow_of(type_: st.DataType, path: str) -> pa.DataType:
         return pa.map_(_arrow_of(type_.keyType, f"{path}.key"), _arrow_of(type_.valueType, f"{path}.value"))
     if isinstance(type_, st.DecimalType):
         return pa.decimal128(type_.precision, type_.scale)
-    found = next((arrow for spark, arrow in _ARROW.items() if isinstance(type_, spark)), None)
+    found = next((arrow for _, known, arrow in _TYPES if isinstance(type_, type(known))), None)
     if found is None:
         raise InputError(
             f'the column "{path}" has the type {type_.simpleString()}, which a lake has not', hint="cast it to another"
         )
     return found
+
+
+def inner_types(type_: st.DataType) -> list[st.DataType]:
+    """Return the types inside of a nested type."""
+    if isinstance(type_, st.StructType):
+        return [field.dataType for field in type_.fields]
+    if isinstance(type_, st.MapType):
+        return [type_.keyType, type_.valueType]
+    return [type_.elementType] if isinstance(type_, st.ArrayType) else []
 
 
 def with_variants(columns: TableSchema, schema: st.StructType) -> TableSchema:
@@ -270,13 +245,8 @@ def with_variants(columns: TableSchema, schema: st.StructType) -> TableSchema:
 def _with_variants(column: Column, type_: st.DataType) -> Column:
     if type_.typeName() == "variant":
         return replace(column, type="variant")
-    if isinstance(type_, st.StructType):
-        inner = [field.dataType for field in type_.fields]
-    elif isinstance(type_, st.ArrayType):
-        inner = [type_.elementType]
-    elif isinstance(type_, st.MapType):
-        inner = [type_.keyType, type_.valueType]
-    else:
+    inner = inner_types(type_)
+    if not inner:
         return column
     pairs = zip(column.children, inner, strict=True)
     return replace(column, children=tuple(_with_variants(child, one) for child, one in pairs))
@@ -294,8 +264,8 @@ def file_type(column: Column) -> st.DataType:
             return st.ArrayType(file_type(column.children[0]), True)
         case "map":
             return st.MapType(file_type(column.children[0]), file_type(column.children[1]), True)
-    name = parse_type(column.type)
-    if name.base == "decimal":
-        return st.DecimalType(name.precision or 0, name.scale or 0)
+    found = parse_type(column.type)
+    if found.base == "decimal":
+        return st.DecimalType(found.precision or 0, found.scale or 0)
     text = stored_type(column)
-    return st.DecimalType(20, 0) if text == "DECIMAL(20,0)" else _SPARK[text]
+    return st.DecimalType(20, 0) if text == "DECIMAL(20,0)" else next(one for name, one, _ in _TYPES if name == text)

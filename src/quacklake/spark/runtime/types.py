@@ -78,8 +78,13 @@ def stored_type(column: Column) -> str:
 
 def as_stored(column: Column) -> Column:
     """Return the column as it is read back from a file that Spark wrote."""
-    children = tuple(as_stored(child) for child in column.children)
-    return Column(column.id, column.name, _IN_FILES.get(column.type, column.type), children=children)
+    return retyped(column, lambda type_: _IN_FILES.get(type_, type_))
+
+
+def retyped(column: Column, leaf: Callable[[str], str]) -> Column:
+    """Return a column with other types at every depth."""
+    children = tuple(retyped(child, leaf) for child in column.children)
+    return Column(column.id, column.name, leaf(column.type), children=children)
 
 
 def plain_in_parquet(column: Column) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
@@ -30,22 +29,14 @@ PUT = ("insert", "update_postimage")
 TAKEN = ("delete", "update_preimage")
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeCounts:
-    """The numbers of rows that were changed."""
-
-    updated: int
-    inserted: int
-    deleted: int
-
-
 def apply_changes(
     context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table, on: Sequence[str], *, evolve: bool = False
-) -> ChangeCounts:
+) -> int:
     """Apply the changes of a feed: rows with ``_change_type``, the columns, and optionally ``_commit_version``.
 
-    The last change of a key decides whether it is updated, inserted or deleted. Raises ``ConstraintError`` for a key
-    that one commit put twice, ``SchemaMismatchError`` without the columns that describe the change.
+    The last change of a key decides whether it is updated, inserted or deleted. Returns how many were deleted. Raises
+    ``ConstraintError`` for a key that one commit put twice, ``SchemaMismatchError`` without the columns that describe
+    the change.
     """
     if evolve:
         table = _evolved(context, tx, table, rows)
@@ -53,9 +44,8 @@ def apply_changes(
     put = pc.is_in(last.column(CHANGE_TYPE), value_set=pa.array(PUT))
     last_rows = last.drop_columns([name for name in FEED_NAMES if name in last.column_names])
     deleted = dml.delete_keys(context, tx, table, last_rows.filter(pc.invert(put)), on)
-    source = to_source(last_rows.filter(put))
-    merged = dml.merge(context, tx, table, source, on)
-    return ChangeCounts(merged.updated, merged.inserted, deleted)
+    dml.merge(context, tx, table, to_source(last_rows.filter(put)), on)
+    return deleted
 
 
 def upsert(
@@ -67,7 +57,7 @@ def upsert(
     order_by: str | None = None,
     *,
     evolve: bool = False,
-) -> ChangeCounts:
+) -> None:
     """Update the rows that have the keys and insert the others. For a repeated key the last by ``order_by`` counts.
 
     Raises ``ConstraintError``, with the repeated keys, when the order does not determine the last row.
@@ -77,8 +67,7 @@ def upsert(
         whole = " OR ".join(f"{lake_quote(name)} IS NULL" for name in on)  # a key with NULL equals no other
         table = _evolved(context, tx, table, rows) if evolve else table
         rows = _last_rows(context, table, rows, on, f"{lake_quote(order_by)} DESC NULLS LAST", f" OR {whole}")
-    merged = dml.merge(context, tx, table, to_source(rows), on, evolve=evolve)
-    return ChangeCounts(merged.updated, merged.inserted, 0)
+    dml.merge(context, tx, table, to_source(rows), on, evolve=evolve)
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
@@ -168,7 +157,11 @@ def changes_merge(merge: SparkMerge, on: Sequence[str]) -> SparkMerge:
     """Update, insert or delete keys by their changes. Invalid changes raise the errors of ``apply_changes``."""
 
     def check(source: DataFrame) -> None:
-        _check_changes(source, on)
+        wrong = source.filter(~(_is(PUT) | _is(TAKEN)) | _any(_column(name).isNull() for name in on))
+        for row in wrong.select(CHANGE_TYPE, *map(_column, on)).limit(1).collect():
+            if row[0] not in (*PUT, *TAKEN):
+                raise unknown_change(row[0])
+            raise null_key(next(name for name, value in zip(on, row[1:], strict=True) if value is None))
         _check_keys(source.filter(_is(PUT)), on)
 
     merge._beside, merge._check = (CHANGE_TYPE,), check
@@ -188,15 +181,6 @@ def _check_keys(source: DataFrame, on: Sequence[str]) -> None:
     found = several.filter("_ql_count > 1").orderBy(*names).limit(DUPLICATES_SHOWN + 1).collect()
     if found:
         raise duplicate_keys(on, [tuple(row)[:-1] for row in found])
-
-
-def _check_changes(source: DataFrame, on: Sequence[str]) -> None:
-    strange = ~(_is(PUT) | _is(TAKEN))
-    wrong = source.filter(strange | _any(_column(name).isNull() for name in on))
-    for row in wrong.select(CHANGE_TYPE, *map(_column, on)).limit(1).collect():
-        if row[0] not in (*PUT, *TAKEN):
-            raise unknown_change(row[0])
-        raise null_key(next(name for name, value in zip(on, row[1:], strict=True) if value is None))
 
 
 def _column(name: str) -> SparkColumn:

@@ -89,7 +89,8 @@ class SparkSink:
             began = perf_counter()
             faults.reach("stream.batch.before")
             try:
-                self._check(epoch)
+                with self.engine.context.catalog.read() as reader:  # before any file is written
+                    marked(streams.find(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
                 counts = self._commit(frame, epoch, position)
             except StreamBatchDoneError:
                 counts = {"skipped": True}
@@ -98,11 +99,6 @@ class SparkSink:
         self._tell(report)
         return report
 
-    def _check(self, epoch: int) -> None:
-        """Refuse a batch that the commit would refuse, before any file is written."""
-        with self.engine.context.catalog.read() as reader:
-            marked(streams.find(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
-
     def _tell(self, report: BatchReport) -> None:
         self.reports.append(report)
         label = self.engine.context.catalog.label
@@ -110,16 +106,9 @@ class SparkSink:
         telemetry.count("stream.rows", report.rows, tenant=label)
         telemetry.count("stream.files", report.files, tenant=label)
         telemetry.count("stream.bytes", report.bytes, tenant=label)
-        _log.info(
-            "stream %s batch %d: %d rows, %d files, %d bytes, %.0f ms%s",
-            self.name,
-            report.epoch,
-            report.rows,
-            report.files,
-            report.bytes,
-            report.milliseconds,
-            " (was there already)" if report.skipped else "",
-        )
+        numbers = (report.epoch, report.rows, report.files, report.bytes, report.milliseconds)
+        there = " (was there already)" if report.skipped else ""
+        _log.info("stream %s batch %d: %d rows, %d files, %d bytes, %.0f ms%s", self.name, *numbers, there)
 
     # -- writing rows --------------------------------------------------------------------------------------------------
 
@@ -167,11 +156,12 @@ class SparkSink:
 
         def work(tx: Transaction) -> dict[str, Any]:
             table = tx.find_table(self.table.schema, self.table.name)
+            deleted = 0
             if self.mode == "changes":
-                done = apply_changes(context, tx, table, rows, self.on, evolve=self.evolve)
+                deleted = apply_changes(context, tx, table, rows, self.on, evolve=self.evolve)
             else:
-                done = upsert(context, tx, table, rows, self.on, self.order_by, evolve=self.evolve)
-            return {**self._mark(tx, epoch, position), "deleted": done.deleted}
+                upsert(context, tx, table, rows, self.on, self.order_by, evolve=self.evolve)
+            return {**self._mark(tx, epoch, position), "deleted": deleted}
 
         return self.engine.handle.run(work)
 
