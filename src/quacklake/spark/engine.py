@@ -93,7 +93,5 @@ class SparkEngine:
 
 def schema_of(columns: DataFrame | StructType) -> TableSchema:
     """Return the table schema for the columns of a Spark schema or a DataFrame."""
-    from pyspark.sql.types import StructType
-
     given = columns if isinstance(columns, StructType) else columns.schema
     return with_variants(from_arrow(arrow_schema(given, required=given is columns)), given)

@@ -75,7 +75,10 @@ class PushedFilter(NamedTuple):
 
 
 def pushed_sql(filters: Iterable[PushedFilter], schema: TableSchema) -> str | None:
-    """Return the SQL that the requested rows satisfy, or None when no filter can be translated."""
+    """Return the SQL that the requested rows satisfy, to skip files and rows, or None.
+
+    Spark applies every filter again itself. So a filter that both sides might understand differently is left out.
+    """
     return _all_of(_sql(each, schema) for each in filters)
 
 

@@ -105,7 +105,12 @@ _INSTEAD = "pipeline(…) asks for new rows in this process, and needs no more t
 
 @dataclass(frozen=True, repr=False)
 class RemoteLake:
-    """A lake that a Spark Connect server can open."""
+    """A lake that a Spark Connect server can open, to plan streams out of a table.
+
+    The server shows and logs the options of a plan. So the URL is inside a data source that is registered only for it,
+    under a random name. It reaches the processes beside the server that plan a stream, but neither executors nor a
+    checkpoint.
+    """
 
     url: str
     catalog: str | None

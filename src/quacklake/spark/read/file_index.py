@@ -277,7 +277,15 @@ def _key_sql(number: str, position: str) -> str:
 
 @dataclass(frozen=True)
 class Deletes:
-    """The deleted rows of some files of a plan, which form one branch."""
+    """The deleted rows of some files of a plan, which form one branch.
+
+    A condition of the user must not be computed for deleted rows: it may fail for them, as a cast does, and rows are
+    often deleted for that very reason. Spark moves conditions below joins, but keeps the order of those that it
+    combines with AND. So the driver builds one array of bits for the deleted rows of a branch, and a row must pass the
+    test of its bit before any other condition is computed. Conditions that reach the Parquet reader are comparisons,
+    which cannot fail. If there are too many bits, the rows go through an anti-join on one number, made of the file and
+    the position in it. Above the join is a condition that Spark takes for volatile, below which it moves nothing.
+    """
 
     session: SparkSession
     store: Store

@@ -25,10 +25,10 @@ from quacklake.format.names import fold
 from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
 from quacklake.format.schema import FIELD_ID, Column
 from quacklake.scan import ScanPlan
-from quacklake.scan.plan import INLINED_META, SECRET, column_key
+from quacklake.scan.plan import INLINED_META, SECRET
 from quacklake.spark.read.file_index import Deletes, free_name, read_files
 from quacklake.spark.runtime.failures import reaching
-from quacklake.spark.runtime.local import inlined_columns, inlined_rows, to_frame
+from quacklake.spark.runtime.local import inlined_rows, shown_columns, to_frame
 from quacklake.spark.runtime.session import has_time, require_types
 from quacklake.spark.runtime.types import initial_value, quote, read_type, shown, shown_type
 from quacklake.storage import Footer, FooterColumn, Store, read_footer, read_footers
@@ -61,7 +61,11 @@ Shape = tuple[tuple[int, Column], ...]
 
 
 class FileShapes:
-    """A cache of the columns of files, which never change. Safe to share between threads."""
+    """A cache of the columns of files, which never change. Safe to share between threads.
+
+    Spark needs the names that are in the files. Files that are newer than every change of a column have the table's own
+    names. For other files the footer is read, once.
+    """
 
     def __init__(self, session: SparkSession, store: Store, size: int = 100_000) -> None:
         self._session = session
@@ -306,10 +310,7 @@ class SparkScan:
         assert plan.inlined is not None
         columns = plan.schema.columns
         found = inlined_rows(self.session, plan.inlined, columns, meta=INLINED_META if rows else ())
-        select = [
-            f"{shown(column_key(column), stored, column, time=time)} AS {quote(column.name)}"
-            for stored, column in zip(inlined_columns(columns), columns, strict=True)
-        ]
+        select = shown_columns(columns, time=time)
         if rows:
             select += [f"row_id AS {ROW_ID}", f"CAST(NULL AS BIGINT) AS {FILE_ID}", f"schema_version AS {VERSION}"]
             select += [f"row_id AS {POSITION}", f"begin_snapshot AS {SNAPSHOT}"]

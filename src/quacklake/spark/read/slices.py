@@ -20,9 +20,9 @@ from quacklake.scan.feed import FeedPlan
 from quacklake.scan.feed_slices import state_slices
 from quacklake.scan.plan import column_key
 from quacklake.spark.read.scan import ROW_COLUMNS
-from quacklake.spark.runtime.local import carried, inlined_columns, shown_rows, to_frame
+from quacklake.spark.runtime.local import carried, inlined_columns, shown_columns, shown_rows, to_frame
 from quacklake.spark.runtime.session import has_time
-from quacklake.spark.runtime.types import quote, read_type, shown
+from quacklake.spark.runtime.types import read_type
 from quacklake.storage import Store
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
@@ -115,14 +115,6 @@ def carrier_fields(columns: Sequence[Column]) -> list[str]:
     """Return columns in transport form, in Spark SQL."""
     stored = zip(columns, inlined_columns(columns), strict=True)
     return [f"{column_key(column)} {read_type(carrier, time=False)}" for column, carrier in stored]
-
-
-def shown_columns(columns: Sequence[Column], *, time: bool) -> list[str]:
-    """Return the SQL that turns columns in transport form into those that users see."""
-    stored = zip(columns, inlined_columns(columns), strict=True)
-    return [
-        f"{shown(column_key(column), carrier, column, time=time)} AS {quote(column.name)}" for column, carrier in stored
-    ]
 
 
 def sliced_frame(session: SparkSession, parts: Sequence[Slice], schema: str) -> DataFrame:

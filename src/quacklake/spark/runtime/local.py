@@ -13,12 +13,12 @@ from pyspark.sql import types as st
 
 from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.errors import InputError
-from quacklake.format.names import quote
+from quacklake.format.names import quote as lake_quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
 from quacklake.scan.plan import column_key
 from quacklake.spark.runtime.session import new_client
-from quacklake.spark.runtime.types import retyped, stored_type
+from quacklake.spark.runtime.types import quote, retyped, shown, stored_type
 
 #: Types that Arrow cannot hold, or that Spark does not take from it, are carried as text.
 _AS_TEXT = ("interval", "timetz", "uint128", "variant")
@@ -66,6 +66,14 @@ def _plain(value: Any, type_: pa.DataType) -> Any:
 def inlined_columns(columns: Sequence[Column]) -> list[Column]:
     """Return the columns of inlined rows as Spark gets them."""
     return [retyped(column, lambda type_: _CARRIED.get(parse_type(type_).base, (type_,))[0]) for column in columns]
+
+
+def shown_columns(columns: Sequence[Column], *, time: bool) -> list[str]:
+    """Return the SQL that turns columns in transport form into those that users see."""
+    stored = zip(columns, inlined_columns(columns), strict=True)
+    return [
+        f"{shown(column_key(column), carrier, column, time=time)} AS {quote(column.name)}" for column, carrier in stored
+    ]
 
 
 def inlined_rows(
@@ -146,7 +154,7 @@ def _duckdb(column: Column, texts: Sequence[str]) -> str:
             return f"MAP({inner[0]}, {inner[1]})"
         case "struct":
             fields = zip(column.children, inner, strict=True)
-            return "STRUCT(" + ", ".join(f"{quote(child.name)} {type_}" for child, type_ in fields) + ")"
+            return "STRUCT(" + ", ".join(f"{lake_quote(child.name)} {type_}" for child, type_ in fields) + ")"
         case _:
             return "VARCHAR" if column.type in texts else column.duckdb_type()
 

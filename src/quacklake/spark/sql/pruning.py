@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import ErrorLevel, exp
 
-from quacklake.errors import PredicateError
+from quacklake.errors import PredicateError, QuacklakeError
 from quacklake.format.names import fold
 from quacklake.format.predicate import ANYTHING, Predicate, every
 from quacklake.format.schema import TableSchema
 from quacklake.scan import to_predicate
 from quacklake.spark.sql.parsing import declaration
+from quacklake.spark.sql.view_queries import Named
 
 _BARRIERS = ("group", "having", "distinct", "limit", "offset", "qualify", "windows", "laterals", "pivots", "sample")
 _REJECTING = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
@@ -169,3 +171,34 @@ def _instant(text: str, zone: str) -> str | None:
         return local.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" ") + "+00"
     except (ValueError, OverflowError, ZoneInfoNotFoundError):
         return None
+
+
+# -- views -------------------------------------------------------------------------------------------------------------
+
+
+def where_predicate(named: Named, schema: TableSchema) -> Predicate:
+    """Return a predicate on the bounds of a table's files from the conditions of a view."""
+    parts = []
+    for text in named.where:
+        with suppress(QuacklakeError):
+            parts.append(to_predicate(text, schema))
+    return every(parts) if parts else ANYTHING
+
+
+def outside_conditions(named: Named, outside: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """Turn conditions on the rows of a view into conditions on its table."""
+    found: list[exp.Expr] = []
+    if named.outputs is None:
+        return found
+    for condition in outside:
+        copy = condition.copy()
+        columns = list(copy.find_all(exp.Column))
+        names = []  # columns of the table behind those of the view; nothing for a computed one
+        for column in columns:
+            otherwise = column.name if "*" in named.outputs else None
+            names.append(named.outputs.get(fold(column.name), otherwise) if len(column.parts) == 1 else None)
+        if all(names):
+            for column, name in zip(columns, names, strict=True):
+                column.set("this", exp.to_identifier(name, quoted=True))
+            found.append(copy)
+    return found

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
+from quacklake.engines.duckdb.binder import session_function
 from quacklake.engines.duckdb.queries import LAKE
+from quacklake.engines.duckdb.trees import serialize
 from quacklake.errors import NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.format.predicate import ANYTHING, Predicate, every
+from quacklake.format.schema import TableSchema
 from quacklake.operations.reference import DEFAULT_SCHEMA
-from quacklake.operations.views import MOST_VIEWS, named_object, too_deep
+from quacklake.operations.views import MOST_VIEWS, named_object, too_deep, view_rows, view_tables
+from quacklake.scan.plan import column_key
+from quacklake.spark.engine import SparkEngine
+from quacklake.spark.runtime.local import inlined_rows, shown_columns
+from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.sql import metadata
 from quacklake.spark.sql.parsing import Edit, SparkCursor, declaration, edited, names_of, parse, span
-from quacklake.spark.sql.pruning import conditions, predicate_of
+from quacklake.spark.sql.pruning import conditions, outside_conditions, predicate_of, where_predicate
 from quacklake.spark.sql.statement import SqlText, Statement, unknown
-from quacklake.spark.sql.view_queries import Named, Relation, escaped, unescaped
-from quacklake.spark.sql.views import computed_view, outside_conditions, translated_view, where_predicate
+from quacklake.spark.sql.view_queries import Named, Relation, ViewQuery, escaped, unescaped
 from quacklake.sql.timetravel import NO_ALIAS, TimeTravel, time_travel
 from quacklake.transaction import Transaction
 
+_MOST_BYTES = 1 << 30  # the most bytes of files that DuckDB reads for a view, in the driver
+_MOST_ROWS = 100_000  # the most rows of a view that the driver holds in memory
 TARGET = "_ql_target"  # the name, in a query, of the rows of the table that a statement changes
 
 
@@ -243,8 +252,7 @@ class Rewriter:
         inner = self._query(view.sql.replace(LAKE, ""), _Scope(view, tx, scope.depth + 1, outside))
         if not view.aliases:
             return f"({inner})"
-        columns = ", ".join(escaped(quote(alias)) for alias in view.aliases)
-        return f"(SELECT * FROM ({inner}) AS ql_view({columns}))"
+        return f"(SELECT * FROM ({inner}) AS {_view_alias(view.aliases)})"
 
     def _view_relation(self, view: ViewInfo, tx: Transaction, depth: int, outside: Sequence[exp.Expr]) -> Relation:
         """Return a view written in DuckDB's SQL: translated, or with rows that DuckDB computes."""
@@ -257,7 +265,7 @@ class Rewriter:
         except QuacklakeError as error:
             key = ("view", view.id, tx.base.id)
             if key not in self._computed:
-                frame, schema = computed_view(self.statement.engine, tx, view, error)
+                frame, schema = _computed_view(self.statement.engine, tx, view, error)
                 self._computed[key] = Relation(self.add(frame), schema.columns)
             return self._computed[key]
 
@@ -279,7 +287,17 @@ class Rewriter:
                 self._frame(found, tx, every([predicate, where_predicate(named, found.schema)])), found.schema.columns
             )
 
-        return translated_view(self.statement.engine, view, find)
+        session, context = self.statement.engine.session, self.statement.engine.context
+        with context.engine.connection() as connection:
+            query = ViewQuery(connection, find, time=has_time(session))
+            made = query.translated(view.sql.replace(LAKE, ""))
+        if query.strict and session.conf.get("spark.sql.ansi.enabled") != "true":
+            raise UnsupportedFeatureError("the session goes on with a wrong number where one is too large")
+        if not view.aliases:
+            return made
+        names = [*view.aliases, *(column.name for column in made.columns[len(view.aliases) :])]
+        columns = tuple(replace(column, name=name) for column, name in zip(made.columns, names, strict=True))
+        return Relation(f"(SELECT * FROM {made.sql} AS {_view_alias(names)})", columns)
 
     def _function(self, query: str, first: int) -> tuple[str | None, int]:
         """Return the replacement for a lake function, or None for any other, and the end of the call."""
@@ -289,6 +307,43 @@ class Rewriter:
             return None, first
         frame = metadata.called(self.statement, names, cursor.items())
         return self.add(frame), cursor.words[cursor.at - 1].end
+
+
+def _view_alias(names: Sequence[str]) -> str:
+    return f"ql_view({', '.join(escaped(quote(name)) for name in names)})"
+
+
+def _computed_view(
+    engine: SparkEngine, tx: Transaction, view: ViewInfo, reason: QuacklakeError
+) -> tuple[DataFrame, TableSchema]:
+    """Return the rows of a view that DuckDB computes, in the driver, now.
+
+    Raises ``UnsupportedFeatureError`` if that is too much work.
+    """
+    context = engine.context
+    what = f'the view "{view.qualified_name}" cannot be computed by Spark with the same meaning ({reason.message})'
+    with context.engine.connection() as connection:
+        if session_function(serialize(connection, view.sql.replace(LAKE, ""))) is not None:
+            raise UnsupportedFeatureError(what, hint="read it with lake.sql")
+    plans = [tx.plan(table) for table in view_tables(context, tx, view)]
+    size = sum(pc.sum(plan.files.column("file_size_bytes")).as_py() or 0 for plan in plans)
+    if size > _MOST_BYTES:
+        raise UnsupportedFeatureError(
+            f"{what}, and it reads {size >> 20} MB, too much for DuckDB in the driver",
+            hint="read it with lake.sql, or say its query to Spark",
+        )
+    schema, rows = view_rows(context, tx, view, _MOST_ROWS + 1)
+    if rows.num_rows > _MOST_ROWS:
+        raise UnsupportedFeatureError(
+            f"{what}, and it has more than {_MOST_ROWS} rows, too many for DuckDB in the driver",
+            hint="read it with lake.sql, or say its query to Spark",
+        )
+    columns = schema.columns
+    select = shown_columns(columns, time=has_time(engine.session))
+    for number, column in enumerate(columns):
+        if column.type == "int128":  # with all its digits
+            select[number] = f"{column_key(column)} AS {quote(column.name)}"
+    return inlined_rows(engine.session, rows, columns).selectExpr(*select), schema
 
 
 def _cursor_at(query: str, place: int) -> SparkCursor:

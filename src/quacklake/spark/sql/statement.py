@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from quacklake.errors import NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.objects import TableInfo, ViewInfo
@@ -19,7 +20,7 @@ from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import to_frame
 from quacklake.spark.sql.parsing import SparkCursor, text_of
-from quacklake.sql.attached import Attached, Target
+from quacklake.sql.attached import Attached
 from quacklake.sql.names import missing
 from quacklake.sql.session import Session
 from quacklake.sql.timetravel import TimeTravel
@@ -31,42 +32,6 @@ _PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")
 _WHERE = re.compile(r";? line \d+ pos \d+;?$")
 _STATE = re.compile(r"\.? SQLSTATE: \w+(?: \(line \d+, pos \d+\))?$")
 _DEFAULT = ["spark_catalog", "default"]
-_FAMILY = (AnalysisException, ParseException)
-
-
-@contextmanager
-def translated(near: Callable[[list[str]], str | None], text: str | None = None) -> Iterator[None]:
-    """Raise Spark's errors about a statement as ``SqlError`` or ``NotFoundError``.
-
-    ``near`` returns a hint for a name that Spark does not know. ``text`` is the statement, if Spark's positions refer
-    to the text that the user wrote.
-    """
-    try:
-        yield
-    except QuacklakeError:
-        raise
-    except PySparkException as error:
-        if not isinstance(error, _FAMILY):
-            raise
-        raise _told(error, near, text) from error
-
-
-def _told(error: PySparkException, near: Callable[[list[str]], str | None], text: str | None) -> QuacklakeError:
-    said = str(error).strip()
-    first = _WHERE.sub("", said.splitlines()[0].strip()).rstrip(";. ") if said else type(error).__name__
-    first = _STATE.sub("", first)
-    missing = _MISSING.search(first)
-    if missing is not None:
-        names = [part.strip("`") for part in re.findall(r"`[^`]*`|[^.`]+", missing[1])]
-        names = names[2:] if names[:-1] == _DEFAULT else names  # Spark adds these to an unqualified name
-        return NotFoundError(f'Table with name "{".".join(names)}" does not exist', hint=near(names))
-    place = _PLACE.search(said) if isinstance(error, ParseException) else None
-    if place is None or text is None:
-        return SqlError(first)
-    lines = text.splitlines(keepends=True)
-    before = sum(len(line) for line in lines[: int(place[1]) - 1])
-    head = first if "\n" in said and first else "syntax error"
-    return SqlError(f"{head}\n\n{caret(text, min(before + int(place[2]), len(text)))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +71,12 @@ class Statement:
         """Return the same statement in a transaction that changes the lake."""
         return Statement(self.engine, self.session, tx)
 
-    def places(self, names: Sequence[str]) -> Iterable[Target]:
-        """Return the places in the lake where an object of this name may be."""
-        return self.session.names.places(names) if len(names) <= 3 else ()
-
     def find(self, names: Sequence[str], tx: Transaction) -> TableInfo | ViewInfo | None:
         """Return the table or view with a name, or None when the name is not one of the lake.
 
         Raises ``NotFoundError`` for a missing name that is qualified with the lake.
         """
-        places = list(self.places(names))
+        places = list(self.session.names.places(names)) if len(names) <= 3 else []
         for place in places:
             found = tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name)
             if found is not None:
@@ -153,23 +114,46 @@ class Statement:
 
     def constant(self, sql: str) -> Any:
         """Return the value of an expression without columns. Times have their zone."""
-        column = self.run(SqlText(f"SELECT {sql} AS v")).schema.fields[0]
-        if column.dataType.typeName() == "timestamp":
+        found = self.run(SqlText(f"SELECT {sql} AS v"))
+        if found.schema.fields[0].dataType.typeName() == "timestamp":
             micros = self.run(SqlText(f"SELECT unix_micros({sql}) AS v")).collect()[0][0]
             return None if micros is None else dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=micros)
-        return self.run(SqlText(f"SELECT {sql} AS v")).collect()[0][0]
+        return found.collect()[0][0]
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def translating(self, text: str | None = None) -> AbstractContextManager[None]:
-        """Translate Spark's errors about statements."""
-        return translated(self.near, text)
+    @contextmanager
+    def translating(self, text: str | None = None) -> Iterator[None]:
+        """Raise Spark's errors about a statement as ``SqlError`` or ``NotFoundError``.
+
+        ``text`` is the statement, if Spark's positions refer to the text that the user wrote.
+        """
+        try:
+            yield
+        except AnalysisException as error:
+            raise self._told(error, text) from error
+
+    def _told(self, error: AnalysisException, text: str | None) -> QuacklakeError:
+        said = str(error).strip()
+        first = _WHERE.sub("", said.splitlines()[0].strip()).rstrip(";. ") if said else type(error).__name__
+        first = _STATE.sub("", first)
+        missing = _MISSING.search(first)
+        if missing is not None:
+            names = [part.strip("`") for part in re.findall(r"`[^`]*`|[^.`]+", missing[1])]
+            names = names[2:] if names[:-1] == _DEFAULT else names  # Spark adds these to an unqualified name
+            return unknown(names, self.near(names))
+        place = _PLACE.search(said) if isinstance(error, ParseException) else None
+        if place is None or text is None:
+            return SqlError(first)
+        lines = text.splitlines(keepends=True)
+        before = sum(len(line) for line in lines[: int(place[1]) - 1])
+        head = first if "\n" in said and first else "syntax error"
+        return SqlError(f"{head}\n\n{caret(text, min(before + int(place[2]), len(text)))}")
 
     def run(self, query: SqlText, text: str | None = None) -> DataFrame:
         """Let Spark run a query or a command."""
-        session = self.engine.session
         with self.translating(text):
-            return session.sql(query.sql, None, **query.frames)
+            return self.engine.session.sql(query.sql, None, **query.frames)
 
     def native(self, cursor: SparkCursor) -> DataFrame:
         """Let Spark run a statement about nothing of the lake, unchanged."""
@@ -192,8 +176,6 @@ class Statement:
 
     def nothing(self) -> DataFrame:
         """Return the empty result of a statement."""
-        from pyspark.sql.types import StructType
-
         return self.engine.session.createDataFrame([], StructType([]))
 
     def lake_sql(self, text: str, params: Any = None) -> DataFrame:

@@ -31,10 +31,9 @@ from quacklake.spark.read.slices import (
     Slice,
     carrier_fields,
     read_slice,
-    shown_columns,
     sliced_frame,
 )
-from quacklake.spark.runtime.local import to_frame
+from quacklake.spark.runtime.local import shown_columns, to_frame
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.streams.sink import BatchReport, SparkSink
@@ -42,6 +41,13 @@ from quacklake.spark.streams.source import Position, StreamPlan, StreamSource
 
 _HERE = 1 << 20  # the most bytes of files that this process reads faster than Spark starts Python on the executors
 FEED_TYPES = f"{CHANGE_TYPE} STRING, {COMMIT_VERSION} BIGINT, {COMMIT_TIMESTAMP} TIMESTAMP_LTZ"
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+#
+# Executors read the rows of a stream from files, without access to the catalog. Spark itself reads files whose rows
+# were all inserted. DuckDB reads the others on the executors, such as files of several snapshots or rows that were
+# updated. For that, quacklake must be installed there.
 
 
 def slices_of(source: StreamSource, found: StreamPlan) -> list[Slice]:

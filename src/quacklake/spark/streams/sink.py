@@ -222,14 +222,14 @@ class StreamHandle:
         try:
             return self.query.awaitTermination(timeout) is not False
         except Exception as error:
-            raise self._cause(error) from None
+            raise (self._error or error) from None
 
     def processAllAvailable(self) -> None:
         """Wait until all current rows are in the table. Raises the error that stopped the stream."""
         try:
             self.query.processAllAvailable()
         except Exception as error:
-            raise self._cause(error) from None
+            raise (self._error or error) from None
 
     def stop(self) -> None:
         """Stop the stream. A batch in progress is either committed as a whole or left out."""
@@ -237,9 +237,6 @@ class StreamHandle:
         self.query.stop()
         with self._sink.lock:
             return  # Spark does not wait for Python to finish
-
-    def _cause(self, error: BaseException) -> BaseException:
-        return error if self._error is None else self._error
 
     # -- starting ----------------------------------------------------------------------------------------------------
 
@@ -278,7 +275,13 @@ _DONE = "done"
 
 
 class ConnectHandle(StreamHandle):
-    """A running stream whose batches this process takes from files that the server writes."""
+    """A running stream of Spark Connect, whose server has no access to the catalog.
+
+    The server writes each batch into files below the table, and waits. This process, which owns the session, reads
+    those files through Spark, commits the rows with the number of the batch, and answers in a file beside them; then
+    the server continues. So neither an address nor a password of the catalog leaves this process. If either side ends
+    in between, the batch arrives again and is recognised.
+    """
 
     def __init__(self, sink: SparkSink) -> None:
         super().__init__(sink)

@@ -168,6 +168,9 @@ _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "compre
 class Staging:
     """Folders of rows below ``location``, which no snapshot refers to. ``discard`` removes them.
 
+    Rows that are computed once are written there, and every later step reads them back. All steps then see the same
+    rows, whatever their source is and whichever task has to run again.
+
     With ``sealed``, rows are never in a file of the store; if an executor that holds some is lost, the operation fails.
     """
 

@@ -284,7 +284,10 @@ _HARD = ("time", "timetz", "time_ns", "interval", "timestamp_ns")
 
 
 def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> SortBy:
-    """Return the sort key of rows in stored form, from a sample of ``rows`` rows in the form that users see.
+    """Return the sort key of a z-order curve through columns, from a sample of ``rows`` rows in the shown form.
+
+    Each column counts by the position of its value among bounds from the sample, so that every distribution fills the
+    curve evenly; then the bits of the positions alternate. The key is for rows in stored form.
 
     Raises ``UnsupportedFeatureError`` for a type whose two forms sort differently.
     """
