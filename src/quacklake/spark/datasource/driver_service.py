@@ -319,13 +319,11 @@ class DriverService:
         return dict(served.source.start(served.starting))
 
     def _latest(self, options: Mapping[str, str], pin: int | None, start: Position) -> dict[str, int]:
-        """Return the end of the next batch."""
         return dict(self._served(options, pin).source.latest(start))
 
     def _between(
         self, options: Mapping[str, str], pin: int | None, start: Position, end: Position, schema: str
     ) -> list[bytes]:
-        """Return the parts of a batch, one for each task."""
         served = self._served(options, pin)
         if served.raw:
             return [pickle.dumps(part) for part in slices_of(served.source, served.source.plan(start, end))]

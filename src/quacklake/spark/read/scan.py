@@ -12,8 +12,9 @@ import dataclasses
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -150,7 +151,6 @@ def _shape(tree: Sequence[Column], columns: Sequence[Column], mapping: NameMappi
 
 
 def _mapped(stored: Column, entry: MappedColumn) -> Column:
-    """Return a column of a file with the ids of its name mapping, at every depth."""
     if stored.type == "struct":
         targets = {child.source_name: child for child in entry.children}
         children = tuple(
@@ -179,21 +179,15 @@ def _fitted(stored: Column, wanted: Column) -> Column:
     return replace(stored, children=kept or stored.children[:1])
 
 
-ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT = (
-    "_ql_row_id",
-    "_ql_file_id",
-    "_ql_version",
-    "_ql_position",
-    "_ql_snapshot",
-)
+ROW_ID, FILE_ID, VERSION = "_ql_row_id", "_ql_file_id", "_ql_version"
+POSITION, SNAPSHOT = "_ql_position", "_ql_snapshot"
 #: Columns that identify a row, on request: its id, its place (a file or a version of inlined rows, and its position
 #: there), and the snapshot that added it.
 ROW_COLUMNS = (ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT)
 _FACTS = ("data_file_id", "row_id_start", "begin_snapshot")
 
 
-@dataclass(frozen=True, slots=True)
-class _Branch:
+class _Branch(NamedTuple):
     """Files of one shape, either all with deletes or all without."""
 
     indexes: Sequence[int]
@@ -241,12 +235,11 @@ class SparkScan:
         if secret.files.num_rows:
             parts.append(self._sealed(secret, rows))
         if not parts:
-            columns = [
-                f"CAST(NULL AS {shown_type(column, time=time)}) AS {quote(column.name)}"
-                for column in plan.schema.columns
-            ]
-            columns += [f"CAST(NULL AS BIGINT) AS {name}" for name in ROW_COLUMNS if rows]
-            parts.append(self.session.range(0).selectExpr(*columns))
+            types = [(quote(column.name), shown_type(column, time=time)) for column in plan.schema.columns]
+            types += [(name, "BIGINT") for name in ROW_COLUMNS if rows]
+            parts.append(
+                self.session.range(0).selectExpr(*(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types))
+            )
         return parts
 
     def _branches(self, plan: ScanPlan) -> list[_Branch]:
@@ -262,16 +255,11 @@ class SparkScan:
         found: dict[tuple[int, int | None, bool, bool], list[int]] = {}
         for index, key in enumerate(zip(map(id, shapes), mappings, partial, deleted, strict=True)):
             found.setdefault(key, []).append(index)
-        return [
-            _Branch(
-                indexes,
-                shapes[indexes[0]],
-                None if mapping_id is None else plan.mapping(mapping_id),
-                some and mapping_id is None,
-                with_deletes,
-            )
-            for (_, mapping_id, some, with_deletes), indexes in found.items()
-        ]
+        branches: list[_Branch] = []
+        for (_, mapping_id, some, with_deletes), indexes in found.items():
+            mapping = None if mapping_id is None else plan.mapping(mapping_id)
+            branches.append(_Branch(indexes, shapes[indexes[0]], mapping, some and mapping is None, with_deletes))
+        return branches
 
     def _files(self, plan: ScanPlan, branch: _Branch, *, time: bool, rows: bool) -> DataFrame:
         files = plan.files.take(pa.array(branch.indexes, pa.int64()))

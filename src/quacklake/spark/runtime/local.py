@@ -114,7 +114,6 @@ def shown_rows(rows: pa.Table, columns: Sequence[Column], *, time: bool) -> pa.T
 
 
 def _variants(texts: pa.ChunkedArray) -> pa.Array:
-    """Convert JSON to Spark's variants."""
     from pyspark.sql.types import VariantVal
 
     values = [VariantVal.parseJson("null" if text is None else text) for text in texts.to_pylist()]

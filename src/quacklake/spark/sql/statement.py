@@ -57,8 +57,6 @@ class Statement:
         assert found is not None
         return found
 
-    # -- names -------------------------------------------------------------------------------------------------------
-
     def view(self, travel: TimeTravel | None = None) -> Transaction:
         """Return the lake at the snapshot that the statement reads, or at a past one."""
         if travel is not None:
@@ -98,8 +96,6 @@ class Statement:
         known = [info.qualified_name for info in tx.tables()] + [info.qualified_name for info in tx.objects.views()]
         return nearest(".".join(names), [name.removeprefix(f"{DEFAULT_SCHEMA}.") for name in known])
 
-    # -- values ------------------------------------------------------------------------------------------------------
-
     def moment(self, travel: TimeTravel) -> Any:
         """Return the version, tag or time of a clause. The lake reads a text, as UTC if it has no zone."""
         words = SparkCursor(travel.value).words
@@ -119,8 +115,6 @@ class Statement:
             micros = self.run(SqlText(f"SELECT unix_micros({sql}) AS v")).collect()[0][0]
             return None if micros is None else dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=micros)
         return found.collect()[0][0]
-
-    # -- running -----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def translating(self, text: str | None = None) -> Iterator[None]:

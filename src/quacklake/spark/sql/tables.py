@@ -121,7 +121,6 @@ def _column(cursor: SparkCursor) -> str:
 
 
 def _layout(cursor: SparkCursor) -> list[str]:
-    """Translate changes of partitioning, sort order and options of the table."""
     if cursor.accept("SET", "TBLPROPERTIES"):
         pairs = []
         for inner in map(SparkCursor, cursor.items()):
@@ -148,7 +147,6 @@ def lake_key(text: str) -> str:
 
 
 def _key(cursor: SparkCursor) -> str:
-    """Parse the name of a property, either quoted or with dots."""
     word = cursor.peek()
     return cursor.string() if word is not None and word.kind == "string" else ".".join(cursor.names())
 

@@ -382,7 +382,6 @@ class _Select:
 
 
 def _bare(node: Node, alias: str) -> Node:
-    """Return a condition on one table with unqualified columns."""
     found: Node = json.loads(json.dumps(node))
     for each in nodes(found):
         names = each.get("column_names") or []

@@ -70,9 +70,6 @@ def upsert(
     dml.merge(context, tx, table, to_source(rows), on, evolve=evolve)
 
 
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-
 def check_names(given: Sequence[str], needed: Sequence[str]) -> None:
     """Raise ``SchemaMismatchError`` for a column that rows need and lack."""
     lacking = next((name for name in needed if name not in given), None)
@@ -88,9 +85,6 @@ def unknown_change(kind: str | None) -> InputError:
 def null_key(name: str) -> ConstraintError:
     """Return the error for a change without a key."""
     return ConstraintError(f'NULL in the key "{name}" of a change')
-
-
-# -- the last of each key ----------------------------------------------------------------------------------------------
 
 
 def _evolved(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table) -> TableInfo:

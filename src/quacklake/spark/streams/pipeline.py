@@ -102,7 +102,6 @@ def _mapped(engine: SparkEngine, source: StreamSource, parts: Sequence[Slice]) -
 
 
 def _weight(part: Slice) -> int:
-    """Estimate the bytes of a slice."""
     rows = part.plan if isinstance(part.plan, ScanPlan) else part.plan.rows
     inlined = [rows.inlined] if isinstance(part.plan, ScanPlan) else [part.plan.inserted, part.plan.deleted]
     return int(pc.sum(rows.files.column("file_size_bytes")).as_py() or 0) + sum(

@@ -70,8 +70,6 @@ class StreamSource:
         if taken:
             raise InputError(f'the column "{taken[0]}" has a name that the stream of changes needs')
 
-    # -- positions ---------------------------------------------------------------------------------------------------
-
     def start(self, starting: Bound) -> Position:
         """Return the first position of a stream. Raises ``SnapshotExpiredError`` with the oldest remaining snapshot."""
         with self.context.catalog.read() as reader:
@@ -118,8 +116,6 @@ class StreamSource:
         made = reader.snapshots.changes_between(since, until)
         mine = (each for text in made.values() for each in parse(text) if each.id == self.table.id)
         return len(made) != until - since + 1 or any(change.kind in _FEED for change in mine)
-
-    # -- rows ----------------------------------------------------------------------------------------------------------
 
     def plan(self, start: Position, end: Position) -> StreamPlan:
         """Return the rows between two positions.

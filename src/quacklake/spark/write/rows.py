@@ -346,7 +346,6 @@ def _leaf_paths(columns: Sequence[Column], above: str = "") -> dict[str, int]:
 
 
 def _ids(footer: Footer, schema: TableSchema) -> dict[str, int]:
-    """Return the column id of each leaf of a file."""
     paths = _leaf_paths(schema.columns)
     groups = {path: id_ for path, id_ in paths.items() if path.endswith(".")}
     found: dict[str, int] = {}

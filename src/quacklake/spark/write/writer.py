@@ -228,7 +228,6 @@ def _key_columns(table: TableInfo) -> list[str]:
 
 
 def _keys(table: TableInfo) -> list[SparkColumn]:
-    """Return the keys of a partitioned table as texts."""
     found = []
     for key in table.partition.keys if table.partition is not None else ():
         index = next(i for i, column in enumerate(table.schema.columns) if column.id == key.column_id)
