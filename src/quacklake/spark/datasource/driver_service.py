@@ -170,18 +170,9 @@ class DriverService:
         self._sources: dict[tuple[Any, ...], StreamSource] = {}
         self._sink = TableSink(self._lake, lambda: session is not None and overwrites_dynamically(session))
         self._answers: Mapping[str, Callable[..., Any]] = {
-            "schema": self._schema,
-            "pushes": self._pushes,
-            "parts": self._parts,
-            "start": self._start,
-            "latest": self._latest,
-            "between": self._between,
-            "begin": self._sink.begin,
-            "commit": self._sink.commit,
-            "abort": self._sink.abort,
-            "begin_stream": self._sink.begin_stream,
-            "commit_batch": self._sink.commit_batch,
-            "abort_batch": self._sink.abort_batch,
+            **{name: getattr(self, f"_{name}") for name in ("schema", "pushes", "parts", "start", "latest", "between")},
+            **{name: getattr(self._sink, name) for name in ("begin", "commit", "abort")},
+            **{name: getattr(self._sink, name) for name in ("begin_stream", "commit_batch", "abort_batch")},
         }
 
     def answer(self, ask: str, question: Mapping[str, Any]) -> tuple[str | None, Any]:
@@ -249,7 +240,13 @@ class DriverService:
             return raw_schema(self._source(found, at.tx.base.id)), at.tx.base.id
         table = at.view().find_table(found.table.schema, found.table.name)
         time = self._session is not None and has_time(self._session)
-        fields = [f"{quote(column.name)} {_shown(column, time=time)}" for column in table.schema.columns]
+        for column in table.schema.columns:
+            if any(node.type == "variant" for child in column.children for node in child.walk()):
+                raise UnsupportedFeatureError(
+                    f'format("quacklake") cannot read the variants inside of "{column.name}"',
+                    hint="read the table with quacklake.spark(lake).table(…)",
+                )
+        fields = [f"{quote(column.name)} {shown_type(column, time=time)}" for column in table.schema.columns]
         if found.flag("readChangeFeed"):
             fields.append(FEED_TYPES)
         return ", ".join(fields), at.tx.base.id
@@ -340,16 +337,6 @@ class DriverService:
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
-
-
-def _shown(column: Column, *, time: bool) -> str:
-    inside = [node.type for child in column.children for node in child.walk()]
-    if "variant" in inside:
-        raise UnsupportedFeatureError(
-            f'format("quacklake") cannot read the variants inside of "{column.name}"',
-            hint="read the table with quacklake.spark(lake).table(…)",
-        )
-    return shown_type(column, time=time)
 
 
 def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Column, ...], bool]:

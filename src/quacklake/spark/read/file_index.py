@@ -119,7 +119,12 @@ def _joined(session: SparkSession, rows: DataFrame, urls: Sequence[str], facts: 
     if not facts:
         return rows
     if len(urls) == 1:
-        return rows.selectExpr("*", *(f"{_fact(values)} AS {name}" for name, values in facts.items()))
+        one = {name: (values[0].as_py(), _fact_type(values)) for name, values in facts.items()}
+        texts = {
+            name: literal(value) if isinstance(value, str) else f"CAST({'NULL' if value is None else value} AS {type_})"
+            for name, (value, type_) in one.items()
+        }
+        return rows.selectExpr("*", *(f"{text} AS {name}" for name, text in texts.items()))
     path, known = (free_name(name, [*rows.columns, *facts]) for name in ("_ql_path", "_ql_known"))
     table = {path: pa.array([file_path(url) for url in urls], pa.string()), **facts}
     table[known] = pa.array([True] * len(urls))
@@ -190,13 +195,6 @@ def _sizes(files: pa.Table) -> str:
     whole, footer = files.column("file_size_bytes"), files.column("footer_size")
     sure = pc.fill_null(pc.and_(pc.greater(footer, 0), pc.less(footer, whole)), False)
     return "\n".join(map(str, whole.to_pylist())) if pc.all(sure).as_py() else ""
-
-
-def _fact(values: pa.Array) -> str:
-    value = values[0].as_py()
-    if isinstance(value, str):
-        return literal(value)
-    return f"CAST({'NULL' if value is None else value} AS {_fact_type(values)})"
 
 
 def _fact_type(values: pa.Array) -> str:

@@ -176,9 +176,13 @@ def find_session(session: SparkSession | None, store: Store) -> SparkSession:
 
     Raises ``MissingExtraError`` when a new one cannot be created, and the errors of :func:`check_session`.
     """
-    found = session or _active() or _new(store)
-    check_session(found)
-    return found
+    if session is None:
+        try:  # of this thread, else of the process; building a session would change the settings of the active one
+            session = SparkSession.active()
+        except PySparkException:
+            session = _new(store)
+    check_session(session)
+    return session
 
 
 def add_keys(session: SparkSession, store: Store) -> None:
@@ -189,14 +193,6 @@ def add_keys(session: SparkSession, store: Store) -> None:
     for name, value in spark_settings(store, secrets=True).items():
         if name.startswith("spark.hadoop.fs.s3a.bucket."):
             hadoop.set(name.removeprefix("spark.hadoop."), value)
-
-
-def _active() -> SparkSession | None:
-    """Return the session of this thread, else of the process. Building a session would change its settings."""
-    try:
-        return SparkSession.active()
-    except PySparkException:
-        return None
 
 
 def _new(store: Store) -> SparkSession:

@@ -118,8 +118,9 @@ def spark_settings(store: Store, version: Version | None = None, *, secrets: boo
 
 
 def _jars(version: Version) -> dict[str, str]:
-    hadoop = _wheel_hadoop() if version == installed_version() else None
-    hadoop = hadoop or _HADOOP[version]
+    place = _package() if version == installed_version() else None
+    jars = sorted(place.glob("jars/hadoop-client-api-*.jar")) if place is not None else []
+    hadoop = jars[-1].stem.removeprefix("hadoop-client-api-") if jars else _HADOOP[version]
     own = _HADOOP_AWS.format(hadoop)
     sdk = _SDK_VERSIONS.get(hadoop.rpartition(".")[0])
     if sdk is None:  # an older or unknown version, whose SDK comes as one bundle
@@ -147,12 +148,6 @@ def _s3a(store: Store, *, secrets: bool) -> dict[str, str]:
     # the keys of a store are only for its bucket
     bucket = f"bucket.{store.root.partition('://')[2].partition('/')[0]}." if options.scoped else ""
     return {f"spark.hadoop.fs.s3a.{bucket}{name}": value for name, value in found.items()}
-
-
-def _wheel_hadoop() -> str | None:
-    place = _package()
-    jars = sorted(place.glob("jars/hadoop-client-api-*.jar")) if place is not None else []
-    return jars[-1].stem.removeprefix("hadoop-client-api-") if jars else None
 
 
 def _package() -> Path | None:

@@ -46,20 +46,16 @@ def parse(text: str) -> exp.Expr:
         found = sqlglot.parse(text, dialect=_SPARK)
     except sqlglot.errors.ParseError as error:
         first = error.errors[0] if error.errors else {}
-        raise SqlError(f"{first.get('description') or 'syntax error'}\n\n{_marked(text, first)}") from None
+        line, column, shown = first.get("line"), first.get("col"), text
+        lines = text.splitlines(keepends=True)
+        if isinstance(line, int) and isinstance(column, int) and line <= len(lines):
+            shown = caret(text, min(sum(map(len, lines[: line - 1])) + max(column - 1, 0), len(text)))
+        raise SqlError(f"{first.get('description') or 'syntax error'}\n\n{shown}") from None
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
         raise SqlError(f"the query cannot be understood: {error}") from None
     if len(found) != 1 or found[0] is None:
         raise SqlError("this is not one query")
     return found[0]
-
-
-def _marked(text: str, error: dict[str, object]) -> str:
-    line, column = error.get("line"), error.get("col")
-    lines = text.splitlines(keepends=True)
-    if not isinstance(line, int) or not isinstance(column, int) or line > len(lines):
-        return text
-    return caret(text, min(sum(map(len, lines[: line - 1])) + max(column - 1, 0), len(text)))
 
 
 def names_of(node: exp.Table | exp.Column) -> list[str]:

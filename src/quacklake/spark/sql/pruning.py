@@ -28,15 +28,12 @@ _INSTANTS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.Dat
 
 def predicate_of(found: Sequence[exp.Expr], schema: TableSchema, zone: Callable[[], str]) -> Predicate:
     """Return a predicate on the bounds of files from conditions on columns. ``zone`` is the zone of local times."""
-    parts = [_predicate(_zoned(each, schema, zone), schema) for each in found]
+    parts = []
+    for each in found:
+        with suppress(PredicateError):  # the condition uses functions that only Spark knows
+            text = _zoned(each, schema, zone).sql("duckdb", unsupported_level=ErrorLevel.IGNORE)
+            parts.append(to_predicate(text, schema))
     return every(parts) if parts else ANYTHING
-
-
-def _predicate(condition: exp.Expr, schema: TableSchema) -> Predicate:
-    try:
-        return to_predicate(condition.sql("duckdb", unsupported_level=ErrorLevel.IGNORE), schema)
-    except PredicateError:
-        return ANYTHING  # the condition uses functions that only Spark knows
 
 
 def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.Expr]:
@@ -151,17 +148,11 @@ def _zoned(condition: exp.Expr, schema: TableSchema, zone: Callable[[], str]) ->
         if found is None or found.type != "timestamptz" or column.parent is None:
             continue
         for value in list(column.parent.iter_expressions()):
-            text = _local(value)
-            if text is not None and value is not column:
-                instant = _instant(text, zone())
+            inner = value.this if isinstance(value, exp.Cast) and value.to.this in _INSTANTS else value
+            if isinstance(inner, exp.Literal) and inner.is_string:
+                instant = _instant(inner.name, zone())
                 value.replace(exp.Literal.string(instant) if instant else exp.Null())
     return copy
-
-
-def _local(value: exp.Expr) -> str | None:
-    if isinstance(value, exp.Cast) and value.to.this in _INSTANTS:
-        value = value.this
-    return value.name if isinstance(value, exp.Literal) and value.is_string else None
 
 
 def _instant(text: str, zone: str) -> str | None:

@@ -40,7 +40,17 @@ def apply_changes(
     """
     if evolve:
         table = _evolved(context, tx, table, rows)
-    last = _last_changes(context, table, rows, on)
+    check_names(rows.column_names, (CHANGE_TYPE, *on))
+    known = pc.is_in(rows.column(CHANGE_TYPE), value_set=pa.array([*PUT, *TAKEN]))
+    if not pc.all(known, min_count=0).as_py():
+        raise unknown_change(rows.column(CHANGE_TYPE).filter(pc.invert(known))[0].as_py())
+    for name in on:
+        if rows.column(name).null_count:
+            raise null_key(name)
+    version = f"{COMMIT_VERSION} DESC NULLS LAST, " if COMMIT_VERSION in rows.column_names else ""
+    # within one commit, deletes come before inserts
+    order = f"{version}{CHANGE_TYPE} IN ({', '.join(map(repr, PUT))}) DESC"
+    last = _last_rows(context, table, rows, on, order)
     put = pc.is_in(last.column(CHANGE_TYPE), value_set=pa.array(PUT))
     last_rows = last.drop_columns([name for name in FEED_NAMES if name in last.column_names])
     deleted = dml.delete_keys(context, tx, table, last_rows.filter(pc.invert(put)), on)
@@ -91,20 +101,6 @@ def _evolved(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.T
     """Widen the table for the rows of a feed, and return it."""
     names = [name for name in rows.column_names if name not in FEED_NAMES]
     return evolution.evolve(context, tx, table, rows.select(names).schema)
-
-
-def _last_changes(context: LakeContext, table: TableInfo, rows: pa.Table, on: Sequence[str]) -> pa.Table:
-    check_names(rows.column_names, (CHANGE_TYPE, *on))
-    known = pc.is_in(rows.column(CHANGE_TYPE), value_set=pa.array([*PUT, *TAKEN]))
-    if not pc.all(known, min_count=0).as_py():
-        raise unknown_change(rows.column(CHANGE_TYPE).filter(pc.invert(known))[0].as_py())
-    for name in on:
-        if rows.column(name).null_count:
-            raise null_key(name)
-    put = f"{CHANGE_TYPE} IN ({', '.join(map(repr, PUT))})"
-    version = f"{COMMIT_VERSION} DESC NULLS LAST, " if COMMIT_VERSION in rows.column_names else ""
-    # within one commit, deletes come before inserts
-    return _last_rows(context, table, rows, on, f"{version}{put} DESC")
 
 
 def _last_rows(

@@ -93,20 +93,18 @@ def batch_frame(engine: SparkEngine, source: StreamSource, found: StreamPlan) ->
 def _mapped(engine: SparkEngine, source: StreamSource, parts: Sequence[Slice]) -> DataFrame:
     """Return slices as a DataFrame. A few rows are read here; otherwise each slice is a row of bytes for a task."""
     schema = raw_schema(source)
-    if sum(map(_weight, parts)) <= _HERE:
+    size = 0  # about the bytes of all slices
+    for plan in (part.plan for part in parts):
+        rows = plan if isinstance(plan, ScanPlan) else plan.rows
+        inlined = [rows.inlined] if isinstance(plan, ScanPlan) else [plan.inserted, plan.deleted]
+        size += pc.sum(rows.files.column("file_size_bytes")).as_py() or 0
+        size += sum(table.nbytes for table in inlined if table is not None)
+    if size <= _HERE:
         found = [batch for part in parts for batch in read_slice(part)]
         if not found:
             return engine.session.createDataFrame([], schema)
         return to_frame(engine.session, pa.Table.from_batches(found))
     return sliced_frame(engine.session, parts, schema)
-
-
-def _weight(part: Slice) -> int:
-    rows = part.plan if isinstance(part.plan, ScanPlan) else part.plan.rows
-    inlined = [rows.inlined] if isinstance(part.plan, ScanPlan) else [part.plan.inserted, part.plan.deleted]
-    return int(pc.sum(rows.files.column("file_size_bytes")).as_py() or 0) + sum(
-        0 if table is None else table.nbytes for table in inlined
-    )
 
 
 Query: TypeAlias = "str | Callable[[DataFrame], DataFrame]"

@@ -324,9 +324,15 @@ class ConnectHandle(StreamHandle):
         """Commit each batch as it arrives, until the query has ended."""
         last = -1
         while True:
-            active = self._is_active()
             try:
-                files = self._files()
+                active = self.isActive
+            except Exception:  # the session is closed
+                active = False
+            try:
+                # files of batches by path: the number of the batch, and the kind of the file
+                paths = [entry.path for entry in self._store.list(self._folder)]
+                parts = ((path, path.removeprefix(f"{self._folder}/").partition("/")) for path in paths)
+                files = {path: (int(number), rest) for path, (number, _, rest) in parts}
                 epoch = next((epoch for epoch, rest in files.values() if rest == _READY and epoch > last), None)
                 if epoch is not None:
                     self._take(epoch)
@@ -339,18 +345,6 @@ class ConnectHandle(StreamHandle):
             except StorageError:
                 _log.warning("stream %s: the files of a batch cannot be reached", self.name, exc_info=True)
             time.sleep(_LOOK)
-
-    def _is_active(self) -> bool:
-        try:
-            return self.isActive
-        except Exception:  # the session is closed
-            return False
-
-    def _files(self) -> dict[str, tuple[int, str]]:
-        """Return the files of batches by path: the number of the batch, and the kind of the file."""
-        paths = [entry.path for entry in self._store.list(self._folder)]
-        parts = ((path, path.removeprefix(f"{self._folder}/").partition("/")) for path in paths)
-        return {path: (int(number), rest) for path, (number, _, rest) in parts}
 
     def _take(self, epoch: int) -> None:
         """Commit a batch, and answer the server."""

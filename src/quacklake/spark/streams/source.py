@@ -106,16 +106,12 @@ class StreamSource:
             if self.max_files is not None or self.max_bytes is not None:
                 files = reader.files.changed(table, after + 1, end)
                 end = last_within(files, after + 1, end, self.max_files, self.max_bytes)
-            quiet = "state" not in start and end == newest.id and end - after < _QUIET
-            if quiet and not self._touched(reader, after + 1, end):
-                return start
+            if "state" not in start and end == newest.id and end - after < _QUIET:
+                made = reader.snapshots.changes_between(after + 1, end)
+                mine = (each for text in made.values() for each in parse(text) if each.id == self.table.id)
+                if len(made) == end - after and not any(change.kind in _FEED for change in mine):
+                    return start
         return self._after(end)
-
-    def _touched(self, reader: Reader, since: int, until: int) -> bool:
-        """Return True when a snapshot of a range changed rows of the table, or when that is not known."""
-        made = reader.snapshots.changes_between(since, until)
-        mine = (each for text in made.values() for each in parse(text) if each.id == self.table.id)
-        return len(made) != until - since + 1 or any(change.kind in _FEED for change in mine)
 
     def plan(self, start: Position, end: Position) -> StreamPlan:
         """Return the rows between two positions.

@@ -19,7 +19,6 @@ from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_F
 from quacklake.format.partitions import IDENTITY, directory
 from quacklake.format.paths import data_file_name
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.stats import ColumnStats
 from quacklake.format.types import parse_type
 from quacklake.operations.add_files import known_mappings
 from quacklake.operations.conform import Match, given_schema, match_given, to_table
@@ -362,7 +361,18 @@ def _file(
 ) -> NewDataFile:
     footer = written.footer
     found = column_stats(footer, table.schema, columns=ids)
-    stats = [_with_floats(each, table.schema.by_id(each.column_id), written) for each in found]
+    stats = []
+    for each in found:
+        column, floats = table.schema.by_id(each.column_id), written.floats
+        if column.id in floats:  # with what is known about NaN, which Parquet does not record
+            nan, *bounds = floats[column.id] or (False, None, None)
+            low, high = (None if bound is None else encode_comparable(bound, column.type) for bound in bounds)
+            each = (
+                replace(each, contains_nan=nan)
+                if floats[column.id] is None
+                else replace(each, contains_nan=nan, min=low, max=high)
+            )
+        stats.append(each)
     needed = {column.id: column.name for column in table.schema.columns if not (column.nullable or column.nested)}
     for each in stats:
         if each.column_id in needed and each.null_count:
@@ -382,22 +392,6 @@ def _file(
         moved=dates is not None,
         begin_snapshot=None if dates is None else int(str(dates.min)),
         partial_max=None if dates is None else int(str(dates.max)),
-    )
-
-
-def _with_floats(stats: ColumnStats, column: Column, written: Written) -> ColumnStats:
-    """Return the statistics with what is known about NaN, which Parquet does not record."""
-    if column.id not in written.floats:
-        return stats
-    known = written.floats[column.id]
-    if known is None:
-        return replace(stats, contains_nan=False)
-    nan, low, high = known
-    return replace(
-        stats,
-        contains_nan=nan,
-        min=None if low is None else encode_comparable(low, column.type),
-        max=None if high is None else encode_comparable(high, column.type),
     )
 
 

@@ -136,16 +136,14 @@ def write_task(
                 f"rows with a column of type {hard[0].type} cannot go from Spark to such files",
                 hint="write such rows with lake.table(…)",
             )
-    values = conform.expressions(matches, {found.column.id: _value(found, given) for found in matches})
+    shown: dict[int, str | None] = {}  # values that Spark shows in a form that a cast does not accept
+    for found in matches:
+        name = found.source
+        number = name is not None and found.column.type == given.find(name).type == "timestamp_ns"
+        shown[found.column.id] = f"make_timestamp_ns({quote(name)})" if name is not None and number else None
+    values = conform.expressions(matches, shown)
     options = context.write_options(table)
     return WriteTask(context.store, table, options, tuple(values), dict(kept), encrypted=context.catalog.encrypted)
-
-
-def _value(found: Match, given: TableSchema) -> str | None:
-    """Return the SQL of a value that Spark shows in a form that a cast does not accept."""
-    if found.source is None or found.column.type != "timestamp_ns" or given.find(found.source).type != "timestamp_ns":
-        return None
-    return f"make_timestamp_ns({quote(found.source)})"
 
 
 def written_in_python(frame: DataFrame, task: WriteTask, folder: str) -> list[NewDataFile]:
