@@ -118,8 +118,10 @@ class Translator:
         if self.binder.is_constant(node) and (found := self._constant(node)) is not None:
             return found
         match node["class"]:
-            case "COLUMN_REF":
-                return self._column(node)
+            case "COLUMN_REF" if (named := self.binder.column(node)) is not None:
+                table, path = named
+                names = [*([table] if len(self.binder.tables) > 1 else []), *(column.name for column in path)]
+                return Typed(".".join(map(quote, names)), path[-1], node)
             case "COMPARISON":
                 one, two = self.visit(node["left"]), self.visit(node["right"])
                 if node["type"] == "COMPARE_DISTINCT_FROM":
@@ -159,16 +161,6 @@ class Translator:
 
     def _conditions(self, nodes: Sequence[Node]) -> list[str]:
         return [self.cast(self.visit(each), BOOLEAN).sql for each in nodes]
-
-    # -- names and constants -----------------------------------------------------------------------------------------
-
-    def _column(self, node: Node) -> Typed:
-        found = self.binder.column(node)
-        if found is None:
-            raise self.refusal(node)
-        table, path = found
-        names = [*([table] if len(self.binder.tables) > 1 else []), *(column.name for column in path)]
-        return Typed(".".join(map(quote, names)), path[-1], node)
 
     def _constant(self, node: Node, type_: Column | None = None) -> Typed | None:
         """Return a constant, in a type if one is given; None for a value whose parts can be translated one by one."""

@@ -231,7 +231,12 @@ class SparkScan:
         with reaching():
             parts = [self._files(plan, branch, time=time, rows=rows) for branch in self._branches(plan)]
         if plan.inlined is not None and plan.inlined.num_rows:
-            parts.append(self._inlined(plan, time=time, rows=rows))
+            columns, meta = plan.schema.columns, INLINED_META if rows else ()
+            select = shown_columns(columns, time=time)
+            if rows:
+                select += [f"row_id AS {ROW_ID}", f"CAST(NULL AS BIGINT) AS {FILE_ID}", f"schema_version AS {VERSION}"]
+                select += [f"row_id AS {POSITION}", f"begin_snapshot AS {SNAPSHOT}"]
+            parts.append(inlined_rows(self.session, plan.inlined, columns, meta=meta).selectExpr(*select))
         if secret.files.num_rows:
             parts.append(self._sealed(secret, rows))
         if not parts:
@@ -293,16 +298,6 @@ class SparkScan:
         by_id = dict(branch.shape)
         select = [_select(column, by_id, facts, time=time) for column in plan.schema.columns]
         return read.selectExpr(*select, *(_row_columns(position, own=own) if rows else ()))
-
-    def _inlined(self, plan: ScanPlan, *, time: bool, rows: bool) -> DataFrame:
-        assert plan.inlined is not None
-        columns = plan.schema.columns
-        found = inlined_rows(self.session, plan.inlined, columns, meta=INLINED_META if rows else ())
-        select = shown_columns(columns, time=time)
-        if rows:
-            select += [f"row_id AS {ROW_ID}", f"CAST(NULL AS BIGINT) AS {FILE_ID}", f"schema_version AS {VERSION}"]
-            select += [f"row_id AS {POSITION}", f"begin_snapshot AS {SNAPSHOT}"]
-        return found.selectExpr(*select)
 
 
 def _not_beside(plan: ScanPlan, name: str) -> UnsupportedFeatureError:

@@ -78,7 +78,14 @@ def read_slice(part: Slice) -> Iterator[pa.RecordBatch]:
             for name in ROW_COLUMNS if part.places else ():
                 table = table.append_column(name, rows.column(name))
             if part.changes:
-                for name, values in _commits(part, rows):
+                if isinstance(part.plan, ScanPlan):
+                    kinds: pa.ChunkedArray | pa.Array = pa.array(["insert"] * rows.num_rows, pa.string())
+                    versions: pa.ChunkedArray | pa.Array = pa.array([part.plan.snapshot_id] * rows.num_rows, pa.int64())
+                else:
+                    kinds, versions = rows.column("change_type").cast(pa.string()), rows.column("snapshot_id")
+                places = pc.index_in(versions, value_set=part.times.column("id").combine_chunks())
+                times = part.times.column("time").take(places).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+                for name, values in zip(FEED_NAMES, (kinds, versions, times), strict=True):
                     table = table.append_column(name, values)
             yield from table.combine_chunks().to_batches()
     finally:
@@ -95,17 +102,6 @@ def _scanned(engine: DuckDBEngine, part: Slice) -> pa.RecordBatchReader:
     columns = [*(called[name] for name in part.names), "change_type", "snapshot_id"]
     only = None if part.changes or not part.plan.updates else "change_type = 'insert'"
     return engine.feed(part.plan, deletes=part.changes, columns=columns, where=only, batch_rows=_BATCH_ROWS).reader
-
-
-def _commits(part: Slice, rows: pa.Table) -> list[tuple[str, pa.ChunkedArray | pa.Array]]:
-    if isinstance(part.plan, ScanPlan):
-        kinds: pa.ChunkedArray | pa.Array = pa.array(["insert"] * rows.num_rows, pa.string())
-        versions: pa.ChunkedArray | pa.Array = pa.array([part.plan.snapshot_id] * rows.num_rows, pa.int64())
-    else:
-        kinds, versions = rows.column("change_type").cast(pa.string()), rows.column("snapshot_id")
-    places = pc.index_in(versions, value_set=part.times.column("id").combine_chunks())
-    times = part.times.column("time").take(places).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
-    return [(CHANGE_TYPE, kinds), (COMMIT_VERSION, versions), (COMMIT_TIMESTAMP, times)]
 
 
 # -- on the driver -----------------------------------------------------------------------------------------------------

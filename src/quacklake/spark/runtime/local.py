@@ -108,17 +108,15 @@ def shown_rows(rows: pa.Table, columns: Sequence[Column], *, time: bool) -> pa.T
         found = found.cast(_arrow_schema(columns, partial(_shown, nanos=nanos)))
     for index, column in enumerate(columns):
         if column.type == "variant":
-            key = column_key(column)
-            found = found.set_column(index, pa.field(key, pa.struct(_VARIANT)), _variants(found.column(key)))
+            texts = found.column(index)
+            values = [st.VariantVal.parseJson("null" if text is None else text) for text in texts.to_pylist()]
+            parts = [
+                pa.array([bytes(getattr(value, field.name)) for value in values], field.type) for field in _VARIANT
+            ]
+            mask = texts.is_null().combine_chunks()
+            variants = pa.StructArray.from_arrays(parts, fields=list(_VARIANT), mask=mask)
+            found = found.set_column(index, pa.field(column_key(column), variants.type), variants)
     return found
-
-
-def _variants(texts: pa.ChunkedArray) -> pa.Array:
-    from pyspark.sql.types import VariantVal
-
-    values = [VariantVal.parseJson("null" if text is None else text) for text in texts.to_pylist()]
-    parts = [pa.array([bytes(getattr(value, name)) for value in values], pa.binary()) for name in ("value", "metadata")]
-    return pa.StructArray.from_arrays(parts, fields=list(_VARIANT), mask=texts.is_null().combine_chunks())
 
 
 def _shown(column: Column, *, nanos: bool) -> pa.DataType:

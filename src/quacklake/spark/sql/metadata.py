@@ -60,11 +60,6 @@ def _until(rows: pa.Table, tx: Transaction) -> pa.Table:
     return rows.filter(pc.less_equal(rows.column("snapshot_id"), tx.base.id))
 
 
-def _history(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
-    """Return the snapshots that changed a table, newest first."""
-    return statement.rows(_until(table_history(statement.engine.context, table), tx))
-
-
 def _snapshots(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
     """Return the snapshots at which a table can be read."""
     rows = _until(lake_history(statement.engine.context), tx)
@@ -94,7 +89,7 @@ def _changes(statement: Statement, table: TableInfo, tx: Transaction) -> DataFra
 
 TABLES: Mapping[str, Callable[[Statement, TableInfo, Transaction], DataFrame]] = {
     "snapshots": _snapshots,
-    "history": _history,
+    "history": lambda statement, table, tx: statement.rows(_until(table_history(statement.engine.context, table), tx)),
     "files": _files,
     "changes": _changes,
 }

@@ -153,8 +153,13 @@ class Rewriter:
         walk.twice = self._twice(tables)
         for table in tables:
             edits += self._relation(walk, table)
-        for column in tree.find_all(exp.Column) if walk.renamed else ():
-            edits += _shortened(column, walk.renamed)
+        # remove schemas from qualified columns, because the DataFrames have none
+        for parts in (column.parts for column in tree.find_all(exp.Column)) if walk.renamed else ():
+            for length in range(len(parts) - 1, 1, -1):
+                known = walk.renamed.get(tuple(fold(part.name) for part in parts[:length]))
+                if known is not None:
+                    edits.append(Edit(*span(parts[:length]), escaped(quote(known))))
+                    break
         return edited(query, edits, escaped)
 
     def _relation(self, walk: _Walk, table: exp.Table) -> list[Edit]:
@@ -392,16 +397,6 @@ def _alias_place(query: str, last: int, travel: TimeTravel | None) -> int:
             cursor.skip_group()
         return cursor.words[cursor.at - 1].end
     return place
-
-
-def _shortened(column: exp.Column, renamed: dict[tuple[str, ...], str]) -> list[Edit]:
-    """Remove schemas from qualified columns, because the DataFrames have none."""
-    parts = column.parts
-    for length in range(len(parts) - 1, 1, -1):
-        known = renamed.get(tuple(fold(part.name) for part in parts[:length]))
-        if known is not None:
-            return [Edit(*span(parts[:length]), escaped(quote(known)))]
-    return []
 
 
 def zone_of(statement: Statement) -> Callable[[], str]:

@@ -192,21 +192,17 @@ class ViewQuery:
             case "SELECT_NODE":
                 return _Select(self, node, common).relation()
             case "SET_OPERATION_NODE":
-                return self._set_operation(node, common)
+                sides = [self._query(node[side], common) for side in ("left", "right")]
+                word, types = node["setop_type"], [[shape(column) for column in side.columns] for side in sides]
+                if word not in ("UNION", "EXCEPT", "INTERSECT") or types[0] != types[1] or node["modifiers"]:
+                    raise _refused("a set operation of other types, or with an order,")
+                if not node["setop_all"]:
+                    _check_keys(sides[0].columns)
+                elif word != "UNION":
+                    raise _refused(f"{word} ALL")
+                word += " ALL" if node["setop_all"] else ""
+                return Relation(f"({sides[0].sql}) {word} ({sides[1].sql})", sides[0].columns)
         raise _refused("such a query")
-
-    def _set_operation(self, node: Node, common: Mapping[str, Node]) -> Relation:
-        sides = [self._query(node[side], common) for side in ("left", "right")]
-        word = node["setop_type"]
-        types = [[shape(column) for column in side.columns] for side in sides]
-        if word not in ("UNION", "EXCEPT", "INTERSECT") or types[0] != types[1] or node["modifiers"]:
-            raise _refused("a set operation of other types, or with an order,")
-        if not node["setop_all"]:
-            _check_keys(sides[0].columns)
-        elif word != "UNION":
-            raise _refused(f"{word} ALL")
-        word += " ALL" if node["setop_all"] else ""
-        return Relation(f"({sides[0].sql}) {word} ({sides[1].sql})", sides[0].columns)
 
     def named(self, given: Named, common: Mapping[str, Node]) -> Relation:
         """Return the relation of a name: a common table, or an object of the lake."""

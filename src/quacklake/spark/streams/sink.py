@@ -96,10 +96,6 @@ class SparkSink:
                 counts = {"skipped": True}
             faults.reach("stream.batch.after")
             report = BatchReport(epoch, milliseconds=(perf_counter() - began) * 1000, **counts)
-        self._tell(report)
-        return report
-
-    def _tell(self, report: BatchReport) -> None:
         self.reports.append(report)
         label = self.engine.context.catalog.label
         telemetry.count("stream.batches_skipped" if report.skipped else "stream.batches", tenant=label)
@@ -109,6 +105,7 @@ class SparkSink:
         numbers = (report.epoch, report.rows, report.files, report.bytes, report.milliseconds)
         there = " (was there already)" if report.skipped else ""
         _log.info("stream %s batch %d: %d rows, %d files, %d bytes, %.0f ms%s", self.name, *numbers, there)
+        return report
 
     # -- writing rows --------------------------------------------------------------------------------------------------
 

@@ -81,7 +81,13 @@ class StreamSource:
                 there = oldest.id and reader.tables.by_id(oldest, self.table.id) is not None
                 after = self._after(oldest.id or -1)
                 return {**after, "state": oldest.id} if there else after
-            since = _since(reader, starting, newest)
+            try:
+                since = first_of(reader, starting, newest)
+            except NotFoundError as error:
+                near = nearest(starting, (EARLIEST, LATEST)) if isinstance(starting, str) else None
+                if near:
+                    raise NotFoundError(error.message, hint=near) from None
+                raise
             if since > newest.id + 1:
                 raise NotFoundError(f"there is no snapshot {since} yet", hint=f"the newest is {newest.id}")
             if oldest.id and since <= oldest.id:
@@ -166,15 +172,6 @@ class StreamSource:
                     hint="start the stream again: it goes on from here with the columns of today",
                 )
         return found
-
-
-def _since(reader: Reader, starting: Bound, newest: Snapshot) -> int:
-    try:
-        return first_of(reader, starting, newest)
-    except NotFoundError as error:
-        if isinstance(starting, str) and (near := nearest(starting, (EARLIEST, LATEST))):
-            raise NotFoundError(error.message, hint=near) from None
-        raise
 
 
 def _alike(one: Column, two: Column) -> bool:
