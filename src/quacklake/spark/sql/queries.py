@@ -150,7 +150,11 @@ class Rewriter:
         # a hint only repeats a name
         every_table = tree.find_all(exp.Table)
         tables = [each for each in every_table if declaration(each) is None and each.find_ancestor(exp.Hint) is None]
-        walk.twice = self._twice(tables)
+        several: dict[str, set[tuple[str, ...]]] = {}  # tables without an alias, by the last part of their names
+        for names in (names_of(each) for each in tables if not each.alias and not isinstance(each.this, exp.Func)):
+            if len(names) <= 3:
+                several.setdefault(fold(names[-1]), set()).add(tuple(_whole(self.statement, names)))
+        walk.twice = {name for name, found in several.items() if len(found) > 1}
         for table in tables:
             edits += self._relation(walk, table)
         # remove schemas from qualified columns, because the DataFrames have none
@@ -191,15 +195,6 @@ class Rewriter:
             place = _alias_place(walk.query, last, travel)
             edits.append(Edit(place, place, f" AS {escaped(quote(alias))}"))
         return edits
-
-    def _twice(self, tables: Sequence[exp.Table]) -> Set[str]:
-        """Return the names that tables without an alias have in more than one schema."""
-        found: dict[str, set[tuple[str, ...]]] = {}
-        for table in tables:
-            names = names_of(table)
-            if not table.alias and not isinstance(table.this, exp.Func) and len(names) <= 3:
-                found.setdefault(fold(names[-1]), set()).add(tuple(_whole(self.statement, names)))
-        return {name for name, several in found.items() if len(several) > 1}
 
     # -- resolving names -----------------------------------------------------------------------------------------------
 

@@ -172,6 +172,11 @@ class Statement:
         """Return the empty result of a statement."""
         return self.engine.session.createDataFrame([], StructType([]))
 
+    def done(self, text: str) -> DataFrame:
+        """Let the lake run a statement in its own SQL that has no result."""
+        self.session.sql(text)
+        return self.nothing()
+
     def lake_sql(self, text: str, params: Any = None) -> DataFrame:
         """Let the lake run a statement in its own SQL, and return the rows as a DataFrame."""
         table = self.session.sql(text, params).to_arrow()

@@ -227,8 +227,7 @@ def _table(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Dat
     else:
         how = _made("TABLE", replacing=replacing, if_not_exists=if_not_exists)
         layouts = "".join(f" {word} BY ({', '.join(items)})" for word, items in keys.items() if items)
-        statement.session.sql(f"{how} {_named(target)} ({', '.join(lake_columns(columns))}){layouts}")
-        done = statement.nothing()
+        done = statement.done(f"{how} {_named(target)} ({', '.join(lake_columns(columns))}){layouts}")
     if comment is not None:
         statement.session.sql(f"COMMENT ON TABLE {_named(target)} IS {literal(comment)}")
     return done
@@ -269,8 +268,7 @@ def _view(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Data
         )
     how = _made("VIEW", replacing=replacing, if_not_exists=if_not_exists)
     columns = f" ({', '.join(aliases)})" if aliases else ""
-    statement.session.sql(f"{how} {_named(target)}{columns} AS {_lake_query(statement, target, query)}")
-    return statement.nothing()
+    return statement.done(f"{how} {_named(target)}{columns} AS {_lake_query(statement, target, query)}")
 
 
 def _temporary_view(statement: Statement, cursor: SparkCursor, *, replacing: bool, everywhere: bool) -> DataFrame:
@@ -294,8 +292,7 @@ def _schema(statement: Statement, cursor: SparkCursor) -> DataFrame:
         return statement.native(cursor)
     cursor.end()
     how = _made("SCHEMA", replacing=False, if_not_exists=if_not_exists)
-    statement.session.sql(f"{how} {quote(names[-1])}")
-    return statement.nothing()
+    return statement.done(f"{how} {quote(names[-1])}")
 
 
 # -- drop --------------------------------------------------------------------------------------------------------------
@@ -315,13 +312,11 @@ def drop(statement: Statement, cursor: SparkCursor) -> DataFrame:
     if kind in _SCHEMAS:
         if not statement.session.names.has_schema(statement.attached, names[-1]):
             return statement.native(cursor)
-        statement.session.sql(f"DROP SCHEMA {quote(names[-1])}{how}")
-        return statement.nothing()
+        return statement.done(f"DROP SCHEMA {quote(names[-1])}{how}")
     found = statement.find(names, statement.view())
     if found is None:
         return statement.native(cursor)
-    statement.session.sql(f"DROP {kind} {_own(found)}")
-    return statement.nothing()
+    return statement.done(f"DROP {kind} {_own(found)}")
 
 
 # -- change ------------------------------------------------------------------------------------------------------------
@@ -339,8 +334,7 @@ def alter(statement: Statement, cursor: SparkCursor) -> DataFrame:
     cursor.end()
     texts = [f"ALTER TABLE {_own(table)} {change}" for change in changes]
     if len(texts) == 1:
-        statement.session.sql(texts[0])
-        return statement.nothing()
+        return statement.done(texts[0])
     statement.session.sql("BEGIN")
     try:
         for text in texts:
@@ -371,8 +365,7 @@ def comment(statement: Statement, cursor: SparkCursor) -> DataFrame:
     text = "NULL" if cursor.accept("NULL") else literal(cursor.string())
     cursor.end()
     what = "VIEW" if isinstance(table, ViewInfo) and kind == "TABLE" else kind
-    statement.session.sql(f"COMMENT ON {what} {_own(table)}{'' if column is None else f'.{quote(column)}'} IS {text}")
-    return statement.nothing()
+    return statement.done(f"COMMENT ON {what} {_own(table)}{'' if column is None else f'.{quote(column)}'} IS {text}")
 
 
 def truncate(statement: Statement, cursor: SparkCursor) -> DataFrame:
@@ -383,8 +376,7 @@ def truncate(statement: Statement, cursor: SparkCursor) -> DataFrame:
         return statement.native(cursor)
     if not cursor.done:
         raise InputError("TRUNCATE empties a whole table", hint="DELETE FROM name WHERE … deletes some of its rows")
-    statement.session.sql(f"TRUNCATE {_own(table)}")
-    return statement.nothing()
+    return statement.done(f"TRUNCATE {_own(table)}")
 
 
 # -- queries of views --------------------------------------------------------------------------------------------------
@@ -424,9 +416,8 @@ def _lake_query(statement: Statement, target: Target, query: str) -> str:
         raise UnsupportedFeatureError(
             f"the query of the view is not known to mean the same in DuckDB: {error.message}", hint=_HINT
         ) from error
-    same = [(field.name, field.dataType) for field in plan.schema] == [
-        (field.name, field.dataType) for field in again.schema
-    ]
+    columns, others = ([(field.name, field.dataType) for field in frame.schema] for frame in (plan, again))
+    same = columns == others
     if same and is_connect(statement.engine.session):
         read = [(table.id, tx.base.id) for table, tx in rewriter.read]
         plans = {_plan_text(statement, text) for text in (written, meant)}
