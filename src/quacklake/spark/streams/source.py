@@ -212,11 +212,6 @@ def positive(what: str, given: object) -> int | None:
     return given
 
 
-def columns(given: str | Sequence[str] | None) -> list[str]:
-    """Return the names of one or several columns as a list."""
-    return [given] if isinstance(given, str) else list(given or ())
-
-
 def trigger_of(given: str | None) -> Mapping[str, str | bool]:
     """Return the arguments of Spark's ``trigger``: an interval, ``availableNow`` or ``once``."""
     if given is None:
