@@ -1,4 +1,4 @@
-"""Commit rows that came through Spark's interface for Python data sinks.
+"""The options of ``format("quacklake")``, and commits of rows that came through Spark's interface for Python sinks.
 
 Tasks have written files, or returned a few rows. Here they become one snapshot, with a mark for those of a stream.
 """

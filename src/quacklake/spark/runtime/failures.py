@@ -1,4 +1,4 @@
-"""Translate Spark's errors into Quacklake's."""
+"""Translate Spark's errors into Quacklake's, and run Python on the executors for small results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small tables of the driver as DataFrames: inlined rows and deleted positions."""
+"""Small tables of the driver as DataFrames, such as inlined rows, and types between Spark and Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find or create Spark sessions, and change their settings temporarily."""
+"""Find or create Spark sessions, change their settings temporarily, and replace features that some versions lack."""
 
 from __future__ import annotations
 

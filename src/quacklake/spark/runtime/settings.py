@@ -1,4 +1,4 @@
-"""Supported Spark versions, jars by their coordinates, and settings. This module does not import Spark.
+"""Supported Spark versions, jars by their coordinates, settings, and names of files. This module does not import Spark.
 
 All coordinates of the project are here.
 """

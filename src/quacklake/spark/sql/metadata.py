@@ -1,4 +1,4 @@
-"""Metadata of a table as relations beside it: ``t.snapshots``, ``t.history``, ``t.files``, ``t.changes``."""
+"""Metadata of a table as relations beside it: ``t.snapshots``, ``t.history``, ``t.files``, ``t.changes``; CALL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse Spark SQL, and find the relations and common tables in it."""
+"""Parse Spark SQL: its words and values, and the relations and common tables in a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Spark queries over a lake: replace names of the lake by DataFrames, and keep the rest of the text."""
+"""Spark queries over a lake: replace names of the lake by DataFrames, and keep the rest of the text.
+
+Views of the lake are translated if that is known to give the same rows; else DuckDB computes them, if that is little.
+"""
 
 from __future__ import annotations
 

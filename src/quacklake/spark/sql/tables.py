@@ -1,6 +1,7 @@
 """CREATE, DROP, ALTER, COMMENT and TRUNCATE in Spark, run by the lake in its own SQL.
 
-Spark itself creates only tables from a query. Statements about objects outside the lake go to Spark unchanged.
+Views are stored in the SQL of DuckDB. Spark itself creates only tables from a query. Statements about objects outside
+the lake go to Spark unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Merge large batches of a stream into a table by key, on the executors."""
+"""Merge batches of a stream into a table by key: small ones in this process, large ones on the executors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A table as the source of a stream: its start, the end of the next batch, and the rows between them.
 
-A position is a snapshot: everything up to it has been read. Positions are plain dictionaries, which checkpoints store.
+It also has the checks of stream options. A position is a snapshot: everything up to it has been read. Positions are
+plain dictionaries, which checkpoints store.
 """
 
 from __future__ import annotations

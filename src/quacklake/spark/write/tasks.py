@@ -2,7 +2,7 @@
 
 Spark writes no field ids inside lists and maps, so its files need a name mapping, and files with a mapping cannot have
 row ids inside. Spark also has no keys for encrypted files. In these cases, and when rows come through Spark's interface
-for Python data sources, each task passes its rows to DuckDB.
+for Python data sources, each task passes its rows to DuckDB. Small results of Spark are fetched and staged here too.
 """
 
 from __future__ import annotations

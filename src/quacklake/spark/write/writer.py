@@ -1,4 +1,4 @@
-"""Write DataFrames as Parquet files with Spark itself, and read their statistics from the footers."""
+"""Write DataFrames as Parquet files with Spark itself, and read their statistics from the footers; z-order curves."""
 
 from __future__ import annotations
 
