@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
 from quacklake.errors import SqlError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
@@ -23,12 +24,6 @@ from quacklake.sql.binder import Binder
 from quacklake.sql.lake_calls import LakeCall
 from quacklake.sql.lake_functions import FUNCTIONS, bind
 from quacklake.transaction import Transaction
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from quacklake.spark.sql.statement import Statement
-
 
 _FEEDS = ("table_changes", "table_insertions", "table_deletions")
 _TELLING = (
