@@ -47,9 +47,9 @@ from quacklake.spark.datasource.table_sink import (
     TableSink,
     has_times,
 )
-from quacklake.spark.read.slices import FEED_NAMES, Slice
+from quacklake.spark.read.slices import Slice
 from quacklake.spark.runtime.session import has_time, overwrites_dynamically
-from quacklake.spark.runtime.types import quote, shown_type
+from quacklake.spark.runtime.types import FEED_NAMES, quote, shown_type
 from quacklake.spark.streams.pipeline import FEED_TYPES, raw_schema, slices_of
 from quacklake.spark.streams.source import Position, StreamSource
 from quacklake.tenancy.opening import open_lake

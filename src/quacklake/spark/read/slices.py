@@ -22,13 +22,8 @@ from quacklake.scan.plan import column_key
 from quacklake.spark.read.scan import ROW_COLUMNS
 from quacklake.spark.runtime.local import carried, inlined_columns, shown_columns, shown_rows, to_frame
 from quacklake.spark.runtime.session import has_time
-from quacklake.spark.runtime.types import read_type
+from quacklake.spark.runtime.types import FEED_NAMES, read_type
 from quacklake.storage import Store
-
-CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
-FEED_NAMES = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-"""The columns that a stream of changes has beside those of its table."""
-
 
 _BATCH_ROWS = 50_000
 _TIMES = pa.schema([("id", pa.int64()), ("time", pa.int64())])

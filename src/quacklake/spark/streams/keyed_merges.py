@@ -21,8 +21,7 @@ from quacklake.operations.context import LakeContext
 from quacklake.operations.dml import DUPLICATES_SHOWN, duplicate_keys
 from quacklake.operations.frames import to_source
 from quacklake.spark.changes.merge import SparkMerge
-from quacklake.spark.read.slices import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES
-from quacklake.spark.runtime.types import quote
+from quacklake.spark.runtime.types import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES, quote
 from quacklake.transaction import Transaction
 
 PUT = ("insert", "update_postimage")

@@ -24,10 +24,6 @@ from quacklake.scan.feed import FeedPlan
 from quacklake.scan.feed_slices import plain_inserts, slices, state_slices
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.read.slices import (
-    CHANGE_TYPE,
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
-    FEED_NAMES,
     Slice,
     carrier_fields,
     read_slice,
@@ -35,7 +31,7 @@ from quacklake.spark.read.slices import (
 )
 from quacklake.spark.runtime.local import shown_columns, to_frame
 from quacklake.spark.runtime.session import has_time
-from quacklake.spark.runtime.types import quote
+from quacklake.spark.runtime.types import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES, quote
 from quacklake.spark.streams.sink import BatchReport, SparkSink
 from quacklake.spark.streams.source import Position, StreamPlan, StreamSource
 

@@ -27,10 +27,10 @@ from quacklake.spark.changes.keys import conform_keys
 from quacklake.spark.changes.merge import SparkMerge
 from quacklake.spark.changes.staged_changes import ChangeMetrics
 from quacklake.spark.engine import SparkEngine
-from quacklake.spark.read.slices import FEED_NAMES
 from quacklake.spark.runtime.local import arrow_schema
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.settings import spark_path, spark_uri
+from quacklake.spark.runtime.types import FEED_NAMES
 from quacklake.spark.streams.keyed_merges import (
     apply_changes,
     changed_rows,

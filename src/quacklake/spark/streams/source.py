@@ -22,7 +22,7 @@ from quacklake.operations.context import LakeContext
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.feed import FeedPlan, plan_feed
 from quacklake.scan.feed_slices import last_within
-from quacklake.spark.read.slices import FEED_NAMES
+from quacklake.spark.runtime.types import FEED_NAMES
 
 #: ``table``: its id; ``after``: the last snapshot that was read; ``state``: the snapshot whose rows come first.
 Position: TypeAlias = Mapping[str, int]
