@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,3 +90,8 @@ def test_a_lake_on_s3_tells_which_jars_are_missing(
         lake.table("t").append([{"id": number} for number in range(20)])
         with pytest.raises(MissingExtraError, match="spark-settings"):
             spark.table("t")
+
+
+def test_a_process_without_pyspark_loads_what_tells_to_install_it() -> None:
+    code = "import sys; sys.modules['pyspark'] = None; import quacklake.spark.lake, quacklake.spark.maintenance"
+    subprocess.run([sys.executable, "-c", code], check=True)
