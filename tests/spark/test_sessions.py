@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 import quacklake
 from quacklake.errors import InputError, MissingExtraError, UnsupportedFeatureError, UnsupportedVersionError
@@ -64,7 +65,11 @@ def test_versions_that_do_not_work_are_refused(
 
 def test_without_java_or_pyspark_one_sentence_tells_the_fix(site: LakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = site.lake()
-    monkeypatch.setattr(sessions, "_active", lambda: None)
+
+    def none() -> None:
+        raise PySparkException("there is no session")
+
+    monkeypatch.setattr(sessions.SparkSession, "active", none)
     monkeypatch.setattr(sessions, "find_java", lambda: None)
     with pytest.raises(MissingExtraError, match="needs Java") as caught:
         quacklake.spark(lake)
