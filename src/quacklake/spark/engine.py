@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -16,7 +17,7 @@ from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.read.scan import SparkScan
-from quacklake.spark.read.slices import Sealed
+from quacklake.spark.read.slices import sealed_frame
 from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import find_session, has_time
 from quacklake.spark.write.rows import SparkRows
@@ -38,7 +39,7 @@ class SparkEngine:
         """Return the engine of a lake in the given session, else in the active one, else in a new one."""
         store = handle.context.store
         found = find_session(session, store)
-        return cls(handle, SparkScan(found, store, Sealed(found, store)), SparkWriter(found, store))
+        return cls(handle, SparkScan(found, store, partial(sealed_frame, found, store)), SparkWriter(found, store))
 
     @property
     def context(self) -> LakeContext:

@@ -122,18 +122,14 @@ def sliced_frame(session: SparkSession, parts: Sequence[Slice], schema: str) -> 
     return to_frame(session, packed).mapInArrow(read, schema)
 
 
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """Creates DataFrames of encrypted files, which only DuckDB can read. Spark's plans show no key."""
+def sealed_frame(session: SparkSession, store: Store, plan: ScanPlan, rows: bool) -> DataFrame:
+    """Return the rows of encrypted files, which only DuckDB can read. Spark's plans show no key.
 
-    session: SparkSession
-    store: Store
-
-    def __call__(self, plan: ScanPlan, rows: bool) -> DataFrame:
-        """Return the rows of a plan's files, with ``ROW_COLUMNS`` after their own columns if ``rows``."""
-        columns = plan.schema.columns
-        parts = [Slice(self.store, part, columns, plan.schema.names, places=rows) for part in state_slices(plan)]
-        beside = ROW_COLUMNS if rows else ()
-        fields = [*carrier_fields(columns), *(f"{name} BIGINT" for name in beside)]
-        raw = sliced_frame(self.session, parts, ", ".join(fields))
-        return raw.selectExpr(*shown_columns(columns, time=has_time(self.session)), *beside)
+    With ``rows`` they have ``ROW_COLUMNS`` after their own columns.
+    """
+    columns = plan.schema.columns
+    parts = [Slice(store, part, columns, plan.schema.names, places=rows) for part in state_slices(plan)]
+    beside = ROW_COLUMNS if rows else ()
+    fields = [*carrier_fields(columns), *(f"{name} BIGINT" for name in beside)]
+    raw = sliced_frame(session, parts, ", ".join(fields))
+    return raw.selectExpr(*shown_columns(columns, time=has_time(session)), *beside)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from quacklake.engines.duckdb import WriteOptions
+from quacklake.engines.duckdb.failures import writing as duckdb_writing
 from quacklake.errors import ConstraintError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.bounds import encode_comparable
 from quacklake.format.mappings import MappedColumn, NameMapping
@@ -24,10 +25,11 @@ from quacklake.operations.add_files import known_mappings
 from quacklake.operations.conform import Match, given_schema, match_given, to_table
 from quacklake.operations.context import LakeContext
 from quacklake.operations.inlining import encoded_insert
+from quacklake.spark.runtime.failures import each_task
 from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import adopted, initial_value, plain_in_parquet, quote, required, stored
-from quacklake.spark.write.tasks import Fetch, write_task, written_here, written_in_python
+from quacklake.spark.write.tasks import Fetch, write_task
 from quacklake.spark.write.writer import SortBy, SparkWriter, WriteJob, Written
 from quacklake.storage import Footer, column_stats
 from quacklake.transaction import NewDataFile, Transaction
@@ -122,7 +124,10 @@ class SparkRows:
             self.discard()
             if few is not None:
                 task = replace(write_task(self.context, table, matches, given, self.kept), folder=self.folder)
-                self._prepared = Prepared.of(table, written_here(self.context, few, task))
+                with self.context.engine.connection() as connection:
+                    with duckdb_writing():
+                        connection.register("ql_source", few)
+                    self._prepared = Prepared.of(table, task.files(connection, self.context.writer, few.nbytes))
             else:
                 self._prepared = self._write(table, matches, given, time=time)
         self._prepared.add_to(tx, table)
@@ -172,8 +177,8 @@ class SparkRows:
             if self.order and self.tasks is not None:
                 order = [each.column() for each in self.order]
                 frame = self.frame.repartitionByRange(self.tasks, *order).sortWithinPartitions(*order)
-            task = write_task(self.context, table, matches, given, self.kept)
-            return Prepared.of(table, written_in_python(frame, task, self.folder))
+            task = replace(write_task(self.context, table, matches, given, self.kept), folder=self.folder)
+            return Prepared.of(table, [file for done in each_task(frame, task) for file in done.files])
         stem = data_file_name().removesuffix(".parquet")
         job = WriteJob(
             table,

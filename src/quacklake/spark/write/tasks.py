@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 
 import duckdb
@@ -29,7 +29,7 @@ from quacklake.operations import conform
 from quacklake.operations.conform import Match
 from quacklake.operations.context import LakeContext
 from quacklake.spark.read.file_index import READ_OPTIONS
-from quacklake.spark.runtime.failures import each_task, writing
+from quacklake.spark.runtime.failures import writing
 from quacklake.spark.runtime.session import WRITING, settings, to_arrow
 from quacklake.spark.runtime.settings import spark_path, spark_uri
 from quacklake.spark.runtime.types import RAISED
@@ -144,19 +144,6 @@ def write_task(
     values = conform.expressions(matches, shown)
     options = context.write_options(table)
     return WriteTask(context.store, table, options, tuple(values), dict(kept), encrypted=context.catalog.encrypted)
-
-
-def written_in_python(frame: DataFrame, task: WriteTask, folder: str) -> list[NewDataFile]:
-    """Write the rows of a DataFrame on the executors, as files in a folder of a table."""
-    return [file for found in each_task(frame, replace(task, folder=folder)) for file in found.files]
-
-
-def written_here(context: LakeContext, rows: pa.Table, task: WriteTask) -> tuple[NewDataFile, ...]:
-    """Write rows on the driver as files of a table."""
-    with context.engine.connection() as connection:
-        with duckdb_writing():
-            connection.register("ql_source", rows)
-        return task.files(connection, context.writer, rows.nbytes)
 
 
 _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "compression": "snappy"}
