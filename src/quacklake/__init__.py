@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from quacklake.operations.input_files import open_files
     from quacklake.operations.table_scan import TableScan
     from quacklake.operations.undo import RestoredTable, UndoReport
-    from quacklake.spark.datasource.registration import register_spark
-    from quacklake.spark.lake import SparkLake, spark, spark_settings
+    from quacklake.spark.lake import SparkLake, register_spark, spark, spark_settings
     from quacklake.sql.opening import session
     from quacklake.sql.result import Result
     from quacklake.sql.safety import Safety
@@ -89,8 +88,7 @@ if not TYPE_CHECKING:
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
             "quacklake.operations.dml": "MergeResult",
             "quacklake.sql.result": "Result",
-            "quacklake.spark.lake": "SparkLake spark spark_settings",
-            "quacklake.spark.datasource.registration": "register_spark",
+            "quacklake.spark.lake": "SparkLake register_spark spark spark_settings",
             "quacklake.lake.table": "Table",
             "quacklake.lake.tenants": "Tenants tenants",
             "quacklake.tenancy.tenants": "Tenant TenantStats",

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 import quacklake
 from quacklake.errors import NotFoundError
-from quacklake.spark.runtime import local
 from tests.spark.core import same
 
 if TYPE_CHECKING:
@@ -56,17 +55,18 @@ def secrets(lake: quacklake.Lake, session: SparkSession) -> None:
 
     hidden = os.environ["CORE_SECRET"].encode()
     sent: list[bytes] = []
-    dumps, from_arrow = CloudPickleSerializer.dumps, local.from_arrow
+    dumps, create = CloudPickleSerializer.dumps, type(session).createDataFrame
 
     def dumped(self: Any, thing: Any) -> bytes:
         sent.append(dumps(self, thing))
         return sent[-1]
 
-    def carried(session: SparkSession, table: pa.Table) -> DataFrame:
-        sent.append(pickle.dumps(table))
-        return from_arrow(session, table)
+    def carried(self: SparkSession, data: Any, *others: Any, **named: Any) -> DataFrame:
+        if isinstance(data, pa.Table):
+            sent.append(pickle.dumps(data))
+        return create(self, data, *others, **named)
 
-    with patch.object(CloudPickleSerializer, "dumps", dumped), patch.object(local, "from_arrow", carried):
+    with patch.object(CloudPickleSerializer, "dumps", dumped), patch.object(type(session), "createDataFrame", carried):
         spark = quacklake.spark(lake, session)
         rows = session.range(0, 40, 1, 2).selectExpr("id", "array(id) AS list")
         spark.create_table("hidden", rows, partition_by=["bucket(2, id)"])
@@ -74,7 +74,7 @@ def secrets(lake: quacklake.Lake, session: SparkSession) -> None:
         spark.delete("hidden", "id % 5 = 1")
         lake.create_table("seen", {"id": pa.int64(), "list": pa.list_(pa.int64())})
         changes: dict[str, Any] = {"changes": True, "mode": "changes", "on": "id"}
-        with patch("quacklake.spark.streams.feed._HERE", -1):  # on the executors, however little it is
+        with patch("quacklake.spark.streams.pipeline._HERE", -1):  # on the executors, however little it is
             spark.pipeline("hidden", lambda new: new, "seen", name="hidden to seen", **changes).run()
         assert same(lake, session, "seen") == lake.table("hidden").count()
         above = _ancestors(session.range(0, 2, 1, 2))

@@ -21,10 +21,9 @@ import quacklake
 from quacklake.errors import QuacklakeError
 from quacklake.format.schema import TableSchema
 from quacklake.spark.expressions.functions import _MAKERS
-from quacklake.spark.runtime.compat import to_arrow
-from quacklake.spark.runtime.session import has_time, settings
+from quacklake.spark.runtime.session import has_time, settings, to_arrow
 from quacklake.spark.runtime.types import RAISED, shown_type
-from quacklake.spark.sql.view_aggregates import ViewBinder, ViewTranslator
+from quacklake.spark.sql.view_queries import ViewBinder, ViewTranslator
 from tests.spark.expressions import COLUMNS, ROWS, Expressions
 
 if TYPE_CHECKING:

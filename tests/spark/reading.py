@@ -9,7 +9,7 @@ import duckdb
 
 import quacklake
 from quacklake.format.names import quote
-from quacklake.spark.runtime.compat import to_arrow
+from quacklake.spark.runtime.session import to_arrow
 from tests.conformance.clients import plain_duckdb
 from tests.conformance.history import History, Row, TableState, _sorted, canonical
 

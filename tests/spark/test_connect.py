@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import quacklake
-from quacklake.spark.streaming import SparkStreaming
-from quacklake.spark.streams.connect_streams import ConnectHandle
+from quacklake.spark.lake import SparkLake
+from quacklake.spark.streams.sink import ConnectHandle
 from services import SparkConnectServer
 from tests.conftest import skip_or_fail, started
 from tests.seeds import LONG
@@ -53,7 +53,7 @@ def test_batches_are_handed_over_in_files_and_committed_once(
     tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a server of Spark Connect does it, in a session of this process."""
-    monkeypatch.setattr(SparkStreaming, "_handle", lambda _, sink: ConnectHandle(sink))
+    monkeypatch.setattr(SparkLake, "_handle", lambda _, sink: ConnectHandle(sink))
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data")) as lake:
         connect_streams(lake, session)
         assert lake.verify().ok
@@ -62,12 +62,11 @@ def test_batches_are_handed_over_in_files_and_committed_once(
 @pytest.fixture
 def as_server(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """A session of this process whose streams are read as a server of Spark Connect reads them."""
-    asking = {f"quacklake.spark.{name}" for name in ("lake", "streaming", "datasource.registration")}
 
     def is_connect(_: SparkSession) -> bool:
-        return sys._getframe(1).f_globals["__name__"] in asking
+        return sys._getframe(1).f_globals["__name__"] == "quacklake.spark.lake"
 
-    monkeypatch.setattr("quacklake.spark.runtime.compat.is_connect", is_connect)
+    monkeypatch.setattr("quacklake.spark.runtime.session.is_connect", is_connect)
     return session.newSession()
 
 

@@ -13,8 +13,8 @@ import pytest
 import quacklake
 from quacklake.errors import InputError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
-from quacklake.spark.datasource.filters import PushedFilter, pushed_sql
-from quacklake.spark.datasource.options import READ, READ_STREAM, WRITE, FormatOptions
+from quacklake.spark.datasource.driver_service import PushedFilter, pushed_sql
+from quacklake.spark.datasource.table_sink import READ, READ_STREAM, WRITE, FormatOptions
 from tests.conformance.clients import LakeSite, plain_duckdb
 from tests.conformance.history import canonical
 from tests.seeds import LONG
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tests.conformance.conftest import MakeSite
+
 
 pytestmark = pytest.mark.needs_spark("4.0")
 

@@ -17,7 +17,7 @@ from quacklake import expr
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
 from quacklake.spark.changes import row_places
 from quacklake.spark.read import slices
-from quacklake.spark.write.staging import Staging
+from quacklake.spark.write.tasks import Staging
 from tests.conformance.clients import LakeSite
 from tests.duckdbs import needs_extensions
 from tests.seeds import LONG

@@ -17,7 +17,7 @@ from quacklake import faults
 from quacklake.errors import CorruptFileError
 from quacklake.faults import Fault, FaultInjected
 from quacklake.spark.read.slices import read_slice
-from quacklake.spark.streams.feed import slices_of
+from quacklake.spark.streams.pipeline import slices_of
 from quacklake.spark.streams.source import EARLIEST, StreamSource
 from tests.conformance.clients import LakeSite
 
@@ -131,7 +131,7 @@ def test_a_file_without_a_key_is_not_read(site: LakeSite, starting: str) -> None
 def test_a_pipeline_from_an_encrypted_table_brings_each_row_once(
     site: LakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quacklake.spark.streams.feed._HERE", -1)  # on the executors, however little it is
+    monkeypatch.setattr("quacklake.spark.streams.pipeline._HERE", -1)  # on the executors, however little it is
     lake = site.lake()
     lake.create_table("copy", {"id": pa.int64(), "name": pa.string(), "n": pa.float64()})
     table = lake.table("t")

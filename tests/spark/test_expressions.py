@@ -12,8 +12,7 @@ from pyspark.errors import ArithmeticException
 import quacklake
 from quacklake import expr
 from quacklake.errors import ConstraintError, PredicateError, UnsupportedFeatureError
-from quacklake.spark.runtime.compat import to_arrow
-from quacklake.spark.runtime.session import settings
+from quacklake.spark.runtime.session import settings, to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -166,7 +166,8 @@ def test_another_spark_reads_by_the_paths(
 
     lake = site.lake()
     lake.create_table("t", pa.table({"id": range(50)}))
-    monkeypatch.setattr(file_index, "_java", lambda: broken)
+    java = SimpleNamespace(read_text=lambda encoding: broken)
+    monkeypatch.setattr(file_index, "files", lambda package: SimpleNamespace(joinpath=lambda name: java))
     file_index._makers.clear()
     frame = quacklake.spark(lake, session).table("t")
     assert location(frame) == "InMemoryFileIndex"

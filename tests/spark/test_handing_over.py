@@ -14,7 +14,7 @@ import quacklake
 from quacklake.errors import StreamError
 from quacklake.operations.reference import TableRef
 from quacklake.operations.stream_positions import StreamPositions
-from quacklake.spark.streams.connect_streams import ConnectHandle
+from quacklake.spark.streams.sink import ConnectHandle
 
 
 class Server:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 import quacklake
 from quacklake.errors import InputError, MissingExtraError, UnsupportedFeatureError, UnsupportedVersionError
-from quacklake.spark.runtime import compat
 from quacklake.spark.runtime import session as sessions
 from services import S3Server
 from tests.conformance.clients import LakeSite
@@ -46,7 +48,7 @@ def test_what_is_no_session_is_refused(site: LakeSite, session: SparkSession) ->
 def test_a_session_of_spark_connect_beside_a_classic_one_is_refused(session: SparkSession) -> None:
     remote: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session", "version": "4.1.4"})()
     with pytest.raises(InputError, match="classic"):
-        compat.check_session(remote)
+        sessions.check_session(remote)
 
 
 def test_versions_that_do_not_work_are_refused(
@@ -58,12 +60,16 @@ def test_versions_that_do_not_work_are_refused(
     old: Any = SimpleNamespace(version="3.5.9")
     monkeypatch.setattr("pyspark.__version__", "4.1.4")
     with pytest.raises(UnsupportedFeatureError, match=r"a stream on Spark 3\.5\.9"):
-        compat.require(old, "a stream")
+        sessions.require(old, "a stream")
 
 
 def test_without_java_or_pyspark_one_sentence_tells_the_fix(site: LakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = site.lake()
-    monkeypatch.setattr(sessions, "_active", lambda: None)
+
+    def none() -> None:
+        raise PySparkException("there is no session")
+
+    monkeypatch.setattr(sessions.SparkSession, "active", none)
     monkeypatch.setattr(sessions, "find_java", lambda: None)
     with pytest.raises(MissingExtraError, match="needs Java") as caught:
         quacklake.spark(lake)
@@ -89,3 +95,8 @@ def test_a_lake_on_s3_tells_which_jars_are_missing(
         lake.table("t").append([{"id": number} for number in range(20)])
         with pytest.raises(MissingExtraError, match="spark-settings"):
             spark.table("t")
+
+
+def test_a_process_without_pyspark_loads_what_tells_to_install_it() -> None:
+    code = "import sys; sys.modules['pyspark'] = None; import quacklake.spark.lake, quacklake.spark.maintenance"
+    subprocess.run([sys.executable, "-c", code], check=True)

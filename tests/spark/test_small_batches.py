@@ -12,7 +12,7 @@ import pytest
 import quacklake
 from quacklake import telemetry
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, UnsupportedFeatureError
-from quacklake.spark.write import fetching
+from quacklake.spark.write import tasks
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 
@@ -251,7 +251,7 @@ def test_a_batch_is_looked_at_once_when_it_is_known_what_to_expect(
     lake.options.set("data_inlining_row_limit", 0)
     assert write(5_000) == 2
     assert write(5_000) == 1, "nothing is left to look for"
-    monkeypatch.setattr(fetching, "_BYTES", 20 * 8)  # the memory of 20 rows
+    monkeypatch.setattr(tasks, "_BYTES", 20 * 8)  # the memory of 20 rows
     assert [write(count) for count in (30, 30, 20, 20)] == [1, 1, 1, 1]
     assert [files for _, files in written] == [1, 1, 1, 2, 2, 2, 1, 0, 2, 2, 2, 2, 2, 1], "each of two tasks has a file"
     assert lake.table("t").count() == sum(rows for rows, _ in written)

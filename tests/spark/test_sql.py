@@ -20,11 +20,18 @@ from quacklake.errors import (
     SqlError,
     UnsupportedFeatureError,
 )
-from quacklake.spark.compaction import SparkFiles
-from quacklake.spark.sql.altering import alterations, lake_columns
-from quacklake.spark.sql.lexer import SparkCursor, as_literal, only_statement, text_of, with_values
-from quacklake.spark.sql.parsing import declaration, parse
+from quacklake.spark.maintenance import SparkFiles
+from quacklake.spark.sql.parsing import (
+    SparkCursor,
+    as_literal,
+    declaration,
+    only_statement,
+    parse,
+    text_of,
+    with_values,
+)
 from quacklake.spark.sql.pruning import conditions
+from quacklake.spark.sql.tables import alterations, lake_columns
 
 from .core import settings_of
 

@@ -132,7 +132,7 @@ def test_a_pipeline_of_changes_makes_a_copy(
     here: bool, site: LakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not here:
-        monkeypatch.setattr("quacklake.spark.streams.feed._HERE", 0)
+        monkeypatch.setattr("quacklake.spark.streams.pipeline._HERE", 0)
     lake = site.lake()
     table = lake.create_table("t", [{"id": number, "v": "a"} for number in range(30)])
     lake.create_table("copy", {"id": pa.int64(), "v": pa.string()})

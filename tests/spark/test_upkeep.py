@@ -83,7 +83,7 @@ def test_maintenance_of_the_lake_lets_spark_compact(make_site: MakeSite, session
 def test_a_compaction_that_others_overtake_is_planned_again(
     other: str, make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from quacklake.spark.compaction import SparkFiles
+    from quacklake.spark.maintenance import SparkFiles
 
     site = make_site("sqlite", 0)
     lake = scattered(site)

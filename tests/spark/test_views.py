@@ -11,7 +11,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import NotFoundError, UnsupportedFeatureError
-from quacklake.spark.sql import view_proof, views
+from quacklake.spark.sql import queries, tables
 
 from .test_expressions import COLUMNS, ROWS
 
@@ -109,7 +109,7 @@ def test_a_view_gives_in_spark_what_it_gives_in_the_lake(name: str, lake: quackl
 def test_only_what_is_known_to_be_the_same_is_translated(
     lake: quacklake.Lake, spark: SparkLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "_MOST_BYTES", -1)
+    monkeypatch.setattr(queries, "_MOST_BYTES", -1)
     for name in TRANSLATED:
         assert spark.sql(f"SELECT * FROM {name.partition('(')[0]}").columns
     for name in COMPUTED:
@@ -117,7 +117,7 @@ def test_only_what_is_known_to_be_the_same_is_translated(
             spark.sql(f"SELECT * FROM {name}")
         assert "lake.sql" in str(caught.value.hint)
     monkeypatch.undo()
-    monkeypatch.setattr(views, "_MOST_ROWS", 3)
+    monkeypatch.setattr(queries, "_MOST_ROWS", 3)
     with pytest.raises(UnsupportedFeatureError, match="more than 3 rows"):
         spark.sql("SELECT * FROM ranked")
     assert spark.sql("SELECT * FROM limited").count() == 2
@@ -129,7 +129,7 @@ def test_a_query_that_fails_on_the_rows_that_are_there_is_refused(
 ) -> None:
     """Spark computes a few rows of the catalog while it plans."""
     if connect:
-        monkeypatch.setattr(view_proof, "is_connect", lambda session: True)
+        monkeypatch.setattr(tables, "is_connect", lambda session: True)
     lake.options.set("data_inlining_row_limit", 10)
     lake.sql("CREATE OR REPLACE TABLE inlined AS SELECT 'no truth' AS w")
     with pytest.raises(UnsupportedFeatureError, match="fails on the rows"):
@@ -163,7 +163,7 @@ def test_rows_that_duckdb_computes_have_the_types_of_tables(lake: quacklake.Lake
 def test_through_connect_a_query_with_the_sign_of_numbers_of_columns_is_refused(
     spark: SparkLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view_proof, "is_connect", lambda session: True)
+    monkeypatch.setattr(tables, "is_connect", lambda session: True)
     with pytest.raises(UnsupportedFeatureError, match="the query of a view cannot have a #"):
         spark.sql("CREATE VIEW made AS SELECT 'a#1' AS t FROM s1.t")
 
@@ -210,7 +210,7 @@ def test_a_view_that_is_made_in_spark_means_the_same_in_duckdb_or_is_refused(
 ) -> None:
     """Through Spark Connect plans are compared as texts, with the same outcome."""
     if connect:
-        monkeypatch.setattr(view_proof, "is_connect", lambda session: True)
+        monkeypatch.setattr(tables, "is_connect", lambda session: True)
     if not MADE[text]:
         with pytest.raises(UnsupportedFeatureError, match="the query of the view") as caught:
             spark.sql(f"CREATE VIEW made AS {text}")

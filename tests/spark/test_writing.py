@@ -170,7 +170,7 @@ def test_partitions_and_order_are_those_of_the_table(site: LakeSite, session: Sp
 def test_executors_compute_buckets_as_duckdb_does_and_read_footers(
     site: LakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quacklake.spark.read.footers._HERE", 0)
+    monkeypatch.setattr("quacklake.spark.read.scan._HERE", 0)
     lake = site.lake()
     spark = quacklake.spark(lake, session)
     frame = session.range(200).selectExpr("id", "concat('n', id) AS name")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from quacklake.errors import QuacklakeError
-from quacklake.spark.runtime.compat import to_arrow
+from quacklake.spark.runtime.session import to_arrow
 from tests.spark.differential import column_values, is_refusal
 
 if TYPE_CHECKING:

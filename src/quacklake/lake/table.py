@@ -221,7 +221,7 @@ class Table(TableMaintenance):
         if _is_spark(data):
             if evolve or dedup:
                 raise InputError("a DataFrame of Spark cannot be appended with evolve= or dedup=", hint="use merge")
-            from quacklake.spark.frames import append_frame
+            from quacklake.spark.lake import append_frame
 
             return append_frame(self.handle, self._ref, data)
         source = to_source(data, self._context.store)
@@ -260,7 +260,7 @@ class Table(TableMaintenance):
         if _is_spark(data):
             if evolve:
                 raise InputError("a DataFrame of Spark cannot overwrite with evolve=", hint="add the columns first")
-            from quacklake.spark.frames import overwrite_frame
+            from quacklake.spark.lake import overwrite_frame
 
             return overwrite_frame(self.handle, self._ref, data, where)
         source = to_source(data, self._context.store)
@@ -287,7 +287,7 @@ class Table(TableMaintenance):
         """
         given = [on] if isinstance(on, str) else on
         if _is_spark(data):
-            from quacklake.spark.frames import merge_frame
+            from quacklake.spark.lake import merge_frame
 
             view = self.handle.view()
             keys = _key(view, self._find(view)) if given is None else list(given)

@@ -25,7 +25,7 @@ from quacklake.transaction import Transaction
 COMMENT = "comment"
 """The tag that holds a comment."""
 
-_DEPTH = 16
+MOST_VIEWS = 16
 """How many levels of views may build on each other."""
 
 
@@ -153,8 +153,8 @@ class ViewSession:
         """Create a view and everything that it refers to."""
         if view.dialect != "duckdb":
             raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
-        if depth > _DEPTH:
-            raise InputError(f'the view "{view.qualified_name}" stands on more than {_DEPTH} other views, or on itself')
+        if depth > MOST_VIEWS:
+            raise too_deep(view)
         query = parse_query(self._connection, view.sql)
         self._add_named(query, view.schema_name, depth=depth, empty=empty)
         self._create(view.schema_name, view.name, query.sql, view.aliases)
@@ -207,8 +207,10 @@ class ViewSession:
         key = (fold(macro.schema_name), f"{fold(macro.name)}({macro.is_table})")
         if key in self._known:
             return
-        if depth > _DEPTH:
-            raise InputError(f'the macro "{macro.qualified_name}" stands on more than {_DEPTH} others, or on itself')
+        if depth > MOST_VIEWS:
+            raise InputError(
+                f'the macro "{macro.qualified_name}" stands on more than {MOST_VIEWS} others, or on itself'
+            )
         forms = []
         for variant in macro.variants:
             whole = variant.sql if macro.is_table else f"SELECT {variant.sql}"
@@ -223,10 +225,9 @@ class ViewSession:
         self._known.add(key)
 
     def _find(self, given: str | None, name: str, schema: str) -> TableInfo | ViewInfo:
-        for owner in _owners(given, schema):
-            found = self._tx.get_table(owner, name) or self._tx.objects.get_view(owner, name)
-            if found is not None:
-                return found
+        found = named_object(self._tx, given, name, schema)
+        if found is not None:
+            return found
         raise NotFoundError(f'there is no table or view "{name if given is None else f"{given}.{name}"}"')
 
     def _add_table(self, table: TableInfo, *, empty: bool) -> None:
@@ -239,6 +240,20 @@ class ViewSession:
         query = self._context.engine.bind(self._connection, self._tx.plan(table))
         with reading():
             self._connection.execute(f"CREATE VIEW {target} AS {query}")
+
+
+def named_object(tx: Transaction, given: str | None, name: str, schema: str) -> TableInfo | ViewInfo | None:
+    """Return the table or view that a view of a schema names, with or without the schema ``given``, or None."""
+    for owner in _owners(given, schema):
+        found = tx.get_table(owner, name) or tx.objects.get_view(owner, name)
+        if found is not None:
+            return found
+    return None
+
+
+def too_deep(view: ViewInfo) -> InputError:
+    """Return the error for a view that stands on too many others."""
+    return InputError(f'the view "{view.qualified_name}" stands on more than {MOST_VIEWS} other views, or on itself')
 
 
 def _owners(given: str | None, schema: str) -> Iterable[str]:

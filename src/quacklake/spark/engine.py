@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from quacklake.errors import CommitUnknown, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.bounds import Predicate
@@ -14,18 +17,13 @@ from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.read.scan import SparkScan
-from quacklake.spark.read.slices import Sealed
-from quacklake.spark.runtime.schema import arrow_schema, with_variants
+from quacklake.spark.read.slices import sealed_frame
+from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import find_session, has_time
-from quacklake.spark.write.fetching import Fetch
 from quacklake.spark.write.rows import SparkRows
-from quacklake.spark.write.staging import Staging
+from quacklake.spark.write.tasks import Fetch, Staging
 from quacklake.spark.write.writer import SparkWriter
 from quacklake.transaction import Transaction
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class SparkEngine:
         """Return the engine of a lake in the given session, else in the active one, else in a new one."""
         store = handle.context.store
         found = find_session(session, store)
-        return cls(handle, SparkScan(found, store, Sealed(found, store)), SparkWriter(found, store))
+        return cls(handle, SparkScan(found, store, partial(sealed_frame, found, store)), SparkWriter(found, store))
 
     @property
     def context(self) -> LakeContext:
@@ -96,7 +94,5 @@ class SparkEngine:
 
 def schema_of(columns: DataFrame | StructType) -> TableSchema:
     """Return the table schema for the columns of a Spark schema or a DataFrame."""
-    from pyspark.sql.types import StructType
-
     given = columns if isinstance(columns, StructType) else columns.schema
     return with_variants(from_arrow(arrow_schema(given, required=given is columns)), given)

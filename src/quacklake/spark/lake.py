@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from quacklake.errors import InputError
-from quacklake.format.objects import TableInfo
+from quacklake.errors import InputError, SnapshotExpiredError, UnsupportedFeatureError
+from quacklake.format.objects import TableInfo, check_stream
 from quacklake.format.snapshots import Operation
 from quacklake.operations import dml, layout
+from quacklake.operations.change_feed import Bound
+from quacklake.operations.dml import MergeResult
 from quacklake.operations.expression import Expression
-from quacklake.operations.handles import HasHandle, LakeHandle
+from quacklake.operations.handles import Handle, HasHandle, LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.scan import to_predicate
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
-from quacklake.spark.datasource.registration import has_sources, require_pyspark
 from quacklake.spark.maintenance import SparkMaintaining
-from quacklake.spark.runtime.settings import parse_version
+from quacklake.spark.runtime.settings import has_sources, parse_version, require_pyspark, require_sources
 from quacklake.spark.runtime.settings import spark_settings as settings_for
-from quacklake.spark.streaming import SparkStreaming
-from quacklake.spark.streams.options import choice
+from quacklake.spark.streams.source import (
+    EARLIEST,
+    OUTPUT_MODES,
+    StreamSource,
+    choice,
+    positive,
+    refuse_unknown,
+    trigger_of,
+)
+from quacklake.spark.streams.source import MODES as STREAM_MODES
 from quacklake.sql.sessions import LakeSessions
 from quacklake.transaction import Transaction
 
@@ -31,7 +41,13 @@ if TYPE_CHECKING:
 
     from quacklake.spark.changes.merge import SparkMerge
     from quacklake.spark.changes.staged_changes import ChangeMetrics
+    from quacklake.spark.engine import SparkEngine
+    from quacklake.spark.streams.pipeline import Pipeline, Query
+    from quacklake.spark.streams.sink import SparkSink, StreamHandle
     from quacklake.spark.write.rows import SparkRows
+
+
+_Keys: TypeAlias = "str | Sequence[str] | None"
 
 
 def spark(lake: HasHandle, session: SparkSession | None = None) -> SparkLake:
@@ -60,12 +76,48 @@ def _whole(lake: HasHandle) -> LakeHandle:
     return handle
 
 
-class SparkLake(SparkMaintaining, SparkStreaming):
+def register_spark(
+    session: SparkSession | None = None, lake: HasHandle | None = None, *, name: str | None = None
+) -> None:
+    """Register ``format("quacklake")`` with a session, by default the active one, for plain Spark code and SQL.
+
+    ``lake`` is the default lake when the option ``lake`` is missing, and the lake that ``name`` refers to in that
+    option; a URL always works. ``quacklake.spark(lake)`` does the same. On Spark Connect, tables can only be read, by
+    the URL of their lake, which the server must be able to open.
+
+    Raises ``UnsupportedFeatureError`` for a Spark before 4, which has no Python data sources.
+    """
+    require_pyspark()
+    require_sources()
+    from pyspark.sql import SparkSession
+
+    from quacklake.spark.datasource.format import SparkFormat, source_class
+    from quacklake.spark.runtime.session import is_connect
+
+    found = session if session is not None else SparkSession.getActiveSession()
+    if found is None:
+        raise InputError("there is no Spark session", hint="pass one, or use quacklake.spark(lake), which makes one")
+    if is_connect(found):
+        if lake is not None:
+            raise UnsupportedFeatureError(
+                "a lake of this process cannot be read by the server of Spark Connect",
+                hint='leave it out, and name the lake by its URL: .option("lake", "postgresql://…")',
+            )
+        found.dataSource.register(source_class(None))
+        return
+    known = SparkFormat.of(found)
+    if lake is not None:
+        known.add(_whole(lake), name)
+    elif name is not None:
+        raise InputError("a name is given, but no lake", hint='pass register_spark(session, lake, name="sales")')
+
+
+class SparkLake(SparkMaintaining):
     """A lake in a Spark session. Only the driver uses the catalog; executors only read and write files."""
 
     def __init__(self, handle: LakeHandle, session: SparkSession | None = None) -> None:
         from quacklake.spark.engine import SparkEngine
-        from quacklake.spark.runtime.compat import is_connect
+        from quacklake.spark.runtime.session import is_connect
 
         self.handle = handle
         self._context = handle.context
@@ -196,10 +248,170 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         ``target`` and ``source``.
         """
         from quacklake.spark.changes.merge import SparkMerge
-        from quacklake.spark.runtime.compat import require
+        from quacklake.spark.runtime.session import require
 
         require(self.session, "to merge rows")
         return SparkMerge(self._engine, TableRef.parse(name), source, on)
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+
+    def write_stream(
+        self,
+        frame: DataFrame,
+        table: str,
+        *,
+        name: str,
+        checkpoint: str,
+        mode: str = "append",
+        on: _Keys = None,
+        order_by: str | None = None,
+        output_mode: str = "append",
+        trigger: str | None = None,
+        evolve: bool = False,
+        restart: bool = False,
+        **unknown: object,
+    ) -> StreamHandle:
+        """Start a stream that writes the rows of a streaming DataFrame into a table, each batch once.
+
+        ``name`` is the name of the stream in the lake: the number of its last batch is committed with the rows. A
+        replayed batch adds nothing, and a second query under the same name ends the first. ``checkpoint`` is the folder
+        of Spark's own progress; another folder under an existing name is refused, unless ``restart`` is true. ``mode``
+        is ``append``; ``upsert``, which updates rows that have the keys ``on`` and inserts the others; or ``changes``,
+        which also deletes, for rows in the form of ``read_stream(changes=True)``. When a batch of ``upsert`` has
+        several rows with one key, the last by the column ``order_by`` counts; without ``order_by`` they are an error.
+        ``output_mode`` is Spark's output mode for an aggregate: ``update`` and ``complete`` need ``upsert``.
+        ``trigger`` is an interval such as ``"10 seconds"``, or ``"availableNow"`` to end when all current rows are in
+        the table. With ``evolve``, the table gets the additional columns of the rows.
+        """
+        known = ("name", "checkpoint", "mode", "on", "order_by", "output_mode", "trigger", "evolve", "restart")
+        refuse_unknown(unknown, known)
+        when = trigger_of(trigger)
+        if choice("output_mode", output_mode, OUTPUT_MODES) != "append" and mode != "upsert":
+            raise InputError(f'output_mode="{output_mode}" gives rows again', hint='pass mode="upsert", and their keys')
+        if not frame.isStreaming:
+            raise InputError("the DataFrame is not a stream", hint="append() writes it, or make it with readStream")
+        if not checkpoint:
+            raise InputError("a stream needs a checkpoint", hint='pass checkpoint="checkpoints/name"')
+        sink = self._sink(table, name, mode, on, order_by, evolve=evolve, restart=restart)
+        handle = self._handle(sink)
+        writer = frame.writeStream.foreachBatch(handle.hand_over()).option("checkpointLocation", str(checkpoint))
+        writer = writer.outputMode(output_mode).trigger(**when)  # type: ignore[arg-type]
+        handle._begin(writer.start(), restart=restart)
+        return handle
+
+    def read_stream(
+        self,
+        table: str,
+        *,
+        starting: Bound = EARLIEST,
+        changes: bool = False,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        lake_url: str | None = None,
+        **unknown: object,
+    ) -> DataFrame:
+        """Return a streaming DataFrame of the rows inserted into a table, each once, in the order of snapshots.
+
+        Rows that are updated, deleted or moved by maintenance do not appear again. With ``changes``, the stream has
+        every change of a row, with ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
+        ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``. ``starting`` is the first snapshot, by
+        number, tag or time; ``"earliest"`` for all existing rows and then new ones; or ``"latest"`` for new rows only.
+        A batch has at most ``max_files`` files of ``max_bytes`` in total, but always a whole snapshot.
+
+        On Spark Connect the server itself looks for new rows. There ``lake_url`` is required: the URL by which the
+        server opens the lake for reading. The server learns it in no other way. Elsewhere it has no effect.
+        """
+        refuse_unknown(unknown, ("starting", "changes", "max_files", "max_bytes", "lake_url"))
+        require_sources()
+        from quacklake.spark.datasource.format import RemoteLake, SparkFormat
+        from quacklake.spark.runtime.session import has_time, is_connect
+        from quacklake.spark.streams.pipeline import raw_schema, shown_frame
+
+        remote = RemoteLake.of(self.handle.context.catalog.tenant, lake_url) if is_connect(self.session) else None
+        view = self.handle.view()
+        source = self._source(table, starting, view, (max_files, max_bytes), changes=changes)
+        if remote is None:
+            raw = SparkFormat.of(self.session).stream(self.session, source, starting, raw_schema(source))
+        else:
+            raw = remote.stream(self.session, source, starting, view.base.id)
+        return shown_frame(source, raw, time=has_time(self.session))
+
+    def pipeline(
+        self,
+        source: str,
+        sql: Query,
+        sink: str,
+        *,
+        name: str,
+        mode: str = "append",
+        on: _Keys = None,
+        order_by: str | None = None,
+        starting: Bound = EARLIEST,
+        changes: bool = False,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        evolve: bool = False,
+        restart: bool = False,
+        **unknown: object,
+    ) -> Pipeline:
+        """Return a pipeline that passes new rows of a table through a query into another table, each exactly once.
+
+        ``sql`` is a query over the new rows, which it names ``source``, or a function from DataFrame to DataFrame. The
+        position of the pipeline is committed with the rows that it writes, under its ``name``, so it needs no
+        checkpoint. The other options are those of ``read_stream`` and ``write_stream``. ``run()`` processes the current
+        rows, ``start()`` continues until ``stop()``.
+        """
+        known = ("name", "mode", "on", "order_by", "starting", "changes", "max_files", "max_bytes", "evolve", "restart")
+        refuse_unknown(unknown, known)
+        view = self.handle.view()
+        found = self._source(source, starting, view, (max_files, max_bytes), changes=changes)
+        target = self._sink(sink, name, mode, on, order_by, evolve=evolve, restart=restart)
+        if self.handle.view().find_table(target.table.schema, target.table.name).id == found.table.id:
+            raise InputError(f"a pipeline from {found.table.qualified_name} into itself would never end")
+        from quacklake.spark.streams.pipeline import Pipeline
+
+        return Pipeline(found, sql, target, starting=starting, restart=restart)
+
+    def _source(
+        self, table: str, starting: Bound, view: Transaction, limits: tuple[int | None, int | None], *, changes: bool
+    ) -> StreamSource:
+        from quacklake.spark.runtime.session import require
+
+        require(self.session, "a stream")
+        ref = TableRef.parse(table)
+        most = positive("max_files", limits[0]), positive("max_bytes", limits[1])
+        source = StreamSource(self._context, view.find_table(ref.schema, ref.name), changes, *most)
+        source.check()
+        with suppress(SnapshotExpiredError):  # a checkpoint may be further ahead
+            source.start(starting)
+        return source
+
+    def _sink(
+        self, table: str, name: str, mode: str, on: _Keys, order_by: str | None = None, *, evolve: bool, restart: bool
+    ) -> SparkSink:
+        """Return the sink of a stream after checking that it can be written. Raises if the table does not exist."""
+        from quacklake.spark.runtime.session import require
+        from quacklake.spark.streams.sink import SparkSink
+
+        check_stream(name)
+        keys = [on] if isinstance(on, str) else list(on or ())
+        if choice("mode", mode, STREAM_MODES) != "append" and not keys:
+            raise InputError(f'mode="{mode}" needs keys', hint='pass on="id"')
+        if mode == "append" and keys:
+            raise InputError('mode="append" has no keys', hint='pass mode="upsert" or mode="changes"')
+        if order_by is not None and mode != "upsert":
+            raise InputError("order_by is for upsert alone", hint='pass mode="upsert"')
+        ref = TableRef.parse(table)
+        found = self.handle.view().find_table(ref.schema, ref.name)
+        keys = [found.schema.find(key).name for key in keys]
+        require(self.session, "a stream")
+        return SparkSink(self._engine, name, ref, mode, keys, order_by, evolve=evolve, gaps=restart)
+
+    def _handle(self, sink: SparkSink) -> StreamHandle:
+        from quacklake.spark.runtime.session import is_connect
+        from quacklake.spark.streams.sink import ConnectHandle, StreamHandle
+
+        return ConnectHandle(sink) if is_connect(self.session) else StreamHandle(sink)
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
@@ -210,3 +422,56 @@ class SparkLake(SparkMaintaining, SparkStreaming):
     def spark_defaults(self) -> str:
         """Return the settings as lines for ``spark-defaults.conf``."""
         return "".join(f"{key} {value}\n" for key, value in self.settings().items())
+
+
+# -- DataFrames as what Table takes for rows ---------------------------------------------------------------------------
+
+
+def append_frame(handle: Handle, ref: TableRef, frame: DataFrame) -> int:
+    """Add the rows of a DataFrame to a table, in one snapshot; return how many. Executors write the files."""
+    return _written(handle, ref, frame)
+
+
+def overwrite_frame(handle: Handle, ref: TableRef, frame: DataFrame, where: str | None) -> int:
+    """Replace the rows that satisfy a filter by those of a DataFrame, in one snapshot; return how many are new."""
+    return _written(handle, ref, frame, where, replace=True)
+
+
+def merge_frame(
+    handle: Handle, ref: TableRef, frame: DataFrame, keys: Sequence[str], *, evolve: bool = False
+) -> MergeResult:
+    """Update the rows whose keys a DataFrame has and insert the others, in one snapshot."""
+    from quacklake.spark.changes.merge import SparkMerge
+
+    merge = SparkMerge(_engine(handle, frame), ref, frame, list(keys))
+    merge.when_matched_update_all().when_not_matched_insert_all()
+    done = (merge.with_schema_evolution() if evolve else merge).execute()
+    return MergeResult(done.rows_updated, done.rows_inserted)
+
+
+def _engine(handle: Handle, frame: DataFrame) -> SparkEngine:
+    from quacklake.spark.engine import SparkEngine
+
+    if not isinstance(handle, LakeHandle):
+        raise InputError(
+            "a DataFrame of Spark is written in a snapshot of its own, not in an open transaction",
+            hint="write it with lake.table(…), outside of the transaction",
+        )
+    return SparkEngine.of(handle, frame.sparkSession)
+
+
+def _written(
+    handle: Handle, ref: TableRef, frame: DataFrame, where: str | None = None, *, replace: bool = False
+) -> int:
+    from quacklake.spark.changes.staged_changes import counted
+
+    engine, rows_written = _engine(handle, frame), [0]
+
+    def work(tx: Transaction, rows: SparkRows) -> None:
+        table = tx.find_table(ref.schema, ref.name)
+        if replace:
+            dml.delete(engine.context, tx, table, where, asked=Operation.OVERWRITE)
+        rows_written[:] = [counted(tx, table, rows)]
+
+    engine.write(frame, work)
+    return rows_written[0]

@@ -7,7 +7,7 @@ import re
 
 import duckdb
 
-from quacklake.spark.write.curve import _spread, _tree
+from quacklake.spark.write.writer import _spread, _tree
 
 
 def test_a_value_finds_its_place_among_bounds() -> None:

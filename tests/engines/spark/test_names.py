@@ -6,8 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from quacklake.spark.runtime.paths import file_path, spark_path, spark_uri
-from quacklake.spark.runtime.settings import spark_settings
+from quacklake.spark.runtime.settings import file_path, spark_path, spark_settings, spark_uri
 from quacklake.storage import S3Options, Store
 
 

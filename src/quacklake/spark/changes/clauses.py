@@ -26,12 +26,11 @@ from quacklake.spark.changes.row_places import DELETED, KIND, SEEN, UPDATED
 from quacklake.spark.changes.staged_changes import staged_schema
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.read.scan import FILE_ID, POSITION, ROW_ID, VERSION
-from quacklake.spark.runtime.compat import require_types
 from quacklake.spark.runtime.failures import computing
-from quacklake.spark.runtime.schema import arrow_schema, with_variants
-from quacklake.spark.runtime.session import has_time
+from quacklake.spark.runtime.local import arrow_schema, with_variants
+from quacklake.spark.runtime.session import has_time, require_types
 from quacklake.spark.runtime.types import adopted, literal, quote, required, stored, stored_type
-from quacklake.spark.write.staging import Staging
+from quacklake.spark.write.tasks import Staging
 
 #: A value for a column: a Python value, SQL of the lake, or a Spark column.
 Value = Any

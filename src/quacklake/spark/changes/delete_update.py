@@ -16,7 +16,7 @@ from quacklake.scan import to_predicate
 from quacklake.spark.changes.clauses import ChangeClause, Value, marked_deletes, named_values, stage
 from quacklake.spark.changes.staged_changes import ChangeMetrics, Changes
 from quacklake.spark.engine import SparkEngine
-from quacklake.spark.runtime.compat import require
+from quacklake.spark.runtime.session import require
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:

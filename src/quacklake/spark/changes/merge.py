@@ -29,11 +29,11 @@ from quacklake.spark.changes.staged_changes import ChangeMetrics, Changes, add_r
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.runtime.failures import computing
-from quacklake.spark.runtime.schema import arrow_schema, with_variants
+from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.write.rows import SparkRows, given_columns
-from quacklake.spark.write.staging import Staging
+from quacklake.spark.write.tasks import Staging
 from quacklake.transaction import Transaction
 
 #: A condition: SQL of the lake, or a Spark column.

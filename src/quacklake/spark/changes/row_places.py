@@ -19,8 +19,8 @@ from pyspark.sql import functions as f
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import POSITIONS
 from quacklake.spark.read.scan import FILE_ID, POSITION, VERSION
-from quacklake.spark.runtime.compat import to_arrow
 from quacklake.spark.runtime.failures import writing
+from quacklake.spark.runtime.session import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -31,10 +31,9 @@ from quacklake.spark.changes.row_places import (
 )
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.read.scan import FILE_ID, POSITION, ROW_ID, VERSION
-from quacklake.spark.runtime.compat import to_arrow
-from quacklake.spark.runtime.executors import each_group, each_own_group
+from quacklake.spark.runtime.failures import each_group, each_own_group
 from quacklake.spark.runtime.local import to_frame
-from quacklake.spark.runtime.session import has_time
+from quacklake.spark.runtime.session import has_time, to_arrow
 from quacklake.spark.runtime.types import as_stored, quote, read_type, shown
 from quacklake.spark.write.rows import SparkRows
 from quacklake.storage import Store

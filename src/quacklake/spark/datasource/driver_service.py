@@ -5,16 +5,19 @@ Questions are options and plain values; answers are schemas, positions and packe
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import pickle
 import secrets
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from quacklake.catalog import parse_url
 from quacklake.errors import (
@@ -24,43 +27,127 @@ from quacklake.errors import (
     StreamMismatchError,
     UnsupportedFeatureError,
 )
-from quacklake.format.names import tenant_key
+from quacklake.format.names import literal, tenant_key
+from quacklake.format.names import quote as lake_quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.types import parse_type
 from quacklake.operations.change_feed import Bound
 from quacklake.operations.handles import LakeHandle, SnapshotHandle
 from quacklake.scan import to_predicate
 from quacklake.scan.feed import state_slices
-from quacklake.spark.datasource.filters import PushedFilter, all_of, pushed_sql
-from quacklake.spark.datasource.options import READ, READ_ANY, READ_CARRIED, READ_STREAM, UUID, FormatOptions
-from quacklake.spark.datasource.table_sink import BatchEnd, TableSink
-from quacklake.spark.read.feed_names import FEED_NAMES
+from quacklake.spark.datasource.table_sink import (
+    READ,
+    READ_ANY,
+    READ_CARRIED,
+    READ_STREAM,
+    UUID,
+    FormatOptions,
+    TableSink,
+    has_times,
+)
 from quacklake.spark.read.slices import Slice
 from quacklake.spark.runtime.session import has_time, overwrites_dynamically
-from quacklake.spark.runtime.types import quote, shown_type
-from quacklake.spark.streams.feed import FEED_TYPES, raw_schema, slices_of
+from quacklake.spark.runtime.types import FEED_NAMES, quote, shown_type
+from quacklake.spark.streams.pipeline import FEED_TYPES, raw_schema, slices_of
 from quacklake.spark.streams.source import Position, StreamSource
 from quacklake.tenancy.opening import open_lake
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+_COMPARED: Mapping[str, str] = {
+    "EqualTo": "=",
+    "EqualNullSafe": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+_WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_MAX_IN = 1000
 
-_Place = tuple[str, str | None]
-"""The location of a lake and the name of its catalog, in the form for comparing names."""
+
+class PushedFilter(NamedTuple):
+    """A filter of Spark as plain data: the name of its class, the path of a column, and a value."""
+
+    kind: str
+    path: tuple[str, ...]
+    value: Any = None
+
+
+def pushed_sql(filters: Iterable[PushedFilter], schema: TableSchema) -> str | None:
+    """Return the SQL that the requested rows satisfy, to skip files and rows, or None.
+
+    Spark applies every filter again itself. So a filter that both sides might understand differently is left out.
+    """
+    return _all_of(_sql(each, schema) for each in filters)
+
+
+def _all_of(conditions: Iterable[str | None]) -> str | None:
+    return " AND ".join(f"({text})" for text in conditions if text is not None) or None
+
+
+def _sql(given: PushedFilter, schema: TableSchema) -> str | None:
+    column = schema.get(given.path[0]) if len(given.path) == 1 else None
+    if column is None or column.nested:
+        return None
+    name = lake_quote(column.name)
+    if given.kind in ("IsNull", "IsNotNull"):
+        return f"{name} IS {'NOT ' if given.kind == 'IsNotNull' else ''}NULL"
+    if given.kind == "In":
+        values = [_literal(value, column) for value in given.value if value is not None]
+        if not values or len(values) > _MAX_IN or None in values:
+            return None
+        return f"{name} IN ({', '.join(value for value in values if value is not None)})"
+    value = _literal(given.value, column)
+    if value is None:
+        return f"{name} IS NULL" if given.kind == "EqualNullSafe" and given.value is None else None
+    if given.kind == "StringStartsWith":
+        return f"{name} >= {value} AND starts_with({name}, {value})" if column.type == "varchar" else None
+    operator = _COMPARED.get(given.kind)
+    return None if operator is None else f"{name} {operator} {value}"
+
+
+def _literal(value: Any, column: Column) -> str | None:
+    """Return a value as SQL, or None when Spark and the lake might interpret it differently."""
+    base = parse_type(column.type).base
+    if base in _WHOLE:
+        whole = isinstance(value, int | Decimal) and not isinstance(value, bool) and value == int(value)
+        return f"{int(value):d}" if whole else None
+    if base == "decimal" and isinstance(value, int | Decimal) and not isinstance(value, bool):
+        return f"{value:f}" if isinstance(value, Decimal) else f"{value:d}"
+    if base == "varchar" and isinstance(value, str):
+        return literal(value)
+    if base == "boolean" and isinstance(value, bool):
+        return str(value).lower()
+    if base == "date" and type(value) is dt.date:
+        return f"DATE {literal(value.isoformat())}"
+    if not isinstance(value, dt.datetime):
+        return None
+    if base in ("timestamp", "timestamp_s", "timestamp_ms") and value.tzinfo is None:
+        return f"TIMESTAMP {literal(value.isoformat(' '))}"
+    if base == "timestamptz" and value.tzinfo is not None:
+        return literal(f"{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(' ')}+00")
+    return None
+
+
+_Place = tuple[str, str | None]  # the location of a lake and the name of its catalog, in the form for comparing names
 
 _PUSHING = "spark.sql.python.filterPushdown.enabled"
 
 
-@dataclass(frozen=True)
-class _Served:
-    """A stream that ``SparkLake.read_stream`` has created."""
+class _Served(NamedTuple):
+    """A stream. ``raw`` says that ``SparkLake.read_stream`` has created it, and converts its rows itself."""
 
     source: StreamSource
     starting: Bound
+    raw: bool
 
 
 def _place(url: str, catalog: str | None) -> _Place:
     return url, None if catalog is None else tenant_key(catalog)
+
+
+def _past(lake: LakeHandle, bound: Bound, *, named: bool) -> SnapshotHandle:
+    return lake.at(version=bound) if named else lake.at(timestamp=bound)  # type: ignore[arg-type]
 
 
 @cache
@@ -82,18 +169,9 @@ class DriverService:
         self._sources: dict[tuple[Any, ...], StreamSource] = {}
         self._sink = TableSink(self._lake, lambda: session is not None and overwrites_dynamically(session))
         self._answers: Mapping[str, Callable[..., Any]] = {
-            "schema": self._schema,
-            "pushes": self._pushes,
-            "parts": self._parts,
-            "start": self._start,
-            "latest": self._latest,
-            "between": self._between,
-            "begin": self._sink.begin,
-            "commit": self._sink.commit,
-            "abort": self._sink.abort,
-            "begin_stream": self._sink.begin_stream,
-            "commit_batch": lambda **told: self._sink.commit_batch(BatchEnd(**told)),
-            "abort_batch": lambda **told: self._sink.abort_batch(BatchEnd(**told)),
+            **{name: getattr(self, f"_{name}") for name in ("schema", "pushes", "parts", "start", "latest", "between")},
+            **{name: getattr(self._sink, name) for name in ("begin", "commit", "abort")},
+            **{name: getattr(self._sink, name) for name in ("begin_stream", "commit_batch", "abort_batch")},
         }
 
     def answer(self, ask: str, question: Mapping[str, Any]) -> tuple[str | None, Any]:
@@ -116,7 +194,7 @@ class DriverService:
     def serve(self, source: StreamSource, starting: Bound) -> str:
         """Register a stream, and return the name under which Spark's processes ask for it."""
         id_ = secrets.token_hex(8)
-        self._streams[id_] = _Served(source, starting)
+        self._streams[id_] = _Served(source, starting, raw=True)
         return id_
 
     def _lake(self, options: FormatOptions) -> LakeHandle:
@@ -148,7 +226,7 @@ class DriverService:
         """Return the lake for a read: at the requested snapshot, or at ``pin``, the snapshot of the read's creation."""
         lake, asked = self._lake(options), options.bound("version", "timestamp")
         if pin is None and asked is not None:
-            return lake.at(timestamp=asked) if options.get("version") is None else lake.at(version=asked)  # type: ignore[arg-type]
+            return _past(lake, asked, named=options.get("version") is not None)
         return lake.at(version=lake.context.latest().id if pin is None else pin)
 
     # -- tables ------------------------------------------------------------------------------------------------------
@@ -161,7 +239,13 @@ class DriverService:
             return raw_schema(self._source(found, at.tx.base.id)), at.tx.base.id
         table = at.view().find_table(found.table.schema, found.table.name)
         time = self._session is not None and has_time(self._session)
-        fields = [f"{quote(column.name)} {_shown(column, time=time)}" for column in table.schema.columns]
+        for column in table.schema.columns:
+            if any(node.type == "variant" for child in column.children for node in child.walk()):
+                raise UnsupportedFeatureError(
+                    f'format("quacklake") cannot read the variants inside of "{column.name}"',
+                    hint="read the table with quacklake.spark(lake).table(…)",
+                )
+        fields = [f"{quote(column.name)} {shown_type(column, time=time)}" for column in table.schema.columns]
         if found.flag("readChangeFeed"):
             fields.append(FEED_TYPES)
         return ", ".join(fields), at.tx.base.id
@@ -180,11 +264,8 @@ class DriverService:
             source = self._source(found, pin)
             until = found.bound("endingVersion", "endingTimestamp")
             lake = self._lake(found)
-            if until is None:
-                last = lake.context.latest().id
-            else:
-                named = found.get("endingVersion") is not None
-                last = (lake.at(version=until) if named else lake.at(timestamp=until)).tx.base.id  # type: ignore[arg-type]
+            named = found.get("endingVersion") is not None
+            last = lake.context.latest().id if until is None else _past(lake, until, named=named).tx.base.id
             start = source.start(found.starting)
             if last <= start["after"] and "state" not in start:
                 return []
@@ -193,7 +274,7 @@ class DriverService:
         table = view.find_table(found.table.schema, found.table.name)
         columns, time = _asked(table, schema, changes=False)
         pushed = pushed_sql((PushedFilter(*each) for each in filters), table.schema)
-        where = all_of([found.get("where"), pushed])
+        where = _all_of([found.get("where"), pushed])
         context = self._lake(found).context
         plan = view.plan(table, to_predicate(where, table.schema), max_files=context.config.plan_max_files)
         names = tuple(column.name for column in columns)
@@ -222,29 +303,25 @@ class DriverService:
             )
         return found
 
-    def _served(self, options: Mapping[str, str], pin: int | None) -> tuple[_Served, bool]:
-        """Return the requested stream, and True if ``read_stream`` has created it."""
+    def _served(self, options: Mapping[str, str], pin: int | None) -> _Served:
         if "stream" in options:
-            return self._streams[options["stream"]], True
-        made = UUID in options
-        found = FormatOptions.parse(options, READ_CARRIED if made else READ_STREAM)
-        return _Served(self._source(found, pin), found.starting), made
+            return self._streams[options["stream"]]
+        raw = UUID in options
+        found = FormatOptions.parse(options, READ_CARRIED if raw else READ_STREAM)
+        return _Served(self._source(found, pin), found.starting, raw)
 
     def _start(self, options: Mapping[str, str], pin: int | None) -> dict[str, int]:
-        served, _ = self._served(options, pin)
+        served = self._served(options, pin)
         return dict(served.source.start(served.starting))
 
     def _latest(self, options: Mapping[str, str], pin: int | None, start: Position) -> dict[str, int]:
-        """Return the end of the next batch."""
-        served, _ = self._served(options, pin)
-        return dict(served.source.latest(start))
+        return dict(self._served(options, pin).source.latest(start))
 
     def _between(
         self, options: Mapping[str, str], pin: int | None, start: Position, end: Position, schema: str
     ) -> list[bytes]:
-        """Return the parts of a batch, one for each task."""
-        served, raw = self._served(options, pin)
-        if raw:
+        served = self._served(options, pin)
+        if served.raw:
             return [pickle.dumps(part) for part in slices_of(served.source, served.source.plan(start, end))]
         return self._packed(served.source, start, end, schema)
 
@@ -261,23 +338,13 @@ class DriverService:
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def _shown(column: Column, *, time: bool) -> str:
-    inside = [node.type for child in column.children for node in child.walk()]
-    if "variant" in inside:
-        raise UnsupportedFeatureError(
-            f'format("quacklake") cannot read the variants inside of "{column.name}"',
-            hint="read the table with quacklake.spark(lake).table(…)",
-        )
-    return shown_type(column, time=time)
-
-
 def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Column, ...], bool]:
     """Return the columns that Spark requests, and True if it shows times as such.
 
     Raises ``SchemaMismatchError`` for a schema with other types than the table has.
     """
     wanted = StructType.fromJson(json.loads(schema))
-    time = _has_times(wanted)
+    time = has_times(wanted)
     fields = wanted.fields
     if changes:
         fields, feed = fields[: -len(FEED_NAMES)], fields[-len(FEED_NAMES) :]
@@ -299,13 +366,3 @@ def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Colum
 def _plain(type_: str) -> str:
     """Return the text of a type as Spark itself writes it: an instant is its plain ``timestamp``."""
     return type_.replace("`", "").replace(" ", "").lower().replace("timestamp_ltz", "timestamp")
-
-
-def _has_times(type_: DataType) -> bool:
-    if isinstance(type_, StructType):
-        return any(_has_times(field.dataType) for field in type_.fields)
-    if isinstance(type_, ArrayType):
-        return _has_times(type_.elementType)
-    if isinstance(type_, MapType):
-        return _has_times(type_.keyType) or _has_times(type_.valueType)
-    return type_.simpleString().startswith("time(")

@@ -9,32 +9,34 @@ folder that only this user may enter. Executors get no option of a read or a wri
 from __future__ import annotations
 
 import atexit
+import datetime as dt
 import pickle
+import secrets
 import shutil
 import tempfile
 import threading
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
+from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
 
+from quacklake.catalog import parse_url
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.names import quote
 from quacklake.operations.change_feed import Bound
+from quacklake.operations.handles import LakeHandle
 from quacklake.spark.datasource import source_classes
 from quacklake.spark.datasource.driver_service import DriverService
 from quacklake.spark.datasource.source_classes import FORMAT
+from quacklake.spark.datasource.table_sink import UUID
 from quacklake.spark.streams.source import StreamSource
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.datasource import DataSource
-
-    from quacklake.operations.handles import LakeHandle
-
-__all__ = ["FORMAT", "SparkFormat", "source_class"]
-
-_LONGEST = 90
-"""The longest path of a socket, less a few characters."""
+_LONGEST = 90  # the longest path of a socket, less a few characters
 
 _formats: dict[SparkSession, SparkFormat] = {}
 
@@ -44,9 +46,13 @@ class SparkFormat:
 
     def __init__(self, session: SparkSession) -> None:
         self._desk = DriverService(session)
-        folder = _folder()
+        folder = tempfile.mkdtemp(prefix="quacklake-")  # only this user may enter it
+        if len(folder) > _LONGEST:
+            Path(folder).rmdir()
+            folder = tempfile.mkdtemp(prefix="quacklake-", dir="/tmp")
         self._listener = Listener(f"{folder}/ask", family="AF_UNIX")
-        atexit.register(_close, self._listener, folder)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(self._listener.close)
         session.dataSource.register(source_class(str(self._listener.address)))
         threading.Thread(target=self._accept, name="quacklake-format", daemon=True).start()
 
@@ -82,20 +88,6 @@ class SparkFormat:
             connection.send_bytes(pickle.dumps(self._desk.answer(ask, question)))
 
 
-def _folder() -> str:
-    """Create a folder for a socket, which only this user may enter."""
-    found = tempfile.mkdtemp(prefix="quacklake-")
-    if len(found) > _LONGEST:
-        Path(found).rmdir()
-        found = tempfile.mkdtemp(prefix="quacklake-", dir="/tmp")
-    return found
-
-
-def _close(listener: Listener, folder: str) -> None:
-    listener.close()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def source_class(address: str | None, *, url: str | None = None, called: str = FORMAT) -> type[DataSource]:
     """Return the class that Spark copies to its processes, which ask the driver at ``address``.
 
@@ -105,3 +97,61 @@ def source_class(address: str | None, *, url: str | None = None, called: str = F
     register_pickle_by_value(source_classes)  # type: ignore[no-untyped-call]
     made = {"ask": source_classes.DriverClient(address, url), "called": called, "__module__": __name__}
     return type("TableSource", (source_classes.TableSource,), made)
+
+
+_registered: dict[tuple[SparkSession, str], str] = {}  # the names of formats, by session and URL
+_INSTEAD = "pipeline(…) asks for new rows in this process, and needs no more than the session"
+
+
+@dataclass(frozen=True, repr=False)
+class RemoteLake:
+    """A lake that a Spark Connect server can open, to plan streams out of a table.
+
+    The server shows and logs the options of a plan. So the URL is inside a data source that is registered only for it,
+    under a random name. It reaches the processes beside the server that plan a stream, but neither executors nor a
+    checkpoint.
+    """
+
+    url: str
+    catalog: str | None
+
+    @classmethod
+    def of(cls, catalog: str | None, url: str | None) -> RemoteLake:
+        """Return the lake.
+
+        Raises ``UnsupportedFeatureError`` without a URL, or for a database that allows only one process.
+        """
+        if url is None:
+            raise UnsupportedFeatureError(
+                "the server of Spark Connect would have to ask the catalog for new rows, and is not told where it is",
+                hint=f'let it: read_stream(…, lake_url="postgresql://reader@host/db"). Or {_INSTEAD}',
+            )
+        parsed = parse_url(url)
+        if parsed.database == "duckdb":
+            raise UnsupportedFeatureError("DuckDB lets only one process into a catalog, and this one is", hint=_INSTEAD)
+        return cls(url, None if parsed.catalog is not None else catalog)
+
+    def stream(self, session: SparkSession, source: StreamSource, starting: Bound, version: int) -> DataFrame:
+        """Return a streaming DataFrame of a source at a version, with rows in transport form."""
+        table = source.table
+        given = {
+            "catalog": self.catalog,
+            "table": f"{quote(table.schema_name)}.{quote(table.name)}",
+            UUID: table.uuid,
+            "version": version,
+            "readChangeFeed": str(source.changes).lower(),
+            "maxFilesPerTrigger": source.max_files,
+            "maxBytesPerTrigger": source.max_bytes,
+        }
+        # a text may be a tag, a time or a word, and stays text whatever it contains
+        if isinstance(starting, str | dt.datetime):
+            given["startingTimestamp"] = starting if isinstance(starting, str) else starting.isoformat()
+        else:
+            given["startingVersion"] = index(starting)
+        options = {name: str(value) for name, value in given.items() if value is not None}
+        key = session, self.url
+        if key not in _registered:
+            name = f"{FORMAT}_{secrets.token_hex(8)}"
+            session.dataSource.register(source_class(None, url=self.url, called=name))
+            _registered[key] = name
+        return session.readStream.format(_registered[key]).options(**options).load()

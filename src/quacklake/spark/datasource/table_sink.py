@@ -1,4 +1,4 @@
-"""Commit rows that came through Spark's interface for Python data sinks.
+"""The options of ``format("quacklake")``, and commits of rows that came through Spark's interface for Python sinks.
 
 Tasks have written files, or returned a few rows. Here they become one snapshot, with a mark for those of a stream.
 """
@@ -10,27 +10,109 @@ import pickle
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from quacklake.errors import CommitUnknown, InputError, SchemaMismatchError, StreamBatchDoneError
-from quacklake.format.objects import TableInfo, check_stream
+from quacklake.format.objects import check_stream
 from quacklake.format.snapshots import Operation
 from quacklake.operations import dml
+from quacklake.operations.change_feed import Bound
 from quacklake.operations.conform import match_given
 from quacklake.operations.frames import to_source
+from quacklake.operations.handles import LakeHandle
+from quacklake.operations.reference import TableRef
 from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
-from quacklake.spark.datasource.options import WRITE, WRITE_STREAM, FormatOptions
-from quacklake.spark.streams.options import choice
+from quacklake.spark.runtime.local import inner_types
+from quacklake.spark.streams.source import EARLIEST, choice, positive, refuse_unknown
 from quacklake.spark.write.rows import Prepared, carries, given_columns
 from quacklake.spark.write.tasks import TaskRows, write_task
 from quacklake.transaction import Transaction
 
-if TYPE_CHECKING:
-    from quacklake.operations.handles import LakeHandle
+_TABLE = ("lake", "catalog", "table")
+_STARTS = ("readChangeFeed", "startingVersion", "startingTimestamp")
+READ = (*_TABLE, "version", "timestamp", "where", *_STARTS, "endingVersion", "endingTimestamp")
+READ_STREAM = (*_TABLE, *_STARTS, "maxFilesPerTrigger", "maxBytesPerTrigger")
+UUID = "uuid"
+READ_CARRIED = (*READ_STREAM, "version", UUID)
+"""Options that ``SparkLake.read_stream`` adds on Spark Connect: the version of the columns, and the table's UUID."""
+READ_ANY = tuple(dict.fromkeys((*READ, *READ_CARRIED)))
+"""Options that are allowed before it is known whether a read is a stream."""
+WRITE = (*_TABLE, "replaceWhere", "partitionOverwriteMode")
+WRITE_STREAM = (*_TABLE, "streamName", "restart")
+
+_ALIAS = "path"  # the option in which ``load("sales")`` and ``save("sales")`` pass a name
+_SPARKS = ("checkpointLocation", "queryName")
+_ONLY_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+_NOT_CHANGES = ("version", "timestamp", "where")
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """Valid options, by name in lower case."""
+
+    values: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], known: Sequence[str]) -> FormatOptions:
+        """Parse options. Raises ``InputError`` for an option that does not exist, with the most similar one."""
+        values = {name.lower(): value for name, value in given.items()}
+        own = {name.lower() for name in (*known, _ALIAS, *(_SPARKS if known is WRITE_STREAM else ()))}
+        refuse_unknown([name for name in values if name not in own], known)
+        path = values.pop(_ALIAS, None)
+        if path is not None and values.setdefault("table", path) != path:
+            raise InputError(f"two tables are named: {values['table']!r} and {path!r}", hint="name one of them")
+        return cls(values)
+
+    def get(self, name: str) -> str | None:
+        """Return the text of an option, or None."""
+        return self.values.get(name.lower())
+
+    def flag(self, name: str) -> bool:
+        """Return True when an option is set."""
+        text = self.get(name)
+        return text is not None and choice(name, text.lower(), ("true", "false")) == "true"
+
+    def number(self, name: str) -> int | None:
+        """Return a number from 1, or None."""
+        text = self.get(name)
+        return None if text is None else positive(name, int(text) if text.isdecimal() else text)
+
+    @property
+    def table(self) -> TableRef:
+        """The table. Raises ``InputError`` when none is named."""
+        name = self.get("table")
+        if not name:
+            raise InputError("no table is named", hint='say .option("table", "sales"), or load("sales")')
+        return TableRef.parse(name)
+
+    def bound(self, version: str, timestamp: str) -> Bound | None:
+        """Return an end of a range, which may be given as a version or as a time."""
+        number, time = self.get(version), self.get(timestamp)
+        if number is not None and time is not None:
+            raise InputError(f"{version} and {timestamp} are both given", hint="leave one of them out")
+        return int(number) if number is not None and number.isdecimal() else number if time is None else time
+
+    @property
+    def starting(self) -> Bound:
+        """The start of the changes."""
+        found = self.bound("startingVersion", "startingTimestamp")
+        return EARLIEST if found is None else found
+
+    def check_changes(self) -> None:
+        """Refuse meaningless options of a batch: a range without changes, or a snapshot or a filter with them."""
+        changes = self.flag("readChangeFeed")
+        for name in _NOT_CHANGES if changes else _ONLY_CHANGES:
+            if self.get(name) is not None:
+                hint = 'say startingVersion and endingVersion, and filter with where("…")' if changes else None
+                raise InputError(
+                    f'the option "{name}" is for a read {"without" if changes else "with"} readChangeFeed',
+                    hint=hint or 'say .option("readChangeFeed", "true"), or .option("version", …) for one snapshot',
+                )
+
 
 _OVERWRITING = ("replaceWhere", "partitionOverwriteMode")
 
@@ -45,19 +127,10 @@ class _Write:
     dynamic: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BatchEnd:
-    """Spark's report at the end of a batch of a stream: the results of tasks, the query and the run."""
-
-    options: Mapping[str, str]
-    overwrite: bool
-    written: Sequence[bytes]
-    run: tuple[str, str] | None
-    epoch: int
+_Run: TypeAlias = tuple[str, str] | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
+class _Batch(NamedTuple):
     """A batch of a stream: the query that counts batches, its run, and the number."""
 
     query: str
@@ -122,27 +195,33 @@ class TableSink:
         _stream_name(found)
         return _task(_Write(self._find_lake(found), found), schema)
 
-    def commit_batch(self, end: BatchEnd) -> None:
-        """Commit a batch together with its mark. A batch that is in the lake already adds nothing."""
-        found = FormatOptions.parse(end.options, WRITE_STREAM)
+    def commit_batch(
+        self, options: Mapping[str, str], overwrite: bool, written: Sequence[bytes], run: _Run, epoch: int
+    ) -> None:
+        """Commit a batch together with its mark. A batch that is in the lake already adds nothing.
+
+        The arguments are Spark's report: the results of tasks, and the query with its run.
+        """
+        found = FormatOptions.parse(options, WRITE_STREAM)
         name = _stream_name(found)
-        run = end.run or self._runs.get(name)  # a batch without tasks does not know its run
+        run = run or self._runs.get(name)  # a batch without tasks does not know its run
         if run is None:
             return
         self._runs[name] = run
-        batch = _Batch(*run, end.epoch)
+        batch = _Batch(*run, epoch)
         self._tried.add(batch)
-        self._end(_Write(self._find_lake(found), found, end.overwrite), end.written, batch)
+        self._end(_Write(self._find_lake(found), found, overwrite), written, batch)
         self._tried.discard(batch)
 
-    def abort_batch(self, end: BatchEnd) -> None:
+    def abort_batch(
+        self, options: Mapping[str, str], overwrite: bool, written: Sequence[bytes], run: _Run, epoch: int
+    ) -> None:
         """Remove the files of a batch that was abandoned before its commit was tried."""
-        batch = None if end.run is None else _Batch(*end.run, end.epoch)
-        if batch in self._tried:
+        if run is not None and (batch := _Batch(*run, epoch)) in self._tried:
             self._tried.discard(batch)
             return
-        found = FormatOptions.parse(end.options, WRITE_STREAM)
-        _remove(_Write(self._find_lake(found), found, end.overwrite), _unpacked(end.written))
+        found = FormatOptions.parse(options, WRITE_STREAM)
+        _remove(_Write(self._find_lake(found), found, overwrite), _unpacked(written))
 
     # -- commit ------------------------------------------------------------------------------------------------------
 
@@ -171,7 +250,10 @@ class TableSink:
 
         def work(tx: Transaction) -> None:
             table = tx.find_table(options.table.schema, options.table.name)
-            _refuse_altered(rows, table)
+            if not all(Prepared(each.table, ()).fits(table) for each in rows):
+                raise SchemaMismatchError(
+                    f"{table.qualified_name} was altered while rows were written to it", hint="write them again"
+                )
 
             def add() -> None:
                 Prepared.of(table, files).add_to(tx, table)
@@ -194,11 +276,16 @@ def _task(write: _Write, schema: str) -> bytes:
     lake, ref = write.lake, write.options.table
     rows = StructType.fromJson(json.loads(schema))
     table = lake.view().find_table(ref.schema, ref.name)
-    given = given_columns(rows, table, time="time(" in rows.simpleString())
+    given = given_columns(rows, table, time=has_times(rows))
     matches = match_given(given, table.schema, table.qualified_name)
     task = write_task(lake.context, table, matches, given, {})
     few = lake.context.inline_limit(table) if all(carries(each, given) for each in matches) else 0
     return pickle.dumps(replace(task, limit=few))
+
+
+def has_times(type_: DataType) -> bool:
+    """Return True for a type of Spark with the type TIME in it."""
+    return type_.simpleString().startswith("time(") or any(map(has_times, inner_types(type_)))
 
 
 def _unpacked(written: Sequence[bytes]) -> list[TaskRows]:
@@ -207,13 +294,6 @@ def _unpacked(written: Sequence[bytes]) -> list[TaskRows]:
 
 def _remove(write: _Write, rows: Sequence[TaskRows]) -> None:
     write.lake.context.store.delete([each.table.location + file.path for each in rows for file in each.files])
-
-
-def _refuse_altered(rows: Sequence[TaskRows], table: TableInfo) -> None:
-    if not all(Prepared(each.table, ()).fits(table) for each in rows):
-        raise SchemaMismatchError(
-            f"{table.qualified_name} was altered while rows were written to it", hint="write them again"
-        )
 
 
 def _stream_name(options: FormatOptions) -> str:

@@ -1,16 +1,23 @@
-"""Translate DuckDB's casts into Spark SQL, and refuse those that give other values in Spark.
+"""The types of DuckDB's expressions, casts and calls of functions, in Spark SQL.
 
-A cast that fails in DuckDB fails in Spark too, provided that the session has ``spark.sql.ansi.enabled``.
+A cast with other values in Spark is refused. One that fails in DuckDB fails in Spark too, provided that the session has
+``spark.sql.ansi.enabled``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.schema import Column
 from quacklake.format.types import parse_type
 from quacklake.spark.runtime.types import RAISED, literal, shown_type
+
+if TYPE_CHECKING:
+    from quacklake.engines.duckdb.trees import Node
+    from quacklake.spark.expressions.translator import Translator, Typed
 
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
@@ -18,8 +25,7 @@ INTEGERS = (*SIGNED, *UNSIGNED)
 FLOATS = ("float32", "float64")
 TEXTS = ("varchar", "json")
 STAMPS = ("timestamp", "timestamp_s", "timestamp_ms")
-_EXACT = 1 << 53
-"""Up to this value, a double represents every whole number exactly."""
+_EXACT = 1 << 53  # up to this value, a double represents every whole number exactly
 
 
 def is_number(type_: str) -> bool:
@@ -46,11 +52,10 @@ def failing(message: str) -> str:
 
 
 def checked(value: str, type_: str) -> str:
-    """Return the SQL of a whole number that must fit an unsigned type, which Spark lacks."""
-    bits = UNSIGNED.get(type_)
-    if bits is None:
-        return value
-    most = (1 << bits) - 1
+    """Return the SQL of a whole number as a type. It must fit an unsigned type, which Spark lacks."""
+    if type_ not in UNSIGNED:
+        return f"CAST({value} AS {type_name(type_)})"
+    most = (1 << UNSIGNED[type_]) - 1
     wrong = failing(f"a value is out of range: it is no {type_}")
     return f"CAST(CASE WHEN {value} NOT BETWEEN 0 AND {most} THEN {wrong} ELSE {value} END AS {type_name(type_)})"
 
@@ -62,13 +67,18 @@ def converted(value: str, source: str, target: str) -> str:
     have, want = parse_type(source), parse_type(target)
     plain = f"CAST({value} AS {type_name(target) if target not in ('json', 'uuid') else 'STRING'})"
     if have.base == "decimal" and target in INTEGERS:
-        return _whole(f"round({value})", target)
+        return checked(f"round({value})", target)
     if source in FLOATS and target in INTEGERS:
-        return _whole(f"bround(CAST({value} AS DOUBLE))", target)
+        return checked(f"bround(CAST({value} AS DOUBLE))", target)
     if have.base == "decimal" and target == "float64":
-        return _float_of(value, plain, have.precision or 0, have.scale or 0)
+        if (have.precision or 0) <= 15:
+            return plain
+        # like DuckDB: a whole number divided by a power of ten, rounded once if both fit
+        wrong = failing("a decimal has more digits than a double")
+        most = f"{Decimal(_EXACT).scaleb(-(have.scale or 0)):f}BD"
+        return f"CASE WHEN {value} NOT BETWEEN -{most} AND {most} THEN {wrong} ELSE {plain} END"
     if source in INTEGERS and target in INTEGERS:
-        return checked(value, target) if source in SIGNED and target in UNSIGNED else _whole(value, target)
+        return checked(value, target)
     if source in INTEGERS and target == "boolean":
         return f"({value} <> 0)"
     if source == "json" and target == "varchar":
@@ -99,14 +109,44 @@ _PLAIN = frozenset(
 )
 
 
-def _whole(value: str, target: str) -> str:
-    return checked(value, target) if target in UNSIGNED else f"CAST({value} AS {type_name(target)})"
+TEXT = Column(0, "v", "varchar")
 
 
-def _float_of(value: str, plain: str, precision: int, scale: int) -> str:
-    """Return a decimal as a double, like DuckDB: a whole number divided by a power of ten, rounded once if both fit."""
-    if precision <= 15:
-        return plain
-    wrong = failing("a decimal has more digits than a double")
-    most = f"{Decimal(_EXACT).scaleb(-scale):f}BD"
-    return f"CASE WHEN {value} NOT BETWEEN -{most} AND {most} THEN {wrong} ELSE {plain} END"
+class TranslatedCall:
+    """A function call: its arguments, and its type in DuckDB."""
+
+    def __init__(self, translator: Translator, node: Node, arguments: Sequence[Typed]) -> None:
+        self.translator = translator
+        self.node = node
+        self.arguments = arguments
+        self.type = translator.binder.type_of(node)
+        self.name = str(node["function_name"]).lower()
+        self.types = [each.type for each in arguments]
+        self.count = len(arguments)
+
+    def sql(self, number: int) -> str:
+        return self.arguments[number].sql
+
+    def cast(self, number: int, type_: Column) -> str:
+        return self.translator.cast(self.arguments[number], type_).sql
+
+    def all(self, type_: Column) -> list[str]:
+        """Return all arguments as one type."""
+        return [self.cast(number, type_) for number in range(self.count)]
+
+    def constant(self, number: int) -> str | None:
+        """Return the value of a constant argument as text, or None for any other argument."""
+        if number >= self.count or not self.arguments[number].constant:
+            return None
+        return self.translator.binder.constant(self.arguments[number].node)[0]
+
+    def number(self, number: int) -> int | None:
+        """Return the value of an argument that is a constant whole number, or None."""
+        text = self.constant(number)
+        return int(text) if text is not None and self.types[number] in INTEGERS else None
+
+    def are_texts(self) -> bool:
+        return all(type_ in TEXTS or self.arguments[i].loose for i, type_ in enumerate(self.types))
+
+
+Maker = Callable[[TranslatedCall], "str | None"]  # returns the SQL of a call, or None when Spark has no equivalent

@@ -6,10 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from quacklake.format.types import parse_type
-from quacklake.spark.expressions.casts import FLOATS, INTEGERS, STAMPS, checked, is_number, precision, type_name
-from quacklake.spark.expressions.function_calls import Maker, TranslatedCall
-from quacklake.spark.expressions.texts import OF_TEXTS
-from quacklake.spark.expressions.times import OF_TIMES, days, shifted
+from quacklake.spark.expressions.casts import (
+    FLOATS,
+    INTEGERS,
+    STAMPS,
+    TEXT,
+    TEXTS,
+    Maker,
+    TranslatedCall,
+    checked,
+    failing,
+    is_number,
+    precision,
+    type_name,
+)
 from quacklake.spark.runtime.types import literal
 
 if TYPE_CHECKING:
@@ -17,19 +27,181 @@ if TYPE_CHECKING:
     from quacklake.spark.expressions.translator import Translator, Typed
 
 _MOST_DIGITS = 38
-_ABSOLUTE = 34
-"""The most digits for which Spark does not round the results of ``abs`` and ``%``."""
+_ABSOLUTE = 34  # the most digits for which Spark does not round the results of ``abs`` and ``%``
+_DATED = ("date", *STAMPS)
 
 
 def called(translator: Translator, node: Node, arguments: Sequence[Typed]) -> Typed:
     """Translate a function call. Raises ``UnsupportedFeatureError`` for a function that differs in Spark."""
     call = TranslatedCall(translator, node, arguments)
-    name = node["function_name"].lower()
-    maker = _MAKERS.get(name)
+    maker = _MAKERS.get(call.name)
     made = maker(call) if maker is not None else None
     if made is None:
         raise translator.refusal(node)
     return translator.typed(node, made, call.type)
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+def _joined(call: TranslatedCall) -> str | None:
+    if any(each.column.nested or each.type == "blob" for each in call.arguments):
+        return None
+    call.type = TEXT  # DuckDB has no type for a value that is always NULL
+    return " || ".join(call.all(TEXT))
+
+
+#: Letters that Spark or DuckDB turns into several, treats differently at the end of a word, or does not know yet.
+_ODD: Mapping[str, str] = {
+    "lower": r"\x{130}\x{3a3}\x{1c89}\x{a7cb}\x{a7cc}\x{a7da}\x{a7dc}\x{10d50}-\x{10d65}",
+    "upper": r"\x{df}\x{149}\x{19b}\x{1f0}\x{264}\x{390}\x{3b0}\x{587}\x{1c8a}\x{1e96}-\x{1e9a}\x{1f50}-\x{1f56}"
+    r"\x{1f80}-\x{1ffc}\x{a7cd}\x{a7db}\x{fb00}-\x{fb17}\x{10d70}-\x{10d85}",
+}
+
+
+def _case_of(word: str, value: str) -> str:
+    wrong = failing(f"a text has letters whose {word} case Spark and DuckDB do not agree on")
+    return f"CASE WHEN {value} RLIKE {literal(f'[{_ODD[word]}]')} THEN {wrong} ELSE {word}({value}) END"
+
+
+def _cased(word: str) -> Maker:
+    return lambda call: _case_of(word, call.sql(0)) if call.are_texts() else None
+
+
+def _length(call: TranslatedCall) -> str | None:
+    if call.types == ["list"]:
+        return f"CAST(array_size({call.sql(0)}) AS BIGINT)"
+    return f"CAST(char_length({call.sql(0)}) AS BIGINT)" if call.are_texts() else None
+
+
+def _part(call: TranslatedCall) -> str | None:
+    """Translate ``substring`` with a start from 1. DuckDB counts positions before the first character."""
+    start, length = call.number(1), call.number(2)
+    if call.types[0] not in TEXTS or start is None or start < 1 or (call.count == 3 and (length is None or length < 0)):
+        return None
+    return f"substring({', '.join([call.sql(0), str(start), *([] if length is None else [str(length)])])})"
+
+
+def _end(call: TranslatedCall) -> str | None:
+    length = call.number(1)
+    fits = call.types[0] in TEXTS and length is not None and length >= 0
+    return f"{call.name}({call.sql(0)}, {length})" if fits else None
+
+
+def _trimmed(side: str, spaces: str) -> Maker:
+    """Return a translation of ``trim``, which removes every kind of space in DuckDB, or the given characters."""
+
+    def made(call: TranslatedCall) -> str | None:
+        if not call.are_texts():
+            return None
+        if call.count == 2:
+            return f"trim({side} {call.cast(1, TEXT)} FROM {call.sql(0)})"
+        return f"regexp_replace({call.sql(0)}, {literal(spaces)}, '')"
+
+    return made
+
+
+def _texts(name: str) -> Maker:
+    """Return a translation for a text function that Spark has under the given name."""
+    return lambda call: f"{name}({', '.join(call.all(TEXT))})" if call.are_texts() else None
+
+
+def _position(call: TranslatedCall) -> str | None:
+    return f"CAST(instr({', '.join(call.all(TEXT))}) AS BIGINT)" if call.are_texts() else None
+
+
+def _padded(call: TranslatedCall) -> str | None:
+    fits = call.types[0] in TEXTS and (call.number(1) or 0) > 0 and bool(call.constant(2))
+    return f"{call.name}({call.sql(0)}, {call.number(1)}, {call.sql(2)})" if fits else None
+
+
+def _like(call: TranslatedCall) -> str | None:
+    """Translate all forms of LIKE. DuckDB has no escape character unless one is given."""
+    folded = call.name.endswith("*") or "ilike" in call.name
+    pattern, escape = call.constant(1), call.constant(2) if call.count == 3 else ""
+    if call.types[0] not in TEXTS or pattern is None or escape is None or (folded and not pattern.isascii()):
+        return None
+    said, characters = "", iter(pattern)
+    for char in characters:
+        if escape and char == escape:
+            following = next(characters, None)
+            if following is None:
+                return None
+            said += f"!{following}" if following in "%_!" else following
+        else:
+            said += "!!" if char == "!" else char
+    value = _case_of("lower", call.sql(0)) if folded else call.sql(0)
+    found = f"({value} LIKE {literal(said.lower() if folded else said)} ESCAPE '!')"
+    return f"NOT {found}" if call.name.startswith(("!", "not_")) else found
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+
+
+def _days(call: TranslatedCall) -> str | None:
+    """Translate a date plus or minus days, or the days between two dates."""
+    if call.types == ["date", "date"] and call.name == "-":
+        return f"CAST(datediff({call.sql(0)}, {call.sql(1)}) AS BIGINT)"
+    order = (0, 1) if call.types[0] == "date" else (1, 0)
+    date, days = (call.arguments[number] for number in order)
+    if date.type != "date" or days.type not in ("int8", "int16", "int32") or (call.name == "-" and order == (1, 0)):
+        return None
+    return f"{'date_add' if call.name == '+' else 'date_sub'}({date.sql}, CAST({days.sql} AS INT))"
+
+
+def _shifted(call: TranslatedCall) -> str | None:
+    """Translate a time plus or minus a constant interval: first the months, then the rest."""
+    order = (0, 1) if call.types[1] == "interval" else (1, 0)
+    time, span = (call.arguments[number] for number in order)
+    zoned = time.type == "timestamptz"
+    if span.type != "interval" or not span.constant or not (zoned or time.type in _DATED):
+        return None
+    found = call.translator.binder.interval(span.node)
+    if found is None or (zoned and (found[0] or found[1])):  # the length of a day depends on the zone
+        return None
+    months, days, micros = (-part if call.name == "-" else part for part in found)
+    if zoned:  # Spark takes 24 hours of an interval for a day in its zone
+        return f"timestamp_micros(unix_micros({time.sql}) + {micros}L)"
+    value = f"CAST({time.sql} AS TIMESTAMP_NTZ)"
+    value = f"({value} + make_ym_interval(0, {months}))" if months else value
+    sign, left = "-" if micros < 0 else "", abs(micros)
+    seconds = f"CAST({sign}{left // 1_000_000}.{left % 1_000_000:06d}BD AS DECIMAL(18,6))"
+    return f"{value} + make_dt_interval({days}, 0, 0, {seconds})" if days or micros else value
+
+
+_DATE_PARTS: Mapping[str, str] = {
+    **{name: f"{name}({{0}})" for name in ("year", "month", "day", "quarter", "weekofyear", "dayofyear")},
+    "dayofmonth": "day({0})",
+    "week": "weekofyear({0})",
+    "doy": "dayofyear({0})",
+    **dict.fromkeys(("dayofweek", "dow", "weekday"), "(dayofweek({0}) - 1)"),
+    "isodow": "(weekday({0}) + 1)",
+}
+_TIME_PARTS: Mapping[str, str] = {"hour": "hour({0})", "minute": "minute({0})"}
+
+
+def _date_part(call: TranslatedCall) -> str | None:
+    """Translate ``year(x)``, ``date_part('year', x)`` and ``extract(year FROM x)``."""
+    name = call.name if call.count == 1 else (call.constant(0) or "").lower()
+    form = _DATE_PARTS.get(name) or (_TIME_PARTS.get(name) if call.types[-1] in STAMPS else None)
+    if form is None or call.types[-1] not in _DATED:
+        return None
+    return f"CAST({form.format(call.sql(call.count - 1))} AS BIGINT)"
+
+
+def _truncated(call: TranslatedCall) -> str | None:
+    unit = (call.constant(0) or "").lower()
+    if call.types[1] not in _DATED or unit not in ("year", "quarter", "month", "week", "day"):
+        return None
+    day = f"CAST({call.sql(1)} AS DATE)"
+    day = day if unit == "day" else f"trunc({day}, '{unit}')"
+    return day if call.type.type == "date" else f"CAST({day} AS TIMESTAMP_NTZ)"
+
+
+def _difference(call: TranslatedCall) -> str | None:
+    if (call.constant(0) or "").lower() != "day" or not all(type_ in _DATED for type_ in call.types[1:]):
+        return None
+    return f"CAST(datediff(CAST({call.sql(2)} AS DATE), CAST({call.sql(1)} AS DATE)) AS BIGINT)"
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -44,13 +216,15 @@ def _sum(call: TranslatedCall) -> str | None:
     if all(map(is_number, kinds)):
         return _arithmetic(call)
     if result in ("date", "int64"):
-        return days(call)
-    return shifted(call) if result in (*STAMPS, "timestamptz") else None
+        return _days(call)
+    return _shifted(call) if result in (*STAMPS, "timestamptz") else None
 
 
 def _arithmetic(call: TranslatedCall) -> str | None:
     """Translate an operation on two numbers in the type of the result. Overflow is an error in DuckDB and in Spark."""
     result = call.type.type
+    if not all(map(is_number, call.types)):
+        return None
     call.translator.strict = True
     if result in INTEGERS and not all(type_ in INTEGERS for type_ in call.types):
         return None  # one argument is a NULL without a type
@@ -70,10 +244,6 @@ def _arithmetic(call: TranslatedCall) -> str | None:
         for each, (digits, scale) in zip(call.arguments, sizes, strict=True)
     ]
     return f"CAST({sides[0]} {call.name} {sides[1]} AS {type_name(result)})"
-
-
-def _product(call: TranslatedCall) -> str | None:
-    return _arithmetic(call) if all(map(is_number, call.types)) else None
 
 
 def _divided(call: TranslatedCall) -> str | None:
@@ -119,8 +289,7 @@ def _remainder(call: TranslatedCall) -> str | None:
     if divisor is None or float(divisor) == 0:
         return None
     if result in FLOATS:
-        one, two = call.all(call.type)
-        return f"{one} % {two}"
+        return " % ".join(call.all(call.type))
     if parse_type(result).base != "decimal" or any(type_ in FLOATS or not _exact(type_) for type_ in call.types):
         return None
     return f"CAST({call.sql(0)} % {call.sql(1)} AS {type_name(result)})"
@@ -173,8 +342,7 @@ def _extreme(call: TranslatedCall) -> str | None:
 
 
 def _null_if(call: TranslatedCall) -> str | None:
-    one, two = call.arguments
-    equal = call.translator.compared(one, "=", two)
+    equal = call.translator.compared(call.arguments[0], "=", call.arguments[1])
     return None if call.type.nested else f"CASE WHEN {equal} THEN NULL ELSE {call.cast(0, call.type)} END"
 
 
@@ -189,10 +357,9 @@ def _list(call: TranslatedCall) -> str | None:
 
 
 def _struct(call: TranslatedCall) -> str | None:
-    names = [child.name for child in call.type.children]
-    pairs = zip(names, call.arguments, call.type.children, strict=True)
-    values = ((name, call.translator.shaped(one, kind)) for name, one, kind in pairs)
-    return f"named_struct({', '.join(f'{literal(name)}, {value}' for name, value in values)})"
+    pairs = zip(call.arguments, call.type.children, strict=True)
+    values = (f"{literal(kind.name)}, {call.translator.shaped(one, kind)}" for one, kind in pairs)
+    return f"named_struct({', '.join(values)})"
 
 
 def _holds(call: TranslatedCall) -> str | None:
@@ -211,15 +378,34 @@ def _holds(call: TranslatedCall) -> str | None:
 
 
 _MAKERS: Mapping[str, Maker] = {
-    **OF_TEXTS,
-    **OF_TIMES,
-    "+": _sum,
-    "-": _sum,
-    "*": _product,
+    "||": _joined,
+    # concat ignores NULL in DuckDB
+    "concat": lambda call: f"concat_ws('', {', '.join(call.all(TEXT))})" if call.type.type == "varchar" else None,
+    "concat_ws": lambda call: f"concat_ws({', '.join(call.all(TEXT))})",
+    **dict.fromkeys(("lower", "lcase"), _cased("lower")),
+    **dict.fromkeys(("upper", "ucase"), _cased("upper")),
+    **dict.fromkeys(("length", "len", "char_length", "character_length", "array_length", "list_length"), _length),
+    **dict.fromkeys(("substring", "substr"), _part),
+    **dict.fromkeys(("left", "right"), _end),
+    "trim": _trimmed("BOTH", r"^\p{Zs}+|\p{Zs}+\z"),
+    "ltrim": _trimmed("LEADING", r"^\p{Zs}+"),
+    "rtrim": _trimmed("TRAILING", r"\p{Zs}+\z"),
+    **{name: _texts(name) for name in ("replace", "contains", "md5")},
+    **dict.fromkeys(("starts_with", "prefix", "^@"), _texts("startswith")),
+    **dict.fromkeys(("ends_with", "suffix"), _texts("endswith")),
+    **dict.fromkeys(("instr", "strpos", "position"), _position),
+    **dict.fromkeys(("lpad", "rpad"), _padded),
+    **dict.fromkeys(("~~", "!~~", "~~*", "!~~*"), _like),
+    **dict.fromkeys(("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"), _like),
+    **dict.fromkeys(("date_part", "datepart", *_DATE_PARTS, *_TIME_PARTS), _date_part),
+    **dict.fromkeys(("date_trunc", "datetrunc"), _truncated),
+    **dict.fromkeys(("date_diff", "datediff"), _difference),
+    "last_day": lambda call: f"last_day({call.sql(0)})" if call.types[0] in _DATED else None,
+    **dict.fromkeys(("+", "-"), _sum),
+    "*": _arithmetic,
     "/": _divided,
     "//": _whole_division,
-    "%": _remainder,
-    "mod": _remainder,
+    **dict.fromkeys(("%", "mod"), _remainder),
     "abs": _absolute,
     "sign": _sign,
     **dict.fromkeys(("ceil", "ceiling", "floor"), _to_whole),

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
+from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.engines.duckdb.expressions import ExpressionBinder
 from quacklake.engines.duckdb.trees import Node, constant_of
 from quacklake.errors import PredicateError, UnsupportedFeatureError
@@ -20,11 +22,6 @@ from quacklake.spark.expressions.casts import FLOATS, STAMPS, TEXTS, converted, 
 from quacklake.spark.expressions.functions import called
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import TEXT_KEYS, initial_value, literal, quote, shown_type, text_as_key
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from quacklake.engines.duckdb import DuckDBEngine
 
 _COMPARED = {
     "COMPARE_EQUAL": "=",
@@ -37,9 +34,8 @@ _COMPARED = {
 }
 _ALIKE = ("boolean", "uuid", "blob", "date", "timestamptz", "time", "timestamp_ns")
 """Types whose values Spark compares like DuckDB, with values of the same type."""
-_BOOLEAN = Column(0, "v", "boolean")
-_CONSTANTS = (*TEXTS, *_ALIKE, *STAMPS)
-"""Types other than numbers whose constants Spark reads from DuckDB's text."""
+BOOLEAN = Column(0, "v", "boolean")
+_CONSTANTS = (*TEXTS, *_ALIKE, *STAMPS)  # types other than numbers whose constants Spark reads from DuckDB's text
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,7 @@ class ExpressionScope:
 
     def condition(self, text: str | Expression) -> str:
         """Return a condition in Spark SQL. Raises ``PredicateError`` or ``UnsupportedFeatureError``."""
-        return self._translated(text, lambda translator, found: translator.cast(found, _BOOLEAN).sql)
+        return self._translated(text, lambda translator, found: translator.cast(found, BOOLEAN).sql)
 
     def value(self, text: str | Expression) -> str:
         """Return an expression of any type in Spark SQL. Raises the errors of :meth:`condition`."""
@@ -122,10 +118,16 @@ class Translator:
         if self.binder.is_constant(node) and (found := self._constant(node)) is not None:
             return found
         match node["class"]:
-            case "COLUMN_REF":
-                return self._column(node)
+            case "COLUMN_REF" if (named := self.binder.column(node)) is not None:
+                table, path = named
+                names = [*([table] if len(self.binder.tables) > 1 else []), *(column.name for column in path)]
+                return Typed(".".join(map(quote, names)), path[-1], node)
             case "COMPARISON":
-                return self._comparison(node)
+                one, two = self.visit(node["left"]), self.visit(node["right"])
+                if node["type"] == "COMPARE_DISTINCT_FROM":
+                    return self._true(node, f"NOT {self.compared(one, '<=>', two)}")
+                if node["type"] in _COMPARED:
+                    return self._true(node, self.compared(one, _COMPARED[node["type"]], two))
             case "CONJUNCTION":
                 word = f" {node['type'].removeprefix('CONJUNCTION_')} "
                 return self._true(node, word.join(self._conditions(node["children"])))
@@ -133,7 +135,11 @@ class Translator:
                 value, low, high = (self.visit(node[side]) for side in ("input", "lower", "upper"))
                 return self._true(node, f"{self.compared(value, '>=', low)} AND {self.compared(value, '<=', high)}")
             case "CASE":
-                return self._case(node)
+                type_ = self.binder.type_of(node)
+                when = self._conditions([each["when_expr"] for each in node["case_checks"]])
+                then = [self._branch(each["then_expr"], type_) for each in node["case_checks"]]
+                checks = " ".join(f"WHEN {one} THEN {two}" for one, two in zip(when, then, strict=True))
+                return self.typed(node, f"CASE {checks} ELSE {self._branch(node['else_expr'], type_)} END", type_)
             case "CAST" if not node["try_cast"]:
                 return self.cast(self.visit(node["child"]), self.binder.type_of(node), node)
             case "OPERATOR":
@@ -151,20 +157,10 @@ class Translator:
         return Typed(f"({sql})", type_ or self.binder.type_of(node), node)
 
     def _true(self, node: Node, sql: str) -> Typed:
-        return Typed(f"({sql})", _BOOLEAN, node)
+        return Typed(f"({sql})", BOOLEAN, node)
 
     def _conditions(self, nodes: Sequence[Node]) -> list[str]:
-        return [self.cast(self.visit(each), _BOOLEAN).sql for each in nodes]
-
-    # -- names and constants -----------------------------------------------------------------------------------------
-
-    def _column(self, node: Node) -> Typed:
-        found = self.binder.column(node)
-        if found is None:
-            raise self.refusal(node)
-        table, path = found
-        names = [*([table] if len(self.binder.tables) > 1 else []), *(column.name for column in path)]
-        return Typed(".".join(map(quote, names)), path[-1], node)
+        return [self.cast(self.visit(each), BOOLEAN).sql for each in nodes]
 
     def _constant(self, node: Node, type_: Column | None = None) -> Typed | None:
         """Return a constant, in a type if one is given; None for a value whose parts can be translated one by one."""
@@ -178,8 +174,12 @@ class Translator:
             kind = Column(0, "v", "decimal(38,0)")
         if kind.nested:
             return None
-        if kind.type == "interval":
-            return Typed(self._interval(node), kind, node, constant=True)
+        if kind.type == "interval":  # a text, in the form in which Spark shows intervals of a lake
+            span = self.binder.interval(node)
+            sql = "CAST(NULL AS STRING)"
+            if span is not None:
+                sql = literal(f"{span[0]} months {span[1]} days {Decimal(span[2]).scaleb(-6):f} seconds")
+            return Typed(sql, kind, node, constant=True)
         text, _ = self.binder.constant(node, kind)
         if text == "-nan" and kind.type in FLOATS:  # Spark has only one NaN
             text = "nan"
@@ -190,14 +190,6 @@ class Translator:
             raise self.refusal(node)
         default = Column(0, "v", kind.type, initial_default=text)
         return Typed(initial_value(default, time=self.time), kind, node, constant=True)
-
-    def _interval(self, node: Node) -> str:
-        """Return an interval as text, in the form in which Spark shows those of a lake."""
-        found = self.binder.interval(node)
-        if found is None:
-            return "CAST(NULL AS STRING)"
-        months, days, micros = found
-        return literal(f"{months} months {days} days {Decimal(micros).scaleb(-6):f} seconds")
 
     # -- types -------------------------------------------------------------------------------------------------------
 
@@ -219,9 +211,11 @@ class Translator:
             return self.cast(value, type_).sql
         if value.loose:
             return f"CAST(NULL AS {shown_type(type_, time=self.time)})"
-        if value.type == type_.type == "list" and _is_empty_list(value.node):
+        node = value.node
+        is_list = node["class"] == "FUNCTION" and node["function_name"] == "list_value"
+        if value.type == type_.type == "list" and is_list and not node["children"]:
             return self.empty(type_)
-        if _shape(value.column) != _shape(type_):
+        if shape(value.column) != shape(type_):
             raise self.refusal(value.node)
         return value.sql
 
@@ -237,25 +231,21 @@ class Translator:
             return one, self.cast(two, one.column)
         kinds = {one.type, two.type}
         if "varchar" in kinds and kinds & set(TEXT_KEYS):
-            return self._as_key(one, two), self._as_key(two, one)
+            text, other = (one, two) if one.type == "varchar" else (two, one)
+            key = Typed(text_as_key(text.sql, other.column, time=self.time), other.column, text.node)
+            return (key, two) if text is one else (one, key)
         if all(map(is_number, kinds)):
             common = next((type_ for type_ in reversed(FLOATS) if type_ in kinds), None)
-            if common is None:
-                return one, two
-            wanted = Column(0, "v", common)
-            return self.cast(one, wanted), self.cast(two, wanted)
+            return (one, two) if common is None else self._both(one, two, common)
         if kinds <= set(TEXTS) or (len(kinds) == 1 and one.type in _ALIKE):
             return one, two
         if kinds <= {"date", *STAMPS}:
-            wanted = Column(0, "v", "timestamp")
-            return self.cast(one, wanted), self.cast(two, wanted)
+            return self._both(one, two, "timestamp")
         raise UnsupportedFeatureError(f"{one.type} and {two.type} are not compared in the same way in Spark")
 
-    def _as_key(self, value: Typed, other: Typed) -> Typed:
-        """Cast a text to the type of the value that it is compared with."""
-        if value.type != "varchar":
-            return value
-        return Typed(text_as_key(value.sql, other.column, time=self.time), other.column, value.node)
+    def _both(self, one: Typed, two: Typed, type_: str) -> tuple[Typed, Typed]:
+        wanted = Column(0, "v", type_)
+        return self.cast(one, wanted), self.cast(two, wanted)
 
     def compared(self, one: Typed, operator: str, two: Typed) -> str:
         """Return the comparison of two parts."""
@@ -263,21 +253,6 @@ class Translator:
         return f"({left.sql} {operator} {right.sql})"
 
     # -- operators ---------------------------------------------------------------------------------------------------
-
-    def _comparison(self, node: Node) -> Typed:
-        one, two = self.visit(node["left"]), self.visit(node["right"])
-        if node["type"] == "COMPARE_DISTINCT_FROM":
-            return self._true(node, f"NOT {self.compared(one, '<=>', two)}")
-        if node["type"] not in _COMPARED:
-            raise self.refusal(node)
-        return self._true(node, self.compared(one, _COMPARED[node["type"]], two))
-
-    def _case(self, node: Node) -> Typed:
-        type_ = self.binder.type_of(node)
-        when = self._conditions([each["when_expr"] for each in node["case_checks"]])
-        then = [self._branch(each["then_expr"], type_) for each in node["case_checks"]]
-        checks = " ".join(f"WHEN {one} THEN {two}" for one, two in zip(when, then, strict=True))
-        return self.typed(node, f"CASE {checks} ELSE {self._branch(node['else_expr'], type_)} END", type_)
 
     def _branch(self, node: Node, type_: Column) -> str:
         return self.shaped(self.visit(node), type_)
@@ -294,17 +269,16 @@ class Translator:
                 type_ = self.binder.type_of(node)
                 return self.typed(node, f"coalesce({', '.join(self._branch(each, type_) for each in children)})", type_)
             case "COMPARE_IN" | "COMPARE_NOT_IN":
-                word = "NOT " if kind == "COMPARE_NOT_IN" else ""
-                return self._true(node, word + self._among(self.visit(children[0]), children[1:]))
+                value = self.visit(children[0])
+                pairs = [self.paired(value, self.visit(each)) for each in children[1:]]
+                if all(left.sql == pairs[0][0].sql for left, _ in pairs):
+                    sql = f"({pairs[0][0].sql} IN ({', '.join(right.sql for _, right in pairs)}))"
+                else:
+                    sql = f"({' OR '.join(f'({left.sql} = {right.sql})' for left, right in pairs)})"
+                return self._true(node, ("NOT " if kind == "COMPARE_NOT_IN" else "") + sql)
             case "ARRAY_EXTRACT":
                 return self._extract(node, *map(self.visit, children))
         raise self.refusal(node)
-
-    def _among(self, value: Typed, nodes: Sequence[Node]) -> str:
-        pairs = [self.paired(value, self.visit(each)) for each in nodes]
-        if all(left.sql == pairs[0][0].sql for left, _ in pairs):
-            return f"({pairs[0][0].sql} IN ({', '.join(right.sql for _, right in pairs)}))"
-        return f"({' OR '.join(f'({left.sql} = {right.sql})' for left, right in pairs)})"
 
     def _extract(self, node: Node, value: Typed, key: Typed) -> Typed:
         if not key.constant:
@@ -322,9 +296,6 @@ class Translator:
         raise self.refusal(node)
 
 
-def _is_empty_list(node: Node) -> bool:
-    return node["class"] == "FUNCTION" and node["function_name"] == "list_value" and not node["children"]
-
-
-def _shape(column: Column) -> object:
-    return column.type, tuple((child.name, _shape(child)) for child in column.children)
+def shape(column: Column) -> object:
+    """Return the type of a column with the names and types of its fields, to compare it."""
+    return column.type, tuple((child.name, shape(child)) for child in column.children)

@@ -9,60 +9,192 @@ has one when it is created.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
-from typing import Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from quacklake.errors import UnsupportedFeatureError
-from quacklake.format.mappings import NameMapping, hive_values
+from quacklake.format.mappings import MappedColumn, NameMapping, hive_values
 from quacklake.format.names import fold
 from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
-from quacklake.format.schema import Column
+from quacklake.format.schema import FIELD_ID, Column
 from quacklake.scan import ScanPlan
-from quacklake.scan.plan import INLINED_META, SECRET, column_key
-from quacklake.spark.read.deletes import Deletes
-from quacklake.spark.read.file_index import free_name, read_files
-from quacklake.spark.read.shapes import FileShapes, Shape
-from quacklake.spark.runtime.compat import require_types
+from quacklake.scan.plan import INLINED_META, SECRET
+from quacklake.spark.read.file_index import Deletes, free_name, read_files
 from quacklake.spark.runtime.failures import reaching
-from quacklake.spark.runtime.local import inlined_columns, inlined_rows
-from quacklake.spark.runtime.session import has_time
+from quacklake.spark.runtime.local import inlined_rows, shown_columns, to_frame
+from quacklake.spark.runtime.session import has_time, require_types
 from quacklake.spark.runtime.types import initial_value, quote, read_type, shown, shown_type
-from quacklake.storage import Store
+from quacklake.storage import Footer, FooterColumn, Store, read_footer, read_footers
+from quacklake.storage.parquet import child_fields
 
-ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT = (
-    "_ql_row_id",
-    "_ql_file_id",
-    "_ql_version",
-    "_ql_position",
-    "_ql_snapshot",
-)
+_HERE = 1000  # the most footers that this process reads faster than Spark starts Python on the executors
+_A_TASK = 250
+
+
+def all_footers(session: SparkSession, store: Store, paths: Sequence[str]) -> list[Footer]:
+    """Return ``read_footer`` of each path. Executors need ``quacklake``, and get access to the store only."""
+    if len(paths) <= _HERE:
+        return read_footers(store, paths)
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = [pickle.dumps(read_footer(store, path)) for path in batch.column("path").to_pylist()]
+            yield pa.record_batch({"number": batch.column("number"), "footer": pa.array(found, pa.binary())})
+
+    listed = pa.table({"number": pa.array(range(len(paths)), pa.int64()), "path": pa.array(paths, pa.string())})
+    tasks = -(-len(paths) // _A_TASK)
+    rows = to_frame(session, listed).repartition(tasks, "number").mapInArrow(read, "number BIGINT, footer BINARY")
+    found = rows.toLocalIterator(prefetchPartitions=True)
+    footers: dict[int, Footer] = {row["number"]: pickle.loads(row["footer"]) for row in found}
+    return [footers[number] for number in range(len(paths))]
+
+
+#: The columns of the table that a file has: (id of the table's column, the file's column).
+Shape = tuple[tuple[int, Column], ...]
+
+
+class FileShapes:
+    """A cache of the columns of files, which never change. Safe to share between threads.
+
+    Spark needs the names that are in the files. Files that are newer than every change of a column have the table's own
+    names. For other files the footer is read, once.
+    """
+
+    def __init__(self, session: SparkSession, store: Store, size: int = 100_000) -> None:
+        self._session = session
+        self._store = store
+        self._size = size
+        self._known: dict[str, tuple[Column, ...]] = {}
+        self._lock = threading.Lock()
+
+    def find(self, plan: ScanPlan) -> list[Shape]:
+        """Return the shape of each file of a plan. Equal shapes are the same object."""
+        own: Shape = tuple((column.id, column) for column in plan.schema.columns)
+        shapes: list[Shape] = [own] * plan.files.num_rows
+        indexes = _doubtful(plan)
+        if not indexes:
+            return shapes
+        paths: list[str] = plan.files.column("path").take(pa.array(indexes, pa.int64())).to_pylist()
+        mappings: list[int | None] = plan.files.column("mapping_id").to_pylist()
+        trees = self._trees(paths)
+        made: dict[tuple[int | None, tuple[Column, ...]], Shape] = {}
+        known: dict[Shape, Shape] = {own: own}
+        for index, path in zip(indexes, paths, strict=True):
+            key = (mappings[index], trees[path])
+            if key not in made:
+                mapping = None if key[0] is None else plan.mapping(key[0])
+                shape = _shape(key[1], plan.schema.columns, mapping)
+                made[key] = known.setdefault(shape, shape)
+            shapes[index] = made[key]
+        return shapes
+
+    def _trees(self, paths: Sequence[str]) -> Mapping[str, tuple[Column, ...]]:
+        with self._lock:
+            known = {path: self._known[path] for path in paths if path in self._known}
+        missing = [path for path in paths if path not in known]
+        for path, footer in zip(missing, all_footers(self._session, self._store, missing), strict=True):
+            leaves = iter(footer.columns)
+            known[path] = tuple(_column(field, leaves) for field in footer.schema)
+        with self._lock:
+            if len(self._known) + len(missing) > self._size:
+                self._known.clear()
+            self._known |= {path: known[path] for path in missing}
+        return known
+
+
+def _doubtful(plan: ScanPlan) -> list[int]:
+    """Return the files that may have other columns than the table: old, compacted, or from elsewhere."""
+    if plan.columns_since is None:
+        return list(range(plan.files.num_rows))
+    begins, first = plan.files.column("begin_snapshot"), plan.files.column("row_id_start")
+    young = pc.fill_null(pc.greater(begins, plan.columns_since), False)
+    sure = pc.and_(pc.and_(young, pc.is_valid(first)), pc.is_null(plan.files.column("mapping_id")))
+    found: list[int] = pc.indices_nonzero(pc.invert(sure)).to_pylist()
+    return found
+
+
+def _column(field: pa.Field, leaves: Iterator[FooterColumn]) -> Column:
+    """Return a column of a file. Its id is -1 without a field id, its type ``unknown`` if Spark cannot read it."""
+    text = (field.metadata or {}).get(FIELD_ID)
+    id_ = -1 if text is None else int(text)
+    type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+    fields = child_fields(type_)
+    if not fields:
+        leaf = next(leaves)
+        kind = "timestamptz" if leaf.type.physical == "INT96" else leaf.lake_type
+        return Column(id_, field.name, kind or "unknown")
+    children = tuple(_column(child, leaves) for child in fields)
+    kind = "map" if pa.types.is_map(type_) else "struct" if pa.types.is_struct(type_) else "list"
+    return Column(id_, field.name, kind, children=children)
+
+
+def _shape(tree: Sequence[Column], columns: Sequence[Column], mapping: NameMapping | None) -> Shape:
+    if mapping is not None:
+        by_name = {column.name: column for column in tree}
+        entries = mapping.by_target
+        tree = [
+            _mapped(by_name[entries[column.id].source_name], entries[column.id])
+            for column in columns
+            if column.id in entries and entries[column.id].source_name in by_name
+        ]
+    by_id = {column.id: column for column in tree if column.id >= 0}
+    found = ((column, by_id.get(column.id)) for column in columns)
+    return tuple((column.id, _fitted(stored, column)) for column, stored in found if stored is not None)
+
+
+def _mapped(stored: Column, entry: MappedColumn) -> Column:
+    if stored.type == "struct":
+        targets = {child.source_name: child for child in entry.children}
+        children = tuple(
+            _mapped(child, targets[child.name]) if child.name in targets else replace(child, id=-1)
+            for child in stored.children
+        )
+    else:
+        children = tuple(_mapped(child, one) for child, one in zip(stored.children, entry.children, strict=False))
+    return replace(stored, id=entry.target_id, children=children)
+
+
+def _fitted(stored: Column, wanted: Column) -> Column:
+    """Return a column of a file as it is read: without fields that the table lacks, with value groups kept whole."""
+    if wanted.type == "variant" and stored.type == "struct":
+        return replace(stored, type="variant", children=())
+    if wanted.type == "timetz" and stored.type == "time":
+        return replace(stored, type="timetz")
+    if not wanted.nested or stored.type != wanted.type:
+        return stored
+    if wanted.type != "struct":
+        pairs = zip(stored.children, wanted.children, strict=True)
+        return replace(stored, children=tuple(_fitted(one, two) for one, two in pairs))
+    known = {child.id: child for child in wanted.children}
+    kept = tuple(_fitted(child, known[child.id]) for child in stored.children if child.id in known)
+    # one field of a struct that shares none with the table, so that NULL differs from other values
+    return replace(stored, children=kept or stored.children[:1])
+
+
+ROW_ID, FILE_ID, VERSION = "_ql_row_id", "_ql_file_id", "_ql_version"
+POSITION, SNAPSHOT = "_ql_position", "_ql_snapshot"
 #: Columns that identify a row, on request: its id, its place (a file or a version of inlined rows, and its position
 #: there), and the snapshot that added it.
 ROW_COLUMNS = (ROW_ID, FILE_ID, VERSION, POSITION, SNAPSHOT)
 _FACTS = ("data_file_id", "row_id_start", "begin_snapshot")
 
 
-@dataclass(frozen=True, slots=True)
-class _Branch:
+class _Branch(NamedTuple):
     """Files of one shape, either all with deletes or all without."""
 
-    indexes: tuple[int, ...]
+    indexes: Sequence[int]
     shape: Shape
     mapping: NameMapping | None
     partial: bool
     deleted: bool
-
-
-class ReadSealed(Protocol):
-    """Creates a DataFrame of encrypted files."""
-
-    def __call__(self, plan: ScanPlan, *, rows: bool) -> DataFrame: ...
 
 
 class SparkScan:
@@ -71,7 +203,7 @@ class SparkScan:
     ``sealed`` reads the files that are encrypted, or whose delete files are.
     """
 
-    def __init__(self, session: SparkSession, store: Store, sealed: ReadSealed) -> None:
+    def __init__(self, session: SparkSession, store: Store, sealed: Callable[[ScanPlan, bool], DataFrame]) -> None:
         self.session = session
         self.store = store
         self._shapes = FileShapes(session, store)
@@ -99,16 +231,20 @@ class SparkScan:
         with reaching():
             parts = [self._files(plan, branch, time=time, rows=rows) for branch in self._branches(plan)]
         if plan.inlined is not None and plan.inlined.num_rows:
-            parts.append(self._inlined(plan, time=time, rows=rows))
+            columns, meta = plan.schema.columns, INLINED_META if rows else ()
+            select = shown_columns(columns, time=time)
+            if rows:
+                select += [f"row_id AS {ROW_ID}", f"CAST(NULL AS BIGINT) AS {FILE_ID}", f"schema_version AS {VERSION}"]
+                select += [f"row_id AS {POSITION}", f"begin_snapshot AS {SNAPSHOT}"]
+            parts.append(inlined_rows(self.session, plan.inlined, columns, meta=meta).selectExpr(*select))
         if secret.files.num_rows:
-            parts.append(self._sealed(secret, rows=rows))
+            parts.append(self._sealed(secret, rows))
         if not parts:
-            columns = [
-                f"CAST(NULL AS {shown_type(column, time=time)}) AS {quote(column.name)}"
-                for column in plan.schema.columns
-            ]
-            columns += [f"CAST(NULL AS BIGINT) AS {name}" for name in ROW_COLUMNS if rows]
-            parts.append(self.session.range(0).selectExpr(*columns))
+            types = [(quote(column.name), shown_type(column, time=time)) for column in plan.schema.columns]
+            types += [(name, "BIGINT") for name in ROW_COLUMNS if rows]
+            parts.append(
+                self.session.range(0).selectExpr(*(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types))
+            )
         return parts
 
     def _branches(self, plan: ScanPlan) -> list[_Branch]:
@@ -126,9 +262,8 @@ class SparkScan:
             found.setdefault(key, []).append(index)
         branches: list[_Branch] = []
         for (_, mapping_id, some, with_deletes), indexes in found.items():
-            shape = shapes[indexes[0]]
             mapping = None if mapping_id is None else plan.mapping(mapping_id)
-            branches.append(_Branch(tuple(indexes), shape, mapping, some and mapping is None, with_deletes))
+            branches.append(_Branch(indexes, shapes[indexes[0]], mapping, some and mapping is None, with_deletes))
         return branches
 
     def _files(self, plan: ScanPlan, branch: _Branch, *, time: bool, rows: bool) -> DataFrame:
@@ -141,8 +276,7 @@ class SparkScan:
             fields.append(f"{quote(NAME_SNAPSHOT_ID)} BIGINT")
         if rows and own:
             fields.append(f"{quote(NAME_ROW_ID)} BIGINT")
-        folders = _folders(branch, plan.schema.columns)
-        facts = _folder_facts(branch, urls, folders)
+        facts = _folder_facts(branch, urls, plan.schema.columns)
         if rows:
             facts |= {f"_ql_fact_{name}": files.column(name).combine_chunks() for name in _FACTS}
         taken = [column.name for column in stored]
@@ -162,21 +296,8 @@ class SparkScan:
             name = quote(NAME_SNAPSHOT_ID)
             read = read.filter(f"{name} IS NULL OR {name} <= {plan.snapshot_id:d}")
         by_id = dict(branch.shape)
-        select = [_select(column, by_id, folders, time=time) for column in plan.schema.columns]
+        select = [_select(column, by_id, facts, time=time) for column in plan.schema.columns]
         return read.selectExpr(*select, *(_row_columns(position, own=own) if rows else ()))
-
-    def _inlined(self, plan: ScanPlan, *, time: bool, rows: bool) -> DataFrame:
-        assert plan.inlined is not None
-        columns = plan.schema.columns
-        found = inlined_rows(self.session, plan.inlined, columns, meta=INLINED_META if rows else ())
-        select = [
-            f"{shown(column_key(column), stored, column, time=time)} AS {quote(column.name)}"
-            for stored, column in zip(inlined_columns(columns), columns, strict=True)
-        ]
-        if rows:
-            select += [f"row_id AS {ROW_ID}", f"CAST(NULL AS BIGINT) AS {FILE_ID}", f"schema_version AS {VERSION}"]
-            select += [f"row_id AS {POSITION}", f"begin_snapshot AS {SNAPSHOT}"]
-        return found.selectExpr(*select)
 
 
 def _not_beside(plan: ScanPlan, name: str) -> UnsupportedFeatureError:
@@ -199,24 +320,14 @@ def _apart(plan: ScanPlan) -> tuple[ScanPlan, ScanPlan]:
     return rest, dataclasses.replace(plan, files=files, deletes=plan.deletes.filter(theirs), inlined=None)
 
 
-def _folders(branch: _Branch, columns: Sequence[Column]) -> list[Column]:
-    """Return the columns whose values are in folder names."""
-    if branch.mapping is None:
-        return []
-    entries = branch.mapping.by_target
-    return [column for column in columns if column.id in entries and entries[column.id].is_partition]
-
-
-def _folder_facts(branch: _Branch, urls: Sequence[str], folders: Sequence[Column]) -> dict[str, pa.Array]:
+def _folder_facts(branch: _Branch, urls: Sequence[str], columns: Sequence[Column]) -> dict[str, pa.Array]:
     """Return the texts in the folder names of each file, for each column that has its values there."""
-    if not folders:
-        return {}
-    assert branch.mapping is not None
-    values = [hive_values(url) for url in urls]
+    entries = {} if branch.mapping is None else branch.mapping.by_target
+    folders = [column for column in columns if column.id in entries and entries[column.id].is_partition]
+    values = [hive_values(url) for url in urls] if folders else []
     found: dict[str, pa.Array] = {}
     for column in folders:
-        name = branch.mapping.by_target[column.id].source_name
-        texts = [each.get(name) for each in values]
+        texts = [each.get(entries[column.id].source_name) for each in values]
         texts = [None if text == "" and column.type != "varchar" else text for text in texts]
         found[_folder_key(column)] = pa.array(texts, pa.string())
     return found
@@ -241,9 +352,9 @@ def _folder_key(column: Column) -> str:
     return f"_ql_folder_{column.id}"
 
 
-def _select(column: Column, by_id: dict[int, Column], folders: Sequence[Column], *, time: bool) -> str:
+def _select(column: Column, by_id: dict[int, Column], facts: Mapping[str, pa.Array], *, time: bool) -> str:
     stored = by_id.get(column.id)
-    if column in folders:
+    if _folder_key(column) in facts:
         text = Column(column.id, column.name, "varchar")
         value = shown(_folder_key(column), text, column, time=time)
     elif stored is None:

@@ -8,25 +8,21 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.format.schema import Column
 from quacklake.scan import ScanPlan
 from quacklake.scan.feed import FeedPlan, state_slices
 from quacklake.scan.plan import column_key
-from quacklake.spark.read.feed_names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from quacklake.spark.read.scan import ROW_COLUMNS
-from quacklake.spark.runtime.local import carried, inlined_columns, shown_rows, to_frame
+from quacklake.spark.runtime.local import carried, inlined_columns, shown_columns, shown_rows, to_frame
 from quacklake.spark.runtime.session import has_time
-from quacklake.spark.runtime.types import quote, read_type, shown
+from quacklake.spark.runtime.types import FEED_NAMES, read_type
 from quacklake.storage import Store
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _BATCH_ROWS = 50_000
 _TIMES = pa.schema([("id", pa.int64()), ("time", pa.int64())])
@@ -76,7 +72,14 @@ def read_slice(part: Slice) -> Iterator[pa.RecordBatch]:
             for name in ROW_COLUMNS if part.places else ():
                 table = table.append_column(name, rows.column(name))
             if part.changes:
-                for name, values in _commits(part, rows):
+                if isinstance(part.plan, ScanPlan):
+                    kinds: pa.ChunkedArray | pa.Array = pa.array(["insert"] * rows.num_rows, pa.string())
+                    versions: pa.ChunkedArray | pa.Array = pa.array([part.plan.snapshot_id] * rows.num_rows, pa.int64())
+                else:
+                    kinds, versions = rows.column("change_type").cast(pa.string()), rows.column("snapshot_id")
+                places = pc.index_in(versions, value_set=part.times.column("id").combine_chunks())
+                times = part.times.column("time").take(places).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+                for name, values in zip(FEED_NAMES, (kinds, versions, times), strict=True):
                     table = table.append_column(name, values)
             yield from table.combine_chunks().to_batches()
     finally:
@@ -95,17 +98,6 @@ def _scanned(engine: DuckDBEngine, part: Slice) -> pa.RecordBatchReader:
     return engine.feed(part.plan, deletes=part.changes, columns=columns, where=only, batch_rows=_BATCH_ROWS).reader
 
 
-def _commits(part: Slice, rows: pa.Table) -> list[tuple[str, pa.ChunkedArray | pa.Array]]:
-    if isinstance(part.plan, ScanPlan):
-        kinds: pa.ChunkedArray | pa.Array = pa.array(["insert"] * rows.num_rows, pa.string())
-        versions: pa.ChunkedArray | pa.Array = pa.array([part.plan.snapshot_id] * rows.num_rows, pa.int64())
-    else:
-        kinds, versions = rows.column("change_type").cast(pa.string()), rows.column("snapshot_id")
-    places = pc.index_in(versions, value_set=part.times.column("id").combine_chunks())
-    times = part.times.column("time").take(places).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
-    return [(CHANGE_TYPE, kinds), (COMMIT_VERSION, versions), (COMMIT_TIMESTAMP, times)]
-
-
 # -- on the driver -----------------------------------------------------------------------------------------------------
 
 
@@ -113,14 +105,6 @@ def carrier_fields(columns: Sequence[Column]) -> list[str]:
     """Return columns in transport form, in Spark SQL."""
     stored = zip(columns, inlined_columns(columns), strict=True)
     return [f"{column_key(column)} {read_type(carrier, time=False)}" for column, carrier in stored]
-
-
-def shown_columns(columns: Sequence[Column], *, time: bool) -> list[str]:
-    """Return the SQL that turns columns in transport form into those that users see."""
-    stored = zip(columns, inlined_columns(columns), strict=True)
-    return [
-        f"{shown(column_key(column), carrier, column, time=time)} AS {quote(column.name)}" for column, carrier in stored
-    ]
 
 
 def sliced_frame(session: SparkSession, parts: Sequence[Slice], schema: str) -> DataFrame:
@@ -137,18 +121,14 @@ def sliced_frame(session: SparkSession, parts: Sequence[Slice], schema: str) -> 
     return to_frame(session, packed).mapInArrow(read, schema)
 
 
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """Creates DataFrames of encrypted files, which only DuckDB can read. Spark's plans show no key."""
+def sealed_frame(session: SparkSession, store: Store, plan: ScanPlan, rows: bool) -> DataFrame:
+    """Return the rows of encrypted files, which only DuckDB can read. Spark's plans show no key.
 
-    session: SparkSession
-    store: Store
-
-    def __call__(self, plan: ScanPlan, *, rows: bool) -> DataFrame:
-        """Return the rows of a plan's files, with ``ROW_COLUMNS`` after their own columns if ``rows``."""
-        columns = plan.schema.columns
-        parts = [Slice(self.store, part, columns, plan.schema.names, places=rows) for part in state_slices(plan)]
-        beside = ROW_COLUMNS if rows else ()
-        fields = [*carrier_fields(columns), *(f"{name} BIGINT" for name in beside)]
-        raw = sliced_frame(self.session, parts, ", ".join(fields))
-        return raw.selectExpr(*shown_columns(columns, time=has_time(self.session)), *beside)
+    With ``rows`` they have ``ROW_COLUMNS`` after their own columns.
+    """
+    columns = plan.schema.columns
+    parts = [Slice(store, part, columns, plan.schema.names, places=rows) for part in state_slices(plan)]
+    beside = ROW_COLUMNS if rows else ()
+    fields = [*carrier_fields(columns), *(f"{name} BIGINT" for name in beside)]
+    raw = sliced_frame(session, parts, ", ".join(fields))
+    return raw.selectExpr(*shown_columns(columns, time=has_time(session)), *beside)

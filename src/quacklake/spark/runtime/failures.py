@@ -1,14 +1,20 @@
-"""Translate Spark's errors into Quacklake's."""
+"""Translate Spark's errors into Quacklake's, and run Python on the executors for small results."""
 
 from __future__ import annotations
 
+import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
+from typing import TypeVar
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.sql import DataFrame
 
 from quacklake.errors import ConstraintError, InputError, MissingExtraError, StorageError
+from quacklake.spark.runtime.local import to_frame
 from quacklake.spark.runtime.types import RAISED
 
 _NO_STORE = re.compile(r"S3AFileSystem not found|No FileSystem for scheme")
@@ -42,13 +48,12 @@ def reaching() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _of_spark(error):
-            _check_store(error)
+        _check_store(error)
         raise
 
 
 def _check_store(error: Exception) -> None:
-    if _NO_STORE.search(str(error)) is not None:
+    if _of_spark(error) and _NO_STORE.search(str(error)) is not None:
         raise MissingExtraError(
             "this session of Spark lacks the jars for the store of the lake",
             hint='start Spark with what `quacklake spark-settings` prints, or use format("quacklake"): it needs none',
@@ -85,3 +90,53 @@ def writing() -> Iterator[None]:
         if _of_user(error):
             raise InputError(f"Spark cannot compute the rows: {first}") from error
         raise StorageError(f"Spark could not write the rows: {first}") from error
+
+
+T = TypeVar("T")
+
+_ANSWER = "answer BINARY"
+_NOTHING = pa.schema([("answer", pa.binary())]).empty_table()
+
+
+def each_task(frame: DataFrame, work: Callable[[Iterable[pa.RecordBatch]], T]) -> list[T]:
+    """Run ``work`` on the rows of each task that has any. It must be safe to run twice."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = iter(batches)
+        first = next((batch for batch in rows if batch.num_rows), None)
+        if first is not None:
+            yield _answer(work(chain([first], rows)))
+
+    return _gathered(frame.mapInArrow(run, _ANSWER))
+
+
+def each_group(frame: DataFrame, key: str, work: Callable[[pa.Table], T]) -> list[T]:
+    """Run ``work`` on each group of rows with the same value of a column."""
+
+    def run(rows: pa.Table) -> pa.Table:
+        return pa.Table.from_batches([_answer(work(rows))])
+
+    return _gathered(frame.groupBy(key).applyInArrow(run, _ANSWER))
+
+
+def each_own_group(frame: DataFrame, key: str, work: Mapping[int, Callable[[pa.Table], T]]) -> list[T]:
+    """Run separate work for each value of a column. Only the task that runs it sees it."""
+
+    def run(rows: pa.Table, packed: pa.Table) -> pa.Table:
+        if not (rows.num_rows and packed.num_rows):
+            return _NOTHING
+        return pa.Table.from_batches([_answer(pickle.loads(packed.column("work")[0].as_py())(rows))])
+
+    own = [pickle.dumps(each) for each in work.values()]
+    packed = pa.table({key: pa.array(work.keys(), pa.int64()), "work": pa.array(own, pa.binary())})
+    groups = frame.groupBy(key).cogroup(to_frame(frame.sparkSession, packed).groupBy(key))
+    return _gathered(groups.applyInArrow(run, _ANSWER))
+
+
+def _answer(found: object) -> pa.RecordBatch:
+    return pa.record_batch({"answer": pa.array([pickle.dumps(found)], pa.binary())})
+
+
+def _gathered(answers: DataFrame) -> list[T]:
+    with writing():
+        return [pickle.loads(row["answer"]) for row in answers.collect()]

@@ -1,18 +1,24 @@
-"""Small tables of the driver as DataFrames: inlined rows and deleted positions."""
+"""Small tables of the driver as DataFrames, such as inlined rows, and types between Spark and Arrow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as st
 
 from quacklake.duckdb_versions import arrow_table, connect
-from quacklake.format.names import quote
-from quacklake.format.schema import Column
+from quacklake.errors import InputError
+from quacklake.format.names import quote as lake_quote
+from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
 from quacklake.scan.plan import column_key
-from quacklake.spark.runtime.compat import from_arrow
+from quacklake.spark.runtime.session import new_client
+from quacklake.spark.runtime.types import quote, retyped, shown, stored_type
 
 #: Types that Arrow cannot hold, or that Spark does not take from it, are carried as text.
 _AS_TEXT = ("interval", "timetz", "uint128", "variant")
@@ -36,12 +42,38 @@ _VARIANT = (
 
 def to_frame(session: SparkSession, table: pa.Table) -> DataFrame:
     """Return an Arrow table as a DataFrame, with few values in the plan itself."""
-    return from_arrow(session, table)
+    if new_client():
+        return session.createDataFrame(table)
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    columns = [[_plain(value, column.type) for value in column.to_pylist()] for column in table.columns]
+    return session.createDataFrame(list(zip(*columns, strict=True)), from_arrow_schema(table.schema))
+
+
+def _plain(value: Any, type_: pa.DataType) -> Any:
+    """Convert a value to the form that PySpark accepts. Arrow returns maps as lists of pairs."""
+    if value is None:
+        return None
+    if pa.types.is_map(type_):
+        return {_plain(key, type_.key_type): _plain(one, type_.item_type) for key, one in value}
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return [_plain(one, type_.value_type) for one in value]
+    if pa.types.is_struct(type_):
+        return {field.name: _plain(value[field.name], field.type) for field in type_}
+    return value
 
 
 def inlined_columns(columns: Sequence[Column]) -> list[Column]:
     """Return the columns of inlined rows as Spark gets them."""
-    return [_carried(column) for column in columns]
+    return [retyped(column, lambda type_: _CARRIED.get(parse_type(type_).base, (type_,))[0]) for column in columns]
+
+
+def shown_columns(columns: Sequence[Column], *, time: bool) -> list[str]:
+    """Return the SQL that turns columns in transport form into those that users see."""
+    stored = zip(columns, inlined_columns(columns), strict=True)
+    return [
+        f"{shown(column_key(column), carrier, column, time=time)} AS {quote(column.name)}" for column, carrier in stored
+    ]
 
 
 def inlined_rows(
@@ -59,12 +91,8 @@ def carried(rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = 
     keys = [column_key(column) for column in columns]
     beside = rows.select(list(meta))
     rows = rows.select(keys)
-    hard = [column for column in columns if any(leaf.type in (*_AS_TEXT, "time_ns") for leaf in column.leaves())]
-    if hard:
-        rows = _with_texts(rows, columns, hard)
-    units = pa.schema([pa.field(key, _arrow(column, units=True)) for key, column in zip(keys, columns, strict=True)])
-    target = pa.schema([pa.field(key, _arrow(column)) for key, column in zip(keys, columns, strict=True)])
-    made = rows.cast(units).cast(target)
+    rows = _with_texts(rows, columns, (*_AS_TEXT, "time_ns"))
+    made = rows.cast(_arrow_schema(columns, partial(_arrow, units=True))).cast(_arrow_schema(columns, _arrow))
     for name in meta:
         made = made.append_column(name, beside.column(name).cast(pa.int64()))
     return made
@@ -73,43 +101,27 @@ def carried(rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = 
 def shown_rows(rows: pa.Table, columns: Sequence[Column], *, time: bool) -> pa.Table:
     """Return rows under the names ``c<id>`` in the Arrow types that Spark shows. ``time`` says whether it has TIME."""
     if not time:
-        hard = [column for column in columns if any(leaf.type == "time" for leaf in column.leaves())]
-        rows = _with_texts(rows, columns, hard, ("time",)) if hard else rows
-        columns = [_without_time(column) for column in columns]
+        rows = _with_texts(rows, columns, ("time",))
+        columns = [retyped(column, lambda type_: "varchar" if type_ == "time" else type_) for column in columns]
     found = carried(rows, columns)
     for nanos in (False, True):  # Arrow converts numbers to times of the same unit only
-        fields = [(column_key(column), _shown(column, nanos=nanos)) for column in columns]
-        found = found.cast(pa.schema(fields))
+        found = found.cast(_arrow_schema(columns, partial(_shown, nanos=nanos)))
     for index, column in enumerate(columns):
         if column.type == "variant":
-            key = column_key(column)
-            found = found.set_column(index, pa.field(key, pa.struct(_VARIANT)), _variants(found.column(key)))
+            texts = found.column(index)
+            values = [st.VariantVal.parseJson("null" if text is None else text) for text in texts.to_pylist()]
+            parts = [
+                pa.array([bytes(getattr(value, field.name)) for value in values], field.type) for field in _VARIANT
+            ]
+            mask = texts.is_null().combine_chunks()
+            variants = pa.StructArray.from_arrays(parts, fields=list(_VARIANT), mask=mask)
+            found = found.set_column(index, pa.field(column_key(column), variants.type), variants)
     return found
 
 
-def _variants(texts: pa.ChunkedArray) -> pa.Array:
-    """Convert JSON to Spark's variants."""
-    from pyspark.sql.types import VariantVal
-
-    values = [VariantVal.parseJson("null" if text is None else text) for text in texts.to_pylist()]
-    parts = [pa.array([bytes(getattr(value, name)) for value in values], pa.binary()) for name in ("value", "metadata")]
-    return pa.StructArray.from_arrays(parts, fields=list(_VARIANT), mask=texts.is_null().combine_chunks())
-
-
-def _without_time(column: Column) -> Column:
-    children = tuple(_without_time(child) for child in column.children)
-    return Column(column.id, column.name, "varchar" if column.type == "time" else column.type, children=children)
-
-
 def _shown(column: Column, *, nanos: bool) -> pa.DataType:
-    """Return the Arrow type in which Spark shows a column."""
+    """Return the Arrow type in which Spark shows a value that is not nested."""
     match column.type:
-        case "list":
-            return pa.list_(_shown(column.children[0], nanos=nanos))
-        case "map":
-            return pa.map_(*(_shown(child, nanos=nanos) for child in column.children))
-        case "struct":
-            return pa.struct([(child.name, _shown(child, nanos=nanos)) for child in column.children])
         case "time":
             return pa.time64("ns" if nanos else "us")
         case "int128" | "uint128":
@@ -118,16 +130,13 @@ def _shown(column: Column, *, nanos: bool) -> pa.DataType:
             return pa.timestamp("us") if column.type in _MICROS else _arrow(column)
 
 
-def _with_texts(
-    rows: pa.Table, columns: Sequence[Column], hard: Sequence[Column], texts: Sequence[str] = (*_AS_TEXT, "time_ns")
-) -> pa.Table:
+def _with_texts(rows: pa.Table, columns: Sequence[Column], texts: Sequence[str]) -> pa.Table:
     """Return the rows with the values of some types as text, at every depth."""
-    select = [
-        f"CAST({column_key(column)} AS {_duckdb(column, texts)}) AS {column_key(column)}"
-        if column in hard
-        else column_key(column)
-        for column in columns
-    ]
+    hard = [column for column in columns if any(leaf.type in texts for leaf in column.leaves())]
+    if not hard:
+        return rows
+    keys = [(column, column_key(column)) for column in columns]
+    select = [f"CAST({key} AS {_duckdb(one, texts)}) AS {key}" if one in hard else key for one, key in keys]
     with connect(config={"threads": 1, "autoload_known_extensions": False}) as connection:
         connection.register("rows", rows)
         return arrow_table(connection, f"SELECT {', '.join(select)} FROM rows")
@@ -142,30 +151,126 @@ def _duckdb(column: Column, texts: Sequence[str]) -> str:
             return f"MAP({inner[0]}, {inner[1]})"
         case "struct":
             fields = zip(column.children, inner, strict=True)
-            return "STRUCT(" + ", ".join(f"{quote(child.name)} {type_}" for child, type_ in fields) + ")"
+            return "STRUCT(" + ", ".join(f"{lake_quote(child.name)} {type_}" for child, type_ in fields) + ")"
         case _:
             return "VARCHAR" if column.type in texts else column.duckdb_type()
 
 
-def _carried(column: Column) -> Column:
-    children = tuple(_carried(child) for child in column.children)
-    base = parse_type(column.type).base
-    name = _CARRIED[base][0] if base in _CARRIED else column.type
-    return Column(column.id, column.name, name, children=children)
-
-
 def _arrow(column: Column, *, units: bool = False) -> pa.DataType:
     """Return the Arrow type that Spark gets. With ``units``, times stay times, of microseconds where possible."""
-    match column.type:
-        case "list":
-            return pa.list_(_arrow(column.children[0], units=units))
-        case "map":
-            return pa.map_(_arrow(column.children[0], units=units), _arrow(column.children[1], units=units))
-        case "struct":
-            return pa.struct([(child.name, _arrow(child, units=units)) for child in column.children])
     base = parse_type(column.type).base
     if units and base in _MICROS:
         return pa.timestamp("us")
     if (units and base in ("timestamp_ns", "time")) or base not in _CARRIED:
         return column.arrow_type()
     return _CARRIED[base][1]
+
+
+def _arrow_schema(columns: Sequence[Column], leaf: Callable[[Column], pa.DataType]) -> pa.Schema:
+    """Return the schema of columns under the names ``c<id>``, with a type for each value that is not nested."""
+
+    def type_of(column: Column) -> pa.DataType:
+        match column.type:
+            case "list":
+                return pa.list_(type_of(column.children[0]))
+            case "map":
+                return pa.map_(*map(type_of, column.children))
+            case "struct":
+                return pa.struct([(child.name, type_of(child)) for child in column.children])
+        return leaf(column)
+
+    return pa.schema([(column_key(column), type_of(column)) for column in columns])
+
+
+FIELD_ID = "parquet.field.id"  # the metadata key of a field that becomes a Parquet field id
+
+#: Types of Spark by name, with those of Arrow. Arrow has no variants: see :func:`with_variants`.
+_TYPES: Sequence[tuple[str, st.DataType, pa.DataType]] = (
+    ("VOID", st.NullType(), pa.null()),
+    ("BOOLEAN", st.BooleanType(), pa.bool_()),
+    ("TINYINT", st.ByteType(), pa.int8()),
+    ("SMALLINT", st.ShortType(), pa.int16()),
+    ("INT", st.IntegerType(), pa.int32()),
+    ("BIGINT", st.LongType(), pa.int64()),
+    ("FLOAT", st.FloatType(), pa.float32()),
+    ("DOUBLE", st.DoubleType(), pa.float64()),
+    ("DATE", st.DateType(), pa.date32()),
+    ("TIMESTAMP_LTZ", st.TimestampType(), pa.timestamp("us", "UTC")),
+    ("TIMESTAMP_NTZ", st.TimestampNTZType(), pa.timestamp("us")),
+    ("STRING", st.StringType(), pa.string()),
+    ("BINARY", st.BinaryType(), pa.binary()),
+    # types of newer versions
+    *([("TIME(6)", st.TimeType(6), pa.time64("us"))] if hasattr(st, "TimeType") else []),
+    *([("VARIANT", st.VariantType(), pa.string())] if hasattr(st, "VariantType") else []),
+)
+
+
+def arrow_schema(schema: st.StructType, *, required: bool) -> pa.Schema:
+    """Return the Arrow schema of a DataFrame. With ``required``, columns that reject NULL are marked.
+
+    Raises ``InputError`` for a type that a lake lacks.
+    """
+    return pa.schema(
+        pa.field(field.name, _arrow_of(field.dataType, field.name), field.nullable or not required) for field in schema
+    )
+
+
+def _arrow_of(type_: st.DataType, path: str) -> pa.DataType:
+    if isinstance(type_, st.StructType):
+        return pa.struct([pa.field(field.name, _arrow_of(field.dataType, f"{path}.{field.name}")) for field in type_])
+    if isinstance(type_, st.ArrayType):
+        return pa.list_(_arrow_of(type_.elementType, f"{path}.element"))
+    if isinstance(type_, st.MapType):
+        return pa.map_(_arrow_of(type_.keyType, f"{path}.key"), _arrow_of(type_.valueType, f"{path}.value"))
+    if isinstance(type_, st.DecimalType):
+        return pa.decimal128(type_.precision, type_.scale)
+    found = next((arrow for _, known, arrow in _TYPES if isinstance(type_, type(known))), None)
+    if found is None:
+        raise InputError(
+            f'the column "{path}" has the type {type_.simpleString()}, which a lake has not', hint="cast it to another"
+        )
+    return found
+
+
+def inner_types(type_: st.DataType) -> list[st.DataType]:
+    """Return the types inside of a nested type."""
+    if isinstance(type_, st.StructType):
+        return [field.dataType for field in type_.fields]
+    if isinstance(type_, st.MapType):
+        return [type_.keyType, type_.valueType]
+    return [type_.elementType] if isinstance(type_, st.ArrayType) else []
+
+
+def with_variants(columns: TableSchema, schema: st.StructType) -> TableSchema:
+    """Return the columns of :func:`arrow_schema` with the variants that Arrow cannot express."""
+    pairs = zip(columns.columns, schema.fields, strict=True)
+    return TableSchema(tuple(_with_variants(column, field.dataType) for column, field in pairs))
+
+
+def _with_variants(column: Column, type_: st.DataType) -> Column:
+    if type_.typeName() == "variant":
+        return replace(column, type="variant")
+    inner = inner_types(type_)
+    if not inner:
+        return column
+    pairs = zip(column.children, inner, strict=True)
+    return replace(column, children=tuple(_with_variants(child, one) for child, one in pairs))
+
+
+def file_type(column: Column) -> st.DataType:
+    """Return the type of a column in a file, with the field ids of its fields. Lists and maps cannot hold any."""
+    match column.type:
+        case "struct":
+            fields = [
+                st.StructField(child.name, file_type(child), True, {FIELD_ID: child.id}) for child in column.children
+            ]
+            return st.StructType(fields)
+        case "list":
+            return st.ArrayType(file_type(column.children[0]), True)
+        case "map":
+            return st.MapType(file_type(column.children[0]), file_type(column.children[1]), True)
+    found = parse_type(column.type)
+    if found.base == "decimal":
+        return st.DecimalType(found.precision or 0, found.scale or 0)
+    text = stored_type(column)
+    return st.DecimalType(20, 0) if text == "DECIMAL(20,0)" else next(one for name, one, _ in _TYPES if name == text)

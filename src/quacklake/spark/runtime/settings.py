@@ -1,4 +1,4 @@
-"""Supported Spark versions, jars by their coordinates, and settings. This module does not import Spark.
+"""Supported Spark versions, jars by their coordinates, settings, and names of files. This module does not import Spark.
 
 All coordinates of the project are here.
 """
@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import quote as percent_encode
 
-from quacklake.errors import UnsupportedVersionError
+from quacklake.errors import MissingExtraError, UnsupportedFeatureError, UnsupportedVersionError
 from quacklake.storage.store import Store
 
 Version = tuple[int, int]
@@ -73,6 +74,32 @@ def installed_version() -> Version | None:
     return parse_version(found[1] if found else text)
 
 
+def require_pyspark() -> None:
+    """Raise ``MissingExtraError`` when ``pyspark`` is not installed."""
+    if installed_version() is None:
+        raise MissingExtraError(
+            "Spark needs the package pyspark", hint="install it with: pip install 'quacklake[spark]'"
+        )
+
+
+def has_sources() -> bool:
+    """Return True when this Spark has Python data sources."""
+    import pyspark
+
+    return parse_version(pyspark.__version__) >= STEADY
+
+
+def require_sources() -> None:
+    """Raise ``UnsupportedFeatureError`` for a Spark without Python data sources."""
+    import pyspark
+
+    if not has_sources():
+        raise UnsupportedFeatureError(
+            f'Spark {pyspark.__version__} has no sources in Python, which format("quacklake") and read_stream need',
+            hint="use Spark 4.1, or read and write with quacklake.spark(lake), which needs none",
+        )
+
+
 def find_java() -> str | None:
     """Return the path of the Java that Spark would run, or None."""
     home = os.environ.get("JAVA_HOME")
@@ -85,16 +112,15 @@ def spark_settings(store: Store, version: Version | None = None, *, secrets: boo
     Without ``secrets`` they contain no keys, so they can be written into ``spark-defaults.conf``.
     """
     found = dict(_SESSION)
-    if store.is_local:
-        return found
     if store.scheme == "s3":
         found |= _jars(version or installed_version() or _USUAL) | _s3a(store, secrets=secrets)
     return found
 
 
 def _jars(version: Version) -> dict[str, str]:
-    hadoop = _wheel_hadoop() if version == installed_version() else None
-    hadoop = hadoop or _HADOOP[version]
+    place = _package() if version == installed_version() else None
+    jars = sorted(place.glob("jars/hadoop-client-api-*.jar")) if place is not None else []
+    hadoop = jars[-1].stem.removeprefix("hadoop-client-api-") if jars else _HADOOP[version]
     own = _HADOOP_AWS.format(hadoop)
     sdk = _SDK_VERSIONS.get(hadoop.rpartition(".")[0])
     if sdk is None:  # an older or unknown version, whose SDK comes as one bundle
@@ -124,12 +150,30 @@ def _s3a(store: Store, *, secrets: bool) -> dict[str, str]:
     return {f"spark.hadoop.fs.s3a.{bucket}{name}": value for name, value in found.items()}
 
 
-def _wheel_hadoop() -> str | None:
-    place = _package()
-    jars = sorted(place.glob("jars/hadoop-client-api-*.jar")) if place is not None else []
-    return jars[-1].stem.removeprefix("hadoop-client-api-") if jars else None
-
-
 def _package() -> Path | None:
     found = find_spec("pyspark")
     return None if found is None or found.origin is None else Path(found.origin).parent
+
+
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+_LEGAL = "/_-!.~'()*,;:$&+=@"  # characters that Java keeps in the path of a URI
+_SCHEMES = {"s3": "s3a", "gcs": "gs"}
+
+
+def spark_path(url: str) -> str:
+    """Return the path for Spark to read an absolute local path or a URL of the store. It is never a pattern."""
+    return _GLOB.sub(r"\\\1", spark_uri(url))
+
+
+def spark_uri(url: str) -> str:
+    """Return the URI for Spark to write to an absolute local path or a URL of the store."""
+    if "://" not in url:
+        return f"file://{url}"
+    scheme, rest = url.split("://", 1)
+    return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
+
+
+def file_path(url: str) -> str:
+    """Return ``_metadata.file_path`` of a file. Local files have a single slash after the scheme."""
+    path = spark_uri(url).replace("file:///", "file:/", 1)
+    return "".join(char if ord(char) > 127 else percent_encode(char, safe=_LEGAL) for char in path)

@@ -20,18 +20,20 @@ type or has a better one, and *stored* by Spark in a form that every client of t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.layout import Transform
 from quacklake.format.schema import Column
 from quacklake.format.types import parse_type, spark_type
 
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+FEED_NAMES = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+"""The columns that a stream of changes has beside those of its table."""
 EPOCH_NTZ = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
 TEXT_KEYS = ("uuid", "time")
 """Types to which DuckDB casts a text that is compared with them, and which Spark may show as text."""
-RAISED = "quacklake: "
-"""Prefix of error messages that a write raises inside Spark; they end with a line break."""
+RAISED = "quacklake: "  # prefix of error messages that a write raises inside Spark; they end with a line break
 
 _SHOWN: Mapping[str, str] = {"timetz": "STRING", "time_ns": "STRING", "uuid": "STRING", "interval": "STRING"}
 _STORED: Mapping[str, str] = {"timetz": "STRING", "interval": "STRING", "timestamp_ns": "TIMESTAMP_NTZ"}
@@ -44,19 +46,7 @@ _CLOCK = "^[0-9]{1,2}:[0-9]{1,2}(:[0-9]{1,2}([.][0-9]{1,6})?)?$"
 _UUID = "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$"
 _BLOB_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 #: Types whose values Spark returns in the same form, so that rows that were read can be appended.
-_ADOPTED = (
-    "uint64",
-    "time",
-    "time_ns",
-    "timetz",
-    "interval",
-    "timestamp_ns",
-    "int128",
-    "uint128",
-    "geometry",
-    "uuid",
-    "json",
-)
+_ADOPTED = (*_TIMES, "uint64", "interval", "timestamp_ns", "int128", "uint128", "geometry", "uuid", "json")
 
 
 def quote(name: str) -> str:
@@ -91,8 +81,13 @@ def stored_type(column: Column) -> str:
 
 def as_stored(column: Column) -> Column:
     """Return the column as it is read back from a file that Spark wrote."""
-    children = tuple(as_stored(child) for child in column.children)
-    return _with(column, type=_IN_FILES.get(column.type), children=children)
+    return retyped(column, lambda type_: _IN_FILES.get(type_, type_))
+
+
+def retyped(column: Column, leaf: Callable[[str], str]) -> Column:
+    """Return a column with other types at every depth."""
+    children = tuple(retyped(child, leaf) for child in column.children)
+    return Column(column.id, column.name, leaf(column.type), children=children)
 
 
 def plain_in_parquet(column: Column) -> bool:
@@ -165,32 +160,42 @@ def shown(value: str, stored: Column, wanted: Column, *, time: bool, depth: int 
         return _shown_leaf(value, stored.type, wanted.type, time=time)
     if _same(stored, wanted, time=time):
         return value
-    item = f"ql_{depth}"
+    known = {child.id: child for child in stored.children}
+    have = [known.get(child.id) for child in wanted.children] if wanted.type == "struct" else stored.children
+
+    def convert(part: str, _: str, old: Column | None, new: Column, depth: int) -> str:
+        return initial_value(new, time=time) if old is None else shown(part, old, new, time=time, depth=depth)
+
+    return _rebuilt(value, have, wanted, depth, convert)
+
+
+def _rebuilt(
+    value: str,
+    have: Sequence[Column | None],
+    wanted: Column,
+    depth: int,
+    convert: Callable[[str, str, Column | None, Column, int], str],
+) -> str:
+    """Convert the parts of a nested value. ``have`` are the columns of the parts, with None for a missing field.
+
+    ``convert`` gets a part and its name, its columns before and afterwards, and its depth.
+    """
+    item, children = f"ql_{depth}", wanted.children
     match wanted.type:
         case "list":
-            inner = shown(item, stored.children[0], wanted.children[0], time=time, depth=depth + 1)
-            return f"transform({value}, {item} -> {inner})"
+            return f"transform({value}, {item} -> {convert(item, 'element', have[0], children[0], depth + 1)})"
         case "map":
-            sides = [
-                shown(f"{item}.{side}", old, new, time=time, depth=depth + 1)
-                for side, old, new in zip(("key", "value"), stored.children, wanted.children, strict=True)
-            ]
-            return f"map_from_entries(transform(map_entries({value}), {item} -> struct({', '.join(sides)})))"
+            key, one = (
+                convert(f"{item}.{side}", side, have[i], children[i], depth + 1)
+                for i, side in enumerate(("key", "value"))
+            )
+            return f"map_from_entries(transform(map_entries({value}), {item} -> struct({key}, {one})))"
         case _:
-            return _struct(value, stored, wanted, time=time, depth=depth)
-
-
-def _struct(value: str, stored: Column, wanted: Column, *, time: bool, depth: int) -> str:
-    known = {child.id: child for child in stored.children}
-    fields = []
-    for child in wanted.children:
-        found = known.get(child.id)
-        if found is None:
-            inner = initial_value(child, time=time)
-        else:
-            inner = shown(f"{value}.{quote(found.name)}", found, child, time=time, depth=depth)
-        fields.append(f"{literal(child.name)}, {inner}")
-    return f"IF({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
+            fields = []
+            for old, new in zip(have, children, strict=True):
+                part = "" if old is None else f"{value}.{quote(old.name)}"
+                fields.append(f"{literal(new.name)}, {convert(part, new.name, old, new, depth)}")
+            return f"IF({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
 
 
 def _same(stored: Column, wanted: Column, *, time: bool) -> bool:
@@ -272,22 +277,16 @@ def adopted(given: Column, wanted: Column, *, time: bool) -> Column:
         if given.type != wanted.type:
             return given
         known = {child.name.lower(): child for child in wanted.children}
-        pairs = (
-            ((child, known.get(child.name.lower())) for child in given.children)
-            if given.type == "struct"
-            else zip(given.children, wanted.children, strict=True)
+        others = (
+            [known.get(each.name.lower()) for each in given.children] if given.type == "struct" else wanted.children
         )
+        pairs = zip(given.children, others, strict=True)
         children = tuple(one if two is None else adopted(one, two, time=time) for one, two in pairs)
-        return _with(given, children=children)
+        return Column(given.id, given.name, given.type, children=children)
     if wanted.nested or parse_type(wanted.type).base not in _ADOPTED or given.type == "unknown":
         return given
-    return _with(given, type=wanted.type) if _shown(wanted.type, time=time) == spark_type(given.type) else given
-
-
-def _with(column: Column, *, type: str | None = None, children: tuple[Column, ...] | None = None) -> Column:
-    return Column(
-        column.id, column.name, type or column.type, children=column.children if children is None else children
-    )
+    alike = _shown(wanted.type, time=time) == spark_type(given.type)
+    return Column(given.id, given.name, wanted.type) if alike else given
 
 
 def stored(value: str, given: Column, wanted: Column, path: str, *, time: bool, depth: int = 0) -> str:
@@ -299,43 +298,22 @@ def stored(value: str, given: Column, wanted: Column, path: str, *, time: bool, 
         return f"CAST(NULL AS {stored_type(wanted)})"
     if not wanted.nested:
         return _stored_leaf(value, given, wanted.type, path, time=time)
-    item = f"ql_{depth}"
-    match wanted.type:
-        case "list":
-            inner = stored(item, given.children[0], wanted.children[0], f"{path}.element", time=time, depth=depth + 1)
-            return f"transform({value}, {item} -> {inner})"
-        case "map":
-            sides = [
-                stored(f"{item}.{side}", old, new, f"{path}.{side}", time=time, depth=depth + 1)
-                for side, old, new in zip(("key", "value"), given.children, wanted.children, strict=True)
-            ]
-            return f"map_from_entries(transform(map_entries({value}), {item} -> struct({', '.join(sides)})))"
-        case _:
-            return _stored_struct(value, given, wanted, path, time=time, depth=depth)
+    by_name = {child.name.lower(): child for child in given.children}
+    have = [by_name.get(child.name.lower()) for child in wanted.children] if wanted.type == "struct" else given.children
 
+    def convert(part: str, name: str, old: Column | None, new: Column, depth: int) -> str:
+        if old is None:
+            return f"CAST(NULL AS {stored_type(new)})"
+        return stored(part, old, new, f"{path}.{name}", time=time, depth=depth)
 
-def _stored_struct(value: str, given: Column, wanted: Column, path: str, *, time: bool, depth: int) -> str:
-    known = {child.name.lower(): child for child in given.children}
-    fields = []
-    for child in wanted.children:
-        found = known.get(child.name.lower())
-        if found is None:
-            inner = f"CAST(NULL AS {stored_type(child)})"
-        else:
-            inner = stored(f"{value}.{quote(found.name)}", found, child, f"{path}.{child.name}", time=time, depth=depth)
-        fields.append(f"{literal(child.name)}, {inner}")
-    return f"IF({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
+    return _rebuilt(value, have, wanted, depth, convert)
 
 
 def _stored_leaf(value: str, given: Column, wanted: str, path: str, *, time: bool) -> str:
     if wanted == "variant":
-        return (
-            value
-            if given.type == "variant"
-            else f"to_variant_object({value})"
-            if given.nested
-            else (f"CAST({value} AS VARIANT)")
-        )
+        if given.type == "variant":
+            return value
+        return f"to_variant_object({value})" if given.nested else f"CAST({value} AS VARIANT)"
     target = _stored(wanted)
     have = spark_type(given.type) if given.type != wanted else _shown(wanted, time=time)
     if wanted == "uuid" and have == "STRING":
@@ -348,10 +326,7 @@ def _stored_leaf(value: str, given: Column, wanted: str, path: str, *, time: boo
         return _unless(f"{value} % 1000 = 0", value, made, path, f"{wanted} that Spark can store, to the microsecond,")
     if wanted in _ROUNDED and given.type not in _ROUNDED:
         return _rounded(f"CAST({value} AS TIMESTAMP_NTZ)", _ROUNDED[wanted])
-    if have == target:
-        return _in_range(value, value, wanted, path)
-    made = f"try_cast({value} AS {target})"
-    return _in_range(made, value, wanted, path)
+    return _in_range(value if have == target else f"try_cast({value} AS {target})", value, wanted, path)
 
 
 def _rounded(value: str, unit: int) -> str:

@@ -17,8 +17,7 @@ from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import fold
 from quacklake.format.schema import Column, TableSchema
 from quacklake.spark.runtime.types import TEXT_KEYS, text_as_key
-from quacklake.spark.sql.lexer import SparkCursor
-from quacklake.spark.sql.parsing import Edit, edited, parse
+from quacklake.spark.sql.parsing import Edit, SparkCursor, edited, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

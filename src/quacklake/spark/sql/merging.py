@@ -14,11 +14,9 @@ from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.merge import SparkMerge
-from quacklake.spark.runtime.compat import require
-from quacklake.spark.runtime.session import has_time
-from quacklake.spark.sql.lexer import SparkCursor
+from quacklake.spark.runtime.session import has_time, require
 from quacklake.spark.sql.merge_keys import with_stored_keys
-from quacklake.spark.sql.parsing import Edit, edited, parse, span
+from quacklake.spark.sql.parsing import Edit, SparkCursor, edited, parse, span
 from quacklake.spark.sql.queries import run_query
 from quacklake.spark.sql.rows import assignments, default_of
 from quacklake.spark.sql.statement import SqlText, Statement

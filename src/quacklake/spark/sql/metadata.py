@@ -1,28 +1,29 @@
-"""Metadata of a table as relations beside it: ``t.snapshots``, ``t.history``, ``t.files``, ``t.changes``."""
+"""Metadata of a table as relations beside it: ``t.snapshots``, ``t.history``, ``t.files``, ``t.changes``; CALL."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
-from quacklake.errors import SqlError, UnsupportedFeatureError
+from quacklake.errors import SqlError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.names import literal as lake_literal
 from quacklake.format.objects import TableInfo
 from quacklake.operations.history import lake_history, table_history
-from quacklake.spark.sql.lexer import SparkCursor
-from quacklake.spark.streams.feed import batch_frame
+from quacklake.spark.maintenance import spark_maintenance
+from quacklake.spark.sql.parsing import SparkCursor
+from quacklake.spark.sql.statement import Statement
+from quacklake.spark.streams.pipeline import batch_frame
 from quacklake.spark.streams.source import EARLIEST, StreamSource
-from quacklake.sql.lake_functions import FUNCTIONS
+from quacklake.sql import maintenance_calls
+from quacklake.sql.binder import Binder
+from quacklake.sql.lake_calls import LakeCall
+from quacklake.sql.lake_functions import FUNCTIONS, bind
 from quacklake.transaction import Transaction
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from quacklake.spark.sql.statement import Statement
 
 _FEEDS = ("table_changes", "table_insertions", "table_deletions")
 _TELLING = (
@@ -38,16 +39,12 @@ _TELLING = (
 
 def described(statement: Statement, names: Sequence[str], tx: Transaction) -> DataFrame | None:
     """Return the metadata of a table by a name such as ``t.files``, or None for any other name."""
-    table = _owner(statement, names, tx)
+    table = owner(statement, names, tx)
     return None if table is None else TABLES[fold(names[-1])](statement, table, tx)
 
 
-def is_described(statement: Statement, names: Sequence[str], tx: Transaction) -> bool:
-    """Return True for the name of a table's metadata."""
-    return _owner(statement, names, tx) is not None
-
-
-def _owner(statement: Statement, names: Sequence[str], tx: Transaction) -> TableInfo | None:
+def owner(statement: Statement, names: Sequence[str], tx: Transaction) -> TableInfo | None:
+    """Return the table whose metadata a name such as ``t.files`` means, or None for any other name."""
     if len(names) < 2 or fold(names[-1]) not in TABLES:
         return None
     found = statement.find(names[:-1], tx)
@@ -56,11 +53,6 @@ def _owner(statement: Statement, names: Sequence[str], tx: Transaction) -> Table
 
 def _until(rows: pa.Table, tx: Transaction) -> pa.Table:
     return rows.filter(pc.less_equal(rows.column("snapshot_id"), tx.base.id))
-
-
-def _history(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
-    """Return the snapshots that changed a table, newest first."""
-    return statement.rows(_until(table_history(statement.engine.context, table), tx))
 
 
 def _snapshots(statement: Statement, table: TableInfo, tx: Transaction) -> DataFrame:
@@ -92,7 +84,7 @@ def _changes(statement: Statement, table: TableInfo, tx: Transaction) -> DataFra
 
 TABLES: Mapping[str, Callable[[Statement, TableInfo, Transaction], DataFrame]] = {
     "snapshots": _snapshots,
-    "history": _history,
+    "history": lambda statement, table, tx: statement.rows(_until(table_history(statement.engine.context, table), tx)),
     "files": _files,
     "changes": _changes,
 }
@@ -137,3 +129,53 @@ def argument(item: str) -> tuple[str, str]:
         cursor.take()
         return name, cursor.rest()
     return "", item
+
+
+#: Procedures that Spark runs on the files of tables.
+_ON_SPARK = ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files")
+_OPTIMIZE = ("table_name", "order_by", "zorder")
+_FILTER = ("where", "filter")
+
+
+def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
+    """Run CALL [lake.][system.]procedure(argument, name => argument, …)."""
+    cursor.expect("CALL")
+    names = cursor.names()
+    items = cursor.items()
+    cursor.end()
+    name = fold(names[-1]).removeprefix("ducklake_")
+    if name == "optimize":
+        return _optimize(statement, items)
+    if name not in FUNCTIONS:
+        raise SqlError(f'a lake has no procedure "{names[-1]}"', hint=nearest(name, FUNCTIONS))
+    if name == "set_commit_message":
+        raise UnsupportedFeatureError(
+            "a statement of Spark is a commit of its own, which no message can wait for",
+            hint='sign the lake first: quacklake.spark(lake.signed("message", "author"))',
+        )
+    if name not in _ON_SPARK:
+        text, values = arguments(statement, items)
+        return statement.lake_sql(f"CALL {quote(name)}({text})", values)
+    given = _given(statement, name, items, FUNCTIONS[name].parameters, FUNCTIONS[name].named)
+    binder, keeper = Binder(statement.session), spark_maintenance(statement.engine)
+    made = LakeCall(statement.session, binder, statement.attached, given, keeper=keeper)
+    return statement.rows(getattr(maintenance_calls, name)(made))
+
+
+def _given(
+    statement: Statement, name: str, items: Sequence[str], parameters: Sequence[str], others: Sequence[str] = ()
+) -> dict[str, Any]:
+    found = [(key, statement.constant(value)) for key, value in map(argument, items)]
+    positional = [value for key, value in found if not key]
+    return bind(name, positional, {fold(key): value for key, value in found if key}, parameters, others)
+
+
+def _optimize(statement: Statement, items: Sequence[str]) -> DataFrame:
+    """Run ``optimize(table, order_by => …, zorder => array(…), filter => …)``."""
+    given = _given(statement, "optimize", items, _OPTIMIZE, _FILTER)
+    if given.get("table_name") is None:
+        raise SqlError('the argument "table_name" is missing')
+    where = given.get("where", given.get("filter"))
+    table = spark_maintenance(statement.engine).table(str(given["table_name"]))
+    report = table.optimize(given.get("order_by"), given.get("zorder"), where=where)
+    return statement.rows(maintenance_calls.groups(report))

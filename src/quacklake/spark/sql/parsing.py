@@ -1,16 +1,22 @@
-"""Parse Spark SQL, and find the relations and common tables in it."""
+"""Parse Spark SQL: its words and values, and the relations and common tables in a query."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias
 
 import sqlglot
 from sqlglot import exp
 
-from quacklake.errors import InputError, SqlError
+from quacklake.errors import InputError, SqlError, nearest
 from quacklake.format.names import fold
-from quacklake.sql.words import caret
+from quacklake.spark.runtime.types import literal
+from quacklake.sql.words import Cursor, Word, caret, split, words_of
 
 _SPARK = "spark"
 
@@ -24,14 +30,14 @@ class Edit:
     text: str
 
 
-def edited(text: str, edits: Sequence[Edit]) -> str:
-    """Return a text with its parts replaced."""
+def edited(text: str, edits: Sequence[Edit], keep: Callable[[str], str] = str) -> str:
+    """Return a text with its parts replaced, and ``keep`` applied to the rest."""
     parts: list[str] = []
     done = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        parts += [text[done : edit.start], edit.text]
+        parts += [keep(text[done : edit.start]), edit.text]
         done = edit.end
-    return "".join([*parts, text[done:]])
+    return "".join([*parts, keep(text[done:])])
 
 
 def parse(text: str) -> exp.Expr:
@@ -40,20 +46,16 @@ def parse(text: str) -> exp.Expr:
         found = sqlglot.parse(text, dialect=_SPARK)
     except sqlglot.errors.ParseError as error:
         first = error.errors[0] if error.errors else {}
-        raise SqlError(f"{first.get('description') or 'syntax error'}\n\n{_marked(text, first)}") from None
+        line, column, shown = first.get("line"), first.get("col"), text
+        lines = text.splitlines(keepends=True)
+        if isinstance(line, int) and isinstance(column, int) and line <= len(lines):
+            shown = caret(text, min(sum(map(len, lines[: line - 1])) + max(column - 1, 0), len(text)))
+        raise SqlError(f"{first.get('description') or 'syntax error'}\n\n{shown}") from None
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
         raise SqlError(f"the query cannot be understood: {error}") from None
     if len(found) != 1 or found[0] is None:
         raise SqlError("this is not one query")
     return found[0]
-
-
-def _marked(text: str, error: dict[str, object]) -> str:
-    line, column = error.get("line"), error.get("col")
-    lines = text.splitlines(keepends=True)
-    if not isinstance(line, int) or not isinstance(column, int) or line > len(lines):
-        return text
-    return caret(text, min(sum(map(len, lines[: line - 1])) + max(column - 1, 0), len(text)))
 
 
 def names_of(node: exp.Table | exp.Column) -> list[str]:
@@ -66,12 +68,6 @@ def span(parts: Sequence[exp.Expr]) -> tuple[int, int]:
     return int(parts[0].meta["start"]), int(parts[-1].meta["end"]) + 1
 
 
-def _common_tables(node: exp.Expr) -> exp.With | None:
-    """Return the WITH clause of a query, or None."""
-    found = node.args.get("with_") or node.args.get("with")
-    return found if isinstance(found, exp.With) else None
-
-
 def declaration(table: exp.Table) -> exp.CTE | None:
     """Return the common table that a name refers to at its place, or None."""
     if len(table.parts) != 1:
@@ -79,22 +75,18 @@ def declaration(table: exp.Table) -> exp.CTE | None:
     name = fold(table.name)
     node: exp.Expr = table
     inside: exp.CTE | None = None
-    found: list[exp.CTE]
-    while node.parent is not None:
-        parent = node.parent
+    while (parent := node.parent) is not None:
         if isinstance(node, exp.CTE):
             inside = node
         if isinstance(node, exp.With):
             place = next(number for number, each in enumerate(node.expressions) if each is inside)
-            earlier = node.expressions[: place + 1 if node.recursive else place]
-            found = [each for each in earlier if fold(each.alias) == name]
-            if found:
-                return found[-1]
+            known = node.expressions[: place + 1 if node.recursive else place]
         else:
-            with_ = _common_tables(parent)
-            found = [] if with_ is None else [each for each in with_.expressions if fold(each.alias) == name]
-            if found:
-                return found[-1]
+            with_ = parent.args.get("with_") or parent.args.get("with")
+            known = with_.expressions if isinstance(with_, exp.With) else []
+        found: list[exp.CTE] = [each for each in known if fold(each.alias) == name]
+        if found:
+            return found[-1]
         node = parent
     return None
 
@@ -111,3 +103,132 @@ def to_lake(text: str, what: str = "expression") -> str:
         return str(found[0].sql("duckdb", unsupported_level=sqlglot.ErrorLevel.RAISE))
     except (sqlglot.errors.SqlglotError, ValueError, RecursionError):
         raise InputError(f"{what} cannot be translated") from None
+
+
+Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
+
+_LEXER = re.compile(
+    r"""
+    (?P<space>\s+|--(?:\\\n|[^\r\n])*)
+  | (?P<comment>/\*)
+  | (?P<string>[rR]?'(?:[^'\\]|\\.|'')*' | [rR]?"(?:[^"\\]|\\.|"")*" | [xX]'[^']*')
+  | (?P<name>`(?:[^`]|``)*`)
+  | (?P<open>['"`])
+  | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:BD|[LSYDF])?\b)
+  | (?P<word>[^\W\d]\w*|\d+[^\W\d]\w*)
+  | (?P<parameter>\?|(?<![\w`:]):[^\W\d]\w*)
+  | (?P<symbol><=>|=>|==|::|\|>|->|<=|>=|<>|!=|\|\||.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}
+
+
+class SparkCursor(Cursor):
+    """Walks through the words of a Spark statement. Names are in backticks, strings in either kind of quotes."""
+
+    def lexed(self, text: str) -> list[Word]:
+        return words_of(text, _LEXER)
+
+    def string(self) -> str:
+        word = self.peek()
+        if word is None or word.kind != "string":
+            raise self.unexpected()
+        self.at += 1
+        return text_of(word.text)
+
+
+def text_of(quoted: str) -> str:
+    """Return the text of a string literal."""
+    if quoted[0] in "rR":
+        return quoted[2:-1]
+    mark = quoted[0]
+
+    def plain(match: re.Match[str]) -> str:
+        found = match[1]
+        if len(found) > 1:
+            return chr(int(found[1:], 16))
+        return match[0] if found in "%_" else _ESCAPED.get(found, found)
+
+    return _ESCAPE.sub(plain, quoted[1:-1].replace(mark * 2, mark))
+
+
+def only_statement(text: str) -> str:
+    """Return the one statement of a text. Raises ``SqlError`` when there is not exactly one."""
+    if not isinstance(text, str):
+        raise InputError(f"a statement must be text, not {type(text).__name__}")
+    found = split(text, words_of(text, _LEXER))
+    if len(found) != 1:
+        raise SqlError(
+            "there is no statement" if not found else "there is more than one statement",
+            hint="Spark runs one statement at a time",
+        )
+    return found[0]
+
+
+def with_values(text: str, params: Parameters) -> str:
+    """Replace the parameters of a statement by values: ``?`` in order, ``:name`` by name."""
+    if params is None:
+        return text
+    if isinstance(params, str | bytes) or not isinstance(params, Sequence | Mapping):
+        raise InputError("parameters must be a list for ?, or a dictionary for :name")
+    parts: list[str] = []
+    done = count = 0
+    for word in words_of(text, _LEXER):
+        if word.kind != "parameter":
+            continue
+        parts += [text[done : word.start], as_literal(_value(word.text, count, params))]
+        done = word.end
+        count += 1
+    if not isinstance(params, Mapping) and count != len(params):
+        raise InputError(f"the statement has {count} parameters, {len(params)} values were given")
+    return "".join([*parts, text[done:]])
+
+
+def _value(parameter: str, place: int, params: Sequence[Any] | Mapping[str, Any]) -> Any:
+    if parameter == "?":
+        if isinstance(params, Mapping):
+            raise InputError("the statement has parameters without names", hint="pass a list of values")
+        if place >= len(params):
+            raise InputError(f"the statement has more parameters than the {len(params)} values that were given")
+        return params[place]
+    if not isinstance(params, Mapping):
+        raise InputError(f"the parameter {parameter} has a name", hint="pass a dictionary of values")
+    if parameter[1:] not in params:
+        raise InputError(f"no value was given for {parameter}", hint=nearest(parameter[1:], params))
+    return params[parameter[1:]]
+
+
+def as_literal(value: Any) -> str:
+    """Return a Python value as a literal in Spark SQL. Raises ``InputError`` for a value without a literal."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).upper()
+        case int():
+            return str(value) if value >= 0 else f"({value})"
+        case float() if math.isfinite(value):
+            return f"({value!r}D)"
+        case float():
+            return f"double('{value!r}')"
+        case Decimal() if value.is_finite():
+            return f"({value:f}BD)"
+        case str():
+            return literal(value)
+        case bytes() | bytearray():
+            return f"X'{bytes(value).hex()}'"
+        case dt.datetime() if value.tzinfo is None:
+            return f"TIMESTAMP_NTZ '{value.isoformat(sep=' ')}'"
+        case dt.datetime():
+            return f"TIMESTAMP_LTZ '{value.astimezone(dt.UTC).isoformat(sep=' ')}'"
+        case dt.date():
+            return f"DATE '{value.isoformat()}'"
+        case dt.timedelta():
+            return f"make_dt_interval({value.days}, 0, 0, {value.seconds}.{value.microseconds:06d})"
+        case list() | tuple():
+            return f"array({', '.join(map(as_literal, value))})"
+        case dict():
+            return f"map({', '.join(as_literal(item) for pair in value.items() for item in pair)})"
+    raise InputError(f"Spark has no literal for a value of type {type(value).__name__}")

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import ErrorLevel, exp
 
-from quacklake.errors import PredicateError
+from quacklake.errors import PredicateError, QuacklakeError
 from quacklake.format.bounds import ANYTHING, Predicate, every
 from quacklake.format.names import fold
 from quacklake.format.schema import TableSchema
 from quacklake.scan import to_predicate
 from quacklake.spark.sql.parsing import declaration
+from quacklake.spark.sql.view_queries import Named
 
 _BARRIERS = ("group", "having", "distinct", "limit", "offset", "qualify", "windows", "laterals", "pivots", "sample")
 _REJECTING = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
@@ -26,15 +28,12 @@ _INSTANTS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.Dat
 
 def predicate_of(found: Sequence[exp.Expr], schema: TableSchema, zone: Callable[[], str]) -> Predicate:
     """Return a predicate on the bounds of files from conditions on columns. ``zone`` is the zone of local times."""
-    parts = [_predicate(_zoned(each, schema, zone), schema) for each in found]
+    parts = []
+    for each in found:
+        with suppress(PredicateError):  # the condition uses functions that only Spark knows
+            text = _zoned(each, schema, zone).sql("duckdb", unsupported_level=ErrorLevel.IGNORE)
+            parts.append(to_predicate(text, schema))
     return every(parts) if parts else ANYTHING
-
-
-def _predicate(condition: exp.Expr, schema: TableSchema) -> Predicate:
-    try:
-        return to_predicate(condition.sql("duckdb", unsupported_level=ErrorLevel.IGNORE), schema)
-    except PredicateError:
-        return ANYTHING  # the condition uses functions that only Spark knows
 
 
 def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.Expr]:
@@ -42,40 +41,22 @@ def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.E
 
     ``outside`` are conditions on the result of the whole query, if it is the query of a view.
     """
-    select = _select_of(source)
-    alias = source.alias_or_name
-    if select is None or not alias or source.args.get("sample") or source.args.get("pivots"):
+    reads = source.parent
+    select = reads.parent if isinstance(reads, exp.From | exp.Join) else None
+    alias, called = source.alias_or_name, source.args.get("alias")
+    if not isinstance(select, exp.Select) or not alias or source.args.get("sample") or source.args.get("pivots"):
         return []
-    if select.args.get("pivots") or _renames(source):
+    if select.args.get("pivots") or (isinstance(called, exp.TableAlias) and called.columns):
         return []
-    alone = not select.args.get("joins") and not select.args.get("laterals")
-    outer = any(join.side for join in select.args.get("joins") or ())
-    found = []
-    for each in _conjuncts(select):
-        if not outer or _rejects_null(each):
-            bare = _bare(each, alias, alone=alone)
-            found += [] if bare is None else [bare]
-    for each in _from_outside(select, outside):
-        inner = _through(each, select)
-        bare = None if inner is None or (outer and not _rejects_null(inner)) else _bare(inner, alias, alone=alone)
-        found += [] if bare is None else [bare]
-    return found
+    joins = select.args.get("joins") or ()
+    alone, outer = not joins and not select.args.get("laterals"), any(join.side for join in joins)
+    inside = (_through(each, select) for each in _from_outside(select, outside))
+    every_one = (*_conjuncts(select), *(each for each in inside if each is not None))
+    bare = (_bare(each, alias, alone=alone) for each in every_one if not outer or _rejects_null(each))
+    return [each for each in bare if each is not None]
 
 
 # -- conditions of a query block ---------------------------------------------------------------------------------------
-
-
-def _select_of(source: exp.Expr) -> exp.Select | None:
-    """Return the query block that reads a relation, or None."""
-    parent = source.parent
-    if not isinstance(parent, exp.From | exp.Join) or not isinstance(parent.parent, exp.Select):
-        return None
-    return parent.parent
-
-
-def _renames(source: exp.Expr) -> bool:
-    alias = source.args.get("alias")
-    return isinstance(alias, exp.TableAlias) and bool(alias.columns)
 
 
 def _conjuncts(select: exp.Select) -> list[exp.Expr]:
@@ -167,17 +148,11 @@ def _zoned(condition: exp.Expr, schema: TableSchema, zone: Callable[[], str]) ->
         if found is None or found.type != "timestamptz" or column.parent is None:
             continue
         for value in list(column.parent.iter_expressions()):
-            text = _local(value)
-            if text is not None and value is not column:
-                instant = _instant(text, zone())
+            inner = value.this if isinstance(value, exp.Cast) and value.to.this in _INSTANTS else value
+            if isinstance(inner, exp.Literal) and inner.is_string:
+                instant = _instant(inner.name, zone())
                 value.replace(exp.Literal.string(instant) if instant else exp.Null())
     return copy
-
-
-def _local(value: exp.Expr) -> str | None:
-    if isinstance(value, exp.Cast) and value.to.this in _INSTANTS:
-        value = value.this
-    return value.name if isinstance(value, exp.Literal) and value.is_string else None
 
 
 def _instant(text: str, zone: str) -> str | None:
@@ -187,3 +162,34 @@ def _instant(text: str, zone: str) -> str | None:
         return local.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" ") + "+00"
     except (ValueError, OverflowError, ZoneInfoNotFoundError):
         return None
+
+
+# -- views -------------------------------------------------------------------------------------------------------------
+
+
+def where_predicate(named: Named, schema: TableSchema) -> Predicate:
+    """Return a predicate on the bounds of a table's files from the conditions of a view."""
+    parts = []
+    for text in named.where:
+        with suppress(QuacklakeError):
+            parts.append(to_predicate(text, schema))
+    return every(parts) if parts else ANYTHING
+
+
+def outside_conditions(named: Named, outside: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """Turn conditions on the rows of a view into conditions on its table."""
+    found: list[exp.Expr] = []
+    if named.outputs is None:
+        return found
+    for condition in outside:
+        copy = condition.copy()
+        columns = list(copy.find_all(exp.Column))
+        names = []  # columns of the table behind those of the view; nothing for a computed one
+        for column in columns:
+            otherwise = column.name if "*" in named.outputs else None
+            names.append(named.outputs.get(fold(column.name), otherwise) if len(column.parts) == 1 else None)
+        if all(names):
+            for column, name in zip(columns, names, strict=True):
+                column.set("this", exp.to_identifier(name, quoted=True))
+            found.append(copy)
+    return found

@@ -1,37 +1,44 @@
-"""Spark queries over a lake: replace names of the lake by DataFrames, and keep the rest of the text."""
+"""Spark queries over a lake: replace names of the lake by DataFrames, and keep the rest of the text.
+
+Views of the lake are translated if that is known to give the same rows; else DuckDB computes them, if that is little.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.errors import ParseException
+from pyspark.sql import DataFrame
 from sqlglot import exp
 
-from quacklake.engines.duckdb.trees import LAKE
-from quacklake.errors import InputError, NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
+from quacklake.engines.duckdb.expressions import session_function
+from quacklake.engines.duckdb.trees import LAKE, serialize
+from quacklake.errors import NotFoundError, QuacklakeError, SqlError, UnsupportedFeatureError
 from quacklake.format.bounds import ANYTHING, Predicate, every
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo, ViewInfo
+from quacklake.format.schema import TableSchema
 from quacklake.operations.reference import DEFAULT_SCHEMA
+from quacklake.operations.views import MOST_VIEWS, named_object, too_deep, view_rows, view_tables
+from quacklake.scan.plan import column_key
+from quacklake.spark.engine import SparkEngine
+from quacklake.spark.runtime.local import inlined_rows, shown_columns
+from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.sql import metadata
-from quacklake.spark.sql.lexer import SparkCursor
-from quacklake.spark.sql.parsing import Edit, declaration, edited, names_of, parse, span
-from quacklake.spark.sql.pruning import conditions, predicate_of
+from quacklake.spark.sql.parsing import Edit, SparkCursor, declaration, edited, names_of, parse, span
+from quacklake.spark.sql.pruning import conditions, outside_conditions, predicate_of, where_predicate
 from quacklake.spark.sql.statement import SqlText, Statement, unknown
-from quacklake.spark.sql.view_queries import Named, Relation, escaped, unescaped
-from quacklake.spark.sql.views import computed_view, outside_conditions, translated_view, where_predicate
+from quacklake.spark.sql.view_queries import Named, Relation, ViewQuery, escaped, unescaped
 from quacklake.sql.timetravel import NO_ALIAS, TimeTravel, time_travel
 from quacklake.transaction import Transaction
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-TARGET = "_ql_target"
-"""The name, in a query, of the rows of the table that a statement changes."""
-_DEPTH = 16
+_MOST_BYTES = 1 << 30  # the most bytes of files that DuckDB reads for a view, in the driver
+_MOST_ROWS = 100_000  # the most rows of a view that the driver holds in memory
+TARGET = "_ql_target"  # the name, in a query, of the rows of the table that a statement changes
 
 
 def run_query(statement: Statement, text: str, head: str = "") -> DataFrame:
@@ -143,17 +150,23 @@ class Rewriter:
         tree = parse(self.plain(query))
         edits: list[Edit] = []
         # a hint only repeats a name
-        tables = [
-            table
-            for table in tree.find_all(exp.Table)
-            if declaration(table) is None and table.find_ancestor(exp.Hint) is None
-        ]
-        walk.twice = self._twice(tables)
+        every_table = tree.find_all(exp.Table)
+        tables = [each for each in every_table if declaration(each) is None and each.find_ancestor(exp.Hint) is None]
+        several: dict[str, set[tuple[str, ...]]] = {}  # tables without an alias, by the last part of their names
+        for names in (names_of(each) for each in tables if not each.alias and not isinstance(each.this, exp.Func)):
+            if len(names) <= 3:
+                several.setdefault(fold(names[-1]), set()).add(tuple(_whole(self.statement, names)))
+        walk.twice = {name for name, found in several.items() if len(found) > 1}
         for table in tables:
             edits += self._relation(walk, table)
-        for column in tree.find_all(exp.Column) if walk.renamed else ():
-            edits += _shortened(column, walk.renamed)
-        return _replaced(query, edits)
+        # remove schemas from qualified columns, because the DataFrames have none
+        for parts in (column.parts for column in tree.find_all(exp.Column)) if walk.renamed else ():
+            for length in range(len(parts) - 1, 1, -1):
+                known = walk.renamed.get(tuple(fold(part.name) for part in parts[:length]))
+                if known is not None:
+                    edits.append(Edit(*span(parts[:length]), escaped(quote(known))))
+                    break
+        return edited(query, edits, escaped)
 
     def _relation(self, walk: _Walk, table: exp.Table) -> list[Edit]:
         """Return the edits that replace a relation; none for a relation outside the lake."""
@@ -185,15 +198,6 @@ class Rewriter:
             edits.append(Edit(place, place, f" AS {escaped(quote(alias))}"))
         return edits
 
-    def _twice(self, tables: Sequence[exp.Table]) -> Set[str]:
-        """Return the names that tables without an alias have in more than one schema."""
-        found: dict[str, set[tuple[str, ...]]] = {}
-        for table in tables:
-            names = names_of(table)
-            if not table.alias and not isinstance(table.this, exp.Func) and len(names) <= 3:
-                found.setdefault(fold(names[-1]), set()).add(tuple(_whole(self.statement, names)))
-        return {name for name, several in found.items() if len(several) > 1}
-
     # -- resolving names -----------------------------------------------------------------------------------------------
 
     def _named(self, names: Sequence[str], table: exp.Table, travel: TimeTravel | None, scope: _Scope) -> str | None:
@@ -208,7 +212,8 @@ class Rewriter:
         if isinstance(found, ViewInfo):
             return self._view(found, tx, scope, table)
         if found is not None:
-            return self._table(found, tx, table, scope)
+            predicate = predicate_of(conditions(table, scope.outside), found.schema, zone_of(statement))
+            return self._frame(found, tx, predicate)
         about = metadata.described(statement, names, tx)
         return None if about is None else self.add(about)
 
@@ -220,24 +225,13 @@ class Rewriter:
         return (
             (len(names) <= 3 and self.statement.session.names.explicit(names))
             or self.statement.find(names, view) is not None
-            or metadata.is_described(self.statement, names, view)
+            or metadata.owner(self.statement, names, view) is not None
             or not self.statement.engine.session.catalog.tableExists(".".join(map(quote, names)))
         )
 
     def _in_view(self, names: Sequence[str], tx: Transaction, view: ViewInfo) -> TableInfo | ViewInfo | None:
-        alias = fold(self.statement.attached.alias)
-        own = names[1:] if len(names) == 3 and fold(names[0]) == alias else names
-        schemas = [own[0]] if len(own) == 2 else [view.schema_name, DEFAULT_SCHEMA]
-        for schema in schemas if len(own) <= 2 else ():
-            found = tx.get_table(schema, own[-1]) or tx.objects.get_view(schema, own[-1])
-            if found is not None:
-                return found
-        return None
-
-    def _table(self, info: TableInfo, tx: Transaction, table: exp.Table, scope: _Scope) -> str:
-        found = conditions(table, scope.outside)
-        predicate = predicate_of(found, info.schema, zone_of(self.statement))
-        return self._frame(info, tx, predicate)
+        own = names[1:] if len(names) == 3 and fold(names[0]) == fold(self.statement.attached.alias) else names
+        return named_object(tx, own[0] if len(own) == 2 else None, own[-1], view.schema_name) if len(own) <= 2 else None
 
     def _frame(self, info: TableInfo, tx: Transaction, predicate: Predicate) -> str:
         """Return the relation with the rows of a table that a predicate does not rule out."""
@@ -252,21 +246,20 @@ class Rewriter:
         if view.dialect == "duckdb":
             self.views.append(view.qualified_name)
             return self._view_relation(view, tx, scope.depth, conditions(table, scope.outside)).sql
-        if scope.depth >= _DEPTH:
-            raise _too_deep(view)
+        if scope.depth >= MOST_VIEWS:
+            raise too_deep(view)
         if view.dialect != "spark":
             raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
         outside = () if view.aliases else conditions(table, scope.outside)
         inner = self._query(view.sql.replace(LAKE, ""), _Scope(view, tx, scope.depth + 1, outside))
         if not view.aliases:
             return f"({inner})"
-        columns = ", ".join(escaped(quote(alias)) for alias in view.aliases)
-        return f"(SELECT * FROM ({inner}) AS ql_view({columns}))"
+        return f"(SELECT * FROM ({inner}) AS {_view_alias(view.aliases)})"
 
     def _view_relation(self, view: ViewInfo, tx: Transaction, depth: int, outside: Sequence[exp.Expr]) -> Relation:
         """Return a view written in DuckDB's SQL: translated, or with rows that DuckDB computes."""
-        if depth >= _DEPTH:
-            raise _too_deep(view)
+        if depth >= MOST_VIEWS:
+            raise too_deep(view)
         try:
             return self.translated(view, tx, depth, outside)
         except NotFoundError:
@@ -274,7 +267,7 @@ class Rewriter:
         except QuacklakeError as error:
             key = ("view", view.id, tx.base.id)
             if key not in self._computed:
-                frame, schema = computed_view(self.statement.engine, tx, view, error)
+                frame, schema = _computed_view(self.statement.engine, tx, view, error)
                 self._computed[key] = Relation(self.add(frame), schema.columns)
             return self._computed[key]
 
@@ -296,7 +289,17 @@ class Rewriter:
                 self._frame(found, tx, every([predicate, where_predicate(named, found.schema)])), found.schema.columns
             )
 
-        return translated_view(self.statement.engine, view, find)
+        session, context = self.statement.engine.session, self.statement.engine.context
+        with context.engine.connection() as connection:
+            query = ViewQuery(connection, find, time=has_time(session))
+            made = query.translated(view.sql.replace(LAKE, ""))
+        if query.strict and session.conf.get("spark.sql.ansi.enabled") != "true":
+            raise UnsupportedFeatureError("the session goes on with a wrong number where one is too large")
+        if not view.aliases:
+            return made
+        names = [*view.aliases, *(column.name for column in made.columns[len(view.aliases) :])]
+        columns = tuple(replace(column, name=name) for column, name in zip(made.columns, names, strict=True))
+        return Relation(f"(SELECT * FROM {made.sql} AS {_view_alias(names)})", columns)
 
     def _function(self, query: str, first: int) -> tuple[str | None, int]:
         """Return the replacement for a lake function, or None for any other, and the end of the call."""
@@ -308,8 +311,41 @@ class Rewriter:
         return self.add(frame), cursor.words[cursor.at - 1].end
 
 
-def _too_deep(view: ViewInfo) -> InputError:
-    return InputError(f'the view "{view.qualified_name}" stands on more than {_DEPTH} other views, or on itself')
+def _view_alias(names: Sequence[str]) -> str:
+    return f"ql_view({', '.join(escaped(quote(name)) for name in names)})"
+
+
+def _computed_view(
+    engine: SparkEngine, tx: Transaction, view: ViewInfo, reason: QuacklakeError
+) -> tuple[DataFrame, TableSchema]:
+    """Return the rows of a view that DuckDB computes, in the driver, now.
+
+    Raises ``UnsupportedFeatureError`` if that is too much work.
+    """
+    context = engine.context
+    what = f'the view "{view.qualified_name}" cannot be computed by Spark with the same meaning ({reason.message})'
+    with context.engine.connection() as connection:
+        if session_function(serialize(connection, view.sql.replace(LAKE, ""))) is not None:
+            raise UnsupportedFeatureError(what, hint="read it with lake.sql")
+    plans = [tx.plan(table) for table in view_tables(context, tx, view)]
+    size = sum(pc.sum(plan.files.column("file_size_bytes")).as_py() or 0 for plan in plans)
+    if size > _MOST_BYTES:
+        raise UnsupportedFeatureError(
+            f"{what}, and it reads {size >> 20} MB, too much for DuckDB in the driver",
+            hint="read it with lake.sql, or say its query to Spark",
+        )
+    schema, rows = view_rows(context, tx, view, _MOST_ROWS + 1)
+    if rows.num_rows > _MOST_ROWS:
+        raise UnsupportedFeatureError(
+            f"{what}, and it has more than {_MOST_ROWS} rows, too many for DuckDB in the driver",
+            hint="read it with lake.sql, or say its query to Spark",
+        )
+    columns = schema.columns
+    select = shown_columns(columns, time=has_time(engine.session))
+    for number, column in enumerate(columns):
+        if column.type == "int128":  # with all its digits
+            select[number] = f"{column_key(column)} AS {quote(column.name)}"
+    return inlined_rows(engine.session, rows, columns).selectExpr(*select), schema
 
 
 def _cursor_at(query: str, place: int) -> SparkCursor:
@@ -336,16 +372,6 @@ def _qualified(statement: Statement, names: Sequence[str], known: str) -> dict[t
     return {**found, tuple(fold(part) for part in names): known}
 
 
-def _replaced(query: str, edits: Sequence[Edit]) -> str:
-    """Return a query with its parts replaced, and its own braces escaped."""
-    parts: list[str] = []
-    done = 0
-    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        parts += [escaped(query[done : edit.start]), edit.text]
-        done = edit.end
-    return "".join([*parts, escaped(query[done:])])
-
-
 def _travel(query: str, last: int, travels: Sequence[TimeTravel]) -> TimeTravel | None:
     """Return the time travel clause after the name or the alias of a relation that ends here, or None."""
     found = next((each for each in travels if each.start >= last), None)
@@ -368,16 +394,6 @@ def _alias_place(query: str, last: int, travel: TimeTravel | None) -> int:
             cursor.skip_group()
         return cursor.words[cursor.at - 1].end
     return place
-
-
-def _shortened(column: exp.Column, renamed: dict[tuple[str, ...], str]) -> list[Edit]:
-    """Remove schemas from qualified columns, because the DataFrames have none."""
-    parts = column.parts
-    for length in range(len(parts) - 1, 1, -1):
-        known = renamed.get(tuple(fold(part.name) for part in parts[:length]))
-        if known is not None:
-            return [Edit(*span(parts[:length]), escaped(quote(known)))]
-    return []
 
 
 def zone_of(statement: Statement) -> Callable[[], str]:

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
-from quacklake.errors import NotFoundError, SqlError, nearest
+from quacklake.errors import NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.operations.reference import DEFAULT_SCHEMA
+from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import to_frame
-from quacklake.spark.sql.failures import translated
-from quacklake.spark.sql.lexer import SparkCursor, text_of
-from quacklake.sql.attached import Attached, Target
+from quacklake.spark.sql.parsing import SparkCursor, text_of
+from quacklake.sql.attached import Attached
 from quacklake.sql.names import missing
+from quacklake.sql.session import Session
 from quacklake.sql.timetravel import TimeTravel
-from quacklake.sql.words import Word
+from quacklake.sql.words import caret
 from quacklake.transaction import Transaction
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from quacklake.spark.engine import SparkEngine
-    from quacklake.sql.session import Session
+_MISSING = re.compile(r"table or view (.+?) cannot be found", re.IGNORECASE)
+_PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")
+_WHERE = re.compile(r";? line \d+ pos \d+;?$")
+_STATE = re.compile(r"\.? SQLSTATE: \w+(?: \(line \d+, pos \d+\))?$")
+_DEFAULT = ["spark_catalog", "default"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,6 @@ class Statement:
         assert found is not None
         return found
 
-    # -- names -------------------------------------------------------------------------------------------------------
-
     def view(self, travel: TimeTravel | None = None) -> Transaction:
         """Return the lake at the snapshot that the statement reads, or at a past one."""
         if travel is not None:
@@ -66,16 +69,12 @@ class Statement:
         """Return the same statement in a transaction that changes the lake."""
         return Statement(self.engine, self.session, tx)
 
-    def places(self, names: Sequence[str]) -> Iterable[Target]:
-        """Return the places in the lake where an object of this name may be."""
-        return self.session.names.places(names) if len(names) <= 3 else ()
-
     def find(self, names: Sequence[str], tx: Transaction) -> TableInfo | ViewInfo | None:
         """Return the table or view with a name, or None when the name is not one of the lake.
 
         Raises ``NotFoundError`` for a missing name that is qualified with the lake.
         """
-        places = list(self.places(names))
+        places = list(self.session.names.places(names)) if len(names) <= 3 else []
         for place in places:
             found = tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name)
             if found is not None:
@@ -97,38 +96,73 @@ class Statement:
         known = [info.qualified_name for info in tx.tables()] + [info.qualified_name for info in tx.objects.views()]
         return nearest(".".join(names), [name.removeprefix(f"{DEFAULT_SCHEMA}.") for name in known])
 
-    # -- values ------------------------------------------------------------------------------------------------------
-
     def moment(self, travel: TimeTravel) -> Any:
         """Return the version, tag or time of a clause. The lake reads a text, as UTC if it has no zone."""
         words = SparkCursor(travel.value).words
-        if len(words) == 1 and words[0].kind in ("string", "number"):
-            return _plain(words[0])
-        return self.constant(travel.value)
+        if len(words) != 1 or words[0].kind not in ("string", "number"):
+            return self.constant(travel.value)
+        text = words[0].text
+        if words[0].kind == "string":
+            return text_of(text)
+        if not text.isdigit():
+            raise SqlError(f"{text} is not a snapshot")
+        return int(text)
 
     def constant(self, sql: str) -> Any:
         """Return the value of an expression without columns. Times have their zone."""
-        column = self.run(SqlText(f"SELECT {sql} AS v")).schema.fields[0]
-        if column.dataType.typeName() == "timestamp":
+        found = self.run(SqlText(f"SELECT {sql} AS v"))
+        if found.schema.fields[0].dataType.typeName() == "timestamp":
             micros = self.run(SqlText(f"SELECT unix_micros({sql}) AS v")).collect()[0][0]
             return None if micros is None else dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=micros)
-        return self.run(SqlText(f"SELECT {sql} AS v")).collect()[0][0]
+        return found.collect()[0][0]
 
-    # -- running -----------------------------------------------------------------------------------------------------
+    @contextmanager
+    def translating(self, text: str | None = None) -> Iterator[None]:
+        """Raise Spark's errors about a statement as ``SqlError`` or ``NotFoundError``.
 
-    def translating(self, text: str | None = None) -> AbstractContextManager[None]:
-        """Translate Spark's errors about statements."""
-        return translated(self.near, text)
+        ``text`` is the statement, if Spark's positions refer to the text that the user wrote.
+        """
+        try:
+            yield
+        except AnalysisException as error:
+            raise self._told(error, text) from error
+
+    def _told(self, error: AnalysisException, text: str | None) -> QuacklakeError:
+        said = str(error).strip()
+        first = _WHERE.sub("", said.splitlines()[0].strip()).rstrip(";. ") if said else type(error).__name__
+        first = _STATE.sub("", first)
+        missing = _MISSING.search(first)
+        if missing is not None:
+            names = [part.strip("`") for part in re.findall(r"`[^`]*`|[^.`]+", missing[1])]
+            names = names[2:] if names[:-1] == _DEFAULT else names  # Spark adds these to an unqualified name
+            return unknown(names, self.near(names))
+        place = _PLACE.search(said) if isinstance(error, ParseException) else None
+        if place is None or text is None:
+            return SqlError(first)
+        lines = text.splitlines(keepends=True)
+        before = sum(len(line) for line in lines[: int(place[1]) - 1])
+        head = first if "\n" in said and first else "syntax error"
+        return SqlError(f"{head}\n\n{caret(text, min(before + int(place[2]), len(text)))}")
 
     def run(self, query: SqlText, text: str | None = None) -> DataFrame:
         """Let Spark run a query or a command."""
-        session = self.engine.session
         with self.translating(text):
-            return session.sql(query.sql, None, **query.frames)
+            return self.engine.session.sql(query.sql, None, **query.frames)
+
+    def native(self, cursor: SparkCursor) -> DataFrame:
+        """Let Spark run a statement about nothing of the lake, unchanged."""
+        return self.run(SqlText(cursor.text), cursor.text)
 
     def rows(self, table: pa.Table) -> DataFrame:
-        """Return a few rows as a DataFrame."""
-        return to_frame(self.engine.session, _for_spark(table))
+        """Return a few rows as a DataFrame, in types that Spark takes from Arrow."""
+        fields = [
+            pa.field(field.name, pa.int64()) if pa.types.is_unsigned_integer(field.type) else field
+            for field in table.schema
+        ]
+        schema = pa.schema(fields)
+        # Spark needs at least one chunk, even an empty one
+        empty = [pa.array([], field.type) for field in schema]
+        return to_frame(self.engine.session, table.cast(schema) if table.num_rows else pa.table(empty, schema))
 
     def numbers(self, **counts: int) -> DataFrame:
         """Return the counts of a statement as one row."""
@@ -136,34 +170,17 @@ class Statement:
 
     def nothing(self) -> DataFrame:
         """Return the empty result of a statement."""
-        from pyspark.sql.types import StructType
-
         return self.engine.session.createDataFrame([], StructType([]))
+
+    def done(self, text: str) -> DataFrame:
+        """Let the lake run a statement in its own SQL that has no result."""
+        self.session.sql(text)
+        return self.nothing()
 
     def lake_sql(self, text: str, params: Any = None) -> DataFrame:
         """Let the lake run a statement in its own SQL, and return the rows as a DataFrame."""
-        result = self.session.sql(text, params)
-        table = result.to_arrow()
+        table = self.session.sql(text, params).to_arrow()
         return self.nothing() if not table.num_columns else self.rows(table)
-
-
-def _plain(word: Word) -> Any:
-    if word.kind == "string":
-        return text_of(word.text)
-    if not word.text.isdigit():
-        raise SqlError(f"{word.text} is not a snapshot")
-    return int(word.text)
-
-
-def _for_spark(table: pa.Table) -> pa.Table:
-    """Convert a table to types that Spark takes from Arrow."""
-    fields = [
-        pa.field(field.name, pa.int64()) if pa.types.is_unsigned_integer(field.type) else field
-        for field in table.schema
-    ]
-    schema = pa.schema(fields)
-    # Spark needs at least one chunk, even an empty one
-    return table.cast(schema) if table.num_rows else pa.table([pa.array([], field.type) for field in schema], schema)
 
 
 def unknown(names: Sequence[str], hint: str | None) -> NotFoundError:

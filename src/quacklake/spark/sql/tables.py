@@ -1,40 +1,159 @@
 """CREATE, DROP, ALTER, COMMENT and TRUNCATE in Spark, run by the lake in its own SQL.
 
-Spark itself creates only tables from a query. Statements about objects outside the lake go to Spark unchanged.
+Views are stored in the SQL of DuckDB. Spark itself creates only tables from a query. Statements about objects outside
+the lake go to Spark unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Mapping, Sequence
 
-from quacklake.errors import AlreadyExistsError, InputError, SqlError, UnsupportedFeatureError
+import sqlglot
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from quacklake.engines.duckdb.trees import LAKE
+from quacklake.errors import (
+    AlreadyExistsError,
+    InputError,
+    NotFoundError,
+    QuacklakeError,
+    SqlError,
+    UnsupportedFeatureError,
+)
 from quacklake.format.names import fold, literal, quote
-from quacklake.format.objects import TableInfo
+from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.operations import layout
 from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.staged_changes import counted
 from quacklake.spark.engine import schema_of
-from quacklake.spark.sql.altering import alterations, lake_columns, lake_key
-from quacklake.spark.sql.lexer import SparkCursor
-from quacklake.spark.sql.queries import run_query
+from quacklake.spark.runtime.session import is_connect, settings
+from quacklake.spark.sql.parsing import SparkCursor, to_lake
+from quacklake.spark.sql.queries import Rewriter, run_query
 from quacklake.spark.sql.statement import SqlText, Statement
-from quacklake.spark.sql.view_proof import lake_query
+from quacklake.spark.sql.view_queries import unescaped
 from quacklake.spark.write.rows import SparkRows
 from quacklake.sql.attached import Target
+from quacklake.sql.statements.objects import own_names
 from quacklake.sql.timetravel import time_travel
 from quacklake.transaction import Transaction
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+
+def lake_columns(columns: str) -> list[str]:
+    """Return column definitions in the SQL of the lake. Raises ``SqlError``."""
+    try:
+        tree = sqlglot.parse_one(f"CREATE TABLE t ({columns})", dialect="spark")
+    except (sqlglot.errors.SqlglotError, RecursionError) as error:
+        raise SqlError(f"the columns cannot be understood: {str(error).splitlines()[0]}") from None
+    schema = tree.this if isinstance(tree, exp.Create) else None
+    if not isinstance(schema, exp.Schema):
+        raise SqlError("the columns cannot be understood")
+    odd = next((each for each in schema.expressions if not isinstance(each, exp.ColumnDef)), None)
+    if odd is not None:
+        raise UnsupportedFeatureError(f"a table of a lake cannot have {odd.sql('spark')} among its columns")
+    if schema.find(exp.CommentColumnConstraint) is not None:
+        raise UnsupportedFeatureError(
+            "columns of a lake are not made with comments", hint="COMMENT ON COLUMN adds one afterwards"
+        )
+    return [each.sql("duckdb", identify=True) for each in schema.expressions]
+
+
+def alterations(cursor: SparkCursor) -> list[str]:
+    """Parse the actions after the name of the table, and return one text for each change."""
+    if cursor.accept("ADD"):
+        return [f"ADD COLUMN {each}" for each in _added(cursor)]
+    if cursor.accept("DROP"):
+        return _dropped(cursor)
+    if cursor.accept("RENAME"):
+        if cursor.accept("TO"):
+            return [f"RENAME TO {quote(cursor.names()[-1])}"]
+        cursor.expect("COLUMN")
+        path = _path(cursor)
+        cursor.expect("TO")
+        return [f"RENAME COLUMN {path} TO {quote(cursor.name())}"]
+    if cursor.accept("ALTER") or cursor.accept("CHANGE"):
+        cursor.accept("COLUMN")
+        return [f"ALTER COLUMN {_path(cursor)} {_column(cursor)}"]
+    return _layout(cursor)
+
+
+def _path(cursor: SparkCursor) -> str:
+    return ".".join(map(quote, cursor.names()))
+
+
+def _added(cursor: SparkCursor) -> list[str]:
+    cursor.accept("COLUMNS") or cursor.accept("COLUMN")
+    if_not_exists = "IF NOT EXISTS " if cursor.accept("IF", "NOT", "EXISTS") else ""
+    items = cursor.items() if cursor.sees("(") else [cursor.rest()]
+    found = []
+    for item in items:
+        inner = SparkCursor(item)
+        path = inner.names()
+        # the path may lead into a struct, where it is not a column definition
+        (definition,) = lake_columns(f"c {inner.rest()}")
+        found.append(f"{if_not_exists}{'.'.join(map(quote, path))} {definition.partition(' ')[2]}")
+    return found
+
+
+def _dropped(cursor: SparkCursor) -> list[str]:
+    cursor.accept("COLUMNS") or cursor.accept("COLUMN")
+    if_exists = "IF EXISTS " if cursor.accept("IF", "EXISTS") else ""
+    if cursor.sees("("):
+        paths = [_path(SparkCursor(item)) for item in cursor.items()]
+    else:
+        paths = [_path(cursor)]
+        while cursor.accept(","):
+            paths.append(_path(cursor))
+    return [f"DROP COLUMN {if_exists}{path}" for path in paths]
+
+
+def _column(cursor: SparkCursor) -> str:
+    for words in (("SET", "NOT", "NULL"), ("DROP", "NOT", "NULL"), ("DROP", "DEFAULT")):
+        if cursor.accept(*words):
+            return " ".join(words)
+    if cursor.accept("SET", "DEFAULT"):
+        return f"SET DEFAULT {to_lake(cursor.rest(), 'the default')}"
+    if cursor.accept("TYPE") or cursor.accept("SET", "DATA", "TYPE"):
+        (definition,) = lake_columns(f"c {cursor.rest()}")
+        return f"TYPE {definition.partition(' ')[2]}"
+    raise cursor.unexpected()
+
+
+def _layout(cursor: SparkCursor) -> list[str]:
+    if cursor.accept("SET", "TBLPROPERTIES"):
+        pairs = []
+        for inner in map(SparkCursor, cursor.items()):
+            name = _key(inner)
+            inner.accept("=") or inner.accept("==")
+            word = inner.peek()
+            value = inner.string() if word is not None and word.kind == "string" else inner.rest()
+            pairs.append(f"{quote(name)} = {literal(value)}")
+        return [f"SET ({', '.join(pairs)})"]
+    if cursor.accept("UNSET", "TBLPROPERTIES"):
+        cursor.accept("IF", "EXISTS")
+        return [f"RESET ({', '.join(quote(_key(SparkCursor(item))) for item in cursor.items())})"]
+    for action in ("SET", "RESET"):
+        for words in (("PARTITIONED", "BY"), ("SORTED", "BY")):
+            if cursor.accept(action, *words):
+                keys = "" if action == "RESET" else f" ({', '.join(lake_key(item) for item in cursor.items())})"
+                return [f"{action} {' '.join(words)}{keys}"]
+    raise cursor.unexpected()
+
+
+def lake_key(text: str) -> str:
+    """Return a partition or sort key in the SQL of the lake."""
+    return to_lake(text, "the key") if "`" in text else text
+
+
+def _key(cursor: SparkCursor) -> str:
+    word = cursor.peek()
+    return cursor.string() if word is not None and word.kind == "string" else ".".join(cursor.names())
+
 
 _OURS = ("quacklake", "ducklake")
 _SCHEMAS = ("SCHEMA", "DATABASE", "NAMESPACE")
-
-
-def _native(statement: Statement, cursor: SparkCursor) -> DataFrame:
-    return statement.run(SqlText(cursor.text), cursor.text)
 
 
 def _named(target: Target) -> str:
@@ -58,36 +177,33 @@ def create(statement: Statement, cursor: SparkCursor) -> DataFrame:
         return _view(statement, cursor, replacing=replacing)
     if not replacing and not temporary and any(cursor.accept(word) for word in _SCHEMAS):
         return _schema(statement, cursor)
-    return _native(statement, cursor)
+    return statement.native(cursor)
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    target: Target
-    columns: str | None
-    partition_by: tuple[str, ...]
-    sort_by: tuple[str, ...]
-    comment: str | None
-    replacing: bool
-    if_not_exists: bool
+def _target(statement: Statement, names: Sequence[str]) -> Target | None:
+    """Return the place of a new object of this name, or None when it does not belong to the lake."""
+    known = statement.session.names
+    ours = len(names) == 1 or known.explicit(names)
+    ours = ours or (len(names) == 2 and known.has_schema(statement.attached, names[0]))
+    return known.target(names) if ours else None
+
+
+def _made(what: str, *, replacing: bool, if_not_exists: bool) -> str:
+    return f"CREATE {'OR REPLACE ' if replacing else ''}{what}{' IF NOT EXISTS' if if_not_exists else ''}"
 
 
 def _table(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> DataFrame:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    names = cursor.names()
-    target = statement.session.names.target(names) if _is_ours(statement, names) else None
+    target = _target(statement, cursor.names())
     columns = cursor.parens() if cursor.sees("(") else None
-    partition_by: tuple[str, ...] = ()
-    sort_by: tuple[str, ...] = ()
+    keys: dict[str, list[str]] = {"PARTITIONED": [], "SORTED": []}
     comment = None
     while not cursor.done and not cursor.sees("AS") and not cursor.sees("SELECT") and not cursor.sees("WITH"):
         if cursor.accept("USING"):
             if fold(cursor.name()) not in _OURS:
                 target = None
-        elif cursor.accept("PARTITIONED", "BY"):
-            partition_by = tuple(map(lake_key, cursor.items()))
-        elif cursor.accept("SORTED", "BY"):
-            sort_by = tuple(map(lake_key, cursor.items()))
+        elif word := next((word for word in keys if cursor.accept(word, "BY")), None):
+            keys[word] = [lake_key(item) for item in cursor.items()]
         elif cursor.accept("COMMENT"):
             comment = cursor.string()
         elif target is None:
@@ -98,68 +214,52 @@ def _table(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Dat
     head = cursor.slice(0, cursor.at)
     query = cursor.rest()
     if target is None:
-        return run_query(statement, query, f"{head} ") if query else _native(statement, cursor)
+        return run_query(statement, query, f"{head} ") if query else statement.native(cursor)
     if replacing and if_not_exists:
         raise SqlError("Cannot specify both OR REPLACE and IF NOT EXISTS within single create statement")
-    made = _Table(target, columns, partition_by, sort_by, comment, replacing, if_not_exists)
-    done = _from_query(statement, made, query) if query else _from_columns(statement, made)
+    if query and columns is not None:
+        raise SqlError("a table has columns or a query, not both", hint="the names in the query become the columns")
+    if query and if_not_exists and statement.view().get_table(target.schema, target.name) is not None:
+        done = statement.numbers(num_affected_rows=0, num_inserted_rows=0)
+    elif query:
+        done = _from_query(statement, target, run_query(statement, query), keys, replacing=replacing)
+    elif columns is None:
+        raise SqlError("a table needs columns, or a query that gives them")
+    else:
+        how = _made("TABLE", replacing=replacing, if_not_exists=if_not_exists)
+        layouts = "".join(f" {word} BY ({', '.join(items)})" for word, items in keys.items() if items)
+        done = statement.done(f"{how} {_named(target)} ({', '.join(lake_columns(columns))}){layouts}")
     if comment is not None:
         statement.session.sql(f"COMMENT ON TABLE {_named(target)} IS {literal(comment)}")
     return done
 
 
-def _is_ours(statement: Statement, names: Sequence[str]) -> bool:
-    """Return True when a new object of this name belongs to the lake."""
-    if len(names) == 1 or statement.session.names.explicit(names):
-        return True
-    return len(names) == 2 and statement.session.names.has_schema(statement.attached, names[0])
-
-
-def _from_columns(statement: Statement, made: _Table) -> DataFrame:
-    if made.columns is None:
-        raise SqlError("a table needs columns, or a query that gives them")
-    how = "CREATE OR REPLACE TABLE" if made.replacing else "CREATE TABLE"
-    how += " IF NOT EXISTS" if made.if_not_exists else ""
-    layouts = [
-        f" {word} BY ({', '.join(keys)})"
-        for word, keys in (("PARTITIONED", made.partition_by), ("SORTED", made.sort_by))
-        if keys
-    ]
-    statement.session.sql(f"{how} {_named(made.target)} ({', '.join(lake_columns(made.columns))}){''.join(layouts)}")
-    return statement.nothing()
-
-
-def _from_query(statement: Statement, made: _Table, query: str) -> DataFrame:
+def _from_query(
+    statement: Statement, target: Target, rows: DataFrame, keys: Mapping[str, Sequence[str]], *, replacing: bool
+) -> DataFrame:
     """Create a table with the rows of a query, in one snapshot."""
-    if made.columns is not None:
-        raise SqlError("a table has columns or a query, not both", hint="the names in the query become the columns")
-    target, engine = made.target, statement.engine
-    if made.if_not_exists and statement.view().get_table(target.schema, target.name) is not None:
-        return statement.numbers(num_affected_rows=0, num_inserted_rows=0)
-    rows = run_query(statement, query)
     schema, done = schema_of(rows), [0]
 
     def work(tx: Transaction, given: SparkRows) -> None:
         known = tx.get_table(target.schema, target.name)
         if known is not None:
-            if not made.replacing:
+            if not replacing:
                 raise AlreadyExistsError(f'the table "{known.qualified_name}" already exists')
             tx.drop_table(known)
-        ref = TableRef(target.schema, target.name)
-        info = layout.create_table(engine.context, tx, ref, schema, made.partition_by, made.sort_by)
+        ref, context = TableRef(target.schema, target.name), statement.engine.context
+        info = layout.create_table(context, tx, ref, schema, keys["PARTITIONED"], keys["SORTED"])
         done[:] = [counted(tx, info, given)]
 
-    engine.write(rows, work)
+    statement.engine.write(rows, work)
     return statement.numbers(num_affected_rows=done[0], num_inserted_rows=done[0])
 
 
 def _view(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> DataFrame:
     """Run CREATE VIEW. The view is stored in DuckDB's SQL, so that every client can read it."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    names = cursor.names()
-    target = statement.session.names.target(names) if _is_ours(statement, names) else None
+    target = _target(statement, cursor.names())
     if target is None:
-        return _native(statement, cursor)
+        return statement.native(cursor)
     aliases = [quote(SparkCursor(item).name()) for item in cursor.items()] if cursor.sees("(") else []
     cursor.expect("AS")
     query = cursor.rest()
@@ -167,11 +267,9 @@ def _view(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Data
         raise UnsupportedFeatureError(
             "a view that is made in Spark cannot look at a past state", hint="make it with lake.sql"
         )
-    how = "CREATE OR REPLACE VIEW" if replacing else "CREATE VIEW"
-    how += " IF NOT EXISTS" if if_not_exists else ""
+    how = _made("VIEW", replacing=replacing, if_not_exists=if_not_exists)
     columns = f" ({', '.join(aliases)})" if aliases else ""
-    statement.session.sql(f"{how} {_named(target)}{columns} AS {lake_query(statement, target, query)}")
-    return statement.nothing()
+    return statement.done(f"{how} {_named(target)}{columns} AS {_lake_query(statement, target, query)}")
 
 
 def _temporary_view(statement: Statement, cursor: SparkCursor, *, replacing: bool, everywhere: bool) -> DataFrame:
@@ -179,17 +277,12 @@ def _temporary_view(statement: Statement, cursor: SparkCursor, *, replacing: boo
     names = cursor.names()
     aliases = [SparkCursor(item).name() for item in cursor.items()] if cursor.sees("(") else []
     if not cursor.accept("AS"):
-        return _native(statement, cursor)
+        return statement.native(cursor)
     rows = run_query(statement, cursor.rest())
     rows = rows.toDF(*aliases) if aliases else rows
-    make = {
-        (False, False): rows.createTempView,
-        (False, True): rows.createOrReplaceTempView,
-        (True, False): rows.createGlobalTempView,
-        (True, True): rows.createOrReplaceGlobalTempView,
-    }
+    make = f"create{'OrReplace' if replacing else ''}{'Global' if everywhere else ''}TempView"
     with statement.translating():
-        make[everywhere, replacing](names[-1])
+        getattr(rows, make)(names[-1])
     return statement.nothing()
 
 
@@ -197,11 +290,10 @@ def _schema(statement: Statement, cursor: SparkCursor) -> DataFrame:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     names = cursor.names()
     if len(names) > 1 and not statement.session.names.explicit(names):
-        return _native(statement, cursor)
+        return statement.native(cursor)
     cursor.end()
-    how = "CREATE SCHEMA IF NOT EXISTS" if if_not_exists else "CREATE SCHEMA"
-    statement.session.sql(f"{how} {quote(names[-1])}")
-    return statement.nothing()
+    how = _made("SCHEMA", replacing=False, if_not_exists=if_not_exists)
+    return statement.done(f"{how} {quote(names[-1])}")
 
 
 # -- drop --------------------------------------------------------------------------------------------------------------
@@ -212,7 +304,7 @@ def drop(statement: Statement, cursor: SparkCursor) -> DataFrame:
     cursor.expect("DROP")
     kind = cursor.take().upper
     if kind not in ("TABLE", "VIEW", *_SCHEMAS):
-        return _native(statement, cursor)
+        return statement.native(cursor)
     cursor.accept("IF", "EXISTS")
     names = cursor.names()
     how = " CASCADE" if cursor.accept("CASCADE") else ""
@@ -220,14 +312,12 @@ def drop(statement: Statement, cursor: SparkCursor) -> DataFrame:
     cursor.end()
     if kind in _SCHEMAS:
         if not statement.session.names.has_schema(statement.attached, names[-1]):
-            return _native(statement, cursor)
-        statement.session.sql(f"DROP SCHEMA {quote(names[-1])}{how}")
-        return statement.nothing()
+            return statement.native(cursor)
+        return statement.done(f"DROP SCHEMA {quote(names[-1])}{how}")
     found = statement.find(names, statement.view())
     if found is None:
-        return _native(statement, cursor)
-    statement.session.sql(f"DROP {kind} {quote(found.schema_name)}.{quote(found.name)}")
-    return statement.nothing()
+        return statement.native(cursor)
+    return statement.done(f"DROP {kind} {_own(found)}")
 
 
 # -- change ------------------------------------------------------------------------------------------------------------
@@ -237,25 +327,15 @@ def alter(statement: Statement, cursor: SparkCursor) -> DataFrame:
     """Run ALTER TABLE name …, with all changes in one snapshot."""
     cursor.expect("ALTER")
     if not cursor.accept("TABLE"):
-        return _native(statement, cursor)
+        return statement.native(cursor)
     table = statement.table(cursor.names())
     if table is None:
-        return _native(statement, cursor)
+        return statement.native(cursor)
     changes = alterations(cursor)
     cursor.end()
-    _in_one(statement, [f"ALTER TABLE {_own(table)} {change}" for change in changes])
-    return statement.nothing()
-
-
-def _own(table: TableInfo) -> str:
-    return f"{quote(table.schema_name)}.{quote(table.name)}"
-
-
-def _in_one(statement: Statement, texts: Sequence[str]) -> None:
-    """Let the lake run several statements in one transaction."""
+    texts = [f"ALTER TABLE {_own(table)} {change}" for change in changes]
     if len(texts) == 1:
-        statement.session.sql(texts[0])
-        return
+        return statement.done(texts[0])
     statement.session.sql("BEGIN")
     try:
         for text in texts:
@@ -264,6 +344,11 @@ def _in_one(statement: Statement, texts: Sequence[str]) -> None:
     except BaseException:
         statement.session.work.rollback()
         raise
+    return statement.nothing()
+
+
+def _own(table: TableInfo | ViewInfo) -> str:
+    return f"{quote(table.schema_name)}.{quote(table.name)}"
 
 
 def comment(statement: Statement, cursor: SparkCursor) -> DataFrame:
@@ -271,19 +356,17 @@ def comment(statement: Statement, cursor: SparkCursor) -> DataFrame:
     cursor.expect("COMMENT", "ON")
     kind = cursor.take().upper
     if kind not in ("TABLE", "COLUMN"):
-        return _native(statement, cursor)
+        return statement.native(cursor)
     names = cursor.names()
     column = names.pop() if kind == "COLUMN" and len(names) > 1 else None
     table = statement.find(names, statement.view())
     if table is None:
-        return _native(statement, cursor)
+        return statement.native(cursor)
     cursor.expect("IS")
     text = "NULL" if cursor.accept("NULL") else literal(cursor.string())
     cursor.end()
-    own = f"{quote(table.schema_name)}.{quote(table.name)}"
-    what = "VIEW" if not isinstance(table, TableInfo) and kind == "TABLE" else kind
-    statement.session.sql(f"COMMENT ON {what} {own}{'' if column is None else f'.{quote(column)}'} IS {text}")
-    return statement.nothing()
+    what = "VIEW" if isinstance(table, ViewInfo) and kind == "TABLE" else kind
+    return statement.done(f"COMMENT ON {what} {_own(table)}{'' if column is None else f'.{quote(column)}'} IS {text}")
 
 
 def truncate(statement: Statement, cursor: SparkCursor) -> DataFrame:
@@ -291,8 +374,76 @@ def truncate(statement: Statement, cursor: SparkCursor) -> DataFrame:
     cursor.expect("TRUNCATE", "TABLE")
     table = statement.table(cursor.names())
     if table is None:
-        return _native(statement, cursor)
+        return statement.native(cursor)
     if not cursor.done:
         raise InputError("TRUNCATE empties a whole table", hint="DELETE FROM name WHERE … deletes some of its rows")
-    statement.session.sql(f"TRUNCATE {_own(table)}")
-    return statement.nothing()
+    return statement.done(f"TRUNCATE {_own(table)}")
+
+
+# -- queries of views --------------------------------------------------------------------------------------------------
+
+_WHOLE = {"spark.sql.debug.maxToStringFields": "1000000"}  # shows every column and value of a plan
+_NUMBER = re.compile(r"#(\d+)")
+_FAILURE = re.compile(r"[\w$]+(\.[\w$]+)+")  # the class of an error, which appears in place of a plan
+_HINT = "make it with lake.sql, in the SQL of DuckDB"
+
+
+def _lake_query(statement: Statement, target: Target, query: str) -> str:
+    """Return a Spark query in DuckDB's SQL, in which every client reads the view.
+
+    The translation is checked. It is translated back, using only constructs that are known to mean the same, and the
+    result must be the original query: Spark compares the plans of both.
+
+    Raises ``SqlError`` for a query that Spark does not understand, ``NotFoundError`` for an unknown name, and
+    ``UnsupportedFeatureError`` for a query that is not known to mean the same in DuckDB.
+    """
+    if is_connect(statement.engine.session) and "#" in query:
+        raise UnsupportedFeatureError("through Spark Connect the query of a view cannot have a #", hint=_HINT)
+    rewriter = Rewriter(statement, whole=True)
+    written = rewriter.text(query)
+    plan = statement.run(written, query)
+    try:
+        text = to_lake(query, "the query of the view")
+        kept = own_names(statement.session, target, text)
+        view = ViewInfo(-1, "", -1, target.schema, target.name, kept.replace(LAKE, ""))
+        first = len(rewriter.read)
+        back = rewriter.translated(view, statement.view())
+        sql = f"SELECT * FROM {back.sql}"
+        meant = SqlText(sql if rewriter.frames else unescaped(sql), rewriter.frames)
+        again = statement.run(meant)
+    except NotFoundError:
+        raise
+    except QuacklakeError as error:
+        raise UnsupportedFeatureError(
+            f"the query of the view is not known to mean the same in DuckDB: {error.message}", hint=_HINT
+        ) from error
+    columns, others = ([(field.name, field.dataType) for field in frame.schema] for frame in (plan, again))
+    same = columns == others
+    if same and is_connect(statement.engine.session):
+        read = [(table.id, tx.base.id) for table, tx in rewriter.read]
+        plans = {_plan_text(statement, text) for text in (written, meant)}
+        same = len(plans) == 1 and sorted(read[:first]) == sorted(read[first:])
+    elif same:
+        try:
+            one, two = (frame._jdf.queryExecution().optimizedPlan() for frame in (plan, again))
+        except PySparkException as error:  # Spark evaluates small relations while it plans
+            raise _unplanned(str(error).splitlines()[0]) from error
+        same = bool(one.sameResult(two))
+    if not same:
+        raise UnsupportedFeatureError("the query of the view does not mean the same in DuckDB", hint=_HINT)
+    return text
+
+
+def _unplanned(message: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(f"the query of the view fails on the rows that are there: {message}", hint=_HINT)
+
+
+def _plan_text(statement: Statement, query: SqlText) -> str:
+    """Return the plan of a query as Spark shows it, with columns numbered in order. Tables show only columns."""
+    with settings(statement.engine.session, _WHOLE):
+        shown = str(statement.run(SqlText(f"EXPLAIN EXTENDED {query.sql}", query.frames)).collect()[0][0])
+    plan = shown.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")[0]
+    if not plan.strip() or _FAILURE.match(plan.strip()):
+        raise _unplanned((plan.strip() or shown.strip()).splitlines()[0])
+    numbers: dict[str, int] = {}
+    return _NUMBER.sub(lambda found: f"#{numbers.setdefault(found[1], len(numbers))}", plan)

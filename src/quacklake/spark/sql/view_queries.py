@@ -9,17 +9,118 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import duckdb
 
+from quacklake.engines.duckdb.expressions import ExpressionBinder
 from quacklake.engines.duckdb.trees import Node, constant_of, nodes, serialize
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import fold
+from quacklake.format.names import quote as lake_quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
-from quacklake.spark.expressions.translator import Typed
+from quacklake.spark.expressions.casts import FLOATS, INTEGERS, STAMPS
+from quacklake.spark.expressions.translator import BOOLEAN, Translator, Typed, shape
 from quacklake.spark.runtime.types import quote
-from quacklake.spark.sql.view_aggregates import KEYS, ViewBinder, ViewTranslator
+
+KEYS = (*INTEGERS, "boolean", "varchar", "uuid", "date", "timestamptz", *STAMPS)
+"""Types that DuckDB and Spark compare and sort alike; decimals too."""
+
+
+class ViewBinder(ExpressionBinder):
+    """Binds expressions over all columns of the relations of a query."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, TableSchema]) -> None:
+        super().__init__(connection, tables)
+        made = (
+            ", ".join(f"NULL::{column.duckdb_type()} AS {lake_quote(column.name)}" for column in schema.columns)
+            for schema in tables.values()
+        )
+        relations = [f"(SELECT {each}) AS {lake_quote(name)}" for name, each in zip(tables, made, strict=True)]
+        self._from = ", ".join(relations) or "(SELECT 1)"
+
+    @cached_property
+    def aggregates(self) -> frozenset[str]:
+        """The names of DuckDB's aggregates."""
+        query = "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type = 'aggregate'"
+        return frozenset(str(row[0]).lower() for row in self._run(query).fetchall())
+
+    def is_aggregate(self, node: Node) -> bool:
+        """Return True for a call of an aggregate."""
+        return node.get("class") == "FUNCTION" and str(node["function_name"]).lower() in self.aggregates
+
+    def is_row_wise(self, tree: Any) -> bool:
+        """Return True when no part is computed from several rows."""
+        return not any(each.get("class") == "WINDOW" or self.is_aggregate(each) for each in nodes(tree))
+
+    def is_constant(self, node: Node) -> bool:
+        return super().is_constant(node) and self.is_row_wise(node)
+
+    def title(self, node: Node) -> str:
+        """Return the title of a column without a name of its own."""
+        return str(self._run(f"SELECT {self.text(node)} FROM {self._from}").columns[0])
+
+
+class ViewTranslator(Translator):
+    """Translates expressions of a query, including aggregates."""
+
+    binder: ViewBinder
+
+    def visit(self, node: Node) -> Typed:
+        if self.binder.is_aggregate(node):
+            return self._aggregate(node)
+        if node["class"] == "COLUMN_REF":
+            self.binder.type_of(node)  # DuckDB reports an ambiguous name
+        return super().visit(node)
+
+    def condition(self, node: Node) -> str:
+        """Translate a part as a condition."""
+        return self.cast(self.visit(node), BOOLEAN).sql
+
+    def value(self, node: Node) -> Typed:
+        """Translate a part as a result column, in DuckDB's type."""
+        found = self.visit(node)
+        if found.type != self.binder.type_of(node).type:  # such as NULL, which takes any type
+            raise self.refusal(node)
+        return found
+
+    def _aggregate(self, node: Node) -> Typed:
+        name = str(node["function_name"]).lower()
+        arguments = [self.visit(each) for each in node["children"]]
+        inner = any(self.binder.is_aggregate(each) for child in node["children"] for each in nodes(child))
+        made = _aggregated(name, arguments, "DISTINCT " if node["distinct"] else "")
+        if made is None or inner or node["order_bys"]["orders"] or node.get("export_state"):
+            raise self.refusal(node)
+        made += f" FILTER (WHERE {self.condition(node['filter'])})" if node["filter"] else ""
+        if name == "sum":  # with all its digits
+            made = f"CAST({made} AS DECIMAL(38,{parse_type(arguments[0].type).scale or 0}))"
+        self.strict = True
+        return self.typed(node, made)
+
+
+def _is_key(type_: str) -> bool:
+    return type_ in KEYS or parse_type(type_).base == "decimal"
+
+
+def _aggregated(name: str, arguments: Sequence[Typed], distinct: str) -> str | None:
+    """Return an aggregate in Spark SQL, or None for one that may differ. ``distinct`` is a word, or nothing."""
+    if len(arguments) != 1:
+        return "count(*)" if not arguments and name in ("count", "count_star") else None
+    sql, type_ = arguments[0].sql, arguments[0].type
+    match name:
+        case "count" if not distinct or _is_key(type_):
+            return f"count({distinct}{sql})"
+        case "min" | "max" if _is_key(type_) or type_ in FLOATS:
+            return f"{name}({sql})"
+        case "bool_and" | "bool_or" if type_ == "boolean":
+            return f"{name}({sql})"
+        case "sum" if type_ in INTEGERS:  # DuckDB sums whole numbers as HUGEINT
+            return f"sum({distinct}CAST({sql} AS DECIMAL(20,0)))"
+        case "sum" if parse_type(type_).base == "decimal":
+            return f"sum({distinct}{sql})"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +159,6 @@ def unescaped(text: str) -> str:
 _JOINS = {"INNER": "JOIN", "LEFT": "LEFT JOIN", "RIGHT": "RIGHT JOIN", "OUTER": "FULL JOIN"}
 _UNKNOWN = ("catalog_name", "column_name_alias", "at_clause", "sample")
 """Parts of a table in FROM that are not translated."""
-_SETS = {"UNION": "UNION", "EXCEPT": "EXCEPT", "INTERSECT": "INTERSECT"}
 _NULLS = {"NULLS FIRST": "NULLS FIRST", "NULLS LAST": "NULLS LAST", "ORDER_DEFAULT": "NULLS LAST"}
 _DIRECTIONS = {"ASCENDING": "ASC", "ORDER_DEFAULT": "ASC", "DESCENDING": "DESC"}
 
@@ -70,7 +170,7 @@ class ViewQuery:
         self.connection = connection
         self.strict = False
         self._find = find
-        self._time = time
+        self.time = time
 
     def translated(self, sql: str) -> Relation:
         """Return the rows of a query as a relation. Raises ``UnsupportedFeatureError``, or DuckDB's own error."""
@@ -78,14 +178,12 @@ class ViewQuery:
         if document["error"] or len(document["statements"]) != 1:
             raise UnsupportedFeatureError("the query cannot be read")
         try:
-            found = self._query(document["statements"][0]["node"], {})
+            return self.subquery(document["statements"][0]["node"], {})
         except (KeyError, IndexError) as error:  # a tree in an unknown form
             raise _refused(f"a part of the query ({error})") from error
-        return Relation(f"({found.sql})", found.columns)
 
     def _query(self, node: Node, common: Mapping[str, Node]) -> Relation:
-        entries = node["cte_map"].get("map") or []
-        for entry in entries:
+        for entry in node["cte_map"].get("map") or []:
             query = entry["value"]["query"]["node"]
             if entry["value"].get("aliases") or query["type"] == "RECURSIVE_CTE_NODE":
                 raise _refused("a WITH clause with names for columns, or that is recursive,")
@@ -94,38 +192,27 @@ class ViewQuery:
             case "SELECT_NODE":
                 return _Select(self, node, common).relation()
             case "SET_OPERATION_NODE":
-                return self._set_operation(node, common)
+                sides = [self._query(node[side], common) for side in ("left", "right")]
+                word, types = node["setop_type"], [[shape(column) for column in side.columns] for side in sides]
+                if word not in ("UNION", "EXCEPT", "INTERSECT") or types[0] != types[1] or node["modifiers"]:
+                    raise _refused("a set operation of other types, or with an order,")
+                if not node["setop_all"]:
+                    _check_keys(sides[0].columns)
+                elif word != "UNION":
+                    raise _refused(f"{word} ALL")
+                word += " ALL" if node["setop_all"] else ""
+                return Relation(f"({sides[0].sql}) {word} ({sides[1].sql})", sides[0].columns)
         raise _refused("such a query")
-
-    def _set_operation(self, node: Node, common: Mapping[str, Node]) -> Relation:
-        sides = [self._query(node[side], common) for side in ("left", "right")]
-        word = _SETS.get(node["setop_type"])
-        types = [[_shape(column) for column in side.columns] for side in sides]
-        if word is None or types[0] != types[1] or node["modifiers"]:
-            raise _refused("a set operation of other types, or with an order,")
-        every = bool(node["setop_all"])
-        if not every:
-            _check_keys(sides[0].columns)
-        if every and word != "UNION":
-            raise _refused(f"{word} ALL")
-        return Relation(f"({sides[0].sql}) {word}{' ALL' if every else ''} ({sides[1].sql})", sides[0].columns)
 
     def named(self, given: Named, common: Mapping[str, Node]) -> Relation:
         """Return the relation of a name: a common table, or an object of the lake."""
         entry = common.get(fold(given.name)) if given.schema is None else None
-        if entry is None:
-            return self._find(given)
-        found = self._query(entry["node"], entry["common"])
-        return Relation(f"({found.sql})", found.columns)
+        return self._find(given) if entry is None else self.subquery(entry["node"], entry["common"])
 
     def subquery(self, node: Node, common: Mapping[str, Node]) -> Relation:
         """Return the rows of a query in parentheses."""
         found = self._query(node, common)
         return Relation(f"({found.sql})", found.columns)
-
-    def translator(self, tables: Mapping[str, TableSchema]) -> ViewTranslator:
-        """Return a translator of expressions over tables."""
-        return ViewTranslator(ViewBinder(self.connection, tables), time=self._time)
 
 
 class _Select:
@@ -142,21 +229,24 @@ class _Select:
         if node.get("qualify") or node.get("sample") or node["aggregate_handling"] != "STANDARD_HANDLING":
             raise _refused("QUALIFY, a sample or GROUP BY ALL")
         plan = self._from(node["from_table"])
-        translator = self.query.translator(self.tables)
+        translator = ViewTranslator(ViewBinder(self.query.connection, self.tables), time=self.query.time)
         items = list(self._items(translator))
         groups = self._groups(translator, items)
-        conditions = {
-            part: None if not node[part] else translator.condition(node[part]) for part in ("where_clause", "having")
-        }
+        where, having = (
+            escaped(translator.condition(node[part])) if node[part] else "" for part in ("where_clause", "having")
+        )
         distinct, order = self._modifiers(translator, items)
         self.query.strict = self.query.strict or translator.strict
-        sql = [f"SELECT {'DISTINCT ' if distinct else ''}{', '.join(_item(each) for each in items)}"]
+        columns = ", ".join(f"{escaped(one.sql)} AS {escaped(quote(name))}" for name, one in items)
+        sql = [f"SELECT {'DISTINCT ' if distinct else ''}{columns}"]
         sql += [f"FROM {self._joined(plan, translator)}"] if plan is not None else []
-        sql += [f"WHERE {escaped(conditions['where_clause'])}"] if conditions["where_clause"] else []
+        sql += [f"WHERE {where}"] if where else []
         sql += [f"GROUP BY {', '.join(escaped(each) for each in groups)}"] if groups else []
-        sql += [f"HAVING {escaped(conditions['having'])}"] if conditions["having"] else []
+        sql += [f"HAVING {having}"] if having else []
         sql += [f"ORDER BY {', '.join(escaped(each) for each in order)}"] if order else []
-        return Relation(" ".join(sql), tuple(_named_column(name, each.column) for name, each in items))
+        return Relation(
+            " ".join(sql), tuple(Column(0, name, one.type, children=one.column.children) for name, one in items)
+        )
 
     # -- FROM ----------------------------------------------------------------------------------------------------------
 
@@ -221,20 +311,17 @@ class _Select:
 
     def _items(self, translator: ViewTranslator) -> Iterator[tuple[str, Typed]]:
         for node in self.node["select_list"]:
-            if node["class"] == "STAR":
-                yield from self._star(node, translator)
-            else:
-                yield translator.title(node), translator.value({**node, "alias": ""})
-
-    def _star(self, node: Node, translator: ViewTranslator) -> Iterator[tuple[str, Typed]]:
-        changed = ("exclude_list", "replace_list", "rename_list", "qualified_exclude_list", "expr")
-        if node["columns"] or any(node.get(part) for part in changed):
-            raise _refused("a star with exceptions")
-        owner = node["relation_name"]
-        for alias, schema in self.tables.items():
-            if not owner or fold(owner) == fold(alias):
-                for column in schema.columns:
-                    yield column.name, translator.column_of(alias, column, node)
+            if node["class"] != "STAR":
+                yield str(node["alias"]) or translator.binder.title(node), translator.value({**node, "alias": ""})
+                continue
+            changed = ("exclude_list", "replace_list", "rename_list", "qualified_exclude_list", "expr")
+            if node["columns"] or any(node.get(part) for part in changed):
+                raise _refused("a star with exceptions")
+            for alias, schema in self.tables.items():
+                if not node["relation_name"] or fold(node["relation_name"]) == fold(alias):
+                    for column in schema.columns:
+                        names = [alias, column.name] if len(self.tables) > 1 else [column.name]
+                        yield column.name, Typed(".".join(map(quote, names)), column, node)
 
     def _groups(self, translator: ViewTranslator, items: Sequence[tuple[str, Typed]]) -> list[str]:
         node = self.node
@@ -285,13 +372,12 @@ class _Select:
             one = by_name[fold(node["column_names"][0])]
         else:
             one = translator.visit(node)
-        if one.type not in KEYS and parse_type(one.type).base != "decimal":
+        if not _is_key(one.type):
             raise _refused(f"an order by {one.type}")
         return f"{one.sql} {_DIRECTIONS[given['type']]} {_NULLS[given['null_order']]}"
 
 
 def _bare(node: Node, alias: str) -> Node:
-    """Return a condition on one table with unqualified columns."""
     found: Node = json.loads(json.dumps(node))
     for each in nodes(found):
         names = each.get("column_names") or []
@@ -300,21 +386,9 @@ def _bare(node: Node, alias: str) -> Node:
     return found
 
 
-def _item(item: tuple[str, Typed]) -> str:
-    return f"{escaped(item[1].sql)} AS {escaped(quote(item[0]))}"
-
-
-def _named_column(name: str, column: Column) -> Column:
-    return Column(0, name, column.type, children=column.children)
-
-
-def _shape(column: Column) -> object:
-    return column.type, tuple((child.name, _shape(child)) for child in column.children)
-
-
 def _check_keys(columns: Sequence[Column]) -> None:
     """Refuse to compare values whose equality differs between Spark and DuckDB."""
-    wrong = next((c for c in columns if c.type not in KEYS and parse_type(c.type).base != "decimal"), None)
+    wrong = next((column for column in columns if not _is_key(column.type)), None)
     if wrong is not None:
         raise _refused(f"to compare values of type {wrong.type}")
 

@@ -7,19 +7,100 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
 from quacklake import faults
 from quacklake.errors import InputError, StreamMismatchError
 from quacklake.operations.change_feed import Bound
 from quacklake.operations.stream_positions import StreamPositions
-from quacklake.spark.streams.feed import batch_frame
+from quacklake.scan import ScanPlan
+from quacklake.scan.feed import FeedPlan, plain_inserts, slices, state_slices
+from quacklake.spark.engine import SparkEngine
+from quacklake.spark.read.slices import (
+    Slice,
+    carrier_fields,
+    read_slice,
+    sliced_frame,
+)
+from quacklake.spark.runtime.local import shown_columns, to_frame
+from quacklake.spark.runtime.session import has_time
+from quacklake.spark.runtime.types import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES, quote
 from quacklake.spark.streams.sink import BatchReport, SparkSink
-from quacklake.spark.streams.source import Position, StreamSource
+from quacklake.spark.streams.source import Position, StreamPlan, StreamSource
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+_HERE = 1 << 20  # the most bytes of files that this process reads faster than Spark starts Python on the executors
+FEED_TYPES = f"{CHANGE_TYPE} STRING, {COMMIT_VERSION} BIGINT, {COMMIT_TIMESTAMP} TIMESTAMP_LTZ"
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+#
+# Executors read the rows of a stream from files, without access to the catalog. Spark itself reads files whose rows
+# were all inserted. DuckDB reads the others on the executors, such as files of several snapshots or rows that were
+# updated. For that, quacklake must be installed there.
+
+
+def slices_of(source: StreamSource, found: StreamPlan) -> list[Slice]:
+    """Return the slices of a plan, one for each task."""
+    plans: list[ScanPlan | FeedPlan] = [] if found.state is None else [*state_slices(found.state)]
+    return _slices(source, found, [*plans, *slices(found.feed, deletes=source.changes)])
+
+
+def _slices(source: StreamSource, found: StreamPlan, plans: Iterable[ScanPlan | FeedPlan]) -> list[Slice]:
+    columns = {"id": found.times.keys(), "time": found.times.values()}
+    times = pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
+    store, names = source.context.store, found.names
+    return [Slice(store, plan, source.columns, names, source.changes, times) for plan in plans]
+
+
+def raw_schema(source: StreamSource) -> str:
+    """Return the columns of slices in Spark SQL, in transport form, under names that contain their ids."""
+    return ", ".join([*carrier_fields(source.columns), *([FEED_TYPES] if source.changes else [])])
+
+
+def shown_frame(source: StreamSource, raw: DataFrame, *, time: bool) -> DataFrame:
+    """Convert rows from transport form to the form that users see."""
+    return raw.selectExpr(*shown_columns(source.columns, time=time), *(FEED_NAMES if source.changes else ()))
+
+
+def batch_frame(engine: SparkEngine, source: StreamSource, found: StreamPlan) -> DataFrame:
+    """Return the rows of a plan as an ordinary DataFrame."""
+    time = has_time(engine.session)
+    if source.changes:
+        return shown_frame(source, _mapped(engine, source, slices_of(source, found)), time=time)
+    plain, rest = plain_inserts(found.feed)
+    plans = [] if found.state is None else [found.state]
+    if plain.files.num_rows or (plain.inlined is not None and plain.inlined.num_rows):
+        plans.append(plain)
+    names = [column.name for column in source.columns]
+    parts = [engine.scan.frame(plan).select(*map(quote, found.names)).toDF(*names) for plan in plans]
+    others = _slices(source, found, slices(rest, deletes=False))
+    if others or not parts:
+        parts.append(shown_frame(source, _mapped(engine, source, others), time=time))
+    return reduce(DataFrame.union, parts)
+
+
+def _mapped(engine: SparkEngine, source: StreamSource, parts: Sequence[Slice]) -> DataFrame:
+    """Return slices as a DataFrame. A few rows are read here; otherwise each slice is a row of bytes for a task."""
+    schema = raw_schema(source)
+    size = 0  # about the bytes of all slices
+    for plan in (part.plan for part in parts):
+        rows = plan if isinstance(plan, ScanPlan) else plan.rows
+        inlined = [rows.inlined] if isinstance(plan, ScanPlan) else [plan.inserted, plan.deleted]
+        size += pc.sum(rows.files.column("file_size_bytes")).as_py() or 0
+        size += sum(table.nbytes for table in inlined if table is not None)
+    if size <= _HERE:
+        found = [batch for part in parts for batch in read_slice(part)]
+        if not found:
+            return engine.session.createDataFrame([], schema)
+        return to_frame(engine.session, pa.Table.from_batches(found))
+    return sliced_frame(engine.session, parts, schema)
+
 
 Query: TypeAlias = "str | Callable[[DataFrame], DataFrame]"
 """The query of a pipeline: SQL over ``source``, or a function of a DataFrame."""
@@ -114,8 +195,13 @@ class Pipeline:
         sink.run, self._epoch = mark.run, mark.epoch
         if mark.position is None:
             self._position = self._source.start(self._starting)
-        else:
-            self._position = _decoded(mark.position, self.name)
+            return
+        try:
+            self._position = {str(key): int(value) for key, value in json.loads(mark.position).items()}
+        except (ValueError, TypeError, AttributeError):
+            raise StreamMismatchError(
+                f'the stream "{self.name}" has come to {mark.position!r}, which is no position of a table'
+            ) from None
 
     def _next(self) -> BatchReport | None:
         """Process one batch. Return None when there are no new rows."""
@@ -125,24 +211,13 @@ class Pipeline:
             return None
         plan = self._source.plan(self._position, end)
         faults.reach("stream.batch.planned")
-        rows = self._made(batch_frame(self._sink.engine, self._source, plan))
+        batch, query = batch_frame(self._sink.engine, self._source, plan), self._query
+        if isinstance(query, str):
+            text = query.replace("{", "{{").replace("}", "}}")
+            text = f"WITH source AS (SELECT * FROM {{batch}}) SELECT * FROM (\n{text}\n)"
+            rows = self._sink.engine.session.sql(text, None, batch=batch)
+        else:
+            rows = query(batch)
         report = self._sink.write(rows, self._epoch + 1, json.dumps(dict(end), sort_keys=True))
         self._epoch, self._position = self._epoch + 1, end
         return report
-
-    def _made(self, batch: DataFrame) -> DataFrame:
-        if not isinstance(self._query, str):
-            return self._query(batch)
-        query = self._query.replace("{", "{{").replace("}", "}}")
-        session = self._sink.engine.session
-        return session.sql(f"WITH source AS (SELECT * FROM {{batch}}) SELECT * FROM (\n{query}\n)", None, batch=batch)
-
-
-def _decoded(text: str, name: str) -> Position:
-    try:
-        found = json.loads(text)
-        return {str(key): int(value) for key, value in found.items()}
-    except (ValueError, TypeError, AttributeError):
-        raise StreamMismatchError(
-            f'the stream "{name}" has come to {text!r}, which is no position of a table'
-        ) from None

@@ -4,42 +4,47 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from quacklake import faults, telemetry
 from quacklake.catalog import own_tables
-from quacklake.errors import StreamBatchDoneError
+from quacklake.errors import StorageError, StreamBatchDoneError, UnsupportedFeatureError
+from quacklake.format.names import uuid7
 from quacklake.format.objects import marked
 from quacklake.operations import evolution
 from quacklake.operations.reference import TableRef
 from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.changes.keys import conform_keys
 from quacklake.spark.changes.merge import SparkMerge
-from quacklake.spark.read.feed_names import FEED_NAMES
-from quacklake.spark.runtime.schema import arrow_schema
+from quacklake.spark.changes.staged_changes import ChangeMetrics
+from quacklake.spark.engine import SparkEngine
+from quacklake.spark.runtime.local import arrow_schema
 from quacklake.spark.runtime.session import has_time
-from quacklake.spark.streams.change_rows import apply_changes, upsert
-from quacklake.spark.streams.keyed_merges import changed_rows, changes_merge, upsert_merge, upserted_rows
-from quacklake.spark.write.fetching import Fetch
-from quacklake.spark.write.rows import carried_alike, given_columns
+from quacklake.spark.runtime.settings import spark_path, spark_uri
+from quacklake.spark.runtime.types import FEED_NAMES
+from quacklake.spark.streams.keyed_merges import (
+    apply_changes,
+    changed_rows,
+    changes_merge,
+    upsert,
+    upsert_merge,
+    upserted_rows,
+)
+from quacklake.spark.write.rows import SparkRows, carried_alike, given_columns
+from quacklake.spark.write.tasks import Fetch
 from quacklake.transaction import Transaction
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from quacklake.spark.changes.staged_changes import ChangeMetrics
-    from quacklake.spark.engine import SparkEngine
-    from quacklake.spark.write.rows import SparkRows
-
 _log = logging.getLogger("quacklake.stream")
-_REPORTS = 100
-"""The number of batches whose reports a stream keeps."""
+_REPORTS = 100  # the number of batches whose reports a stream keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,37 +89,23 @@ class SparkSink:
             began = perf_counter()
             faults.reach("stream.batch.before")
             try:
-                self._check(epoch)
+                with self.engine.context.catalog.read() as reader:  # before any file is written
+                    marked(own_tables.find_stream(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
                 counts = self._commit(frame, epoch, position)
             except StreamBatchDoneError:
                 counts = {"skipped": True}
             faults.reach("stream.batch.after")
             report = BatchReport(epoch, milliseconds=(perf_counter() - began) * 1000, **counts)
-        self._tell(report)
-        return report
-
-    def _check(self, epoch: int) -> None:
-        """Refuse a batch that the commit would refuse, before any file is written."""
-        with self.engine.context.catalog.read() as reader:
-            marked(own_tables.find_stream(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
-
-    def _tell(self, report: BatchReport) -> None:
         self.reports.append(report)
         label = self.engine.context.catalog.label
         telemetry.count("stream.batches_skipped" if report.skipped else "stream.batches", tenant=label)
         telemetry.count("stream.rows", report.rows, tenant=label)
         telemetry.count("stream.files", report.files, tenant=label)
         telemetry.count("stream.bytes", report.bytes, tenant=label)
-        _log.info(
-            "stream %s batch %d: %d rows, %d files, %d bytes, %.0f ms%s",
-            self.name,
-            report.epoch,
-            report.rows,
-            report.files,
-            report.bytes,
-            report.milliseconds,
-            " (was there already)" if report.skipped else "",
-        )
+        numbers = (report.epoch, report.rows, report.files, report.bytes, report.milliseconds)
+        there = " (was there already)" if report.skipped else ""
+        _log.info("stream %s batch %d: %d rows, %d files, %d bytes, %.0f ms%s", self.name, *numbers, there)
+        return report
 
     # -- writing rows --------------------------------------------------------------------------------------------------
 
@@ -162,11 +153,12 @@ class SparkSink:
 
         def work(tx: Transaction) -> dict[str, Any]:
             table = tx.find_table(self.table.schema, self.table.name)
+            deleted = 0
             if self.mode == "changes":
-                done = apply_changes(context, tx, table, rows, self.on, evolve=self.evolve)
+                deleted = apply_changes(context, tx, table, rows, self.on, evolve=self.evolve)
             else:
-                done = upsert(context, tx, table, rows, self.on, self.order_by, evolve=self.evolve)
-            return {**self._mark(tx, epoch, position), "deleted": done.deleted}
+                upsert(context, tx, table, rows, self.on, self.order_by, evolve=self.evolve)
+            return {**self._mark(tx, epoch, position), "deleted": deleted}
 
         return self.engine.handle.run(work)
 
@@ -227,14 +219,14 @@ class StreamHandle:
         try:
             return self.query.awaitTermination(timeout) is not False
         except Exception as error:
-            raise self._cause(error) from None
+            raise (self._error or error) from None
 
     def processAllAvailable(self) -> None:
         """Wait until all current rows are in the table. Raises the error that stopped the stream."""
         try:
             self.query.processAllAvailable()
         except Exception as error:
-            raise self._cause(error) from None
+            raise (self._error or error) from None
 
     def stop(self) -> None:
         """Stop the stream. A batch in progress is either committed as a whole or left out."""
@@ -242,9 +234,6 @@ class StreamHandle:
         self.query.stop()
         with self._sink.lock:
             return  # Spark does not wait for Python to finish
-
-    def _cause(self, error: BaseException) -> BaseException:
-        return error if self._error is None else self._error
 
     # -- starting ----------------------------------------------------------------------------------------------------
 
@@ -275,3 +264,117 @@ class StreamHandle:
             self.stop()
             raise
         self._ready.set()
+
+
+_LOOK = 0.1  # seconds between two checks for a new batch
+_READY = "ready/_SUCCESS"
+_DONE = "done"
+
+
+class ConnectHandle(StreamHandle):
+    """A running stream of Spark Connect, whose server has no access to the catalog.
+
+    The server writes each batch into files below the table, and waits. This process, which owns the session, reads
+    those files through Spark, commits the rows with the number of the batch, and answers in a file beside them; then
+    the server continues. So neither an address nor a password of the catalog leaves this process. If either side ends
+    in between, the batch arrives again and is recognised.
+    """
+
+    def __init__(self, sink: SparkSink) -> None:
+        super().__init__(sink)
+        context, table = sink.engine.context, sink.table
+        if context.catalog.encrypted:
+            raise UnsupportedFeatureError(
+                "a stream of Spark Connect would put rows of an encrypted lake into plain files",
+                hint="use a classic session, or a pipeline",
+            )
+        found = sink.engine.handle.view().find_table(table.schema, table.name)
+        self._store = context.store
+        self._folder = f"{found.location}staged-{uuid7()}"
+        self._thread = threading.Thread(target=self._go_on, name=f"stream {sink.name}", daemon=True)
+
+    def hand_over(self) -> Callable[[DataFrame, int], None]:
+        """Return the function that the server calls with each batch."""
+        return _handing_over(spark_uri(self._store.url(self._folder)), spark_path(self._store.url(self._folder)))
+
+    def stop(self) -> None:
+        """Stop the stream. A batch in progress is either committed as a whole or left out."""
+        if self._thread.ident is None:  # the server may be waiting for an answer
+            self._thread.start()
+        super().stop()
+        self._thread.join()
+
+    def awaitTermination(self, timeout: int | None = None) -> bool:
+        """Wait until the stream ends. Return True when it has ended. Raises the error that stopped it."""
+        ended = super().awaitTermination(timeout)
+        if ended:
+            self._thread.join()
+        return ended
+
+    def _begin(self, query: StreamingQuery, *, restart: bool) -> None:
+        super()._begin(query, restart=restart)
+        self._thread.start()
+
+    # -- batches -----------------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Commit each batch as it arrives, until the query has ended."""
+        last = -1
+        while True:
+            try:
+                active = self.isActive
+            except Exception:  # the session is closed
+                active = False
+            try:
+                # files of batches by path: the number of the batch, and the kind of the file
+                paths = [entry.path for entry in self._store.list(self._folder)]
+                parts = ((path, path.removeprefix(f"{self._folder}/").partition("/")) for path in paths)
+                files = {path: (int(number), rest) for path, (number, _, rest) in parts}
+                epoch = next((epoch for epoch, rest in files.values() if rest == _READY and epoch > last), None)
+                if epoch is not None:
+                    self._take(epoch)
+                    last = epoch
+                    self._store.delete([path for path, (before, _) in files.items() if before < epoch])
+                elif not active:
+                    self._store.delete(files)
+                    self._store.prune(f"{self._folder}/")
+                    return
+            except StorageError:
+                _log.warning("stream %s: the files of a batch cannot be reached", self.name, exc_info=True)
+            time.sleep(_LOOK)
+
+    def _take(self, epoch: int) -> None:
+        """Commit a batch, and answer the server."""
+        place, answer = f"{self._folder}/{epoch}", _DONE
+        try:
+            frame = self._sink.engine.session.read.parquet(spark_path(self._store.url(f"{place}/rows")))
+            self._batch(frame, epoch)
+        except Exception as error:
+            self._error = self._error or error
+            answer = f"{type(error).__name__}: {error}"
+        self._store.write(f"{place}/answer", answer.encode())
+
+
+def _handing_over(folder: str, pattern: str, done: str = _DONE) -> Callable[[DataFrame, int], None]:
+    """Return a function that is sent to the server by value. It needs only PySpark there."""
+
+    def hand_over(frame: DataFrame, epoch: int) -> None:
+        import time
+
+        from pyspark.errors import AnalysisException
+
+        session = frame.sparkSession
+        marked = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}
+        frame.write.mode("overwrite").parquet(f"{folder}/{epoch}/rows")
+        session.range(0).write.mode("overwrite").options(**marked).parquet(f"{folder}/{epoch}/ready")
+        while True:
+            try:
+                answer = session.read.text(f"{pattern}/{epoch}/answer", wholetext=True).first()
+            except AnalysisException:  # the answer does not exist yet
+                time.sleep(0.1)
+                continue
+            if answer is None or answer[0] != done:
+                raise RuntimeError("the batch was refused" if answer is None else answer[0])
+            return
+
+    return hand_over

@@ -1,24 +1,26 @@
 """A table as the source of a stream: its start, the end of the next batch, and the rows between them.
 
-A position is a snapshot: everything up to it has been read. Positions are plain dictionaries, which checkpoints store.
+It also has the checks of stream options. A position is a snapshot: everything up to it has been read. Positions are
+plain dictionaries, which checkpoints store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from quacklake.catalog import Reader
 from quacklake.errors import InputError, NotFoundError, SnapshotExpiredError, StreamMismatchError, nearest
 from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column, TableSchema
+from quacklake.format.schema import Column
 from quacklake.format.snapshots import ChangeKind, Snapshot, parse_changes
 from quacklake.operations.change_feed import Bound, first_of
 from quacklake.operations.context import LakeContext
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.feed import FeedPlan, last_within, plan_feed
-from quacklake.spark.read.feed_names import FEED_NAMES
+from quacklake.spark.runtime.types import FEED_NAMES
 
 #: ``table``: its id; ``after``: the last snapshot that was read; ``state``: the snapshot whose rows come first.
 Position: TypeAlias = Mapping[str, int]
@@ -30,8 +32,7 @@ _FEED = (
     ChangeKind.DELETED_FROM_TABLE,
     ChangeKind.INLINED_DELETE,
 )
-_QUIET = 100
-"""The number of snapshots of other tables after which a position moves on, because an old position expires."""
+_QUIET = 100  # the number of snapshots of other tables after which a position moves on, because an old position expires
 
 
 @dataclass(frozen=True)
@@ -68,40 +69,35 @@ class StreamSource:
         if taken:
             raise InputError(f'the column "{taken[0]}" has a name that the stream of changes needs')
 
-    # -- positions ---------------------------------------------------------------------------------------------------
-
     def start(self, starting: Bound) -> Position:
         """Return the first position of a stream. Raises ``SnapshotExpiredError`` with the oldest remaining snapshot."""
         with self.context.catalog.read() as reader:
             newest = reader.snapshots.latest()
             if starting == LATEST:
                 return self._after(newest.id)
+            oldest = reader.snapshots.oldest_unbroken()
             if starting == EARLIEST:
-                return self._earliest(reader)
-            since = _since(reader, starting, newest)
-            self._check_start(reader, since, starting)
+                there = oldest.id and reader.tables.by_id(oldest, self.table.id) is not None
+                after = self._after(oldest.id or -1)
+                return {**after, "state": oldest.id} if there else after
+            try:
+                since = first_of(reader, starting, newest)
+            except NotFoundError as error:
+                near = nearest(starting, (EARLIEST, LATEST)) if isinstance(starting, str) else None
+                if near:
+                    raise NotFoundError(error.message, hint=near) from None
+                raise
+            if since > newest.id + 1:
+                raise NotFoundError(f"there is no snapshot {since} yet", hint=f"the newest is {newest.id}")
+            if oldest.id and since <= oldest.id:
+                raise SnapshotExpiredError(
+                    f"a stream cannot start at {starting!r}: snapshots after that, or the one before, have expired",
+                    hint=f'the oldest start left is {oldest.id + 1}; "earliest" reads the whole table first',
+                )
             return self._after(since - 1)
 
     def _after(self, snapshot: int) -> Position:
         return {"table": self.table.id, "after": snapshot}
-
-    def _earliest(self, reader: Reader) -> Position:
-        oldest = reader.snapshots.oldest_unbroken()
-        if oldest.id == 0:
-            return self._after(-1)
-        there = reader.tables.by_id(oldest, self.table.id) is not None
-        return {**self._after(oldest.id), "state": oldest.id} if there else self._after(oldest.id)
-
-    def _check_start(self, reader: Reader, since: int, starting: object) -> None:
-        newest = reader.snapshots.latest().id
-        if since > newest + 1:
-            raise NotFoundError(f"there is no snapshot {since} yet", hint=f"the newest is {newest}")
-        oldest = reader.snapshots.oldest_unbroken().id
-        if oldest and since <= oldest:
-            raise SnapshotExpiredError(
-                f"a stream cannot start at {starting!r}: snapshots after that, or the one before, have expired",
-                hint=f'the oldest start left is {oldest + 1}; "earliest" reads the whole table first',
-            )
 
     def latest(self, start: Position) -> Position:
         """Return the end of a batch that begins at a position; the same position when there is nothing new."""
@@ -115,20 +111,12 @@ class StreamSource:
             if self.max_files is not None or self.max_bytes is not None:
                 files = reader.files.changed(table, after + 1, end)
                 end = last_within(files, after + 1, end, self.max_files, self.max_bytes)
-            quiet = "state" not in start and end == newest.id and end - after < _QUIET
-            if quiet and not self._touched(reader, after + 1, end):
-                return start
+            if "state" not in start and end == newest.id and end - after < _QUIET:
+                made = reader.snapshots.changes_between(after + 1, end)
+                mine = (each for text in made.values() for each in parse_changes(text) if each.id == self.table.id)
+                if len(made) == end - after and not any(change.kind in _FEED for change in mine):
+                    return start
         return self._after(end)
-
-    def _touched(self, reader: Reader, since: int, until: int) -> bool:
-        """Return True when a snapshot of a range changed rows of the table, or when that is not known."""
-        made = reader.snapshots.changes_between(since, until)
-        found = (change for text in made.values() for change in parse_changes(text))
-        return len(made) != until - since + 1 or any(
-            change.id == self.table.id and change.kind in _FEED for change in found
-        )
-
-    # -- rows ----------------------------------------------------------------------------------------------------------
 
     def plan(self, start: Position, end: Position) -> StreamPlan:
         """Return the rows between two positions.
@@ -175,7 +163,7 @@ class StreamSource:
         if found is None:
             raise NotFoundError(f"{name} does not exist at snapshot {snapshot.id}: it was dropped, or is not made yet")
         for column in self.columns:
-            here = _get(found.schema, column.id)
+            here = next((each for each in found.schema.columns if each.id == column.id), None)
             if here is None or not _alike(here, column):
                 change = "was dropped" if here is None else f"is {here.duckdb_type()} now"
                 raise StreamMismatchError(
@@ -185,24 +173,53 @@ class StreamSource:
         return found
 
 
-def _since(reader: Reader, starting: Bound, newest: Snapshot) -> int:
-    try:
-        return first_of(reader, starting, newest)
-    except NotFoundError as error:
-        if isinstance(starting, str) and (near := nearest(starting, (EARLIEST, LATEST))):
-            raise NotFoundError(error.message, hint=near) from None
-        raise
-
-
-def _get(schema: TableSchema, id_: int) -> Column | None:
-    return next((column for column in schema.columns if column.id == id_), None)
-
-
 def _alike(one: Column, two: Column) -> bool:
     """Return True when values of two columns look the same. Names of columns may differ, those of fields may not."""
-    pairs: Sequence[tuple[Column, Column]] = list(zip(one.children, two.children, strict=False))
-    return (
-        one.type == two.type
-        and len(one.children) == len(two.children)
-        and all(a.id == b.id and a.name == b.name and _alike(a, b) for a, b in pairs)
+    pairs = zip(one.children, two.children, strict=False)
+    same = one.type == two.type and len(one.children) == len(two.children)
+    return same and all(a.id == b.id and a.name == b.name and _alike(a, b) for a, b in pairs)
+
+
+MODES = ("append", "upsert", "changes")
+OUTPUT_MODES = ("append", "update", "complete")
+_SPAN = re.compile(r"\s*\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|days?)\s*", re.IGNORECASE)
+_TRIGGERS: Mapping[str, Mapping[str, bool]] = {"availableNow": {"availableNow": True}, "once": {"once": True}}
+
+
+def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise ``InputError`` for an option that does not exist, with the most similar one."""
+    for name in given:
+        # Quacklake's name for an option of Spark, such as max_files for maxFilesPerTrigger
+        snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().removesuffix("_per_trigger")
+        hint = nearest(name, known) or nearest(snake, known) or f"there are {', '.join(known)}"
+        raise InputError(f'there is no option "{name}"', hint=hint)
+
+
+def choice(what: str, given: object, known: Sequence[str]) -> str:
+    """Return ``given`` if it is one of the known words. Raises ``InputError`` with the most similar word."""
+    if given in known:
+        return str(given)
+    raise InputError(f"{what} cannot be {given!r}", hint=nearest(str(given), known) or f"one of: {', '.join(known)}")
+
+
+def positive(what: str, given: object) -> int | None:
+    """Return a number from 1, or None. Raises ``InputError`` for any other value."""
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise InputError(f"{what} must be a number from 1, not {given!r}")
+    return given
+
+
+def trigger_of(given: str | None) -> Mapping[str, str | bool]:
+    """Return the arguments of Spark's ``trigger``: an interval, ``availableNow`` or ``once``."""
+    if given is None:
+        return {"processingTime": "0 seconds"}
+    if given in _TRIGGERS:
+        return _TRIGGERS[given]
+    if _SPAN.fullmatch(str(given)):
+        return {"processingTime": given}
+    raise InputError(
+        f"a trigger cannot be {given!r}",
+        hint=nearest(str(given), _TRIGGERS) or 'pass "10 seconds", or "availableNow" to stop when all is there',
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import sqlglot
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from quacklake.engines.duckdb import WriteOptions
+from quacklake.engines.duckdb.connections import writing as duckdb_writing
 from quacklake.errors import ConstraintError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.bounds import encode_comparable
 from quacklake.format.layout import IDENTITY, directory
@@ -19,23 +20,19 @@ from quacklake.format.mappings import MappedColumn, NameMapping
 from quacklake.format.names import data_file_name
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
 from quacklake.format.schema import Column, TableSchema
-from quacklake.format.stats import ColumnStats
 from quacklake.format.types import parse_type
 from quacklake.operations.add_files import known_mappings
 from quacklake.operations.conform import Match, given_schema, match_given, to_table
 from quacklake.operations.context import LakeContext
 from quacklake.operations.inlining import encoded_insert
-from quacklake.spark.runtime.schema import arrow_schema, with_variants
+from quacklake.spark.runtime.failures import each_task
+from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import adopted, initial_value, plain_in_parquet, quote, required, stored
-from quacklake.spark.write.fetching import Fetch
-from quacklake.spark.write.tasks import write_task, written_here, written_in_python
+from quacklake.spark.write.tasks import Fetch, write_task
 from quacklake.spark.write.writer import SortBy, SparkWriter, WriteJob, Written
 from quacklake.storage import Footer, column_stats
 from quacklake.transaction import NewDataFile, Transaction
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +66,18 @@ class Prepared:
         pending = tx.pending(table)
         mapping_id = None
         if self.mapped:
-            columns = tuple(_mapped(column) for column in table.schema.columns)
-            mapping = NameMapping(0, columns)
+            mapping = NameMapping(0, tuple(_mapped(column) for column in table.schema.columns))
             mapping_id = known_mappings(tx, table).get(mapping.key)
             if mapping_id is None:
                 mapping_id = tx.local_id()
                 pending.mappings.append(replace(mapping, id=mapping_id))
+        pending.files.extend(replace(file, mapping_id=mapping_id) for file in self.placed(tx, table))
+
+    def placed(self, tx: Transaction, table: TableInfo) -> list[NewDataFile]:
+        """Return the files with new ids, in the current partitioning of the table."""
         spec = table.partition
-        pending.files.extend(
-            replace(
-                file,
-                id=tx.local_id(),
-                mapping_id=mapping_id,
-                partition_id=spec.id if spec is not None and spec.keys else None,
-            )
-            for file, _ in self.files
-        )
+        partition_id = spec.id if spec is not None and spec.keys else None
+        return [replace(file, id=tx.local_id(), partition_id=partition_id) for file, _ in self.files]
 
 
 @dataclass
@@ -131,7 +124,10 @@ class SparkRows:
             self.discard()
             if few is not None:
                 task = replace(write_task(self.context, table, matches, given, self.kept), folder=self.folder)
-                self._prepared = Prepared.of(table, written_here(self.context, few, task))
+                with self.context.engine.connection() as connection:
+                    with duckdb_writing():
+                        connection.register("ql_source", few)
+                    self._prepared = Prepared.of(table, task.files(connection, self.context.writer, few.nbytes))
             else:
                 self._prepared = self._write(table, matches, given, time=time)
         self._prepared.add_to(tx, table)
@@ -143,9 +139,7 @@ class SparkRows:
         prepared = self._write(table, matches, given, time=time)
         for path in prepared.paths:
             tx.wrote(path)
-        spec = table.partition
-        partition_id = spec.id if spec is not None and spec.keys else None
-        return [replace(file, id=tx.local_id(), partition_id=partition_id) for file, _ in prepared.files]
+        return prepared.placed(tx, table)
 
     def discard(self) -> None:
         """Remove the written files. A file that cannot be removed is left to maintenance as an orphan."""
@@ -183,8 +177,8 @@ class SparkRows:
             if self.order and self.tasks is not None:
                 order = [each.column() for each in self.order]
                 frame = self.frame.repartitionByRange(self.tasks, *order).sortWithinPartitions(*order)
-            task = write_task(self.context, table, matches, given, self.kept)
-            return Prepared.of(table, written_in_python(frame, task, self.folder))
+            task = replace(write_task(self.context, table, matches, given, self.kept), folder=self.folder)
+            return Prepared.of(table, [file for done in each_task(frame, task) for file in done.files])
         stem = data_file_name().removesuffix(".parquet")
         job = WriteJob(
             table,
@@ -200,18 +194,22 @@ class SparkRows:
         try:
             written = self.writer.write(self.frame, job)
             keys = self._key_texts(table, written)
-            paths = self._paths(table, written, keys, stem, hive=options.hive)
+            paths = self._paths(table, written, keys, stem)
             if self.context.store.is_local:
                 for each, path in zip(written, paths, strict=True):
                     placed.append(path)
                     self.context.store.rename(each.path, path)
                 self.context.store.sync(paths)
-            mapped = not plain or not all(_has_ids(each.footer, table.schema) for each in written)
+            ids = [_ids(each.footer, table.schema) for each in written]
+            mapped = not plain or not all(
+                leaf.field_id in RESERVED_FIELDS or leaf.field_id == known.get(leaf.path)
+                for each, known in zip(written, ids, strict=True)
+                for leaf in each.footer.columns
+            )
             if mapped and self.kept:
                 raise QuacklakeError("Spark wrote files without field ids")
-            rows = zip(written, paths, keys, strict=True)
-            files = tuple((_file(table, *row), row[1]) for row in rows)
-            return Prepared(table, files, mapped)
+            rows = zip(written, paths, keys, ids, strict=True)
+            return Prepared(table, tuple((_file(table, *row), row[1]) for row in rows), mapped)
         except BaseException:
             left = [entry.path for entry in self.context.store.list(job.folder.rstrip("/"))]
             self.context.store.delete([*left, *placed])
@@ -254,18 +252,12 @@ class SparkRows:
         return found
 
     def _paths(
-        self,
-        table: TableInfo,
-        written: Sequence[Written],
-        keys: Sequence[Mapping[int, str | None]],
-        stem: str,
-        *,
-        hive: bool,
+        self, table: TableInfo, written: Sequence[Written], keys: Sequence[Mapping[int, str | None]], stem: str
     ) -> list[str]:
         """Return the final paths of the files: the usual ones on a local disk, elsewhere those that Spark wrote."""
         if not self.context.store.is_local:
             return [each.path for each in written]
-        spec = table.partition
+        spec, hive = table.partition, self.context.write_options(table).hive
         folders = [self.folder if spec is None else directory(spec, table.schema, values, hive=hive) for values in keys]
         return [f"{table.location}{folder}{stem}_{number}.parquet" for number, folder in enumerate(folders)]
 
@@ -279,9 +271,7 @@ def given_columns(schema: StructType, table: TableInfo, *, time: bool) -> TableS
 
 def carries(found: Match, given: TableSchema) -> bool:
     """Return True when Arrow carries values of a column from Spark to DuckDB without loss."""
-    if found.source is None:
-        return True
-    return not _is_hard(given.find(found.source), found.column)
+    return found.source is None or not _is_hard(given.find(found.source), found.column)
 
 
 def carried_alike(given: TableSchema, table: TableInfo) -> bool:
@@ -292,9 +282,8 @@ def carried_alike(given: TableSchema, table: TableInfo) -> bool:
 
 def _is_hard(given: Column, wanted: Column) -> bool:
     hard = ("variant", "timetz", "interval", "time", "time_ns", "timestamp_ns", "int128", "uint128")
-    return any(
-        leaf.type in hard or two.type in hard for leaf, two in zip(given.leaves(), wanted.leaves(), strict=False)
-    )
+    pairs = zip(given.leaves(), wanted.leaves(), strict=False)
+    return any(one.type in hard or two.type in hard for one, two in pairs)
 
 
 def _written_alike(found: Match, given: TableSchema) -> bool:
@@ -349,10 +338,8 @@ def _leaf_paths(columns: Sequence[Column], above: str = "") -> dict[str, int]:
         match column.type:
             case "struct":
                 found |= _leaf_paths(column.children, f"{path}.")
-            case "list":
-                found |= _leaf_paths([replace(column.children[0], name="list.element")], f"{path}.")
-            case "map":
-                names = ("key_value.key", "key_value.value")
+            case "list" | "map":
+                names = ("list.element",) if column.type == "list" else ("key_value.key", "key_value.value")
                 pairs = zip(column.children, names, strict=True)
                 found |= _leaf_paths([replace(child, name=name) for child, name in pairs], f"{path}.")
             case "variant":
@@ -363,7 +350,6 @@ def _leaf_paths(columns: Sequence[Column], above: str = "") -> dict[str, int]:
 
 
 def _ids(footer: Footer, schema: TableSchema) -> dict[str, int]:
-    """Return the column id of each leaf of a file."""
     paths = _leaf_paths(schema.columns)
     groups = {path: id_ for path, id_ in paths.items() if path.endswith(".")}
     found: dict[str, int] = {}
@@ -375,15 +361,23 @@ def _ids(footer: Footer, schema: TableSchema) -> dict[str, int]:
     return found
 
 
-def _has_ids(footer: Footer, schema: TableSchema) -> bool:
-    ids = _ids(footer, schema)
-    return all(leaf.field_id in RESERVED_FIELDS or leaf.field_id == ids.get(leaf.path) for leaf in footer.columns)
-
-
-def _file(table: TableInfo, written: Written, path: str, keys: Mapping[int, str | None]) -> NewDataFile:
+def _file(
+    table: TableInfo, written: Written, path: str, keys: Mapping[int, str | None], ids: Mapping[str, int]
+) -> NewDataFile:
     footer = written.footer
-    found = column_stats(footer, table.schema, columns=_ids(footer, table.schema))
-    stats = [_with_floats(each, table.schema.by_id(each.column_id), written) for each in found]
+    found = column_stats(footer, table.schema, columns=ids)
+    stats = []
+    for each in found:
+        column, floats = table.schema.by_id(each.column_id), written.floats
+        if column.id in floats:  # with what is known about NaN, which Parquet does not record
+            nan, *bounds = floats[column.id] or (False, None, None)
+            low, high = (None if bound is None else encode_comparable(bound, column.type) for bound in bounds)
+            each = (
+                replace(each, contains_nan=nan)
+                if floats[column.id] is None
+                else replace(each, contains_nan=nan, min=low, max=high)
+            )
+        stats.append(each)
     needed = {column.id: column.name for column in table.schema.columns if not (column.nullable or column.nested)}
     for each in stats:
         if each.column_id in needed and each.null_count:
@@ -403,22 +397,6 @@ def _file(table: TableInfo, written: Written, path: str, keys: Mapping[int, str 
         moved=dates is not None,
         begin_snapshot=None if dates is None else int(str(dates.min)),
         partial_max=None if dates is None else int(str(dates.max)),
-    )
-
-
-def _with_floats(stats: ColumnStats, column: Column, written: Written) -> ColumnStats:
-    """Return the statistics with what is known about NaN, which Parquet does not record."""
-    if column.id not in written.floats:
-        return stats
-    known = written.floats[column.id]
-    if known is None:
-        return replace(stats, contains_nan=False)
-    nan, low, high = known
-    return replace(
-        stats,
-        contains_nan=nan,
-        min=None if low is None else encode_comparable(low, column.type),
-        max=None if high is None else encode_comparable(high, column.type),
     )
 
 

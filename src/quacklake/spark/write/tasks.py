@@ -2,40 +2,40 @@
 
 Spark writes no field ids inside lists and maps, so its files need a name mapping, and files with a mapping cannot have
 row ids inside. Spark also has no keys for encrypted files. In these cases, and when rows come through Spark's interface
-for Python data sources, each task passes its rows to DuckDB.
+for Python data sources, each task passes its rows to DuckDB. Small results of Spark are fetched and staged here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter, WriteOptions
-from quacklake.engines.duckdb.connections import writing
+from quacklake.engines.duckdb.connections import writing as duckdb_writing
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
-from quacklake.format.names import quote
+from quacklake.format.names import quote, uuid7
 from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_FIELDS, TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.operations import conform
 from quacklake.operations.conform import Match
 from quacklake.operations.context import LakeContext
-from quacklake.spark.runtime.executors import each_task
+from quacklake.spark.read.file_index import READ_OPTIONS
+from quacklake.spark.runtime.failures import writing
+from quacklake.spark.runtime.session import WRITING, settings, to_arrow
+from quacklake.spark.runtime.settings import spark_path, spark_uri
 from quacklake.spark.runtime.types import RAISED
 from quacklake.storage import Store
 from quacklake.transaction import NewDataFile
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-_NEVER = ("variant", "geometry", "time_ns")
-"""Types that cannot be transferred from Spark to DuckDB."""
+_NEVER = ("variant", "geometry", "time_ns")  # types that cannot be transferred from Spark to DuckDB
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,8 @@ class WriteTask:
     limit: int = 0
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> TaskRows:
-        rows = (batch for batch in batches if batch.num_rows)
         try:
-            return self._write(rows)
+            return self._write(batch for batch in batches if batch.num_rows)
         except ConstraintError as error:
             raise RuntimeError(f"{RAISED}{error.message}\n") from None
 
@@ -83,7 +82,7 @@ class WriteTask:
         engine = DuckDBEngine(self.store, threads=1)
         with closing(engine), engine.connection() as connection:
             reader = pa.RecordBatchReader.from_batches(begin[0].schema, chain(begin, rows))
-            with writing():
+            with duckdb_writing():
                 connection.register("ql_source", reader)
                 if few:
                     return TaskRows(self.table, few=arrow_table(connection, self._query()))
@@ -136,26 +135,95 @@ def write_task(
                 f"rows with a column of type {hard[0].type} cannot go from Spark to such files",
                 hint="write such rows with lake.table(…)",
             )
-    values = conform.expressions(matches, {found.column.id: _value(found, given) for found in matches})
+    shown: dict[int, str | None] = {}  # values that Spark shows in a form that a cast does not accept
+    for found in matches:
+        name = found.source
+        number = name is not None and found.column.type == given.find(name).type == "timestamp_ns"
+        shown[found.column.id] = f"make_timestamp_ns({quote(name)})" if name is not None and number else None
+    values = conform.expressions(matches, shown)
     options = context.write_options(table)
     return WriteTask(context.store, table, options, tuple(values), dict(kept), encrypted=context.catalog.encrypted)
 
 
-def _value(found: Match, given: TableSchema) -> str | None:
-    """Return the SQL of a value that Spark shows in a form that a cast does not accept."""
-    if found.source is None or found.column.type != "timestamp_ns" or given.find(found.source).type != "timestamp_ns":
-        return None
-    return f"make_timestamp_ns({quote(found.source)})"
+_OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "compression": "snappy"}
 
 
-def written_in_python(frame: DataFrame, task: WriteTask, folder: str) -> list[NewDataFile]:
-    """Write the rows of a DataFrame on the executors, as files in a folder of a table."""
-    return [file for found in each_task(frame, replace(task, folder=folder)) for file in found.files]
+@dataclass
+class Staging:
+    """Folders of rows below ``location``, which no snapshot refers to. ``discard`` removes them.
+
+    Rows that are computed once are written there, and every later step reads them back. All steps then see the same
+    rows, whatever their source is and whichever task has to run again.
+
+    With ``sealed``, rows are never in a file of the store; if an executor that holds some is lost, the operation fails.
+    """
+
+    session: SparkSession
+    store: Store
+    location: str
+    sealed: bool = False
+    _folders: list[str] = field(default_factory=list)
+
+    def put(self, frame: DataFrame, select: Sequence[str], schema: StructType | str) -> DataFrame:
+        """Stage the values of SQL expressions over a DataFrame, and return them. They are read back with ``schema``."""
+        if self.sealed:
+            with settings(self.session, WRITING), writing():
+                return frame.selectExpr(*select).localCheckpoint()
+        folder = f"{self.location}staged-{uuid7()}"
+        self._folders.append(folder)
+        self.store.make_parent(f"{folder}/rows")
+        with settings(self.session, WRITING), writing():
+            rows = frame.selectExpr(*select)
+            rows.write.mode("append").options(**_OPTIONS).parquet(spark_uri(self.store.url(folder)))
+        reader = self.session.read.options(**READ_OPTIONS).schema(schema)
+        return reader.parquet(spark_path(self.store.url(folder)))
+
+    def discard(self) -> None:
+        """Remove the files. A file that cannot be removed is left to maintenance as an orphan."""
+        folders, self._folders = self._folders, []
+        for folder in folders:
+            self.store.delete([entry.path for entry in self.store.list(folder)])
+            self.store.prune(f"{folder}/")
 
 
-def written_here(context: LakeContext, rows: pa.Table, task: WriteTask) -> tuple[NewDataFile, ...]:
-    """Write rows on the driver as files of a table."""
-    with context.engine.connection() as connection:
+_FIRST = 1_000  # the most rows that are fetched while their size is unknown
+_BYTES = 64 << 20  # the most bytes of rows that are fetched, which take memory of the driver
+
+
+@dataclass
+class Fetch:
+    """Fetches the rows of small DataFrames, mostly with one Spark job.
+
+    ``limit`` is the most rows that count as few. ``row_bytes``, the size of a row, and ``last``, the number of rows in
+    the last DataFrame, predict the next one. They are kept for all batches of a stream, which saves a job for large
+    batches.
+    """
+
+    limit: int = 0
+    row_bytes: float | None = None
+    last: int = 0
+
+    def few(self, frame: DataFrame, always: int = 0, *, more: bool = True) -> pa.Table | None:
+        """Return all rows if they are few or at most ``always``, else None. Without ``more``, only ``always`` counts.
+
+        Fetches at most one row more than that. Raises the errors of a Spark write.
+        """
+        guessed, most = self.row_bytes is None, max(always, self._most() if more else 0)
+        if self.last and not most:
+            return None
+        rows = self._rows(frame, most)
+        if rows is None and guessed and more and self._most() > most:
+            rows = self._rows(frame, self._most())
+        return rows
+
+    def _most(self) -> int:
+        room = _FIRST if self.row_bytes is None else int(_BYTES / max(self.row_bytes, 1))
+        most = min(self.limit, room)
+        return most if self.last <= most else 0
+
+    def _rows(self, frame: DataFrame, most: int) -> pa.Table | None:
         with writing():
-            connection.register("ql_source", rows)
-        return task.files(connection, context.writer, rows.nbytes)
+            rows = to_arrow(frame.limit(most + 1))
+        if rows.num_rows:
+            self.row_bytes = rows.nbytes / rows.num_rows
+        return rows if rows.num_rows <= most else None

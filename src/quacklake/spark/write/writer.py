@@ -1,9 +1,10 @@
-"""Write DataFrames as Parquet files with Spark itself, and read their statistics from the footers."""
+"""Write DataFrames as Parquet files with Spark itself, and read their statistics from the footers; z-order curves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -19,14 +20,14 @@ from quacklake.format.objects import RESERVED_FIELDS, TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.transforms import apply
 from quacklake.format.transforms import bucket as bucket_of
+from quacklake.format.types import parse_type
 from quacklake.spark.read.file_index import read_paths
-from quacklake.spark.read.footers import all_footers
-from quacklake.spark.runtime.compat import arrow_udf, place_of, rebalanced, require_types
+from quacklake.spark.read.scan import all_footers
 from quacklake.spark.runtime.failures import writing
-from quacklake.spark.runtime.paths import file_path, spark_uri
-from quacklake.spark.runtime.schema import FIELD_ID, file_type
-from quacklake.spark.runtime.session import WRITING, settings
-from quacklake.spark.runtime.types import RAISED, key_expression, quote, read_type
+from quacklake.spark.runtime.local import FIELD_ID, file_type
+from quacklake.spark.runtime.session import WRITING, arrow_udf, place_of, rebalanced, require_types, settings
+from quacklake.spark.runtime.settings import file_path, spark_uri
+from quacklake.spark.runtime.types import RAISED, key_expression, literal, quote, read_type, shown_type
 from quacklake.storage import FileEntry, Footer, Store
 
 #: True if a file's numbers include NaN, with the minimum and maximum of the others.
@@ -83,8 +84,7 @@ class Written:
     floats: Mapping[int, FloatStats | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Float:
+class _Float(NamedTuple):
     """A column of floating-point numbers: its id, its SQL, and its path in a file."""
 
     id: int
@@ -149,16 +149,19 @@ class SparkWriter:
     def _gather(self, job: WriteJob) -> list[Written]:
         """Return the written files that have rows, and remove all others."""
         entries = list(self.store.list(job.folder.rstrip("/")))
-        data = [entry for entry in entries if _is_data(entry)]
+        names = ((entry, entry.path.rsplit("/", 1)[-1]) for entry in entries)
+        data = [entry for entry, name in names if name.endswith(".parquet") and not name.startswith((".", "_"))]
         footers = all_footers(self.session, self.store, [entry.path for entry in data])
         pairs = [(entry, footer) for entry, footer in zip(data, footers, strict=True) if footer.rows]
         wanted = {entry.path for entry, _ in pairs}
         self.store.delete([entry.path for entry in entries if entry.path not in wanted])
-        label, size = self.store.label, sum(footer.size_bytes for _, footer in pairs)
-        telemetry.count("engine.files_written", len(pairs), tenant=label)
-        telemetry.count("engine.bytes_written", size, tenant=label)
+        size = sum(footer.size_bytes for _, footer in pairs)
+        telemetry.count("engine.files_written", len(pairs), tenant=self.store.label)
+        telemetry.count("engine.bytes_written", size, tenant=self.store.label)
         floats = _float_columns(job.table.schema.columns)
-        doubtful = [each for each in floats if not _without_nan([footer for _, footer in pairs], each)]
+        # without a maximum there may be NaN, which the writers of all versions sort as the greatest number
+        parts = [part for _, footer in pairs for part in footer.columns if part.value_count and part.max is None]
+        doubtful = [each for each in floats if each.path in {part.path for part in parts}]
         numbers = self._numbers(job.table.schema, sorted(wanted), doubtful) if doubtful and wanted else {}
         clean: dict[int, FloatStats | None] = {each.id: None for each in floats if each not in doubtful}
         return [
@@ -189,11 +192,6 @@ class SparkWriter:
         return found
 
 
-def _is_data(entry: FileEntry) -> bool:
-    name = entry.path.rsplit("/", 1)[-1]
-    return name.endswith(".parquet") and not name.startswith((".", "_"))
-
-
 def _float_columns(columns: Sequence[Column], sql: str = "", path: str = "") -> list[_Float]:
     """Return the columns that may hold NaN and are not in a list or map."""
     found: list[_Float] = []
@@ -204,12 +202,6 @@ def _float_columns(columns: Sequence[Column], sql: str = "", path: str = "") -> 
         elif column.type in ("float32", "float64"):
             found.append(_Float(column.id, name, path + column.name))
     return found
-
-
-def _without_nan(footers: Sequence[Footer], column: _Float) -> bool:
-    """Return True when the footers rule out NaN, which the writers of all versions sort as the greatest number."""
-    parts = (part for footer in footers for part in footer.columns if part.path == column.path)
-    return all(part.value_count == 0 or part.max is not None for part in parts)
 
 
 def _only(columns: Sequence[Column], ids: Set[int]) -> tuple[Column, ...]:
@@ -236,7 +228,6 @@ def _key_columns(table: TableInfo) -> list[str]:
 
 
 def _keys(table: TableInfo) -> list[SparkColumn]:
-    """Return the keys of a partitioned table as texts."""
     found = []
     for key in table.partition.keys if table.partition is not None else ():
         index = next(i for i, column in enumerate(table.schema.columns) if column.id == key.column_id)
@@ -284,3 +275,79 @@ def _folder_texts(job: WriteJob, entry: FileEntry) -> tuple[str | None, ...]:
         text = unquote(segment.partition("=")[2])
         texts.append(None if text == _NULL_FOLDER else text.removeprefix(_MARK))
     return tuple(texts)
+
+
+_SAMPLE = 20_000
+_LETTERS = 64  # the number of leading characters of a text that count
+_HARD = ("time", "timetz", "time_ns", "interval", "timestamp_ns")
+
+
+def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> SortBy:
+    """Return the sort key of a z-order curve through columns, from a sample of ``rows`` rows in the shown form.
+
+    Each column counts by the position of its value among bounds from the sample, so that every distribution fills the
+    curve evenly; then the bits of the positions alternate. The key is for rows in stored form.
+
+    Raises ``UnsupportedFeatureError`` for a type whose two forms sort differently.
+    """
+    hard = next((column for column in columns if column.type in _HARD), None)
+    if hard is not None:
+        raise UnsupportedFeatureError(f'Spark has no curve through the column "{hard.name}" of type {hard.type}')
+    bits = min(8, 62 // len(columns))
+    sample = frame.sample(min(1.0, _SAMPLE / max(rows, 1)), seed=1)
+    shown = [_cut(column, "replace({0}, '-', '')") for column in columns]
+    lists = sample.selectExpr(*(f"sort_array(collect_list({value})) AS l{i}" for i, value in enumerate(shown)))
+    parts = (1 << bits) - 1
+    place = f"CAST(1 + i * size({{0}}) DIV {parts + 1} AS INT)"
+    bounds = lists.selectExpr(
+        *(
+            f"CASE WHEN size(l{i}) > 0 THEN transform(sequence(1, {parts}),"
+            f" i -> CAST(element_at(l{i}, least(size(l{i}), {place.format(f'l{i}')})) AS STRING)) END AS b{i}"
+            for i in range(len(columns))
+        )
+    ).first()
+    terms = []
+    for i, column in enumerate(columns):
+        texts = list(dict.fromkeys(bounds[f"b{i}"] or ())) if bounds is not None else []
+        # with gaps between the bits of a number for the bits of the other columns
+        places = [bit * len(columns) + len(columns) - 1 - i for bit in range(bits)]
+        spread = [
+            [(number >> bit & 1) << place for bit, place in enumerate(places)] for number in range(len(texts) + 1)
+        ]
+        leaves = [sum(each) for each in spread]
+        value = _cut(column, "lower(hex({0}))")
+        terms.append(f"IF({value} IS NULL, 0L, {_tree(value, [_literal(text, column) for text in texts], leaves)})")
+    return SortBy(" | ".join(terms), descending=False, nulls_first=True)
+
+
+def _cut(column: Column, uuid: str) -> str:
+    """Return the part of a value that counts. ``uuid`` is the form for a UUID, which is stored otherwise than shown."""
+    name = quote(column.name)
+    match column.type:
+        case "uuid":
+            return uuid.format(name)
+        case "varchar" | "json":
+            return f"left({name}, {_LETTERS})"
+        case "blob":
+            return f"left(hex({name}), {_LETTERS})"
+        case "boolean":
+            return f"CAST({name} AS INT)"
+        case _:
+            return name
+
+
+def _literal(text: str, column: Column) -> str:
+    if parse_type(column.type).base in ("varchar", "json", "blob", "uuid"):
+        return literal(text)
+    type_ = "INT" if column.type == "boolean" else shown_type(column, time=False)
+    return f"CAST({literal(text)} AS {type_})"
+
+
+def _tree(value: str, bounds: Sequence[str], leaves: Sequence[int]) -> str:
+    """Return the SQL that finds the leaf of a value between bounds by binary search."""
+    if not bounds:
+        return f"{leaves[0]:d}L"
+    middle = len(bounds) // 2
+    low = _tree(value, bounds[:middle], leaves[: middle + 1])
+    high = _tree(value, bounds[middle + 1 :], leaves[middle + 1 :])
+    return f"IF({value} < {bounds[middle]}, {low}, {high})"
