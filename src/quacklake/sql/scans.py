@@ -1,10 +1,14 @@
-"""The tables that a query reads, and the columns and rows that it needs of them."""
+"""The tables that a query reads: the columns and rows that it needs of them, and the plans of repeated scans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import duckdb
 
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
@@ -12,12 +16,22 @@ from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.scan import virtual as virtual_columns
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached
-from quacklake.sql.titles import Title
+from quacklake.sql.in_place import Title
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
+    from quacklake.operations.context import LakeContext
     from quacklake.scan import ScanPlan
     from quacklake.transaction import Transaction
+
+_LOCAL_IDS = 10**18
+"""The first row id of uncommitted rows, as in stock DuckLake."""
+_MOST_PLANS = 64
+_MOST_ROWS = 10_000
+"""The most files, deletes and inlined rows of a plan that is cached."""
+_SECONDS = 10.0
+"""Seconds after which a plan expires, because a lake may be repaired in place."""
+_MOST_FOOTERS = 4_000
 
 
 @dataclass
@@ -43,6 +57,17 @@ class Scan:
         found += [f"{name} BIGINT" for name in (ROW_COLUMNS if self.rows else ())]
         return ", ".join(found)
 
+    def with_local_ids(self, query: str) -> str:
+        """Return a scan in which uncommitted rows have the row id that they keep, or one that marks them as new."""
+        pending = next((found for found in self.tx.pendings() if found.table.id == self.table.id), None)
+        known = {} if pending is None else pending.known_row_ids()
+        if not known:
+            return query
+        kept = {local: id_ for local, id_ in known.items() if id_ is not None}
+        cases = "".join(f" WHEN {local:d} THEN {id_:d}" for local, id_ in kept.items())
+        own = f"CASE rowid{cases} ELSE {_LOCAL_IDS:d} - 1 - rowid END" if cases else f"{_LOCAL_IDS:d} - 1 - rowid"
+        return f"SELECT * REPLACE (CASE WHEN rowid < 0 THEN {own} ELSE rowid END AS rowid) FROM ({query})"
+
 
 @dataclass
 class Bound:
@@ -56,28 +81,6 @@ class Bound:
     """References to tables that metadata answers."""
     titles: Mapping[int, Title] = field(default_factory=dict)
     """Column titles by position, where the text itself would give other names."""
-
-
-_LOCAL_IDS = 10**18
-"""The first row id of uncommitted rows, as in stock DuckLake."""
-
-
-def with_local_ids(query: str, scan: Scan) -> str:
-    """Return a scan in which uncommitted rows have the row id that they keep, or one that marks them as new."""
-    pending = next((found for found in scan.tx.pendings() if found.table.id == scan.table.id), None)
-    known = {} if pending is None else pending.known_row_ids()
-    if not known:
-        return query
-    kept = {local: id_ for local, id_ in known.items() if id_ is not None}
-    cases = "".join(f" WHEN {local:d} THEN {id_:d}" for local, id_ in kept.items())
-    own = f"CASE rowid{cases} ELSE {_LOCAL_IDS:d} - 1 - rowid END" if cases else f"{_LOCAL_IDS:d} - 1 - rowid"
-    return f"SELECT * REPLACE (CASE WHEN rowid < 0 THEN {own} ELSE rowid END AS rowid) FROM ({query})"
-
-
-def first_table(node: Node) -> Node:
-    while node.get("type") == "JOIN":
-        node = node["left"]
-    return node
 
 
 def virtual_names(node: Node) -> frozenset[str]:
@@ -96,9 +99,7 @@ def hide_virtual(node: Node, scans: Mapping[str, tuple[str, ...]]) -> None:
             pending += [item["left"], item["right"]]
         elif item.get("type") == "BASE_TABLE" and item["table_name"] in scans:
             given[fold(item["alias"])] = scans[item["table_name"]]
-    if not any(given.values()):
-        return
-    pending = list(node["select_list"])
+    pending = list(node["select_list"]) if any(given.values()) else []
     while pending:
         item = pending.pop()
         if isinstance(item, list):
@@ -111,9 +112,61 @@ def hide_virtual(node: Node, scans: Mapping[str, tuple[str, ...]]) -> None:
             pending += [value for value in item.values() if isinstance(value, dict | list)]
 
 
-def has_filters(parsed: Node) -> bool:
-    """Return True when a query has a condition that might rule out files."""
-    return any(
-        node.get("where_clause") or node.get("condition") or node.get("qualify") or node.get("having")
-        for node in tree.nodes(parsed)
-    ) or any(node.get("type") == "JOIN" for node in tree.nodes(parsed))
+@dataclass(frozen=True, slots=True)
+class _Known:
+    plan: ScanPlan
+    table: TableInfo
+    context: LakeContext
+    since: float
+
+
+@dataclass
+class Plans:
+    """Scan plans by snapshot, table and predicate. A committed snapshot does not change.
+
+    Plans of older snapshots are not cached: a compaction gives them other files, and their former files may be removed.
+    """
+
+    _known: OrderedDict[Hashable, _Known] = field(default_factory=OrderedDict)
+
+    def plan(self, scan: Scan, *, clean: bool) -> ScanPlan:
+        """Return the plan of a scan. ``clean`` says that its transaction has changed nothing."""
+        context = scan.attached.context
+        most = context.config.plan_max_files
+        old = scan.past or scan.attached.whole is None
+        if not clean or old or scan.table.id < 0 or scan.tx.pendings():
+            return scan.tx.plan(scan.table, scan.predicate, max_files=most)
+        key = (scan.attached.alias, scan.tx.base.id, scan.table.id, scan.predicate, most)
+        known, now = self._known.get(key), time.monotonic()
+        fresh = known is not None and now - known.since < _SECONDS
+        if known is not None and fresh and known.context is context and known.table == scan.table:
+            self._known.move_to_end(key)
+            return known.plan
+        plan = scan.tx.plan(scan.table, scan.predicate, max_files=most)
+        if plan.files.num_rows + plan.deletes.num_rows + (plan.inlined.num_rows if plan.inlined else 0) <= _MOST_ROWS:
+            self._known[key] = _Known(plan, scan.table, context, now)
+            if len(self._known) > _MOST_PLANS:
+                self._known.popitem(last=False)
+        return plan
+
+
+@dataclass
+class Footers:
+    """Lets DuckDB cache the footers of a limited number of files. They take more memory than DuckDB counts."""
+
+    _kept: set[str] = field(default_factory=set)
+    _on: bool = False
+
+    def prepare(self, connection: duckdb.DuckDBPyConnection, scans: list[Scan]) -> None:
+        """Switch the cache on or off before a statement reads the files of its scans."""
+        plans = [scan.plan for scan in scans if scan.plan is not None]
+        paths = [path for plan in plans for path in plan.files.column("path").to_pylist()]
+        # DuckDB cannot open an encrypted file by a cached footer, and its database becomes invalid when it tries
+        encrypted = any(plan.files.column("encryption_key").null_count < plan.files.num_rows for plan in plans)
+        few = len(self._kept) + len(paths) <= _MOST_FOOTERS or self._kept.issuperset(paths)
+        wanted = bool(paths) and few and not encrypted
+        if wanted:
+            self._kept.update(paths)
+        if paths and wanted != self._on:
+            connection.execute(f"SET SESSION parquet_metadata_cache = {'true' if wanted else 'false'}")
+            self._on = wanted

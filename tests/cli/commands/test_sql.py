@@ -19,7 +19,7 @@ import pytest
 from quacklake.cli.context import Context, Options
 from quacklake.cli.statements import Statements
 from quacklake.errors import CancelledError
-from quacklake.sql.opening import session_of
+from quacklake.sql.sessions import session_of
 from tests.cli.conftest import Run
 
 

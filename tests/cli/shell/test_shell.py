@@ -22,7 +22,7 @@ from quacklake.cli.shell.completer import CompletionNames, SqlCompleter
 from quacklake.cli.shell.history import History
 from quacklake.cli.shell.loop import Shell, is_whole
 from quacklake.cli.statements import Statements
-from quacklake.sql.opening import session_of
+from quacklake.sql.sessions import session_of
 
 NAMES = CompletionNames(
     ["main", "big"],

@@ -40,7 +40,7 @@ def sql(
     With --output json, csv or arrow, it is what the last statement gives.
     """
     from quacklake.cli.statements import Statements
-    from quacklake.sql.opening import late_session, session_of
+    from quacklake.sql.sessions import late_session, session_of
 
     count = count_of(limit)
     text = _text(statement, file)

@@ -73,7 +73,7 @@ def _help(shell: Shell) -> None:
 
 
 def _definition(shell: Shell, name: str) -> str:
-    from quacklake.sql.definitions import table_definition
+    from quacklake.sql.listing import table_definition
 
     table = shell.view.table(name)
     return table_definition(table.handle.view(), table.info)

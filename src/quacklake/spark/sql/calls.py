@@ -13,7 +13,7 @@ from quacklake.spark.maintenance import spark_maintenance
 from quacklake.spark.sql.lexer import SparkCursor
 from quacklake.spark.sql.metadata import argument, arguments
 from quacklake.spark.sql.statement import Statement
-from quacklake.sql import maintenance_calls
+from quacklake.sql import lake_functions
 from quacklake.sql.binder import Binder
 from quacklake.sql.lake_calls import LakeCall
 from quacklake.sql.lake_functions import FUNCTIONS, bind
@@ -55,7 +55,7 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
         given,
         keeper=spark_maintenance(statement.engine),
     )
-    rows: pa.Table = getattr(maintenance_calls, name)(made)
+    rows: pa.Table = getattr(lake_functions, name)(made)
     return statement.rows(rows)
 
 
@@ -75,4 +75,4 @@ def _optimize(statement: Statement, items: Sequence[str]) -> DataFrame:
     where = given.get("where", given.get("filter"))
     table = spark_maintenance(statement.engine).table(str(given["table_name"]))
     report = table.optimize(given.get("order_by"), given.get("zorder"), where=where)
-    return statement.rows(maintenance_calls.groups(report))
+    return statement.rows(lake_functions.groups(report))

@@ -16,8 +16,7 @@ from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.spark.runtime.local import to_frame
 from quacklake.spark.sql.failures import translated
 from quacklake.spark.sql.lexer import SparkCursor, text_of
-from quacklake.sql.attached import Attached, Target
-from quacklake.sql.names import missing
+from quacklake.sql.attached import Attached, Target, missing
 from quacklake.sql.timetravel import TimeTravel
 from quacklake.sql.words import Word
 from quacklake.transaction import Transaction

@@ -17,9 +17,8 @@ from quacklake.operations import evolution, layout
 from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression
 from quacklake.operations.options import LakeOptions
-from quacklake.sql.attached import Target
+from quacklake.sql.attached import Target, missing
 from quacklake.sql.binder import Binder
-from quacklake.sql.names import missing
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.tables import (
@@ -249,8 +248,7 @@ def _column(session: Session, cursor: Cursor, path: str) -> Change:
     text = cursor.until("USING")
     if not cursor.done:
         raise SqlError("Not implemented Error: ALTER TYPE with USING is not supported in a lake")
-    with session.planning() as planner:
-        row = first_row(planner, f"SELECT typeof(CAST(NULL AS {text}))")
+    row = first_row(session.planner(), f"SELECT typeof(CAST(NULL AS {text}))")
     type_ = str(row[0]) if row is not None else text
     parse_column("c", type_)
     return lambda context, tx, table: evolution.alter_column(context, tx, table, path, type_)

@@ -16,9 +16,8 @@ from quacklake.operations.macros import make_variant
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.operations.views import COMMENT, check_macro, view_column
 from quacklake.sql import tree
-from quacklake.sql.attached import Attached, Target
+from quacklake.sql.attached import Attached, Target, missing
 from quacklake.sql.binder import Binder
-from quacklake.sql.names import missing
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.tables import taken

@@ -164,7 +164,7 @@ def call(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def checkpoint(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run CHECKPOINT [database]. For a lake, this runs all of its maintenance."""
-    from quacklake.sql import maintenance_calls
+    from quacklake.sql import lake_functions
     from quacklake.sql.lake_calls import LakeCall
 
     cursor.expect("CHECKPOINT")
@@ -172,7 +172,7 @@ def checkpoint(session: Session, cursor: Cursor, params: Any) -> Result:
     if attached is None:
         return session.native(cursor.text, params)
     cursor.end()
-    maintenance_calls.checkpoint(LakeCall(session, Binder(session), attached, {}))
+    lake_functions.checkpoint(LakeCall(session, Binder(session), attached, {}))
     return Result()
 
 
@@ -224,7 +224,7 @@ def show(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _show_create(session: Session, cursor: Cursor, params: Any) -> Result:
-    from quacklake.sql.definitions import table_definition, view_definition
+    from quacklake.sql.listing import table_definition, view_definition
 
     cursor.expect("SHOW", "CREATE")
     if not cursor.accept("VIEW"):
