@@ -45,7 +45,6 @@ class Attached:
 
     @property
     def context(self) -> LakeContext:
-        """The context of the lake."""
         return self.handle.context
 
     @property
@@ -131,14 +130,14 @@ class Attachments:
         for name in self.settings:
             self.apply(attached, name)
 
-    def _name(self, alias: str) -> None:
+    def _run(self, statement: str) -> None:
         for connection in (self.root, self.planner):
-            connection.execute(f"ATTACH ':memory:' AS {quote(alias)}")
+            connection.execute(statement)
 
     def add_late(self, alias: str, opened: Callable[[], Attached]) -> None:
         """Attach a lake that is opened when it is needed, to a session that has no other database yet."""
         with self.lock:
-            self._name(alias)
+            self._run(f"ATTACH ':memory:' AS {quote(alias)}")
             self.late[fold(alias)] = opened
 
     def add(self, attached: Attached, *, if_not_exists: bool = False) -> bool:
@@ -152,7 +151,7 @@ class Attachments:
                     f'Failed to attach database: database with name "{attached.alias}" already exists',
                     hint="choose another name after AS, or say OR REPLACE",
                 )
-            self._name(attached.alias)
+            self._run(f"ATTACH ':memory:' AS {quote(attached.alias)}")
             self._take(attached)
             return True
 
@@ -191,8 +190,7 @@ class Attachments:
         """Detach a lake."""
         with self.lock:
             attached = self.find(alias)
-            for connection in (self.root, self.planner):
-                connection.execute(f"DETACH {quote(attached.alias)}")
+            self._run(f"DETACH {quote(attached.alias)}")
             del self.attached[fold(alias)]
             self.copies.pop(attached.alias, None)
             self.committed.pop(fold(alias), None)
@@ -232,14 +230,6 @@ class Attachments:
         self.root.close()
 
 
-def parts_of(names: Sequence[str]) -> tuple[str | None, str | None, str]:
-    """Split a dotted name into catalog, schema and name. Raises ``SqlError`` for more parts."""
-    if len(names) > 3:
-        raise SqlError(f"{'.'.join(names)!r} has too many parts", hint="write catalog.schema.name")
-    padded = [None] * (3 - len(names)) + list(names)
-    return padded[0], padded[1], str(padded[2])
-
-
 #: Schemas that exist in every database.
 SYSTEM = frozenset({"information_schema", "pg_catalog"})
 
@@ -262,7 +252,7 @@ class Names:
 
     def places(self, names: Sequence[str]) -> Iterable[Target]:
         """Yield the places in lakes where an object of this name may be, the first choice first."""
-        catalog, schema, name = parts_of(names)
+        catalog, schema, name = _parts(names)
         used = self.default
         if catalog is not None:
             attached = self.attachments.get(catalog)
@@ -288,7 +278,7 @@ class Names:
         if used is None:
             return None
         view = self.view(used)
-        return nearest(name, [found.name for found in (*view.tables(), *view.objects.views())])
+        return nearest(name, [*(table.name for table in view.tables()), *(v.name for v in view.objects.views())])
 
     def has_schema(self, attached: Attached, schema: str) -> bool:
         """Return True when a lake has this schema."""
@@ -296,7 +286,7 @@ class Names:
 
     def target(self, names: Sequence[str]) -> Target | None:
         """Return the place where an object of this name is created or changed, or None when that is not in a lake."""
-        catalog, schema, name = parts_of(names)
+        catalog, schema, name = _parts(names)
         found = next(iter(self.places(names)), None)
         used = self.default
         if found is None and catalog is None and schema is not None and used is not None:
@@ -307,8 +297,16 @@ class Names:
 
     def explicit(self, names: Sequence[str]) -> bool:
         """Return True when the name itself is qualified with a lake."""
-        catalog, schema, _ = parts_of(names)
+        catalog, schema, _ = _parts(names)
         return self.attachments.get(catalog if catalog is not None else schema) is not None
+
+
+def _parts(names: Sequence[str]) -> tuple[str | None, str | None, str]:
+    """Split a dotted name into catalog, schema and name. Raises ``SqlError`` for more parts."""
+    if len(names) > 3:
+        raise SqlError(f"{'.'.join(names)!r} has too many parts", hint="write catalog.schema.name")
+    padded = [None] * (3 - len(names)) + list(names)
+    return padded[0], padded[1], str(padded[2])
 
 
 def missing(target: Target, tx: Transaction, what: str = "Table", *, version: int | None = None) -> NotFoundError:

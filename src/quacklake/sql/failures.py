@@ -1,4 +1,4 @@
-"""Translate DuckDB's errors about statements into Quacklake's errors."""
+"""Translate DuckDB's errors about statements into Quacklake's errors, about the text that the user wrote."""
 
 from __future__ import annotations
 
@@ -58,11 +58,8 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
             raise CancelledError("the statement was cancelled") from error
         if safe and "Out of Memory Error" in str(error):
             raise _out_of_memory() from error
-        outage = outage_of(str(error), "run the statement")
-        if outage is not None:
-            raise outage from error
-        # Arrow's message when DuckDB has no Arrow type for a column
-        raise SqlError(str(error)) from error
+        # not an outage: Arrow's message when DuckDB has no Arrow type for a column
+        raise outage_of(str(error), "run the statement") or SqlError(str(error)) from error
 
 
 def _out_of_memory() -> MemoryLimitError:

@@ -278,7 +278,7 @@ def _copy(cursor: duckdb.DuckDBPyConnection, copies: dict[str, Any], attached: A
     for macro in wanted.macros:
         with suppress(duckdb.Error, InputError):
             cursor.execute(f"CREATE OR REPLACE MACRO {alias}.{_place(macro)} {forms_of(macro)}")
-    relations = {fold(found.name) for found in (*wanted.tables, *wanted.views)}
+    relations = {fold(table.name) for table in wanted.tables} | {fold(view.name) for view in wanted.views}
     functions = {fold(macro.name) for macro in wanted.macros}
     waiting = list(wanted.views)
     for _ in range(2):  # views may use views that come later

@@ -113,7 +113,7 @@ def is_steady(parsed: Node) -> bool:
     for node in tree.nodes(parsed):
         if node.get("type") == "FUNCTION" and fold(node["function_name"]) in _ONCE | _NEVER:
             return False
-        names = node["column_names"] if node.get("class") == "COLUMN_REF" else ()
+        names = node["column_names"] if node.get("class") == "COLUMN_REF" else []
         if len(names) == 1 and fold(names[0]) in _WORDS:
             return False
     return True

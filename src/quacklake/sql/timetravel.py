@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from quacklake.sql.words import Cursor, Word
 
-_UNITS = {
-    ("AT", "SNAPSHOT"): "VERSION",
-    ("AT", "VERSION"): "VERSION",
-    ("AT", "TIMESTAMP"): "TIMESTAMP",
-    ("VERSION", "AS", "OF"): "VERSION",
-    ("SNAPSHOT", "AS", "OF"): "VERSION",
-    ("TIMESTAMP", "AS", "OF"): "TIMESTAMP",
-    ("SYSTEM_TIME", "AS", "OF"): "TIMESTAMP",
-    ("SYSTEM_VERSION", "AS", "OF"): "VERSION",
+_HINTS = {
+    "SNAPSHOT": "VERSION",
+    "VERSION": "VERSION",
+    "TIMESTAMP": "TIMESTAMP",
+    "SYSTEM_TIME": "TIMESTAMP",
+    "SYSTEM_VERSION": "VERSION",
 }
-_HINTS = frozenset({"SNAPSHOT", "VERSION", "TIMESTAMP", "SYSTEM_TIME", "SYSTEM_VERSION"})
+_UNITS = {("AT", word): _HINTS[word] for word in ("SNAPSHOT", "VERSION", "TIMESTAMP")} | {
+    (word, "AS", "OF"): unit for word, unit in _HINTS.items()
+}
+_INTERVALS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR", "MILLISECOND", "MICROSECOND")
 #: Keywords that cannot be an alias where one is allowed.
 NO_ALIAS = frozenset(
     """
@@ -131,30 +131,24 @@ def _primary(cursor: Cursor) -> bool:
         cursor.skip_group()
         return True
     if word.upper == "INTERVAL":
-        return _primary(cursor) and (_unit(cursor) or True)
+        if not _primary(cursor):
+            return False
+        unit = cursor.peek()
+        if unit is not None and unit.upper.rstrip("S") in _INTERVALS:
+            cursor.take()
+        return True
     if following is not None and following.kind == "string":  # TIMESTAMP '…'
         cursor.take()
         return True
     return word.upper in ("CURRENT_TIMESTAMP", "NOW", "TIMESTAMPTZ", "TIMESTAMP", "DATE")
 
 
-def _unit(cursor: Cursor) -> bool:
-    word = cursor.peek()
-    units = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR", "MILLISECOND", "MICROSECOND")
-    if word is not None and word.upper.rstrip("S") in units:
-        cursor.take()
-        return True
-    return False
-
-
 def _alias(cursor: Cursor) -> str:
     """Return the alias after the clause, or an empty text."""
     first = cursor.at
+    word = cursor.peek()
     if cursor.accept("AS"):
         cursor.name()
-        return f" {cursor.slice(first, cursor.at)}"
-    word = cursor.peek()
-    if word is not None and word.kind in ("word", "name") and word.upper not in NO_ALIAS:
+    elif word is not None and word.kind in ("word", "name") and word.upper not in NO_ALIAS:
         cursor.take()
-        return f" {cursor.slice(first, cursor.at)}"
-    return ""
+    return f" {cursor.slice(first, cursor.at)}" if cursor.at > first else ""
