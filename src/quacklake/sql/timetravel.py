@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from quacklake.sql.words import Cursor, Word
@@ -39,14 +40,7 @@ class TimeTravel:
 
 def time_travel(cursor: Cursor) -> list[TimeTravel]:
     """Return the time travel clauses of a statement in every spelling, including DuckDB's ``AT (VERSION => n)``."""
-    found: list[TimeTravel] = []
-    previous: Word | None = None
-    while not cursor.done:
-        clause = _spelled(cursor, previous) or _own(cursor, previous)
-        if clause is not None:
-            found.append(clause)
-        previous = cursor.take() if clause is None else cursor.words[cursor.at - 1]
-    return found
+    return list(_clauses(cursor, _spelled, _own))
 
 
 def with_at(sql: str) -> str:
@@ -56,22 +50,26 @@ def with_at(sql: str) -> str:
         return sql
     parts: list[str] = []
     done = 0
-    previous: Word | None = None
-    while not cursor.done:
-        found = _spelled(cursor, previous)
-        if found is None:
-            previous = cursor.take()
-            continue
-        alias = _alias(cursor)
-        parts += [sql[done : found.start], alias, f" AT ({found.unit} => {found.value})"]
-        previous = cursor.words[cursor.at - 1]
-        done = previous.end
+    for found in _clauses(cursor, _spelled):
+        parts += [sql[done : found.start], _alias(cursor), f" AT ({found.unit} => {found.value})"]
+        done = cursor.words[cursor.at - 1].end
     return "".join([*parts, sql[done:]])
 
 
-def _spelled(cursor: Cursor, previous: Word | None) -> TimeTravel | None:
+def _clauses(cursor: Cursor, *spellings: Callable[[Cursor, Word], TimeTravel | None]) -> Iterator[TimeTravel]:
+    while not cursor.done:
+        before = cursor.words[cursor.at - 1] if cursor.at else None
+        found = (spelling(cursor, before) for spelling in spellings) if before is not None else ()
+        clause = next((each for each in found if each is not None), None)
+        if clause is None:
+            cursor.take()
+        else:
+            yield clause
+
+
+def _spelled(cursor: Cursor, previous: Word) -> TimeTravel | None:
     """Return the clause that begins here, in another spelling than DuckDB's. None when there is none."""
-    if previous is None or not (previous.kind in ("word", "name") and previous.upper not in ("SELECT", "AS", "BY")):
+    if previous.kind not in ("word", "name") or previous.upper in ("SELECT", "AS", "BY"):
         return None
     start, began = cursor.at, cursor.peek()
     assert began is not None
@@ -86,10 +84,10 @@ def _spelled(cursor: Cursor, previous: Word | None) -> TimeTravel | None:
     return None
 
 
-def _own(cursor: Cursor, previous: Word | None) -> TimeTravel | None:
+def _own(cursor: Cursor, previous: Word) -> TimeTravel | None:
     """Return the clause that begins here, in DuckDB's spelling."""
     start, began = cursor.at, cursor.peek()
-    if previous is None or began is None or not cursor.accept("AT", "("):
+    if began is None or not cursor.accept("AT", "("):
         return None
     for unit in ("VERSION", "TIMESTAMP"):
         if cursor.accept(unit, "=>"):

@@ -29,12 +29,18 @@ if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
 
-def create_schema(session: Session, cursor: Cursor, params: Any) -> Result:
-    """Run CREATE SCHEMA [IF NOT EXISTS] [lake.]name."""
+def _created(cursor: Cursor, *kinds: str) -> tuple[bool, bool]:
+    """Parse CREATE [OR REPLACE] kind [IF NOT EXISTS]. Return which of the two options are given."""
     cursor.expect("CREATE")
     replacing = cursor.accept("OR", "REPLACE")
-    cursor.expect("SCHEMA")
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if not any(cursor.accept(kind) for kind in kinds):
+        raise cursor.unexpected()
+    return replacing, cursor.accept("IF", "NOT", "EXISTS")
+
+
+def create_schema(session: Session, cursor: Cursor, params: Any) -> Result:
+    """Run CREATE SCHEMA [IF NOT EXISTS] [lake.]name."""
+    replacing, if_not_exists = _created(cursor, "SCHEMA")
     attached, name = _schema(session, cursor.names())
     if attached is None:
         return queries.native_ddl(session, Cursor(cursor.text), params)
@@ -67,10 +73,7 @@ def _has_schema(tx: Transaction, name: str) -> bool:
 
 def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name [(columns)] AS query."""
-    cursor.expect("CREATE")
-    replacing = cursor.accept("OR", "REPLACE")
-    cursor.expect("VIEW")
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    replacing, if_not_exists = _created(cursor, "VIEW")
     target = session.names.target(cursor.names())
     if target is None:
         return queries.native_ddl(session, Cursor(cursor.text), params)
@@ -125,11 +128,7 @@ def own_names(session: Session, target: Target, query: str, *, expression: bool 
 
 def create_macro(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run CREATE [OR REPLACE] MACRO name (parameters) AS expression | TABLE query, …."""
-    cursor.expect("CREATE")
-    replacing = cursor.accept("OR", "REPLACE")
-    if not cursor.accept("MACRO"):
-        cursor.expect("FUNCTION")
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    replacing, if_not_exists = _created(cursor, "MACRO", "FUNCTION")
     target = session.names.target(cursor.names())
     if target is None:
         return queries.native_ddl(session, Cursor(cursor.text), params)
