@@ -21,8 +21,17 @@ from quacklake.sql import tree
 from quacklake.sql.attached import SYSTEM, Attached, Target, missing
 from quacklake.sql.guard import Size
 from quacklake.sql.in_place import titles, with_names
-from quacklake.sql.pruning import filters_of, has_filters, is_steady, scan_filters, settle
-from quacklake.sql.scans import Bound, Scan, hide_virtual, virtual_names
+from quacklake.sql.scans import (
+    Bound,
+    Scan,
+    filters_of,
+    has_filters,
+    hide_virtual,
+    is_steady,
+    scan_filters,
+    settle,
+    virtual_names,
+)
 from quacklake.sql.scopes import Mention, settle_names
 from quacklake.sql.tree import Node
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from quacklake.engines.duckdb.failures import message_of, translate
 from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
 from quacklake.sql.attached import PREFIX
+from quacklake.sql.words import caret
 from quacklake.storage.failures import outage_of
 
 _STATEMENT = (
@@ -69,8 +70,7 @@ def _out_of_memory() -> MemoryLimitError:
 _PLACE = re.compile(r"\n*\nLINE \d+: (?P<excerpt>.*)\n(?P<blank> *)(?P<carets>\^+)\s*\Z")
 _LABEL = re.compile(r"LINE \d+: ")
 _TOKEN = re.compile(r"\w+|\"(?:[^\"]|\"\")+\"|\S")
-_INTERNAL = rf"(?:{PREFIX}\d+|_ql_\w+)"
-_NAMED = re.compile(rf'(?:"?temp"?\."?main"?\.)?"?\b(?P<own>{_INTERNAL})"?')
+_NAMED = re.compile(rf'(?:"?temp"?\."?main"?\.)?"?\b(?P<own>(?:{PREFIX}\d+|_ql_\w+))"?')
 _LISTED = re.compile(r"^(?P<head>Did you mean:?|Candidate [\w ]+:(?: :)?) *(?P<names>.*)$", re.MULTILINE)
 _SOURCE = re.compile(r" when casting from source column (c\d+)\b")
 
@@ -118,7 +118,4 @@ def _shown(text: str, place: re.Match[str], statement: str) -> str:
     at = re.search(pattern, statement, re.IGNORECASE)
     if at is None or not re.search(r"\w", word):
         return ""
-    begin = statement.rfind("\n", 0, at.start()) + 1
-    line = statement[begin:].partition("\n")[0]
-    head = f"LINE {statement.count(chr(10), 0, begin) + 1}: "
-    return f"\n\n{head}{line}\n{' ' * (len(head) + at.start() - begin)}{place['carets']}"
+    return f"\n\n{caret(statement, at.start()).removesuffix('^')}{place['carets']}"

@@ -106,16 +106,18 @@ def answer(session: Session, parsed: Node, scans: Sequence[Scan]) -> set[str]:
     answered = set()
     for node in list(tree.nodes(parsed)):
         scan = by_name.get(str((node.get("from_table") or {}).get("table_name"))) if _is_plain(node) else None
-        if scan is None or not _is_settled(scan):
+        if scan is None or scan.table.id < 0 or scan.past or scan.rows or scan.virtual:
             continue
+        if any(pending.table.id == scan.table.id for pending in scan.tx.pendings()):
+            continue  # the table has changed since its newest snapshot
         asked = [_aggregate(call, scan) for call in node["select_list"]]
         values = None if None in asked else _values(scan, [found for found in asked if found is not None])
         if values is None:
             continue
-        node["select_list"] = [
-            {**tree.expression_of(session.connection, value), "alias": call["alias"] or _title(call)}
-            for call, value in zip(node["select_list"], values, strict=True)
-        ]
+        for place, (call, value) in enumerate(zip(node["select_list"], values, strict=True)):
+            inside = ".".join(part for child in call["children"] for part in child["column_names"])
+            title = call["alias"] or f"{call['function_name']}({inside})"
+            node["select_list"][place] = {**tree.expression_of(session.connection, value), "alias": title}
         node["from_table"] = tree.parse(session.connection, "SELECT 1")["node"]["from_table"]
         answered.add(scan.name)
     return answered
@@ -128,12 +130,6 @@ def _is_plain(node: Node) -> bool:
     source = node["from_table"]
     limits = all(modifier["type"] == "LIMIT_MODIFIER" for modifier in node["modifiers"])
     return limits and source.get("type") == "BASE_TABLE" and not source["sample"] and not source["column_name_alias"]
-
-
-def _is_settled(scan: Scan) -> bool:
-    """Return True when the table is unchanged since its newest snapshot."""
-    changed = any(pending.table.id == scan.table.id for pending in scan.tx.pendings())
-    return scan.table.id >= 0 and not (changed or scan.past or scan.rows or scan.virtual)
 
 
 def _aggregate(call: Node, scan: Scan) -> tuple[str, Column | None] | None:
@@ -150,11 +146,6 @@ def _aggregate(call: Node, scan: Scan) -> tuple[str, Column | None] | None:
     if column is None or column.nested or not all(_PLAIN.fullmatch(part) for part in names) or len(names) > 2:
         return None
     return (name, column) if scalar(column.type).stats in _EXACT else None
-
-
-def _title(call: Node) -> str:
-    inside = ".".join(part for child in call["children"] for part in child["column_names"])
-    return f"{call['function_name']}({inside})"
 
 
 def _values(scan: Scan, asked: Sequence[tuple[str, Column | None]]) -> list[str] | None:

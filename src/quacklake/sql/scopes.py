@@ -74,7 +74,11 @@ class _Names:
             return
         self.visit((node.get("cte_map") or {}).get("map"), scopes)
         if node.get("type") == "SELECT_NODE":
-            relations = [self._relation(item) for item in _leaves(node["from_table"])]
+            relations = []
+            for item in _leaves(node["from_table"]):
+                called = (item.get("function") or {}).get("function_name")
+                alias = fold(item.get("alias") or item.get("table_name") or called or "")
+                relations.append(_Relation(item, alias, self._mentions.get(id(item))))
             self._relations += relations
             scopes = (relations, *scopes)
         if node.get("class") == "COLUMN_REF":
@@ -89,11 +93,6 @@ class _Names:
         for key, value in node.items():
             if key != "cte_map":
                 self.visit(value, scopes)
-
-    def _relation(self, node: Node) -> _Relation:
-        called = (node.get("function") or {}).get("function_name")
-        alias = fold(node.get("alias") or node.get("table_name") or called or "")
-        return _Relation(node, alias, self._mentions.get(id(node)))
 
     def rewrite(self) -> None:
         """Give relations that share an alias new ones where names would be ambiguous, and update all names."""

@@ -51,7 +51,13 @@ def with_at(sql: str) -> str:
     parts: list[str] = []
     done = 0
     for found in _clauses(cursor, _spelled):
-        parts += [sql[done : found.start], _alias(cursor), f" AT ({found.unit} => {found.value})"]
+        first, word = cursor.at, cursor.peek()
+        if cursor.accept("AS"):
+            cursor.name()
+        elif word is not None and word.kind in ("word", "name") and word.upper not in NO_ALIAS:
+            cursor.take()
+        alias = f" {cursor.slice(first, cursor.at)}" if cursor.at > first else ""
+        parts += [sql[done : found.start], alias, f" AT ({found.unit} => {found.value})"]
         done = cursor.words[cursor.at - 1].end
     return "".join([*parts, sql[done:]])
 
@@ -139,14 +145,3 @@ def _primary(cursor: Cursor) -> bool:
         cursor.take()
         return True
     return word.upper in ("CURRENT_TIMESTAMP", "NOW", "TIMESTAMPTZ", "TIMESTAMP", "DATE")
-
-
-def _alias(cursor: Cursor) -> str:
-    """Return the alias after the clause, or an empty text."""
-    first = cursor.at
-    word = cursor.peek()
-    if cursor.accept("AS"):
-        cursor.name()
-    elif word is not None and word.kind in ("word", "name") and word.upper not in NO_ALIAS:
-        cursor.take()
-    return f" {cursor.slice(first, cursor.at)}" if cursor.at > first else ""

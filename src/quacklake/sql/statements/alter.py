@@ -120,7 +120,16 @@ def _change(session: Session, cursor: Cursor) -> Change:
         return _add(session, cursor)
     if cursor.accept("DROP"):
         cursor.accept("COLUMN")
-        return _drop(cursor)
+        if_exists = cursor.accept("IF", "EXISTS")
+        names = tuple(cursor.names())
+        cursor.accept("CASCADE")
+        cursor.accept("RESTRICT")
+
+        def drop(context: LakeContext, tx: Transaction, table: TableInfo) -> None:
+            if not if_exists or _has(table, names):
+                evolution.drop_column(context, tx, table, format_path(names))
+
+        return drop
     if cursor.accept("ALTER"):
         cursor.accept("COLUMN")
         return _column(session, cursor, tuple(cursor.names()))
@@ -178,20 +187,6 @@ def _has(table: TableInfo, names: tuple[str, ...]) -> bool:
     except (InputError, NotFoundError):
         return False
     return True
-
-
-def _drop(cursor: Cursor) -> Change:
-    if_exists = cursor.accept("IF", "EXISTS")
-    names = tuple(cursor.names())
-    cursor.accept("CASCADE")
-    cursor.accept("RESTRICT")
-
-    def change(context: LakeContext, tx: Transaction, table: TableInfo) -> None:
-        if if_exists and not _has(table, names):
-            return
-        evolution.drop_column(context, tx, table, format_path(names))
-
-    return change
 
 
 def _column(session: Session, cursor: Cursor, names: tuple[str, ...]) -> Change:

@@ -254,7 +254,7 @@ def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: boo
 
     As in DuckDB, only RESET SESSION resets what SET SESSION has set.
     """
-    value = None
+    value: Any = None
     if not reset:
         _expect_value(cursor)
         value = _value(session, cursor.rest(), params)
@@ -262,26 +262,23 @@ def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: boo
     attachments.setting(name)
     field = SETTING_NAMES.get(name, name)
     field = field if field in BY_NAME else name.removeprefix("ducklake_")
-    checked = None if reset else _checked(field, value)
+    if not reset:
+        value = float(value) if isinstance(value, Decimal) else value
+        if field in BY_NAME:
+            value = getattr(resolve({field: value}, env={}), field)
+        else:
+            value = parse_option(field, format_option(field, value))
+            if value == 0 and field == "target_file_size":
+                raise ConfigError("ducklake_target_file_size cannot be 0")
     if reset and field in attachments.pinned and not own:
         return
     (attachments.pinned.add if own and not reset else attachments.pinned.discard)(field)
     if reset:
         attachments.settings.pop(field, None)
     else:
-        attachments.settings[field] = checked
+        attachments.settings[field] = value
     for attached in attachments.attached.values():
         attachments.apply(attached, field)
-
-
-def _checked(field: str, value: Any) -> Any:
-    value = float(value) if isinstance(value, Decimal) else value
-    if field in BY_NAME:
-        return getattr(resolve({field: value}, env={}), field)
-    found = parse_option(field, format_option(field, value))
-    if found == 0 and field == "target_file_size":
-        raise ConfigError("ducklake_target_file_size cannot be 0")
-    return found
 
 
 # -- secrets -----------------------------------------------------------------------------------------------------------

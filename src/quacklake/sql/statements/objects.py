@@ -25,7 +25,6 @@ from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
-    from quacklake.catalog import Catalog
     from quacklake.sql.session import Session
 
 
@@ -180,20 +179,18 @@ def _variant(session: Session, target: Target, parameters: list[str], body: str,
             types[name] = parse_column(name, type_).type
         given[name] = None
         if inner.accept(":=") or inner.accept("=>"):
-            given[name] = _default(session, inner.rest(), target.attached.context.catalog)
+            text = inner.rest()
+            parsed = tree.expression_of(session.connection, text)
+            computed = any(node.get("class") not in ("CONSTANT", "CAST", None) for node in tree.nodes(parsed))
+            if computed and target.attached.context.catalog.is_next:  # the format has a place for the expression
+                given[name] = Expression(parse_expression(session.connection, text))
+            else:
+                given[name] = Binder(session).evaluate(parsed)
     if is_table and body.startswith("(") and body.endswith(")"):
         body = Cursor(body).parens()
     variant = make_variant(given, own_names(session, target, body, expression=not is_table))
     typed = (replace(parameter, type=types.get(parameter.name, parameter.type)) for parameter in variant.parameters)
     return replace(variant, parameters=tuple(typed))
-
-
-def _default(session: Session, text: str, catalog: Catalog) -> Any:
-    """Return a parameter's default: its value, or the text of an expression if the format has a place for that."""
-    parsed = tree.expression_of(session.connection, text)
-    if catalog.is_next and any(node.get("class") not in ("CONSTANT", "CAST", None) for node in tree.nodes(parsed)):
-        return Expression(parse_expression(session.connection, text))
-    return Binder(session).evaluate(parsed)
 
 
 # -- drop --------------------------------------------------------------------------------------------------------------

@@ -166,13 +166,21 @@ def checkpoint(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def describe(session: Session, cursor: Cursor, params: Any) -> Result:
-    """Run DESCRIBE of a table or a query."""
+    """Run DESCRIBE of a table or a query, or DESCRIBE HISTORY, which lists the snapshots that changed a table."""
     from quacklake.sql import listing
 
     cursor.take()
     following = cursor.peek(1)
     if cursor.sees("HISTORY") and following is not None and following.kind in ("word", "name"):
-        return _history(session, cursor)
+        from quacklake.operations.history import table_history
+
+        cursor.take()
+        target = session.names.target(cursor.names())
+        cursor.end()
+        if target is None:
+            raise SqlError("DESCRIBE HISTORY needs a table of a lake")
+        table = session.view(target.attached).find_table(target.schema, target.name)
+        return Result(table_history(target.attached.context, table))
     cursor.accept("TABLE")
     first = cursor.peek()
     if first is None:
@@ -180,23 +188,10 @@ def describe(session: Session, cursor: Cursor, params: Any) -> Result:
     if first.kind in ("word", "name") and first.upper not in ("SELECT", "FROM", "VALUES", "WITH"):
         names = cursor.names()
         for place in session.names.places(names) if cursor.done else ():
-            table = session.view(place.attached).get_table(place.schema, place.name)
-            if table is not None:
-                return listing.described(table)
+            found = session.view(place.attached).get_table(place.schema, place.name)
+            if found is not None:
+                return listing.described(found)
     return query(session, Cursor(cursor.text), params)
-
-
-def _history(session: Session, cursor: Cursor) -> Result:
-    """Run DESCRIBE HISTORY name: list the snapshots that changed a table, newest first."""
-    from quacklake.operations.history import table_history
-
-    cursor.expect("HISTORY")
-    target = session.names.target(cursor.names())
-    cursor.end()
-    if target is None:
-        raise SqlError("DESCRIBE HISTORY needs a table of a lake")
-    table = session.view(target.attached).find_table(target.schema, target.name)
-    return Result(table_history(target.attached.context, table))
 
 
 def show(session: Session, cursor: Cursor, params: Any) -> Result:
