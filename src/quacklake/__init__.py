@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from quacklake.operations.table_scan import TableScan
     from quacklake.operations.undo import RestoredTable, UndoReport
     from quacklake.spark.lake import SparkLake, register_spark, spark, spark_settings
-    from quacklake.sql.opening import session
     from quacklake.sql.result import Result
     from quacklake.sql.safety import Safety
     from quacklake.sql.session import Session
+    from quacklake.sql.sessions import session
     from quacklake.tenancy.tenants import Tenant, TenantStats
+
 
 __version__ = "0.1.0"
 
@@ -94,7 +95,7 @@ if not TYPE_CHECKING:
             "quacklake.tenancy.tenants": "Tenant TenantStats",
             "quacklake.lake.view": "View",
             "quacklake.operations.undo": "RestoredTable UndoReport",
-            "quacklake.sql.opening": "session",
+            "quacklake.sql.sessions": "session",
             "quacklake.sql.safety": "Safety",
             "quacklake.sql.session": "Session",
         },

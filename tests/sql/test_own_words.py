@@ -6,7 +6,7 @@ import pytest
 
 import quacklake
 from quacklake.duckdb_versions import IS_2
-from quacklake.sql.error_texts import in_own_words
+from quacklake.sql.failures import in_own_words
 from tests.sql.conftest import Run
 
 WRONG = (

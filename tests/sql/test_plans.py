@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake.sql import plans
+from quacklake.sql import scans
 
 
 @pytest.fixture
@@ -60,14 +60,14 @@ def test_a_transaction_sees_its_own_changes_whatever_is_remembered(lake: quackla
 
 def test_what_is_remembered_is_not_believed_for_long(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = _counting(lake, monkeypatch)
-    monkeypatch.setattr(plans, "_SECONDS", 0.0)
+    monkeypatch.setattr(scans, "_SECONDS", 0.0)
     for _ in range(2):
         lake.sql(COUNT)
     assert planned == ["t", "t"]
 
 
 def test_the_footers_of_only_so_many_files_are_kept(lake: quacklake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "_MOST_FOOTERS", 1)
+    monkeypatch.setattr(scans, "_MOST_FOOTERS", 1)
     connection = lake._sessions.current().connection
 
     def kept() -> object:

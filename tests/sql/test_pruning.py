@@ -11,7 +11,7 @@ import pytest
 from quacklake.format.bounds import ANYTHING
 from quacklake.format.schema import TableSchema
 from quacklake.format.texts import parse_column
-from quacklake.sql.pruning import filters_of
+from quacklake.sql.scans import filters_of
 
 Run = Callable[..., list[tuple[Any, ...]]]
 

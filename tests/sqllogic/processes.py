@@ -13,7 +13,7 @@ __all__ = ["run"]
 TIMEOUT = 900
 #: What a session loads when it begins or runs a statement: loaded once, it is there in every process.
 _NEEDED = (
-    *(f"quacklake.sql.{name}" for name in ("opening", "session", "functions", "listing", "known", "pruning")),
+    *(f"quacklake.sql.{name}" for name in ("session", "lake_functions", "listing", "metadata")),
     *(
         f"quacklake.sql.statements.{name}"
         for name in ("alter", "databases", "inserting", "objects", "queries", "tables")

@@ -196,7 +196,7 @@ def run_command(shell: Shell, line: str) -> bool:
             for relation in shell.view.tables() + shell.view.views():
                 shell.say(relation)
         case ".schema", [] | [_]:
-            from quacklake.sql.definitions import table_definition
+            from quacklake.sql.listing import table_definition
 
             for table in (shell.view.table(name) for name in arguments or shell.view.tables()):
                 shell.say(table_definition(table.handle.view(), table.info))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,10 +13,13 @@ from quacklake.config.settings import BY_NAME
 from quacklake.errors import AlreadyExistsError, ConfigError, NotFoundError, SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.options import OPTIONS
+from quacklake.operations.reference import DEFAULT_SCHEMA
 
 if TYPE_CHECKING:
     from quacklake.operations.context import LakeContext
     from quacklake.operations.handles import Handle, HasHandle, LakeHandle
+    from quacklake.transaction import Transaction
+
 
 #: Settings of the DuckLake extension that ``connect`` has under another name.
 SETTING_NAMES = {
@@ -42,7 +45,6 @@ class Attached:
 
     @property
     def context(self) -> LakeContext:
-        """The context of the lake."""
         return self.handle.context
 
     @property
@@ -128,14 +130,14 @@ class Attachments:
         for name in self.settings:
             self.apply(attached, name)
 
-    def _name(self, alias: str) -> None:
+    def _run(self, statement: str) -> None:
         for connection in (self.root, self.planner):
-            connection.execute(f"ATTACH ':memory:' AS {quote(alias)}")
+            connection.execute(statement)
 
     def add_late(self, alias: str, opened: Callable[[], Attached]) -> None:
         """Attach a lake that is opened when it is needed, to a session that has no other database yet."""
         with self.lock:
-            self._name(alias)
+            self._run(f"ATTACH ':memory:' AS {quote(alias)}")
             self.late[fold(alias)] = opened
 
     def add(self, attached: Attached, *, if_not_exists: bool = False) -> bool:
@@ -149,7 +151,7 @@ class Attachments:
                     f'Failed to attach database: database with name "{attached.alias}" already exists',
                     hint="choose another name after AS, or say OR REPLACE",
                 )
-            self._name(attached.alias)
+            self._run(f"ATTACH ':memory:' AS {quote(attached.alias)}")
             self._take(attached)
             return True
 
@@ -188,8 +190,7 @@ class Attachments:
         """Detach a lake."""
         with self.lock:
             attached = self.find(alias)
-            for connection in (self.root, self.planner):
-                connection.execute(f"DETACH {quote(attached.alias)}")
+            self._run(f"DETACH {quote(attached.alias)}")
             del self.attached[fold(alias)]
             self.copies.pop(attached.alias, None)
             self.committed.pop(fold(alias), None)
@@ -229,9 +230,103 @@ class Attachments:
         self.root.close()
 
 
-def parts_of(names: Sequence[str]) -> tuple[str | None, str | None, str]:
+#: Schemas that exist in every database.
+SYSTEM = frozenset({"information_schema", "pg_catalog"})
+
+
+@dataclass
+class Names:
+    """The names of one connection: its attached lakes, and the catalog and schema of unqualified names."""
+
+    attachments: Attachments
+    view: Callable[[Attached], Transaction]
+    catalog: str = "memory"
+    schema: str = DEFAULT_SCHEMA
+    temporary: set[str] = field(default_factory=set)
+    """Names of temporary objects that the user has created, which hide others."""
+
+    @property
+    def default(self) -> Attached | None:
+        """The current lake, or None."""
+        return self.attachments.get(self.catalog)
+
+    def places(self, names: Sequence[str]) -> Iterable[Target]:
+        """Yield the places in lakes where an object of this name may be, the first choice first."""
+        catalog, schema, name = _parts(names)
+        used = self.default
+        if catalog is not None:
+            attached = self.attachments.get(catalog)
+            if attached is not None and schema is not None:
+                yield Target(attached, schema, name)
+            return
+        if schema is None:
+            if used is not None and fold(name) not in self.temporary:
+                yield Target(used, self.schema, name)
+                if fold(self.schema) != DEFAULT_SCHEMA:
+                    yield Target(used, DEFAULT_SCHEMA, name)
+            return
+        if used is not None and self.has_schema(used, schema):
+            yield Target(used, schema, name)
+        attached = self.attachments.get(schema)
+        if attached is not None:
+            own = self.schema if attached is used else DEFAULT_SCHEMA
+            yield Target(attached, own, name)
+
+    def similar(self, name: str) -> str | None:
+        """Return a hint with the names in the current lake that are similar to this one."""
+        used = self.default
+        if used is None:
+            return None
+        view = self.view(used)
+        return nearest(name, [*(table.name for table in view.tables()), *(v.name for v in view.objects.views())])
+
+    def has_schema(self, attached: Attached, schema: str) -> bool:
+        """Return True when a lake has this schema."""
+        return any(fold(info.name) == fold(schema) for info in self.view(attached).schemas())
+
+    def target(self, names: Sequence[str]) -> Target | None:
+        """Return the place where an object of this name is created or changed, or None when that is not in a lake."""
+        catalog, schema, name = _parts(names)
+        found = next(iter(self.places(names)), None)
+        used = self.default
+        if found is None and catalog is None and schema is not None and used is not None:
+            is_other = fold(schema) in ("temp", "memory", "system") or self.attachments.is_database(schema)
+            is_other = is_other or self.attachments.metadata_of(schema) is not None
+            return None if is_other else Target(used, schema, name)
+        return found
+
+    def explicit(self, names: Sequence[str]) -> bool:
+        """Return True when the name itself is qualified with a lake."""
+        catalog, schema, _ = _parts(names)
+        return self.attachments.get(catalog if catalog is not None else schema) is not None
+
+
+def _parts(names: Sequence[str]) -> tuple[str | None, str | None, str]:
     """Split a dotted name into catalog, schema and name. Raises ``SqlError`` for more parts."""
     if len(names) > 3:
         raise SqlError(f"{'.'.join(names)!r} has too many parts", hint="write catalog.schema.name")
     padded = [None] * (3 - len(names)) + list(names)
     return padded[0], padded[1], str(padded[2])
+
+
+def missing(target: Target, tx: Transaction, what: str = "Table", *, version: int | None = None) -> NotFoundError:
+    """Return the error for a name that a lake does not have, with the most similar names that it has.
+
+    ``version`` is the snapshot that the statement itself asks for.
+    """
+    if what == "Table" and tx.objects.get_view(target.schema, target.name) is not None:
+        return NotFoundError(f'"{target.name}" is a View, not a table')
+    if what == "View" and tx.get_table(target.schema, target.name) is not None:
+        return NotFoundError(f'"{target.name}" is a Table, not a view')
+    views = [view.qualified_name for view in tx.objects.views()]
+    known = [info.qualified_name for info in tx.tables()] + views
+    short = {name.removeprefix(f"{DEFAULT_SCHEMA}."): name for name in known}
+    own = target.name if fold(target.schema) == DEFAULT_SCHEMA else f"{target.schema}.{target.name}"
+    at = "" if version is None else f" at version {version}"
+    message = f'{what} with name {own} does not exist{at} in the lake "{target.attached.alias}"'
+    if all(fold(info.name) != fold(target.schema) for info in tx.schemas()):
+        message += f' because schema "{target.schema}" does not exist'
+    elsewhere = [name for name in known if fold(name.rpartition(".")[2]) == fold(target.name)]
+    if elsewhere:
+        message += f'. Did you mean "{" or ".join(elsewhere[:3])}"?'
+    return NotFoundError(message, hint=None if elsewhere else nearest(own, short))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.trees import HARMLESS, LAKE
 from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
@@ -16,27 +18,36 @@ from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.operations.macros import declared
 from quacklake.scan.plan import virtual_column
 from quacklake.sql import tree
-from quacklake.sql.attached import Attached, Target
-from quacklake.sql.in_place import with_names
-from quacklake.sql.names import SYSTEM, missing
-from quacklake.sql.scans import Bound, Scan, first_table, has_filters, hide_virtual, virtual_names, with_local_ids
+from quacklake.sql.attached import SYSTEM, Attached, Target, missing
+from quacklake.sql.guard import Size
+from quacklake.sql.in_place import titles, with_names
+from quacklake.sql.scans import (
+    Bound,
+    Scan,
+    filters_of,
+    has_filters,
+    hide_virtual,
+    is_steady,
+    scan_filters,
+    settle,
+    virtual_names,
+)
 from quacklake.sql.scopes import Mention, settle_names
-from quacklake.sql.sizes import Size
-from quacklake.sql.titles import titles
 from quacklake.sql.tree import Node
-from quacklake.sql.values import Values
-from quacklake.sql.volatility import is_steady, settle
 
 if TYPE_CHECKING:
+    from quacklake.sql.session import Session
     from quacklake.transaction import Transaction
+
 
 __all__ = ["Binder", "Bound", "Scan", "StandIns"]
 
 StandIns = Mapping[tuple[str, str, str], str]
+Make = Callable[[duckdb.DuckDBPyConnection, bool], None]
+"""Creates an object on a connection, with rows or without."""
 
 _DEPTH = 16
 _TARGET = "_quacklake_target"
-_ONE = Size(1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +60,11 @@ class _Scope:
 
 
 @dataclass
-class Binder(Values):
+class Binder:
     """Binds one statement. Creates objects on two connections: one plans over empty tables, one runs over files."""
 
+    session: Session
+    parameters: Any = None
     stand_ins: StandIns = field(default_factory=dict)
     """Temporary relations that replace tables, by catalog, schema and name."""
     scans: list[Scan] = field(default_factory=list)
@@ -59,14 +72,46 @@ class Binder(Values):
     """Columns of relations that ``*`` does not include."""
     wanted: frozenset[str] = frozenset()
     """The virtual columns that the query block around a call uses."""
-    _made: list[Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=list)
-    _makers: dict[str, Callable[[duckdb.DuckDBPyConnection, bool], None]] = field(default_factory=dict)
+    made: list[Make] = field(default_factory=list)
+    """What creates the objects that the query names. It is told whether to create them without rows."""
+    guarded: bool = False
+    """True when the query contains IS DISTINCT FROM, by which DuckDB's readers do not filter correctly."""
+    _makers: dict[str, Make] = field(default_factory=dict)
     _mentions: list[Mention] = field(default_factory=list)
     _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
     _sizes: dict[str, Size] = field(default_factory=dict)
     _steady: bool = True
-    guarded: bool = False
-    """True when the query contains IS DISTINCT FROM, by which DuckDB's readers do not filter correctly."""
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def used(self, node: Node) -> dict[str, Any] | None:
+        """Return the parameters that a tree uses, by name or number. DuckDB refuses any others."""
+        given = self.parameters
+        if given is None:
+            return None
+        names = {str(found["identifier"]) for found in tree.nodes(node) if found.get("class") == "PARAMETER"}
+        return {name: given[fold(name)] for name in names} or None
+
+    def evaluate(self, expression: Node) -> Any:
+        """Return the value of an expression without columns."""
+        self.session.guard.value(expression)
+        connection = self.session.connection
+        query = tree.query_of(connection, {**expression, "alias": ""})
+        found = arrow_table(connection, f"{tree.render(connection, query)} LIMIT 1", self.used(query))
+        return found.column(0)[0].as_py()
+
+    def evaluate_text(self, sql: str) -> Any:
+        """Return the value of an expression without columns, given as text."""
+        return self.evaluate(tree.expression_of(self.session.connection, sql))
+
+    def _constant(self, node: Node) -> Node:
+        """Return the constant that a call without columns evaluates to in this query."""
+        connection = self.session.connection
+        query = tree.render(connection, tree.query_of(connection, {**node, "alias": "v"}))
+        row = first_row(connection, f"SELECT typeof(v), CAST(v AS VARCHAR) FROM ({query})")
+        assert row is not None
+        value = "NULL" if row[1] is None else literal(str(row[1]))
+        return {**tree.expression_of(connection, f"CAST({value} AS {row[0]})"), "alias": node["alias"]}
 
     # -- binding -------------------------------------------------------------------------------------------------------
 
@@ -78,24 +123,30 @@ class Binder(Values):
         ``looking`` says that the result changes nothing, so that metadata may answer instead of rows. ``change`` may
         alter the tree before names are looked up. Raises ``SqlError`` or ``NotFoundError``.
         """
-        parsed = tree.parse(self.session.connection, sql)
+        connection = self.session.connection
+        parsed = tree.parse(connection, sql)
         # an INSERT may have many rows: ``change`` alters all of their values, and they need no titles
         given = tree.copied(parsed) if change is None else None
         if change is not None:
             change(parsed)
         if target:
-            first_table(parsed["node"]["from_table"])[_TARGET] = True
+            first = parsed["node"]["from_table"]
+            while first.get("type") == "JOIN":
+                first = first["left"]
+            first[_TARGET] = True
         self._rewrite(parsed, _Scope())
         answered = self._learn(parsed, looking=looking) if self.scans else ()
         values = self.used(parsed)
         kept = self._kept(sql, given, parsed)
-        text = tree.render(self.session.connection, parsed) if kept is None else kept
-        found = next((scan for scan in self.scans if scan.rows), None)
-        bound = Bound(text, values, self.scans, found, answered)
+        text = tree.render(connection, parsed) if kept is None else kept
+        bound = Bound(text, values, self.scans, next((scan for scan in self.scans if scan.rows), None), answered)
         if looking and given is not None and text != sql:
-            bound.titles = titles(self.session.connection, given, parsed, rendered=kept is None)
+            bound.titles = titles(connection, given, parsed, rendered=kept is None)
         self._prune(bound, parsed)
-        self._install()
+        for make in self.made:
+            make(connection, False)
+        if not self.session.guard.safe:  # a safe session has locked settings
+            self.session.footers.prepare(connection, self.scans)
         return bound
 
     def _kept(self, sql: str, before: Node | None, after: Node) -> str | None:
@@ -107,17 +158,39 @@ class Binder(Values):
             return None
         return with_names(self.session.connection, sql, before, after)
 
-    def _text(self, sql: str, before: Node, after: Node) -> str:
-        kept = self._kept(sql, before, after)
-        return tree.render(self.session.connection, after) if kept is None else kept
-
     def _learn(self, parsed: Node, *, looking: bool) -> tuple[Scan, ...]:
-        """Add statistics and constants to the query. Return the scans that metadata answers."""
-        from quacklake.sql.metadata_answers import answer, tell_statistics
+        """Add statistics and constants to the query. Return the scans that metadata answers, which are left out."""
+        from quacklake.sql.metadata import answer, tell_statistics
 
         tell_statistics(self.session, parsed, self.scans)
-        settle(parsed, self.constant)
-        return self._leave_out(answer(self.session, parsed, self.scans)) if looking else ()
+        settle(parsed, self._constant)
+        names = answer(self.session, parsed, self.scans) if looking else set()
+        gone = tuple(scan for scan in self.scans if scan.name in names)
+        self.scans = [scan for scan in self.scans if scan.name not in names]
+        for name in names:
+            self.made.remove(self._makers[name])
+        return gone
+
+    def _prune(self, bound: Bound, parsed: Node) -> None:
+        """Let DuckDB find the filters of each scan."""
+        if not any(scan.table.id >= 0 for scan in self.scans) or not has_filters(parsed):
+            return
+        if not (self._steady and is_steady(parsed)):
+            return
+        try:
+            planner = self._planned()
+            found = scan_filters(planner, bound.sql, bound.values)
+        except duckdb.Error:
+            return  # the query names an object that only the other connection knows
+        for scan in self.scans:
+            scan.predicate = filters_of(found.get(scan.name), scan.table.schema)
+
+    def _planned(self) -> duckdb.DuckDBPyConnection:
+        """Return a connection that has all objects of the query, without rows."""
+        planner = self.session.planner()
+        for make in self.made:
+            make(planner, True)
+        return planner
 
     def check(self, sql: str, target: Target, tx: Transaction, aliases: Sequence[str] = ()) -> str:
         """Return the text of a query for storing it as ``target``. Raises ``SqlError`` when it cannot run."""
@@ -125,17 +198,14 @@ class Binder(Values):
         parsed = tree.parse(connection, sql)
         text = tree.stored(connection, sql, parsed)
         self._rewrite(parsed, _Scope(target, tx))
-        columns = f"({', '.join(quote(alias) for alias in aliases)})" if aliases else ""
-        with self.session.planning() as planner:
-            for make in self._made:
-                make(planner, True)
-            bound = tree.render(connection, parsed)
-            planner.execute(f"CREATE TEMP VIEW {self.session.fresh_name()}{columns} AS {bound}")
+        self._planned().execute(_create_view(self.session.fresh_name(), aliases, tree.render(connection, parsed)))
         return text
 
     def _rewrite(self, parsed: Node, scope: _Scope) -> Size | None:
         """Resolve the names of a query. Return its size if the session measures it."""
-        self.session.guard.check(parsed, lambda names, is_table: self._has_macro(names, scope, is_table))
+        self.session.guard.check(
+            parsed, lambda names, is_table: self._find_macro(names, scope, is_table=is_table) is not None
+        )
         try:
             self._visit(parsed, frozenset(), frozenset(), scope)
             settle_names(parsed, self._mentions)
@@ -165,8 +235,12 @@ class Binder(Values):
                 "Not implemented Error: a statement that changes rows inside of a query",
                 hint="run it first, and ask for its rows with RETURNING",
             )
-        if isinstance(node.get("cte_map"), dict):
-            hidden = self._common_tables(node, hidden, scope)
+        for entry in node["cte_map"]["map"] if isinstance(node.get("cte_map"), dict) else ():
+            name = fold(entry["key"])
+            query = entry["value"].get("query") or {}
+            recursive = (query.get("node") or {}).get("type") == "RECURSIVE_CTE_NODE"
+            self._visit(entry["value"], hidden | {name} if recursive else hidden, frozenset(), scope)
+            hidden = hidden | {name}
         if kind == "SELECT_NODE":
             wanted = virtual_names(node)
         first = len(self.scans)
@@ -184,15 +258,6 @@ class Binder(Values):
         elif kind == "FUNCTION" and not node.get("is_operator"):
             self._function(node, scope)
 
-    def _common_tables(self, node: Node, hidden: frozenset[str], scope: _Scope) -> frozenset[str]:
-        for entry in node["cte_map"]["map"]:
-            name = fold(entry["key"])
-            query = entry["value"].get("query") or {}
-            recursive = (query.get("node") or {}).get("type") == "RECURSIVE_CTE_NODE"
-            self._visit(entry["value"], hidden | {name} if recursive else hidden, frozenset(), scope)
-            hidden = hidden | {name}
-        return hidden
-
     # -- tables and views ----------------------------------------------------------------------------------------------
 
     def _table(self, node: Node, hidden: frozenset[str], wanted: frozenset[str], scope: _Scope) -> None:
@@ -201,12 +266,15 @@ class Binder(Values):
         if len(names) == 1 and fold(names[0]) in hidden:
             return
         found = None if len(names) > 1 and fold(names[-2]) in SYSTEM else self._look_up(names, node, scope)
-        if found is None:
-            self._other(node, names)
+        if found is None:  # a lake's metadata, a listing, a Python variable, or a table of DuckDB
+            rows = self.session.foreign(names)
+            if rows is not None:
+                tree.replace(node, tree.base_table(self._register(rows), node["alias"] or names[-1], node))
             return
         attached, tx, info = found
         past = node.get("at_clause") is not None
-        stand_in = None if is_target or past or scope.depth else self._stand_in(attached, info)
+        own = (fold(attached.alias), fold(info.schema_name), fold(info.name))
+        stand_in = None if is_target or past or scope.depth else self.stand_ins.get(own)
         if stand_in is not None:
             name = stand_in
         elif isinstance(info, ViewInfo):
@@ -214,42 +282,37 @@ class Binder(Values):
         else:
             extra = tuple(sorted(v for v in wanted if virtual_column(info.schema, v) is not None))
             scan = Scan(self.session.fresh_name(), attached, tx, info, extra, rows=bool(is_target), past=past)
-            self.scans.append(scan)
-            self._sizes[scan.name] = Size(1, 1, len(info.schema.columns) + len(extra))
-            make = self._makers[scan.name] = self._maker(scan)
-            self._made.append(make)
             name = scan.name
+            self.scans.append(scan)
+            self._sizes[name] = Size(1, 1, len(info.schema.columns) + len(extra))
+            self._makers[name] = partial(self._make_scan, scan)
+            self.made.append(self._makers[name])
         alias = node["alias"] or names[-1]
         if not node["alias"]:
-            self._mentions.append(Mention(node, fold(attached.alias), fold(info.schema_name), fold(info.name)))
-        replaced = tree.base_table(name, alias, node)
-        node.clear()
-        node.update(replaced)
-
-    def _stand_in(self, attached: Attached, info: TableInfo | ViewInfo) -> str | None:
-        return self.stand_ins.get((fold(attached.alias), fold(info.schema_name), fold(info.name)))
+            self._mentions.append(Mention(node, *own))
+        tree.replace(node, tree.base_table(name, alias, node))
 
     def _look_up(
         self, names: Sequence[str], node: Node, scope: _Scope
     ) -> tuple[Attached, Transaction, TableInfo | ViewInfo] | None:
+        past = node.get("at_clause")
         places = list(self._places(names, scope))
         for place in places:
-            tx = self._transaction(place.attached, node.get("at_clause"), scope)
+            tx = self._transaction(place.attached, past, scope)
             found = tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name)
             if found is not None:
                 return place.attached, tx, found
-        past = node.get("at_clause")  # tables of DuckDB have no past
+        # tables of DuckDB have no past
         if places and (scope.target is not None or past or self.session.names.explicit(names)):
             tx = self._transaction(places[0].attached, past, scope)
             raise missing(places[0], tx, version=tx.base.id if past else None)
         return None
 
     def _places(self, names: Sequence[str], scope: _Scope) -> Iterable[Target]:
-        if scope.target is None:
-            yield from self.session.names.places(names)
-            return
         own = scope.target
-        if len(names) == 1:
+        if own is None:
+            yield from self.session.names.places(names)
+        elif len(names) == 1:
             yield Target(own.attached, own.schema, names[0])
             yield Target(own.attached, "main", names[0])
         elif len(names) == 2:
@@ -264,41 +327,24 @@ class Binder(Values):
             return scope.tx
         return self.session.view(attached)
 
-    def _other(self, node: Node, names: Sequence[str]) -> None:
-        """Resolve a table outside the lakes: a lake's metadata, a listing, a Python variable, or a table of DuckDB."""
-        rows = self.session.foreign(names)
-        if rows is not None:
-            replaced = tree.base_table(self._register(rows), node["alias"] or names[-1], node)
-            node.clear()
-            node.update(replaced)
-
     def _register(self, rows: Any) -> str:
         name = self.session.fresh_name()
-        self._made.append(lambda connection, _: _done(connection.register(name, rows)))
+        self.made.append(lambda connection, _: _done(connection.register(name, rows)))
         return name
 
-    def _maker(self, scan: Scan) -> Callable[[duckdb.DuckDBPyConnection, bool], None]:
-        def make(connection: duckdb.DuckDBPyConnection, empty: bool) -> None:
-            self.session.running.check()
-            if empty:
-                connection.execute(f"CREATE TEMP TABLE {scan.name} ({scan.columns()})")
-                return
-            context = scan.attached.context
-            scan.plan = self.session.plan(scan)
-            query = context.engine.bind(
-                connection,
-                scan.plan,
-                rows=scan.rows,
-                columns=scan.virtual or None,
-                prefix=scan.name,
-                guarded=self.guarded,
-            )
-            if "rowid" in scan.virtual:
-                query = with_local_ids(query, scan)
-            query = self.session.guard.scanned(query, scan)
-            connection.execute(f"CREATE TEMP VIEW {scan.name} AS {query}")
-
-        return make
+    def _make_scan(self, scan: Scan, connection: duckdb.DuckDBPyConnection, empty: bool) -> None:
+        self.session.running.check()
+        if empty:
+            connection.execute(f"CREATE TEMP TABLE {scan.name} ({scan.columns()})")
+            return
+        scan.plan = self.session.plan(scan)
+        columns = scan.virtual or None
+        query = scan.attached.context.engine.bind(
+            connection, scan.plan, rows=scan.rows, columns=columns, prefix=scan.name, guarded=self.guarded
+        )
+        if "rowid" in scan.virtual:
+            query = scan.with_local_ids(query)
+        connection.execute(f"CREATE TEMP VIEW {scan.name} AS {self.session.guard.scanned(query, scan)}")
 
     def _view(self, target: Target, tx: Transaction, view: ViewInfo, scope: _Scope) -> str:
         if view.dialect != "duckdb":
@@ -308,18 +354,22 @@ class Binder(Values):
         key = ("view", target.attached.alias, tx.base.id, view.id)
         if key in self._known:
             return self._known[key]
-        sql = view.sql.replace(LAKE, "")
-        parsed = tree.parse(self.session.connection, sql)
-        given = tree.copied(parsed)
-        size = self._rewrite(parsed, _Scope(target, tx, scope.depth + 1))
-        self._steady = self._steady and is_steady(parsed)
+        text, size = self._stored(view.sql.replace(LAKE, ""), _Scope(target, tx, scope.depth + 1))
         name = self._known[key] = self.session.fresh_name()
         if size is not None:
             self._sizes[name] = size
-        columns = f"({', '.join(quote(alias) for alias in view.aliases)})" if view.aliases else ""
-        statement = f"CREATE TEMP VIEW {name}{columns} AS {self._text(sql, given, parsed)}"
-        self._made.append(lambda connection, _: _done(connection.execute(statement)))
+        statement = _create_view(name, view.aliases, text)
+        self.made.append(lambda connection, _: _done(connection.execute(statement)))
         return name
+
+    def _stored(self, sql: str, scope: _Scope) -> tuple[str, Size | None]:
+        """Return the bound text of a stored query, and its size if the session measures it."""
+        parsed = tree.parse(self.session.connection, sql)
+        given = tree.copied(parsed)
+        size = self._rewrite(parsed, scope)
+        self._steady = self._steady and is_steady(parsed)
+        kept = self._kept(sql, given, parsed)
+        return tree.render(self.session.connection, parsed) if kept is None else kept, size
 
     # -- functions and macros ------------------------------------------------------------------------------------------
 
@@ -334,49 +384,28 @@ class Binder(Values):
             return
         self.wanted = wanted
         made = self.session.call(self, names, call["children"])
-        if made is None:
-            if scope.target is not None and (len(names) > 1 or fold(names[-1]) not in HARMLESS):
-                raise InputError(f'the query uses "{names[-1]}", which a lake does not have and does not allow')
-            return
-        name = made if isinstance(made, str) else self._register(made)
-        replaced = tree.base_table(name, node["alias"] or names[-1], node)
-        node.clear()
-        node.update(replaced)
-
-    def made(self, make: Callable[[duckdb.DuckDBPyConnection, bool], None]) -> None:
-        """Add an object to create before the query runs. ``make`` is told whether to create it without rows."""
-        self._made.append(make)
+        if made is not None:
+            name = made if isinstance(made, str) else self._register(made)
+            tree.replace(node, tree.base_table(name, node["alias"] or names[-1], node))
+        elif scope.target is not None and (len(names) > 1 or fold(names[-1]) not in HARMLESS):
+            raise InputError(f'the query uses "{names[-1]}", which a lake does not have and does not allow')
 
     def _function(self, node: Node, scope: _Scope) -> None:
         names = [node[key] for key in ("catalog", "schema", "function_name") if node.get(key)]
         if fold(names[-1]) == "current_setting" and len(node["children"]) == 1:
-            self._setting(node)
+            given = tree.constant_of(node["children"][0])
+            if given is not None and given.type == "VARCHAR" and fold(given.value).startswith("ducklake_"):
+                value = self.session.attachments.setting(fold(given.value))
+                known = "NULL" if value is None else value if isinstance(value, int | float) else literal(str(value))
+                constant = tree.expression_of(self.session.connection, str(known))
+                tree.replace(node, {**constant, "alias": node["alias"]})
             return
         macro = self._macro(names, scope, is_table=False)
         if macro is not None:
             node.update(function_name=macro, schema="", catalog="")
 
-    def _setting(self, node: Node) -> None:
-        """Replace ``current_setting`` of a lake's setting by its value."""
-        argument = node["children"][0]
-        given = tree.constant_of(argument)
-        if given is not None and given.type == "VARCHAR" and fold(given.value).startswith("ducklake_"):
-            value = self.session.attachments.setting(fold(given.value))
-            known = "NULL" if value is None else value if isinstance(value, int | float) else literal(str(value))
-            replaced = tree.expression_of(self.session.connection, str(known))
-            alias = node["alias"]
-            node.clear()
-            node.update(replaced, alias=alias)
-
-    def _macro(self, names: Sequence[str], scope: _Scope, *, is_table: bool) -> str | None:
-        found = self._find_macro(names, scope, is_table)
-        return None if found is None else self._make_macro(*found, scope)
-
-    def _has_macro(self, names: Sequence[str], scope: _Scope, is_table: bool) -> bool:
-        return self._find_macro(names, scope, is_table) is not None
-
     def _find_macro(
-        self, names: Sequence[str], scope: _Scope, is_table: bool
+        self, names: Sequence[str], scope: _Scope, *, is_table: bool
     ) -> tuple[Target, Transaction, MacroInfo] | None:
         for place in self._places(names, scope):
             tx = scope.tx if scope.tx is not None else self.session.view(place.attached)
@@ -385,63 +414,34 @@ class Binder(Values):
                 return place, tx, found
         return None
 
-    def _make_macro(self, target: Target, tx: Transaction, macro: MacroInfo, scope: _Scope) -> str:
+    def _macro(self, names: Sequence[str], scope: _Scope, *, is_table: bool) -> str | None:
+        found = self._find_macro(names, scope, is_table=is_table)
+        if found is None:
+            return None
+        target, tx, macro = found
         key = ("macro", target.attached.alias, tx.base.id, macro.id)
         if key in self._known:
             return self._known[key]
         if scope.depth >= _DEPTH:
             raise InputError(f'the macro "{macro.qualified_name}" stands on more than {_DEPTH} others, or on itself')
-        connection = self.session.connection
-        inside = _Scope(target, tx, scope.depth + 1)
         forms, sizes = [], []
         for variant in macro.variants:
             sql = variant.sql.replace(LAKE, "")
-            query = sql if macro.is_table else f"SELECT {sql}"
-            parsed = tree.parse(connection, query)
-            given = tree.copied(parsed)
-            sizes.append(self._rewrite(parsed, inside))
-            self._steady = self._steady and is_steady(parsed)
-            body = self._text(query, given, parsed)
-            text = f"TABLE {body}" if macro.is_table else body.removeprefix("SELECT ")
+            inside = _Scope(target, tx, scope.depth + 1)
+            body, size = self._stored(sql if is_table else f"SELECT {sql}", inside)
+            sizes.append(size or Size(1, 1, 1))
+            text = f"TABLE {body}" if is_table else body.removeprefix("SELECT ")
             forms.append(f"({', '.join(declared(parameter) for parameter in variant.parameters)}) AS {text}")
         name = self._known[key] = self.session.fresh_name(macro=True)
-        self._sizes[name] = max((size for size in sizes if size is not None), key=attrgetter("nodes"), default=_ONE)
+        self._sizes[name] = max(sizes, key=attrgetter("nodes"), default=Size(1, 1, 1))
         statement = f"CREATE TEMP MACRO {name} {', '.join(forms)}"
-        self._made.append(lambda connection, _: _done(connection.execute(statement)))
+        self.made.append(lambda connection, _: _done(connection.execute(statement)))
         return name
 
-    # -- planning ------------------------------------------------------------------------------------------------------
 
-    def _prune(self, bound: Bound, parsed: Node) -> None:
-        """Let DuckDB find the filters of each scan."""
-        from quacklake.sql.pruning import filters_of, scan_filters
-
-        if not any(scan.table.id >= 0 for scan in self.scans) or not has_filters(parsed):
-            return
-        if not (self._steady and is_steady(parsed)):
-            return
-        with self.session.planning() as planner:
-            try:
-                for make in self._made:
-                    make(planner, True)
-                found = scan_filters(planner, bound.sql, bound.values)
-            except duckdb.Error:
-                return  # the query names an object that only the other connection knows
-        for scan in self.scans:
-            scan.predicate = filters_of(found.get(scan.name), scan.table.schema)
-
-    def _leave_out(self, names: set[str]) -> tuple[Scan, ...]:
-        """Remove scans that are not needed, and return them."""
-        gone = tuple(scan for scan in self.scans if scan.name in names)
-        self.scans = [scan for scan in self.scans if scan.name not in names]
-        for name in names:
-            self._made.remove(self._makers[name])
-        return gone
-
-    def _install(self) -> None:
-        for make in self._made:
-            make(self.session.connection, False)
-        self.session.keep_footers(self.scans)
+def _create_view(name: str, aliases: Sequence[str], sql: str) -> str:
+    columns = f"({', '.join(quote(alias) for alias in aliases)})" if aliases else ""
+    return f"CREATE TEMP VIEW {name}{columns} AS {sql}"
 
 
 def _done(_: object) -> None:

@@ -1,7 +1,8 @@
-"""Translate DuckDB's errors about statements into Quacklake's errors."""
+"""Translate DuckDB's errors about statements into Quacklake's errors, about the text that the user wrote."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,6 +11,8 @@ import pyarrow as pa
 
 from quacklake.engines.duckdb.connections import message_of, translate
 from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
+from quacklake.sql.attached import PREFIX
+from quacklake.sql.words import caret
 from quacklake.storage.failures import outage_of
 
 _STATEMENT = (
@@ -56,12 +59,63 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
             raise CancelledError("the statement was cancelled") from error
         if safe and "Out of Memory Error" in str(error):
             raise _out_of_memory() from error
-        outage = outage_of(str(error), "run the statement")
-        if outage is not None:
-            raise outage from error
-        # Arrow's message when DuckDB has no Arrow type for a column
-        raise SqlError(str(error)) from error
+        # not an outage: Arrow's message when DuckDB has no Arrow type for a column
+        raise outage_of(str(error), "run the statement") or SqlError(str(error)) from error
 
 
 def _out_of_memory() -> MemoryLimitError:
     return MemoryLimitError("the statement needs more memory than this session may take")
+
+
+_PLACE = re.compile(r"\n*\nLINE \d+: (?P<excerpt>.*)\n(?P<blank> *)(?P<carets>\^+)\s*\Z")
+_LABEL = re.compile(r"LINE \d+: ")
+_TOKEN = re.compile(r"\w+|\"(?:[^\"]|\"\")+\"|\S")
+_NAMED = re.compile(rf'(?:"?temp"?\."?main"?\.)?"?\b(?P<own>(?:{PREFIX}\d+|_ql_\w+))"?')
+_LISTED = re.compile(r"^(?P<head>Did you mean:?|Candidate [\w ]+:(?: :)?) *(?P<names>.*)$", re.MULTILINE)
+_SOURCE = re.compile(r" when casting from source column (c\d+)\b")
+
+
+def in_own_words(message: str, statement: str) -> str:
+    """Return a message without Quacklake's own names, whose last lines show the position in ``statement``.
+
+    The position is left out when the faulty text is not in the statement.
+
+    >>> print(in_own_words('no "zz"\\n\\nLINE 1: DESCRIBE SELECT zz FROM qls_1\\n' + " " * 24 + "^", "SELECT zz"))
+    no "zz"
+    <BLANKLINE>
+    LINE 1: SELECT zz
+                   ^
+    """
+    place = _PLACE.search(message)
+    body = message if place is None else message[: place.start()]
+    body = _LISTED.sub(_without_own, body).rstrip()
+    body = _NAMED.sub(lambda found: found[0] if found["own"] in statement else "(a part of the statement)", body)
+    body = _SOURCE.sub(lambda found: found[0] if re.search(rf"\b{found[1]}\b", statement) else "", body)
+    return body if place is None else body + _shown(message[place.start() :], place, statement)
+
+
+def _without_own(found: re.Match[str]) -> str:
+    """Remove Quacklake's own names from a list of candidates, and the list itself when no others are left."""
+    names = found["names"]
+    if not _NAMED.search(names):
+        return found[0]
+    left = [name for name in re.findall(r'"[^"]*"', names) if not _NAMED.search(name)]
+    return f"{found['head']} {', '.join(left)}" if left else ""
+
+
+def _shown(text: str, place: re.Match[str], statement: str) -> str:
+    """Return the lines that show the position in the statement, or nothing."""
+    excerpt = place["excerpt"]
+    if excerpt.removeprefix("...").removesuffix("...") in statement:
+        return text
+    label = _LABEL.search(text)
+    assert label is not None
+    token = _TOKEN.match(excerpt, max(0, len(place["blank"]) - len(label[0])))
+    if token is None:
+        return ""
+    word = token[0]
+    pattern = rf"(?<!\w){re.escape(word)}(?!\w)" if word[-1].isalnum() else re.escape(word)
+    at = re.search(pattern, statement, re.IGNORECASE)
+    if at is None or not re.search(r"\w", word):
+        return ""
+    return f"\n\n{caret(statement, at.start()).removesuffix('^')}{place['carets']}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,14 +11,21 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from quacklake.errors import QuacklakeError
     from quacklake.sql.attached import Attached
-    from quacklake.sql.safety.walk import Known
+    from quacklake.sql.safety.checks import Known
     from quacklake.sql.scans import Scan
-    from quacklake.sql.session_connection import SessionConnection
-    from quacklake.sql.sizes import Size
+    from quacklake.sql.session import Session
     from quacklake.sql.tree import Node
     from quacklake.sql.words import Cursor
 
-_BATCH_ROWS = 122_880
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The size of a query: expression parts, table references, columns, and for a macro its uses of parameters."""
+
+    nodes: int
+    tables: int
+    columns: int
+    uses: int = 1
 
 
 class Guard:
@@ -25,7 +33,7 @@ class Guard:
 
     safe = False
     seconds: float | None = None
-    batch_rows = _BATCH_ROWS
+    batch_rows = 122_880
 
     def attaching(self, attached: Attached) -> None:
         """Check a lake before it is attached."""
@@ -33,7 +41,7 @@ class Guard:
     def text(self, text: str) -> None:
         """Check a text before it is split into statements."""
 
-    def admit(self, session: SessionConnection, cursor: Cursor) -> Cursor:
+    def admit(self, session: Session, cursor: Cursor) -> Cursor:
         """Check a statement before it runs. Return the statement to run in its place."""
         return cursor
 
@@ -50,18 +58,18 @@ class Guard:
     def value(self, expression: Node) -> None:
         """Check an expression before it is computed without its names being resolved."""
 
-    def foreign(self, session: SessionConnection, names: Sequence[str]) -> None:
+    def foreign(self, session: Session, names: Sequence[str]) -> None:
         """Check the name of a table outside the lakes before the table is read."""
 
     def scanned(self, query: str, scan: Scan) -> str:
         """Return the query of a scan as DuckDB may get it."""
         return query
 
-    def plan(self, session: SessionConnection, text: str) -> str:
+    def plan(self, session: Session, text: str) -> str:
         """Return a query plan as it may be shown."""
         return text
 
-    def failed(self, session: SessionConnection, error: QuacklakeError) -> None:
+    def failed(self, session: Session, error: QuacklakeError) -> None:
         """Change an error before it is raised."""
 
     def limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +24,13 @@ from quacklake.operations.handles import LakeHandle, TransactionHandle
 from quacklake.operations.options import LakeOptions
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.sql import metadata
-from quacklake.sql.attached import Attached, Target
-from quacklake.sql.names import missing
+from quacklake.sql.attached import Attached, Target, missing
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     from quacklake.maintenance.lake_maintenance import LakeMaintenance
     from quacklake.sql.binder import Binder
-    from quacklake.sql.session_connection import SessionConnection
+    from quacklake.sql.session import Session
 
 _TIME = pa.timestamp("us", tz="UTC")
 _SNAPSHOTS = pa.schema(
@@ -47,14 +46,14 @@ _SNAPSHOTS = pa.schema(
 )
 _FILES = pa.schema(
     [
-        ("data_file", pa.string()),
-        ("data_file_size_bytes", pa.uint64()),
-        ("data_file_footer_size", pa.uint64()),
-        ("data_file_encryption_key", pa.binary()),
-        ("delete_file", pa.string()),
-        ("delete_file_size_bytes", pa.uint64()),
-        ("delete_file_footer_size", pa.uint64()),
-        ("delete_file_encryption_key", pa.binary()),
+        (f"{kind}_file{suffix}", type_)
+        for kind in ("data", "delete")
+        for suffix, type_ in (
+            ("", pa.string()),
+            ("_size_bytes", pa.uint64()),
+            ("_footer_size", pa.uint64()),
+            ("_encryption_key", pa.binary()),
+        )
     ]
 )
 #: The name that the listing has for each kind of change, in the order of the listing.
@@ -93,7 +92,7 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 class LakeCall:
     """A call of a lake function, with its arguments by name."""
 
-    session: SessionConnection
+    session: Session
     binder: Binder
     attached: Attached
     given: dict[str, Any]
@@ -145,20 +144,22 @@ def snapshots(call: LakeCall) -> pa.Table:
 
 def snapshot_rows(found: Sequence[SnapshotInfo]) -> pa.Table:
     """Return snapshots as rows."""
-    rows = [
-        (info.id, info.time, info.schema_version, _changes(info.changes), info.author, info.message, info.extra)
-        for info in found
-    ]
-    return pa.Table.from_pylist([dict(zip(_SNAPSHOTS.names, row, strict=True)) for row in rows], schema=_SNAPSHOTS)
+    return _table(
+        _SNAPSHOTS,
+        [
+            (info.id, info.time, info.schema_version, _changes(info.changes), info.author, info.message, info.extra)
+            for info in found
+        ],
+    )
+
+
+def _table(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
 
 
 def _changes(changes: Sequence[Change]) -> list[tuple[str, list[str]]]:
-    found: dict[str, list[str]] = {}
-    for kind, word in _WORDS.items():
-        mine = [_change(change) for change in changes if change.kind is kind]
-        if mine:
-            found[word] = mine
-    return list(found.items())
+    found = ((word, [_change(change) for change in changes if change.kind is kind]) for kind, word in _WORDS.items())
+    return [(word, mine) for word, mine in found if mine]
 
 
 def _change(change: Change) -> str:
@@ -174,7 +175,6 @@ def _change(change: Change) -> str:
 def table_info(call: LakeCall) -> pa.Table:
     """Return the tables, with the number and size of their files."""
     tx = call.session.view(call.attached)
-    snapshot = tx.base.id
     tables = pa.Table.from_pylist(
         [{"n": t.name, "s": t.schema_id, "t": t.id, "u": t.uuid} for t in tx.tables() if t.id >= 0],
         schema=pa.schema([("n", pa.string()), ("s", pa.int64()), ("t", pa.int64()), ("u", pa.string())]),
@@ -194,7 +194,7 @@ def table_info(call: LakeCall) -> pa.Table:
             LEFT JOIN ({counted} FROM delete_file WHERE {alive} GROUP BY ALL) d ON d.table_id = t.t
             ORDER BY t.t
         """
-        return arrow_table(connection, query, [snapshot])
+        return arrow_table(connection, query, [tx.base.id])
 
 
 def list_files(call: LakeCall) -> pa.Table:
@@ -205,32 +205,19 @@ def list_files(call: LakeCall) -> pa.Table:
     for unit, name in (("VERSION", "snapshot_version"), ("TIMESTAMP", "snapshot_time")):
         if call.given.get(name) is not None:
             tx = call.session.at(call.attached, unit, call.given[name])
-    table = call.table(tx)
-    files = tx.plan(table).files.to_pylist()
     stored = metadata.rows(call.attached, "ducklake_delete_file").to_pylist()
     deletes = {row["delete_file_id"]: row for row in stored}
     store = call.attached.context.store
     rows = []
-    for file in files:
+    for file in tx.plan(call.table(tx)).files.to_pylist():
         known = deletes.get(file["delete_file_id"], {})
-        path = file["delete_path"]
-        rows.append(
-            (
-                store.urls([file["path"]])[0],
-                file["file_size_bytes"],
-                file["footer_size"],
-                _bytes(file["encryption_key"]),
-                None if path is None else store.urls([path])[0],
-                known.get("file_size_bytes"),
-                known.get("footer_size"),
-                _bytes(file["delete_encryption_key"]),
-            )
-        )
-    return pa.Table.from_pylist([dict(zip(_FILES.names, row, strict=True)) for row in rows], schema=_FILES)
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
+        keys = [
+            None if key is None else key.encode() for key in (file["encryption_key"], file["delete_encryption_key"])
+        ]
+        own = (store.urls([file["path"]])[0], file["file_size_bytes"], file["footer_size"], keys[0])
+        path = None if file["delete_path"] is None else store.urls([file["delete_path"]])[0]
+        rows.append((*own, path, known.get("file_size_bytes"), known.get("footer_size"), keys[1]))
+    return _table(_FILES, rows)
 
 
 def current_snapshot(call: LakeCall) -> pa.Table:
@@ -246,44 +233,29 @@ def last_committed_snapshot(call: LakeCall) -> pa.Table:
 def settings(call: LakeCall) -> pa.Table:
     """Return where the catalog and the files of the lake are kept."""
     context = call.attached.context
-    found = {
-        "catalog_type": context.catalog.database,
-        "extension_version": "quacklake",
-        "data_path": context.store.root,
-    }
-    return pa.table({name: [value] for name, value in found.items()})
+    found = {"catalog_type": context.catalog.database, "extension_version": "quacklake"}
+    return pa.table({name: [value] for name, value in {**found, "data_path": context.store.root}.items()})
 
 
 # -- the change feed ---------------------------------------------------------------------------------------------------
 
 
-def table_changes(call: LakeCall) -> str:
-    """Return the changes that snapshots made to the rows of a table."""
-    return _feed(call, inserts=True, deletes=True)
-
-
-def table_insertions(call: LakeCall) -> str:
-    """Return the rows that were inserted."""
-    return _feed(call, inserts=True, deletes=False)
-
-
-def table_deletions(call: LakeCall) -> str:
-    """Return the rows that were deleted."""
-    return _feed(call, inserts=False, deletes=True)
-
-
-def _feed(call: LakeCall, *, inserts: bool, deletes: bool) -> str:
+def feed(call: LakeCall, *, inserts: bool = True, deletes: bool = True) -> str:
+    """Return the changes that snapshots made to the rows of a table, or only one kind of them."""
     tx = call.session.view(call.attached)
     name, owner = str(call.need("table_name")), str(call.given.get("schema_name") or DEFAULT_SCHEMA)
     if tx.objects.get_view(owner, name) is not None:
         raise SqlError(f'"{name}" is a View, not a table. Data change feed functions only support tables.')
     table = call.table(tx, schema="schema_name")
-    since, until = call.need("start_snapshot"), call.need("end_snapshot")
-    bounds = [_bound(value) for value in (since, until)]
+    bounds = [
+        dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
+        if isinstance(value, dt.date) and not isinstance(value, dt.datetime)
+        else value
+        for value in (call.need("start_snapshot"), call.need("end_snapshot"))
+    ]
     context = call.attached.context
     handle, ref = TransactionHandle(context, tx), TableRef(table.schema_name, table.name)
-    frame = ChangeScan(handle, ref, bounds[0], bounds[1], _inserts=inserts, _deletes=deletes)
-    plan = frame.plan()
+    plan = ChangeScan(handle, ref, bounds[0], bounds[1], _inserts=inserts, _deletes=deletes).plan()
     name = call.session.fresh_name()
     # one kind of change has the columns of the table; further columns are there for queries that name them
     own = {"change_type", *({"rowid", "snapshot_id"} - call.binder.wanted)} if not (inserts and deletes) else set()
@@ -302,14 +274,8 @@ def _feed(call: LakeCall, *, inserts: bool, deletes: bool) -> str:
         )
         connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {hidden} FROM ({query})")
 
-    call.binder.made(make)
+    call.binder.made.append(make)
     return name
-
-
-def _bound(value: Any) -> Any:
-    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-        return dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
-    return value
 
 
 # -- options and small changes -----------------------------------------------------------------------------------------
@@ -322,7 +288,6 @@ def options(call: LakeCall) -> pa.Table:
         rows = reader.options()
     schemas = {info.id: info.name for info in tx.schemas()}
     tables = {info.id: info.qualified_name for info in tx.tables()}
-    names = ("option_name", "description", "value", "scope", "scope_entry")
     found = []
     for row in rows:
         entry = None
@@ -331,24 +296,21 @@ def options(call: LakeCall) -> pa.Table:
         known = OPTIONS.get(row.key)
         told = known.help if known is not None else _FACTS.get(row.key)
         found.append((row.key, told, row.value, (row.scope or "global").upper(), entry))
-    schema = pa.schema([(name, pa.string()) for name in names])
-    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in found], schema=schema)
+    names = ("option_name", "description", "value", "scope", "scope_entry")
+    return _table(pa.schema([(name, pa.string()) for name in names]), found)
 
 
 def set_option(call: LakeCall) -> pa.Table:
     """Set an option of the lake, a schema or a table."""
-    schema, table = call.given.get("schema"), call.given.get("table_name")
-    name = None
-    if table is not None:
+    option, value = str(call.need("option")), call.given.get("value")
+    schema, table = call.given.get("schema"), None
+    if call.given.get("table_name") is not None:
         info = call.table(call.session.view(call.attached))
-        name = f"{quote(info.schema_name)}.{quote(info.name)}"
-    value = call.given.get("value")
-    if fold(str(call.need("option"))) == "data_inlining_row_limit" and str(value) != "0":
-        _check_inlining(call, None if table is None else name)
-    LakeOptions(call.lake).set(
-        str(call.need("option")), value, schema=None if table is not None or schema is None else str(schema), table=name
-    )
-    return nothing()
+        schema, table = None, f"{quote(info.schema_name)}.{quote(info.name)}"
+    if fold(option) == "data_inlining_row_limit" and str(value) != "0":
+        _check_inlining(call, table)
+    LakeOptions(call.lake).set(option, value, schema=None if schema is None else str(schema), table=table)
+    return _nothing()
 
 
 def _check_inlining(call: LakeCall, only: str | None) -> None:
@@ -370,7 +332,7 @@ def _check_inlining(call: LakeCall, only: str | None) -> None:
             )
 
 
-def nothing() -> pa.Table:
+def _nothing() -> pa.Table:
     """Return the empty result of a function that only has an effect."""
     return pa.table({"Success": pa.array([], pa.bool_())})
 
@@ -379,7 +341,7 @@ def set_commit_message(call: LakeCall) -> pa.Table:
     """Set the author and message of the next snapshot."""
     given = call.given
     call.session.work.sign(given.get("author"), given.get("message"), given.get("extra_info"))
-    return nothing()
+    return _nothing()
 
 
 def add_data_files(call: LakeCall) -> pa.Table:

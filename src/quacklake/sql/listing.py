@@ -1,14 +1,13 @@
-"""DuckDB's listings, such as ``duckdb_tables()``, with the lakes included.
+"""DuckDB's listings, such as ``duckdb_tables()``, with the lakes included, and definitions of existing objects.
 
-They run on a database in which every lake is a database of its name, with tables that have no rows.
+Listings run on a database in which every lake is a database of its name, with tables that have no rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -17,8 +16,10 @@ import pyarrow.compute as pc
 
 from quacklake.duckdb_versions import arrow_table, connect, first_row
 from quacklake.engines.duckdb.expressions import parser, plain_expression
-from quacklake.engines.duckdb.trees import parse_query
+from quacklake.engines.duckdb.trees import LAKE, parse_query
 from quacklake.errors import InputError
+from quacklake.format.evolution import PRIMARY_KEY, key_columns
+from quacklake.format.layout import key_texts
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.format.schema import Column
@@ -26,93 +27,83 @@ from quacklake.operations.macros import forms_of
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.operations.views import COMMENT
 from quacklake.sql import metadata, tree
-from quacklake.sql.attached import PREFIX, Attached
-from quacklake.sql.definitions import declared, default_of
-from quacklake.sql.names import SYSTEM
+from quacklake.sql.attached import PREFIX, SYSTEM, Attached
 from quacklake.sql.result import Result
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
-    from quacklake.sql.session_connection import SessionConnection
+    from quacklake.sql.session import Session
+
 
 _LISTINGS = frozenset(
-    {
-        "duckdb_tables",
-        "duckdb_columns",
-        "duckdb_views",
-        "duckdb_schemas",
-        "duckdb_databases",
-        "duckdb_constraints",
-        "duckdb_functions",
-        "duckdb_indexes",
-        "pragma_database_size",
-        "sqlite_master",
-        "pragma_table_info",
-    }
+    """
+    duckdb_tables duckdb_columns duckdb_views duckdb_schemas duckdb_databases duckdb_constraints duckdb_functions
+    duckdb_indexes pragma_database_size sqlite_master pragma_table_info
+    """.split()  # noqa: SIM905
 )
 #: The column that holds the database, which differs between listings.
 _DATABASE = ("database_name", "table_catalog", "catalog_name", "constraint_catalog", "database")
+_NAMED = ("column_name", "table_name", "view_name", "function_name")
 
 
-def relation(session: SessionConnection, names: Sequence[str]) -> pa.Table | None:
+def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
     """Return the rows of a listing that is named like a table, or None."""
     last = fold(names[-1])
-    if any(fold(name) in SYSTEM for name in names[:-1]):
-        schema = next(fold(name) for name in names[:-1] if fold(name) in SYSTEM)
+    schema = next((fold(name) for name in names[:-1] if fold(name) in SYSTEM), None)
+    if schema is not None:
         return _rows(session, f"SELECT * FROM {schema}.{quote(last)}")
     if last in _LISTINGS and len(names) == 1 and session.attachments.lakes:
         return _rows(session, f"SELECT * FROM {last}" + ("" if last == "sqlite_master" else "()"))
     return None
 
 
-def function(session: SessionConnection, names: Sequence[str], arguments: list[Node]) -> pa.Table | None:
+def function(session: Session, names: Sequence[str], arguments: list[Node]) -> pa.Table | None:
     """Return the rows of a listing that is called like a function, or None."""
     last = fold(names[-1])
     if len(names) != 1 or last not in _LISTINGS or not session.attachments.lakes:
         return None
-    given = ", ".join(tree.render(session.connection, _query(session, argument))[7:] for argument in arguments)
+    connection = session.connection
+    given = ", ".join(
+        tree.render(connection, tree.query_of(connection, argument)).removeprefix("SELECT ") for argument in arguments
+    )
     if last == "pragma_table_info":
         with listing(session) as planner:
             return arrow_table(planner, f"SELECT * FROM {last}({given})")
     return _rows(session, f"SELECT * FROM {last}({given})")
 
 
-def _query(session: SessionConnection, expression: Node) -> Node:
-    query: Node = tree.parse(session.connection, "SELECT 1")
-    query["node"]["select_list"] = [expression]
-    return query
-
-
-def _rows(session: SessionConnection, sql: str) -> pa.Table:
+def _rows(session: Session, sql: str) -> pa.Table:
     """Return the rows of a listing, for lakes from their copies and for other databases directly."""
-    lakes = [attached.alias for attached in session.attachments.lakes.values()]
+    own = {fold(attached.alias) for attached in session.attachments.lakes.values()}
     with listing(session) as planner:
         mine = arrow_table(planner, sql)
     column = next((name for name in _DATABASE if name in mine.column_names), None)
     if column is None:
         return mine
-    own = {fold(lake) for lake in lakes}
     others = arrow_table(session.connection, sql)
-    kinds = ("column_name", "table_name", "view_name", "function_name")
-    hidden = next((name for name in kinds if name in others.column_names), None)
     found = pa.concat_tables(
         [
             _where(mine, column, lambda name: fold(name) in own),
             _where(others, column, lambda name: fold(name) not in own),
         ]
     )
+    hidden = next((name for name in _NAMED if name in others.column_names), None)
     if hidden is not None:
         found = _where(found, hidden, lambda name: not name.startswith(PREFIX))
-    if "database_size" in found.column_names:
-        found = _with_file_sizes(session, found)
     if "estimated_size" in found.column_names and "table_name" in found.column_names:
         found = _with_sizes(session, found)
-    return _with_paths(session, found) if "readonly" in found.column_names else found
+    if "database_size" in found.column_names or "readonly" in found.column_names:
+        found = _with_facts(session, found)
+    return found
 
 
-def _with_sizes(session: SessionConnection, rows: pa.Table) -> pa.Table:
+def _where(rows: pa.Table, column: str, keeps: Callable[[str], bool]) -> pa.Table:
+    return rows.filter(pa.array([keeps(str(value)) for value in rows.column(column).to_pylist()], pa.bool_()))
+
+
+def _with_sizes(session: Session, rows: pa.Table) -> pa.Table:
     """Replace the row counts of the lakes' tables."""
     sizes: dict[tuple[str, str, str], int] = {}
     for attached in session.attachments.lakes.values():
@@ -127,45 +118,33 @@ def _with_sizes(session: SessionConnection, rows: pa.Table) -> pa.Table:
     return rows.set_column(place, "estimated_size", pa.array(values, rows.schema.field(place).type))
 
 
-def _with_file_sizes(session: SessionConnection, rows: pa.Table) -> pa.Table:
-    """Replace the database sizes of the lakes by the sizes of their files."""
+def _with_facts(session: Session, rows: pa.Table) -> pa.Table:
+    """Replace the sizes of the lakes by those of their files, and their path, type and tags."""
     found = rows.to_pylist()
     for row in found:
         attached = session.attachments.get(row["database_name"])
-        if attached is not None:
+        if attached is not None and "database_size" in row:
             files = metadata.rows(attached, "ducklake_data_file").select(["file_size_bytes", "end_snapshot"])
             size = pc.sum(files.filter(pc.is_null(files.column("end_snapshot"))).column("file_size_bytes")).as_py()
             shown = first_row(session.connection, "SELECT format_bytes(?)", [size or 0])
             row["database_size"] = "0 bytes" if shown is None else shown[0]
-    return pa.Table.from_pylist(found, schema=rows.schema)
-
-
-def _where(rows: pa.Table, column: str, keeps: Callable[[str], bool]) -> pa.Table:
-    return rows.filter(pa.array([keeps(str(value)) for value in rows.column(column).to_pylist()], pa.bool_()))
-
-
-def _with_paths(session: SessionConnection, rows: pa.Table) -> pa.Table:
-    """Replace the path, type and tags of the lakes."""
-    found = rows.to_pylist()
-    for row in found:
-        attached = session.attachments.get(row["database_name"])
-        if attached is not None:
-            path = attached.context.catalog.url.path
-            row["path"] = str(path) if path is not None else str(attached.context.catalog.url)
+        if attached is not None and "readonly" in row:
+            url = attached.context.catalog.url
+            row["path"] = str(url if url.path is None else url.path)
             row["type"] = "ducklake"
             row["tags"] = [("data_path", attached.context.store.root)]
             row["readonly"] = attached.read_only
     return pa.Table.from_pylist(found, schema=rows.schema)
 
 
-def shown(session: SessionConnection, sql: str) -> Result:
+def shown(session: Session, sql: str) -> Result:
     """Run SHOW TABLES and similar statements."""
-    words = [word.upper for word in Cursor(sql).words]
+    named = Cursor(sql)
+    words = [word.upper for word in named.words]
     if words[1:2] == ["DATABASES"]:
         return session.native(sql)
     if words[1:3] == ["ALL", "TABLES"]:
         return Result(_rows(session, "SELECT * FROM (SHOW ALL TABLES)"))
-    named = Cursor(sql)
     named.until("FROM")
     names = named.names() if named.accept("FROM") else []
     lake = session.attachments.get(names[0]) if names else session.names.default
@@ -175,11 +154,24 @@ def shown(session: SessionConnection, sql: str) -> Result:
         return Result(arrow_table(planner, sql))
 
 
+def own_error(session: Session, sql: str, params: Any, error: duckdb.Error) -> duckdb.Error:
+    """Return the error that the user's own text causes over empty tables, if it is of the same type."""
+    try:
+        with listing(session) as copies:
+            copies.execute(sql, params)
+    except duckdb.Error as found:
+        return found if type(found) is type(error) else error
+    return error
+
+
+# -- definitions -------------------------------------------------------------------------------------------------------
+
+
 def described(table: TableInfo) -> Result:
     """Return the columns of a table in the form of DESCRIBE."""
     names = ("column_name", "column_type", "null", "key", "default", "extra")
     rows = [
-        (column.name, _shown_type(column), "YES" if column.nullable else "NO", None, default_of(column), None)
+        (column.name, _shown_type(column), "YES" if column.nullable else "NO", None, _default_of(column), None)
         for column in table.schema.columns
     ]
     schema = pa.schema([(name, pa.string()) for name in names])
@@ -193,6 +185,48 @@ def _shown_type(column: Column) -> str:
     with connect(":memory:") as connection:
         row = first_row(connection, f"SELECT typeof(NULL::{column.duckdb_type()})")
     return column.duckdb_type() if row is None else str(row[0])
+
+
+def _default_of(column: Column) -> str | None:
+    """Return the default of a column as SQL."""
+    if column.default is None or column.default_kind == "expression":
+        return column.default
+    return literal(column.default)
+
+
+def _declared(column: Column) -> str:
+    """Return a column definition for CREATE TABLE."""
+    text = f"{quote(column.name)} {column.duckdb_type()}"
+    default = _default_of(column)
+    if default is not None:
+        text += f" DEFAULT {default}" if column.default_kind != "expression" else f" DEFAULT ({default})"
+    return text if column.nullable else f"{text} NOT NULL"
+
+
+def table_definition(tx: Transaction, table: TableInfo) -> str:
+    """Return the statement that creates a table, with its columns, primary key, partitioning and sort order."""
+    parts = [_declared(column) for column in table.schema.columns]
+    key = key_columns(table.schema, tx.objects.tags(table).own.get(PRIMARY_KEY))
+    if key:
+        parts.append(f"PRIMARY KEY ({', '.join(quote(name) for name in key)})")
+    lines = ",\n".join(f"  {part}" for part in parts)
+    text = f"CREATE TABLE {_place(table)} (\n{lines}\n)"
+    partitioned = key_texts(table.partition, table.schema)
+    if partitioned:
+        text += f"\nPARTITIONED BY ({', '.join(partitioned)})"
+    if table.sort is not None and table.sort.keys:
+        text += f"\nSORTED BY ({', '.join(str(key) for key in table.sort.keys)})"
+    return f"{text};"
+
+
+def view_definition(view: ViewInfo, catalog: str = "") -> str:
+    """Return the statement that creates a view, in another catalog if one is given."""
+    columns = f" ({', '.join(quote(name) for name in view.aliases)})" if view.aliases else ""
+    return f"CREATE VIEW {catalog}{_place(view)}{columns} AS {view.sql.replace(LAKE, '')}"
+
+
+def _place(found: TableInfo | ViewInfo | MacroInfo) -> str:
+    return f"{quote(found.schema_name)}.{quote(found.name)}"
 
 
 # -- copies of lakes ---------------------------------------------------------------------------------------------------
@@ -210,7 +244,7 @@ class Copy:
 
 
 @contextmanager
-def listing(session: SessionConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+def listing(session: Session) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection to a database with empty copies of the current objects of the lakes."""
     with session.attachments.lock, session.attachments.planner.cursor() as cursor:
         for attached in session.attachments.lakes.values():
@@ -240,46 +274,42 @@ def _copy(cursor: duckdb.DuckDBPyConnection, copies: dict[str, Any], attached: A
         if fold(schema) != DEFAULT_SCHEMA:
             cursor.execute(f"CREATE SCHEMA {alias}.{quote(schema)}")
     for table in wanted.tables:
-        columns = ", ".join(declared(_parsed_default(column)) for column in table.schema.columns)
-        cursor.execute(f"CREATE TABLE {alias}.{quote(table.schema_name)}.{quote(table.name)} ({columns})")
+        columns = ", ".join(_declared(_parsed_default(column)) for column in table.schema.columns)
+        cursor.execute(f"CREATE TABLE {alias}.{_place(table)} ({columns})")
     for macro in wanted.macros:
-        _try(cursor, partial(_macro, alias, macro))
-    relations = {*(fold(table.name) for table in wanted.tables), *(fold(view.name) for view in wanted.views)}
-    waiting = [view for view in wanted.views if _speaks_of(view, relations, wanted.macros)]
+        with suppress(duckdb.Error, InputError):
+            cursor.execute(f"CREATE OR REPLACE MACRO {alias}.{_place(macro)} {forms_of(macro)}")
+    relations = {fold(table.name) for table in wanted.tables} | {fold(view.name) for view in wanted.views}
+    functions = {fold(macro.name) for macro in wanted.macros}
+    waiting = list(wanted.views)
     for _ in range(2):  # views may use views that come later
-        waiting = [view for view in waiting if not _made(cursor, alias, view)]
+        waiting = [view for view in waiting if not _make_view(cursor, alias, view, relations, functions)]
     for view in wanted.views:  # a view is listed even if a table that it uses is gone
-        target = f"{alias}.{quote(view.schema_name)}.{quote(view.name)}"
-        _try(cursor, partial(str, f"CREATE VIEW IF NOT EXISTS {target} AS SELECT NULL AS {PREFIX}gone"))
+        with suppress(duckdb.Error):
+            cursor.execute(f"CREATE VIEW IF NOT EXISTS {alias}.{_place(view)} AS SELECT NULL AS {PREFIX}gone")
     cursor.execute("USE memory")
     for statement in _said(alias, wanted):
-        _try(cursor, partial(str, statement))
+        with suppress(duckdb.Error):
+            cursor.execute(statement)
     copies[attached.alias] = wanted
 
 
-def _made(cursor: duckdb.DuckDBPyConnection, alias: str, view: ViewInfo) -> bool:
-    cursor.execute(f"USE {alias}.{quote(view.schema_name)}")
-    return _try(cursor, partial(_view, alias, view))
-
-
-def _try(cursor: duckdb.DuckDBPyConnection, sql: Callable[[], str]) -> bool:
-    try:
-        cursor.execute(sql())
-    except (duckdb.Error, InputError):
-        return False
-    return True
-
-
-def _speaks_of(view: ViewInfo, relations: Collection[str], macros: Sequence[MacroInfo]) -> bool:
-    """Return True when a stored query names only objects of the lake, so that binding it opens no file."""
-    functions = {fold(macro.name) for macro in macros}
+def _make_view(
+    cursor: duckdb.DuckDBPyConnection, alias: str, view: ViewInfo, relations: set[str], functions: set[str]
+) -> bool:
+    """Create a view that names only objects of the lake, so that binding it opens no file. Return False on failure."""
+    columns = f"({', '.join(quote(name) for name in view.aliases)})" if view.aliases else ""
     try:
         with parser() as connection:
             query = parse_query(connection, view.sql)
-    except InputError:
+        named, called = ({fold(name) for _, name in names} for names in (query.relations, query.table_functions))
+        if not (named <= relations and called <= functions):
+            return False
+        cursor.execute(f"USE {alias}.{quote(view.schema_name)}")
+        cursor.execute(f"CREATE OR REPLACE VIEW {alias}.{_place(view)}{columns} AS {query.sql}")
+    except (duckdb.Error, InputError):
         return False
-    named, called = ({fold(name) for _, name in names} for names in (query.relations, query.table_functions))
-    return named <= set(relations) and called <= functions
+    return True
 
 
 def _parsed_default(column: Column) -> Column:
@@ -290,17 +320,6 @@ def _parsed_default(column: Column) -> Column:
         return replace(column, default=plain_expression(column.default))
     except InputError:
         return replace(column, default=None, default_kind="literal")
-
-
-def _view(alias: str, view: ViewInfo) -> str:
-    columns = f"({', '.join(quote(name) for name in view.aliases)})" if view.aliases else ""
-    target = f"{alias}.{quote(view.schema_name)}.{quote(view.name)}"
-    with parser() as connection:
-        return f"CREATE OR REPLACE VIEW {target}{columns} AS {parse_query(connection, view.sql).sql}"
-
-
-def _macro(alias: str, macro: MacroInfo) -> str:
-    return f"CREATE OR REPLACE MACRO {alias}.{quote(macro.schema_name)}.{quote(macro.name)} {forms_of(macro)}"
 
 
 def _comments(attached: Attached, tx: Transaction) -> Iterable[tuple[int, int | None, str]]:
@@ -317,18 +336,16 @@ def _comments(attached: Attached, tx: Transaction) -> Iterable[tuple[int, int | 
 
 
 def _said(alias: str, copy: Copy) -> Iterable[str]:
+    """Yield the statements that make the comments."""
     tables = {table.id: table for table in copy.tables}
     views = {view.id: view for view in copy.views}
     for object_id, column_id, text in copy.comments:
-        found: TableInfo | ViewInfo | None = tables.get(object_id) or views.get(object_id)
-        if found is None:
-            continue
-        target = f"{alias}.{quote(found.schema_name)}.{quote(found.name)}"
-        if isinstance(found, ViewInfo):
-            yield f"COMMENT ON VIEW {target} IS {literal(text)}"
-        elif column_id is None:
-            yield f"COMMENT ON TABLE {target} IS {literal(text)}"
-        else:
-            column = next((c for c in found.schema.columns if c.id == column_id), None)
+        table, view = tables.get(object_id), views.get(object_id)
+        if table is not None and column_id is not None:
+            column = next((c for c in table.schema.columns if c.id == column_id), None)
             if column is not None:
-                yield f"COMMENT ON COLUMN {target}.{quote(column.name)} IS {literal(text)}"
+                yield f"COMMENT ON COLUMN {alias}.{_place(table)}.{quote(column.name)} IS {literal(text)}"
+        elif table is not None:
+            yield f"COMMENT ON TABLE {alias}.{_place(table)} IS {literal(text)}"
+        elif view is not None:
+            yield f"COMMENT ON VIEW {alias}.{_place(view)} IS {literal(text)}"

@@ -1,31 +1,42 @@
-"""The metadata tables of a lake as relations: ``__ducklake_metadata_<alias>.ducklake_…``.
+"""The metadata tables of a lake: as relations, and as answers to queries that need no rows.
 
-Queries read them like any table. INSERT, UPDATE and DELETE run in the database that holds them, for manual repairs.
+Queries read ``__ducklake_metadata_<alias>.ducklake_…`` like any table. INSERT, UPDATE and DELETE run in the database
+that holds them, for manual repairs. Row counts, minimum and maximum values and column statistics come from there too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from quacklake.catalog.reading.health import metadata_table
+from quacklake.catalog.reading.health import file_bounds, metadata_table
 from quacklake.errors import NotFoundError, ReadOnlyError, SqlError
-from quacklake.format.names import fold
+from quacklake.format.bounds import comparable, decode, encode_comparable
+from quacklake.format.extras import GEOMETRY_KINDS
+from quacklake.format.names import fold, literal
+from quacklake.format.schema import Column
+from quacklake.format.types import StatsKind, scalar
+from quacklake.scan import ScanPlan
+from quacklake.scan.plan import column_key
+from quacklake.sql import tree
 from quacklake.sql.attached import Attached
 from quacklake.sql.result import Result
+from quacklake.sql.scans import Scan
+from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
-    from quacklake.sql.session_connection import SessionConnection
+    from quacklake.sql.session import Session
 
 
-def relation(session: SessionConnection, names: Sequence[str]) -> pa.Table | None:
+def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
     """Return the rows of a metadata table, or None for any other name."""
-    attached = session.attachments.metadata_of(names[0]) if len(names) > 1 else None
-    if attached is None and len(names) == 1:
-        attached = session.attachments.metadata_of(session.names.catalog)
+    attached = session.attachments.metadata_of(names[0] if len(names) > 1 else session.names.catalog)
     return None if attached is None else rows(attached, names[-1])
 
 
@@ -38,7 +49,7 @@ def rows(attached: Attached, name: str) -> pa.Table:
     return found
 
 
-def change(session: SessionConnection, cursor: Cursor, params: Any) -> Result | None:
+def change(session: Session, cursor: Cursor, params: Any) -> Result | None:
     """Run an INSERT, UPDATE or DELETE of a metadata table in its own database. Return None for any other table."""
     cursor.until("INTO", "UPDATE", "FROM")
     cursor.accept("INTO") or cursor.accept("UPDATE") or cursor.accept("FROM")
@@ -76,3 +87,201 @@ def _own_text(text: str, attached: Attached, prefix: str) -> str:
         else:
             cursor.at = first + 1
     return "".join([*parts, text[done:]])
+
+
+# -- row counts, minimum and maximum values ----------------------------------------------------------------------------
+
+_EXACT = (StatsKind.INTEGER, StatsKind.DATE)
+"""Types whose statistics are exact values of the column."""
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_NOT_THERE = ("where_clause", "having", "qualify", "sample", "group_expressions", "group_sets")
+
+
+def answer(session: Session, parsed: Node, scans: Sequence[Scan]) -> set[str]:
+    """Replace query blocks that only ask for the row count, minimum or maximum of a whole table by the values.
+
+    Returns the names of the scans that are no longer needed.
+    """
+    by_name = {scan.name: scan for scan in scans}
+    answered = set()
+    for node in list(tree.nodes(parsed)):
+        scan = by_name.get(str((node.get("from_table") or {}).get("table_name"))) if _is_plain(node) else None
+        if scan is None or scan.table.id < 0 or scan.past or scan.rows or scan.virtual:
+            continue
+        if any(pending.table.id == scan.table.id for pending in scan.tx.pendings()):
+            continue  # the table has changed since its newest snapshot
+        asked = [_aggregate(call, scan) for call in node["select_list"]]
+        values = None if None in asked else _values(scan, [found for found in asked if found is not None])
+        if values is None:
+            continue
+        for place, (call, value) in enumerate(zip(node["select_list"], values, strict=True)):
+            inside = ".".join(part for child in call["children"] for part in child["column_names"])
+            title = call["alias"] or f"{call['function_name']}({inside})"
+            node["select_list"][place] = {**tree.expression_of(session.connection, value), "alias": title}
+        node["from_table"] = tree.parse(session.connection, "SELECT 1")["node"]["from_table"]
+        answered.add(scan.name)
+    return answered
+
+
+def _is_plain(node: Node) -> bool:
+    """Return True for a block over one table, without filters or groups."""
+    if node.get("type") != "SELECT_NODE" or any(node.get(key) for key in _NOT_THERE):
+        return False
+    source = node["from_table"]
+    limits = all(modifier["type"] == "LIMIT_MODIFIER" for modifier in node["modifiers"])
+    return limits and source.get("type") == "BASE_TABLE" and not source["sample"] and not source["column_name_alias"]
+
+
+def _aggregate(call: Node, scan: Scan) -> tuple[str, Column | None] | None:
+    """Return the aggregate and its column, or None for any other expression."""
+    if call.get("class") != "FUNCTION" or call["distinct"] or call["filter"] or call["order_bys"]["orders"]:
+        return None
+    name, children = fold(call["function_name"]), call["children"]
+    if name == "count_star" and not children:
+        return name, None
+    if name not in ("min", "max") or len(children) != 1 or children[0].get("class") != "COLUMN_REF":
+        return None
+    names = children[0]["column_names"]
+    column = scan.table.schema.get(names[-1])
+    if column is None or column.nested or not all(_PLAIN.fullmatch(part) for part in names) or len(names) > 2:
+        return None
+    return (name, column) if scalar(column.type).stats in _EXACT else None
+
+
+def _values(scan: Scan, asked: Sequence[tuple[str, Column | None]]) -> list[str] | None:
+    """Return the values as SQL, or None when rows have to be read."""
+    plan = scan.tx.plan(scan.table)
+    later = pc.fill_null(pc.greater(plan.files.column("partial_max"), plan.snapshot_id), False)
+    if pc.any(pc.is_valid(plan.files.column("delete_path"))).as_py() or pc.any(later).as_py():
+        return None  # not every row of every file belongs to this snapshot, apart from the deletes of the plan
+    columns = {column.id: column for _, column in asked if column is not None}
+    bounds = _bounds(scan, plan, columns) if columns else {}
+    if bounds is None:
+        return None
+    found = []
+    for name, column in asked:
+        if column is None:
+            inlined = 0 if plan.inlined is None else plan.inlined.num_rows
+            count = int((pc.sum(plan.files.column("record_count")).as_py() or 0) - plan.deletes.num_rows + inlined)
+            found.append(f"CAST({count} AS BIGINT)")
+        else:
+            value = bounds[column.id][0 if name == "min" else 1]
+            found.append(f"CAST({'NULL' if value is None else literal(value)} AS {column.duckdb_type()})")
+    return found
+
+
+def _bounds(
+    scan: Scan, plan: ScanPlan, columns: Mapping[int, Column]
+) -> dict[int, tuple[str | None, str | None]] | None:
+    """Return the minimum and maximum of columns as text, if no row is deleted and every file has statistics."""
+    files = plan.files
+    if plan.deletes.num_rows:
+        return None
+    with scan.attached.context.catalog.read() as reader:
+        stored = file_bounds(reader, scan.tx.base, scan.table.id, sorted(columns))
+    found: dict[int, tuple[str | None, str | None]] = {}
+    for id_, column in columns.items():
+        values: list[Any] = []
+        for file_id, rows in zip(*(files.column(n).to_pylist() for n in ("data_file_id", "record_count")), strict=True):
+            known = stored.get((file_id, id_))
+            if known is None or ((known[0] is None or known[1] is None) and known[2] != rows):
+                return None
+            if known[0] is not None and not known[3]:
+                return None
+            values += [decode(text, column.type) for text in known[:2] if text is not None]
+        if plan.inlined is not None and plan.inlined.num_rows:
+            there = (value for value in plan.inlined.column(column_key(column)).to_pylist() if value is not None)
+            values += [comparable(value, column.type) for value in there]
+        if None in values:
+            return None
+        ends = (min(values), max(values)) if values else ()
+        least, most = (encode_comparable(end, column.type) for end in ends) if ends else (None, None)
+        found[id_] = (least, most)
+    return found
+
+
+# -- statistics --------------------------------------------------------------------------------------------------------
+
+_SHORT = 8
+"""The number of bytes of a text that its statistics hold."""
+_FLAGS = "Has Empty Geom: true, Has No Empty Geom: true, Has Empty Part: true, Has No Empty Part: true"
+_ANY = "[Has Null: true, Has No Null: true]"
+_Stored = Mapping[int, Mapping[str, Any]]
+
+
+def tell_statistics(session: Session, parsed: Node, scans: Sequence[Scan]) -> None:
+    """Replace ``stats(column)`` by the statistics of the lake. DuckDB has none for the column."""
+    for node in tree.nodes(parsed):
+        if node.get("class") != "FUNCTION" or fold(node["function_name"]) != "stats" or len(node["children"]) != 1:
+            continue
+        for scan in scans:
+            column = _column_of(node["children"][0], scan)
+            if column is not None:
+                stats = rows(scan.attached, "ducklake_table_column_stats").to_pylist()
+                stored = {row["column_id"]: row for row in stats if row["table_id"] == scan.table.id}
+                constant = tree.expression_of(session.connection, literal(_shown(column, stored)))
+                tree.replace(node, {**constant, "alias": node["alias"] or "stats"})
+                break
+
+
+def _column_of(node: Node, scan: Scan) -> Column | None:
+    """Return the column, or the field of a column, that an expression names."""
+    if node.get("type") == "ARRAY_EXTRACT" and node["children"]:
+        found = _column_of(node["children"][0], scan)
+        parts = () if found is None else found.children
+        return parts[0] if len(parts) == 1 else None
+    names = node["column_names"] if node.get("class") == "COLUMN_REF" else []
+    for first, name in enumerate(names):
+        column = scan.table.schema.get(name)
+        if column is not None:
+            for inner in names[first + 1 :]:
+                children = () if column is None else column.children
+                column = next((child for child in children if fold(child.name) == fold(inner)), None)
+            return column
+    return None
+
+
+def _shown(column: Column, stored: _Stored) -> str:
+    """Return the statistics of a column and its fields in DuckDB's format. Without any, every value is possible."""
+    fields = f" {{{', '.join(f'{child.name}: {_shown(child, stored)}' for child in column.children)}}}"
+    if column.type == "struct":
+        return f"{fields}{_ANY}"
+    if column.type == "list":
+        return f"[{_shown(column.children[0], stored)}]{_ANY}"
+    if column.type == "map":
+        return f"[{fields}{_ANY}]{_ANY}"
+    row = stored.get(column.id, {})
+    nulls = "false" if row.get("contains_null") is False else "true"
+    return f"{_shown_values(column, row)}[Has Null: {nulls}, Has No Null: true]"
+
+
+def _shown_values(column: Column, row: Mapping[str, Any]) -> str:
+    kind = scalar(column.type).stats
+    if kind is StatsKind.GEOMETRY:
+        return _extent(row.get("extra_stats"))
+    ends = [row.get("min_value"), row.get("max_value")]
+    beside = ""
+    if kind is StatsKind.TEXT:
+        ends = [None if text is None else text.encode()[:_SHORT].decode(errors="ignore") for text in ends]
+        beside = ", Has Unicode: true, Max String Length: ?"
+    elif column.type == "boolean":
+        ends = [None if text is None else str(text in ("1", "true")).lower() for text in ends]
+    least, most = ("NULL" if text is None else text for text in ends)
+    return f"[Min: {least}, Max: {most}{beside}]"
+
+
+def _extent(text: str | None) -> str:
+    known = json.loads(text) if text else {"bbox": {}, "types": []}
+    axes = []
+    for axis in "xyzm":
+        least, most = (known["bbox"].get(f"{axis}{end}") for end in ("min", "max"))
+        low, high = ("inf", "-inf") if least is None or most is None else (f"{least:.6f}", f"{most:.6f}")
+        axes.append(f"{axis.upper()}: [{low}, {high}]")
+    types = ", ".join(sorted(known["types"], key=_dimensions))
+    return f"[Extent: [{', '.join(axes)}], Types: [{types}], Flags: [{_FLAGS}]]"
+
+
+def _dimensions(type_: str) -> tuple[int, int]:
+    """Return the sort key of a geometry type: its dimensions, then its number."""
+    kind, _, suffix = type_.partition("_")
+    return len(suffix) + (suffix == "m"), GEOMETRY_KINDS.index(kind) if kind in GEOMETRY_KINDS else -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,8 +50,6 @@ class Result(Rows):
         self.rowcount = rowcount
         """The rows that a statement changed; -1 when it changed none or that is not known."""
 
-    # -- facts -------------------------------------------------------------------------------------------------------
-
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
@@ -71,8 +69,6 @@ class Result(Rows):
     def description(self) -> list[tuple[str, str, None, None, None, None, None]]:
         """Name and type of each column, as Python's database interface (PEP 249) defines it."""
         return [(name, type_, *[None] * 5) for name, type_ in zip(self.columns, self.types, strict=True)]  # type: ignore[misc]
-
-    # -- rows --------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self
@@ -108,8 +104,6 @@ class Result(Rows):
         """Return the remaining rows."""
         return list(self)
 
-    # -- frames ------------------------------------------------------------------------------------------------------
-
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the remaining rows as Arrow batches, one at a time."""
         begun, self._begun = self._begun, None
@@ -118,14 +112,10 @@ class Result(Rows):
         yield from self._batches()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        while True:
-            source = self._reader  # changes when the rows are kept in the meantime
-            try:
-                batch = source.read_next_batch()
-            except StopIteration:
-                self._end()
-                return
+        # the reader changes when the rows are kept in the meantime
+        while (batch := next(self._reader, None)) is not None:
             yield batch
+        self._end()
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of Arrow batches."""
@@ -133,15 +123,15 @@ class Result(Rows):
 
     def to_arrow(self) -> pa.Table:
         """Return the remaining rows as an Arrow table, and keep it."""
-        schema = self.schema
-        self._kept = pa.Table.from_batches(list(self.to_batches()), schema)
+        return self._keep(self.to_batches())
+
+    def _keep(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+        self._kept = pa.Table.from_batches(list(batches), self.schema)
         self._reader = self._kept.to_reader(_BATCH_ROWS)
         return self._kept
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    # -- showing -----------------------------------------------------------------------------------------------------
 
     def show(self, rows: int = 10) -> None:
         """Print the first rows as a table. They stay readable."""
@@ -153,33 +143,25 @@ class Result(Rows):
     def __repr__(self) -> str:
         from quacklake.operations.display import text_table
 
-        if not self.columns:
-            return "<Result without rows>"
-        table = self.to_arrow()
-        return text_table(table.slice(0, 10), total=table.num_rows)
+        table = self.to_arrow() if self.columns else None
+        return "<Result without rows>" if table is None else text_table(table.slice(0, 10), total=table.num_rows)
 
     def _repr_html_(self) -> str:
         from quacklake.operations.display import html_table
 
-        if not self.columns:
-            return "<p>no rows</p>"
-        table = self.to_arrow()
-        return html_table(table.slice(0, 10), total=table.num_rows)
-
-    # -- lifetime ----------------------------------------------------------------------------------------------------
+        table = self.to_arrow() if self.columns else None
+        return "<p>no rows</p>" if table is None else html_table(table.slice(0, 10), total=table.num_rows)
 
     def keep(self) -> pa.Table:
         """Read the remaining rows into memory and return them. They can still be read from there."""
         if self._finish is not None or self._kept is None:
-            schema = self.schema
-            self._kept = pa.Table.from_batches(list(self._reader), schema)
-            self._reader = self._kept.to_reader(_BATCH_ROWS)
+            self._keep(self._reader)
             self._end()
         return self._kept
 
     def fail(self, error: Exception) -> None:
         """Raise this error when the remaining rows are read."""
-        self._reader = pa.RecordBatchReader.from_batches(self.schema, (_raise(each) for each in [error]))
+        self._reader = pa.RecordBatchReader.from_batches(self.schema, map(_raise, [error]))
         self._end()
 
     def _end(self) -> None:

@@ -13,7 +13,7 @@ import duckdb
 
 from quacklake import forks
 from quacklake.engines.duckdb.connections import interrupted
-from quacklake.errors import CancelledError, StatementTimeoutError
+from quacklake.errors import CancelledError, QuacklakeError, StatementTimeoutError
 
 _AGAIN = 0.05
 """Seconds between repeated interrupts. DuckDB forgets an interrupt between two queries of a statement."""
@@ -26,11 +26,6 @@ class TimeBudget:
 
     left: float | None
 
-    @property
-    def spent(self) -> bool:
-        """True when no time is left."""
-        return self.left is not None and self.left <= 0
-
 
 @dataclass(eq=False)
 class _Scope:
@@ -42,6 +37,10 @@ class _Scope:
     active: bool = True
     cancelled: bool = False
     late: bool = False
+
+    def reason(self) -> QuacklakeError:
+        """Return the error for the work that was stopped."""
+        return _late() if self.late else CancelledError("the statement was cancelled")
 
 
 class Running:
@@ -63,7 +62,7 @@ class Running:
         if self._scope is not None:
             yield
             return
-        if budget.spent:
+        if budget.left is not None and budget.left <= 0:
             raise _late()
         scope = self._scope = _Scope(budget, self._stop)
         start = time.monotonic()
@@ -72,10 +71,11 @@ class Running:
         try:
             yield
         except BaseException as error:
-            meant = _meant(scope, error)
-            if meant is None:
-                raise
-            raise meant from error
+            if interrupted(error):
+                raise KeyboardInterrupt from error
+            if isinstance(error, CancelledError | duckdb.InterruptException) or "INTERRUPT Error" in str(error):
+                raise scope.reason() from error  # DuckDB raises the same error for every reason
+            raise
         finally:
             with self._lock:
                 scope.active = False
@@ -88,7 +88,7 @@ class Running:
         """Raise the error of ``working`` between two steps that cannot be interrupted."""
         scope = self._scope
         if scope is not None and (scope.late or scope.cancelled) and scope.thread == threading.get_ident():
-            raise _late() if scope.late else CancelledError("the statement was cancelled")
+            raise scope.reason()
 
     def interrupt(self) -> bool:
         """Cancel the current work, from any thread. Return False when there is none."""
@@ -112,16 +112,6 @@ class Running:
 
 def _late() -> StatementTimeoutError:
     return StatementTimeoutError("the statement took longer than this session allows")
-
-
-def _meant(scope: _Scope, error: BaseException) -> BaseException | None:
-    """Return the reason for an interrupt, for which DuckDB always raises the same error. None for any other error."""
-    if interrupted(error):
-        return KeyboardInterrupt()
-    stopped = isinstance(error, CancelledError | duckdb.InterruptException) or "INTERRUPT Error" in str(error)
-    if not stopped:
-        return None
-    return _late() if scope.late else CancelledError("the statement was cancelled")
 
 
 class _Clock:
@@ -160,10 +150,7 @@ class _Clock:
             self._waiting.pop(scope, None)
 
     def _run(self) -> None:
-        while True:
-            due = self._due()
-            if due is None:
-                return
+        while (due := self._due()) is not None:
             for scope, running in due:
                 running.nudge(scope)
 

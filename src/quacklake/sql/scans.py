@@ -1,23 +1,52 @@
-"""The tables that a query reads, and the columns and rows that it needs of them."""
+"""The tables that a query reads: the columns and rows that it needs of them, its filters, and plans of repeated scans.
+
+DuckDB plans a statement over tables without rows, and reports the filters that it would push into their scans: through
+joins, subqueries, common tables and views. They let scans skip files that cannot match. A filter that cannot be parsed
+back matches anything.
+
+The statement is planned on one connection and runs on another. So ``now()`` in a condition is computed once, before
+both. A query with any other function whose result depends on when and where it is called is not used to skip files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from quacklake.format.bounds import ANYTHING, Predicate
+import duckdb
+
+from quacklake.duckdb_versions import first_row
+from quacklake.errors import QuacklakeError
+from quacklake.format.bounds import ANYTHING, Predicate, every, some
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
+from quacklake.format.schema import TableSchema
 from quacklake.scan.plan import VIRTUAL
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached
-from quacklake.sql.titles import Title
+from quacklake.sql.in_place import Title
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
+    from quacklake.operations.context import LakeContext
     from quacklake.scan import ScanPlan
     from quacklake.transaction import Transaction
+
+
+_LOCAL_IDS = 10**18
+"""The first row id of uncommitted rows, as in stock DuckLake."""
+_MOST_PLANS = 64
+_MOST_ROWS = 10_000
+"""The most files, deletes and inlined rows of a plan that is cached."""
+_SECONDS = 10.0
+"""Seconds after which a plan expires, because a lake may be repaired in place."""
+_MOST_FOOTERS = 4_000
 
 
 @dataclass
@@ -43,6 +72,17 @@ class Scan:
         found += [f"{name} BIGINT" for name in (ROW_COLUMNS if self.rows else ())]
         return ", ".join(found)
 
+    def with_local_ids(self, query: str) -> str:
+        """Return a scan in which uncommitted rows have the row id that they keep, or one that marks them as new."""
+        pending = next((found for found in self.tx.pendings() if found.table.id == self.table.id), None)
+        known = {} if pending is None else pending.known_row_ids()
+        if not known:
+            return query
+        kept = {local: id_ for local, id_ in known.items() if id_ is not None}
+        cases = "".join(f" WHEN {local:d} THEN {id_:d}" for local, id_ in kept.items())
+        own = f"CASE rowid{cases} ELSE {_LOCAL_IDS:d} - 1 - rowid END" if cases else f"{_LOCAL_IDS:d} - 1 - rowid"
+        return f"SELECT * REPLACE (CASE WHEN rowid < 0 THEN {own} ELSE rowid END AS rowid) FROM ({query})"
+
 
 @dataclass
 class Bound:
@@ -56,28 +96,6 @@ class Bound:
     """References to tables that metadata answers."""
     titles: Mapping[int, Title] = field(default_factory=dict)
     """Column titles by position, where the text itself would give other names."""
-
-
-_LOCAL_IDS = 10**18
-"""The first row id of uncommitted rows, as in stock DuckLake."""
-
-
-def with_local_ids(query: str, scan: Scan) -> str:
-    """Return a scan in which uncommitted rows have the row id that they keep, or one that marks them as new."""
-    pending = next((found for found in scan.tx.pendings() if found.table.id == scan.table.id), None)
-    known = {} if pending is None else pending.known_row_ids()
-    if not known:
-        return query
-    kept = {local: id_ for local, id_ in known.items() if id_ is not None}
-    cases = "".join(f" WHEN {local:d} THEN {id_:d}" for local, id_ in kept.items())
-    own = f"CASE rowid{cases} ELSE {_LOCAL_IDS:d} - 1 - rowid END" if cases else f"{_LOCAL_IDS:d} - 1 - rowid"
-    return f"SELECT * REPLACE (CASE WHEN rowid < 0 THEN {own} ELSE rowid END AS rowid) FROM ({query})"
-
-
-def first_table(node: Node) -> Node:
-    while node.get("type") == "JOIN":
-        node = node["left"]
-    return node
 
 
 def virtual_names(node: Node) -> frozenset[str]:
@@ -96,9 +114,7 @@ def hide_virtual(node: Node, scans: Mapping[str, tuple[str, ...]]) -> None:
             pending += [item["left"], item["right"]]
         elif item.get("type") == "BASE_TABLE" and item["table_name"] in scans:
             given[fold(item["alias"])] = scans[item["table_name"]]
-    if not any(given.values()):
-        return
-    pending = list(node["select_list"])
+    pending = list(node["select_list"]) if any(given.values()) else []
     while pending:
         item = pending.pop()
         if isinstance(item, list):
@@ -111,9 +127,155 @@ def hide_virtual(node: Node, scans: Mapping[str, tuple[str, ...]]) -> None:
             pending += [value for value in item.values() if isinstance(value, dict | list)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    plan: ScanPlan
+    table: TableInfo
+    context: LakeContext
+    since: float
+
+
+@dataclass
+class Plans:
+    """Scan plans by snapshot, table and predicate. A committed snapshot does not change.
+
+    Plans of older snapshots are not cached: a compaction gives them other files, and their former files may be removed.
+    """
+
+    _known: OrderedDict[Hashable, _Known] = field(default_factory=OrderedDict)
+
+    def plan(self, scan: Scan, *, clean: bool) -> ScanPlan:
+        """Return the plan of a scan. ``clean`` says that its transaction has changed nothing."""
+        context = scan.attached.context
+        most = context.config.plan_max_files
+        old = scan.past or scan.attached.whole is None
+        if not clean or old or scan.table.id < 0 or scan.tx.pendings():
+            return scan.tx.plan(scan.table, scan.predicate, max_files=most)
+        key = (scan.attached.alias, scan.tx.base.id, scan.table.id, scan.predicate, most)
+        known, now = self._known.get(key), time.monotonic()
+        fresh = known is not None and now - known.since < _SECONDS
+        if known is not None and fresh and known.context is context and known.table == scan.table:
+            self._known.move_to_end(key)
+            return known.plan
+        plan = scan.tx.plan(scan.table, scan.predicate, max_files=most)
+        if plan.files.num_rows + plan.deletes.num_rows + (plan.inlined.num_rows if plan.inlined else 0) <= _MOST_ROWS:
+            self._known[key] = _Known(plan, scan.table, context, now)
+            if len(self._known) > _MOST_PLANS:
+                self._known.popitem(last=False)
+        return plan
+
+
+@dataclass
+class Footers:
+    """Lets DuckDB cache the footers of a limited number of files. They take more memory than DuckDB counts."""
+
+    _kept: set[str] = field(default_factory=set)
+    _on: bool = False
+
+    def prepare(self, connection: duckdb.DuckDBPyConnection, scans: list[Scan]) -> None:
+        """Switch the cache on or off before a statement reads the files of its scans."""
+        plans = [scan.plan for scan in scans if scan.plan is not None]
+        paths = [path for plan in plans for path in plan.files.column("path").to_pylist()]
+        # DuckDB cannot open an encrypted file by a cached footer, and its database becomes invalid when it tries
+        encrypted = any(plan.files.column("encryption_key").null_count < plan.files.num_rows for plan in plans)
+        few = len(self._kept) + len(paths) <= _MOST_FOOTERS or self._kept.issuperset(paths)
+        wanted = bool(paths) and few and not encrypted
+        if wanted:
+            self._kept.update(paths)
+        if paths and wanted != self._on:
+            connection.execute(f"SET SESSION parquet_metadata_cache = {'true' if wanted else 'false'}")
+            self._on = wanted
+
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Functions with one result throughout a query, but not across connections or queries.
+_ONCE = frozenset(
+    """
+    current_database current_date current_schema current_schemas current_setting get_current_time get_current_timestamp
+    getvariable now today transaction_timestamp
+    """.split()  # noqa: SIM905
+)
+_NEVER = frozenset(
+    """
+    current_connection_id current_query current_query_id current_transaction_id currval error gen_random_uuid
+    in_search_path nextval random setseed sleep_ms stats txid_current uuid uuidv4 uuidv7 write_log
+    """.split()  # noqa: SIM905
+)
+#: Names without parentheses that are functions unless a column has the name.
+_WORDS = frozenset(
+    """
+    current_catalog current_date current_role current_schema current_time current_timestamp current_user localtime
+    localtimestamp session_user user
+    """.split()  # noqa: SIM905
+)
+_CONDITIONS = ("where_clause", "condition", "having", "qualify")
+
+
+def scan_filters(connection: duckdb.DuckDBPyConnection, sql: str, values: Any) -> dict[str, list[list[str]]]:
+    """Return the filters of each scan, by the name of its table. A table may be scanned several times."""
+    row = first_row(connection, f"EXPLAIN (FORMAT JSON) {sql}", values)
+    found: dict[str, list[list[str]]] = {}
+    pending = [] if row is None else list(json.loads(row[1]))
+    while pending:
+        node = pending.pop()
+        pending.extend(node.get("children", ()))
+        facts = node.get("extra_info", {})
+        table = facts.get("Table")
+        if isinstance(table, str):
+            given = facts.get("Filters", [])
+            filters = [given] if isinstance(given, str) else list(given)
+            found.setdefault(table.rsplit(".", 1)[-1].strip('"'), []).append(filters)
+    return found
+
+
+def filters_of(scans: list[list[str]] | None, schema: TableSchema) -> Predicate:
+    """Return one predicate that covers all scans of a table."""
+    if not scans or not all(_PLAIN.fullmatch(column.name) for column in schema.columns):
+        return ANYTHING  # DuckDB does not quote names in its report
+    return some(every(_predicate(text, schema) for text in scan) for scan in scans)
+
+
+@lru_cache(maxsize=1024)
+def _predicate(text: str, schema: TableSchema) -> Predicate:
+    from quacklake.scan import to_predicate
+
+    try:
+        return to_predicate(text.removeprefix("optional: "), schema)
+    except QuacklakeError:
+        return ANYTHING
+
+
 def has_filters(parsed: Node) -> bool:
     """Return True when a query has a condition that might rule out files."""
-    return any(
-        node.get("where_clause") or node.get("condition") or node.get("qualify") or node.get("having")
-        for node in tree.nodes(parsed)
-    ) or any(node.get("type") == "JOIN" for node in tree.nodes(parsed))
+    return any(node.get("type") == "JOIN" or any(node.get(key) for key in _CONDITIONS) for node in tree.nodes(parsed))
+
+
+def settle(parsed: Node, compute: Callable[[Node], Node]) -> None:
+    """Replace calls in conditions that are constant throughout the query by the result of ``compute``."""
+    for node in tree.nodes(parsed):
+        for key in _CONDITIONS:
+            if isinstance(node.get(key), dict):
+                node[key] = _settled(node[key], compute)
+
+
+def _settled(node: Any, compute: Callable[[Node], Node]) -> Any:
+    if isinstance(node, list):
+        return [_settled(item, compute) for item in node]
+    if not isinstance(node, dict) or node.get("type") in ("SELECT_NODE", "SUBQUERY"):
+        return node  # the conditions of a subquery are visited on their own
+    if node.get("type") == "FUNCTION" and fold(node["function_name"]) in _ONCE:
+        inside = (found["class"] for found in tree.nodes(node["children"]) if "class" in found)
+        if all(class_ in (None, "CONSTANT") for class_ in inside):
+            return compute(node)
+    return {key: _settled(value, compute) for key, value in node.items()}
+
+
+def is_steady(parsed: Node) -> bool:
+    """Return True when a query has the same filters on every connection and at any time."""
+    for node in tree.nodes(parsed):
+        if node.get("type") == "FUNCTION" and fold(node["function_name"]) in _ONCE | _NEVER:
+            return False
+        names = node["column_names"] if node.get("class") == "COLUMN_REF" else []
+        if len(names) == 1 and fold(names[0]) in _WORDS:
+            return False
+    return True

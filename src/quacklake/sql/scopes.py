@@ -74,13 +74,19 @@ class _Names:
             return
         self.visit((node.get("cte_map") or {}).get("map"), scopes)
         if node.get("type") == "SELECT_NODE":
-            relations = [self._relation(item) for item in _leaves(node["from_table"])]
+            relations = []
+            for item in _leaves(node["from_table"]):
+                called = (item.get("function") or {}).get("function_name")
+                alias = fold(item.get("alias") or item.get("table_name") or called or "")
+                relations.append(_Relation(item, alias, self._mentions.get(id(item))))
             self._relations += relations
             scopes = (relations, *scopes)
-        kind = node.get("class")
-        if kind == "COLUMN_REF":
-            self._column(node, scopes)
-        elif kind == "STAR" and node.get("relation_name"):
+        if node.get("class") == "COLUMN_REF":
+            names = [fold(name) for name in node["column_names"]]
+            relation = _find(scopes, names)
+            if relation is not None:
+                self._columns.append((node, relation, relation.matched(names)))
+        elif node.get("class") == "STAR" and node.get("relation_name"):
             relation = _find(scopes, [fold(node["relation_name"])])
             if relation is not None:
                 self._stars.append((node, relation))
@@ -88,21 +94,13 @@ class _Names:
             if key != "cte_map":
                 self.visit(value, scopes)
 
-    def _relation(self, node: Node) -> _Relation:
-        called = (node.get("function") or {}).get("function_name")
-        alias = fold(node.get("alias") or node.get("table_name") or called or "")
-        return _Relation(node, alias, self._mentions.get(id(node)))
-
-    def _column(self, node: Node, scopes: _Scopes) -> None:
-        names = [fold(name) for name in node["column_names"]]
-        relation = _find(scopes, names)
-        if relation is not None:
-            self._columns.append((node, relation, relation.matched(names)))
-
     def rewrite(self) -> None:
         """Give relations that share an alias new ones where names would be ambiguous, and update all names."""
         aliases = Counter(relation.alias for relation in self._relations)
-        qualified = {relation.alias for _, relation, length in self._columns if length > 1} | self._doubled()
+        # aliases that several tables share which the user wrote without an alias
+        own = Counter(relation.alias for relation in self._relations if relation.mention is not None)
+        qualified = {relation.alias for _, relation, length in self._columns if length > 1}
+        qualified |= {alias for alias, count in own.items() if count > 1}
         number = 0
         for relation in self._relations:
             if relation.mention is not None and aliases[relation.alias] > 1 and relation.alias in qualified:
@@ -111,16 +109,11 @@ class _Names:
                 relation.node["alias"] = f"_ql_r{number}"
         for node, relation, length in self._columns:
             if relation.renamed or length > 1:
-                own = relation.node["alias"] if relation.renamed else node["column_names"][length - 1]
-                node["column_names"] = [own, *node["column_names"][length:]]
+                first = relation.node["alias"] if relation.renamed else node["column_names"][length - 1]
+                node["column_names"] = [first, *node["column_names"][length:]]
         for node, relation in self._stars:
             if relation.renamed:
                 node["relation_name"] = relation.node["alias"]
-
-    def _doubled(self) -> set[str]:
-        """Return the aliases that several tables share which the user wrote without an alias."""
-        found = Counter(relation.alias for relation in self._relations if relation.mention is not None)
-        return {alias for alias, count in found.items() if count > 1}
 
 
 def _find(scopes: _Scopes, names: Sequence[str]) -> _Relation | None:

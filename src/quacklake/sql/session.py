@@ -2,45 +2,98 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
+import pyarrow as pa
 
 from quacklake import telemetry
-from quacklake.config import redact_statement
-from quacklake.duckdb_versions import first_row
-from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError, nearest
-from quacklake.format.names import check_name, fold
-from quacklake.sql import dispatch
-from quacklake.sql.attached import Attached, attached_as
+from quacklake.config import carries_secret, redact_message, redact_statement
+from quacklake.duckdb_versions import arrow_table, first_row, run
+from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, SqlError, nearest
+from quacklake.format.names import check_name, fold, quote
+from quacklake.sql import statements
+from quacklake.sql.attached import PREFIX, Attached, Attachments, Names, attached_as
 from quacklake.sql.binder import Binder, StandIns
+from quacklake.sql.failures import in_own_words, translated
 from quacklake.sql.frames import find_frame, registrable
-from quacklake.sql.parameters import numbered, supplied
+from quacklake.sql.guard import Guard
 from quacklake.sql.result import Result
-from quacklake.sql.running import TimeBudget
-from quacklake.sql.session_connection import Parameters, SessionConnection
+from quacklake.sql.running import Running, TimeBudget
+from quacklake.sql.scans import Footers, Plans, Scan
+from quacklake.sql.session_transaction import SessionTransaction
 from quacklake.sql.timetravel import with_at
 from quacklake.sql.tree import Node
-from quacklake.sql.words import Cursor, split
+from quacklake.sql.words import Cursor, numbered, split, supplied
 
 if TYPE_CHECKING:
     from quacklake.operations.handles import Handle, HasHandle
+    from quacklake.scan import ScanPlan
+    from quacklake.sql.in_place import Title
+    from quacklake.transaction import Transaction
 
+T = TypeVar("T")
+Parameters = Sequence[Any] | dict[str, Any] | None
+
+_TEXT_TYPES = ("VARIANT", "UHUGEINT", "BIGNUM", "VARINT")
+"""Types that Arrow cannot carry without loss."""
+_LEFT_BEHIND = 50
+_TEMPORARY = """
+    SELECT 'VIEW', view_name FROM duckdb_views() WHERE temporary AND starts_with(view_name, $1)
+    UNION ALL SELECT 'TABLE', table_name FROM duckdb_tables() WHERE temporary AND starts_with(table_name, $1)
+"""
+#: Macros have a query of their own, because listing functions is slow.
+_MACROS = """
+    SELECT DISTINCT CASE function_type WHEN 'table_macro' THEN 'MACRO TABLE' ELSE 'MACRO' END, function_name
+    FROM duckdb_functions() WHERE database_name = 'temp' AND starts_with(function_name, $1)
+"""
+_KNOWN = """
+    SELECT 1 FROM (SELECT table_name AS n FROM duckdb_tables() UNION ALL SELECT view_name FROM duckdb_views())
+    WHERE lower(n) = lower(?)
+"""
 _UNKNOWN = re.compile(r"Catalog Error: Table with name (\S+) does not exist")
 
 
-class Session(SessionConnection):
+class Session:
     """A connection that runs SQL over any number of lakes, and over DuckDB's own tables, files and Python frames.
 
     Not safe to share between threads; ``cursor()`` opens another connection to the same lakes.
     """
+
+    def __init__(self, attachments: Attachments, *, python_frames: bool = True, guard: Guard | None = None) -> None:
+        self.attachments = attachments
+        self.connection = attachments.root.cursor()
+        self.python_frames = python_frames
+        self.guard = Guard() if guard is None else guard
+        self.running = Running(self._stop)
+        self.names = Names(attachments, self.view)
+        self.work = SessionTransaction(committed=attachments.committed)
+        self.prepared: dict[str, str] = {}
+        self._last: weakref.ref[Result] | None = None
+        self._reader: weakref.ref[pa.RecordBatchReader] | None = None
+        self._told: weakref.ref[BaseException] | None = None
+        self._sql = ""
+        self._count = itertools.count()
+        self._said: list[str] = []
+        self._made: list[str] = []
+        self._has_macros = False
+        self._planner: duckdb.DuckDBPyConnection | None = None
+        self._frame: FrameType | None = None
+        self._budget = TimeBudget(None)
+        self._plans = Plans()
+        self.footers = Footers()
+        self._closed = False
+        self._process = os.getpid()
+
+    # -- opening and closing -------------------------------------------------------------------------------------------
 
     def cursor(self) -> Session:
         """Return another connection to the same lakes, with its own transaction."""
@@ -74,30 +127,11 @@ class Session(SessionConnection):
     ) -> None:
         self.close()
 
+    # -- lakes and names -----------------------------------------------------------------------------------------------
+
     def attach(self, lake: Handle | HasHandle, alias: str = "lake") -> None:
         """Attach an open lake, a past snapshot or an open transaction under a name. The caller closes it."""
         self.add(attached_as(alias, lake))
-
-    def register(self, name: str, rows: Any) -> None:
-        """Give a name to rows: a frame, Arrow data, or anything else that ``Table.append`` takes.
-
-        Statements of all connections to the same lakes can use the name. Raises ``AlreadyExistsError`` when a table has
-        it.
-        """
-        check_name(name, "table")
-        found = registrable(rows)
-        try:
-            for place in self.names.places([name]):
-                if self.view(place.attached).get_table(place.schema, place.name) is not None:
-                    raise AlreadyExistsError(f"{place.shown} is a table of a lake", hint="choose another name")
-        finally:
-            self.work.forget_views()  # the next statement reads the current state of the lake
-        self.attachments.frames[fold(name)] = found
-
-    def unregister(self, name: str) -> None:
-        """Remove a name that ``register`` has added. Raises ``NotFoundError`` when there is no such name."""
-        if self.attachments.frames.pop(fold(name), None) is None:
-            raise NotFoundError(f'nothing is registered as "{name}"', hint=nearest(name, self.attachments.frames))
 
     def attach_late(self, opened: Callable[[], HasHandle], alias: str = "lake") -> None:
         """Attach a lake that ``opened`` opens when a statement first uses it. The caller closes it."""
@@ -126,31 +160,90 @@ class Session(SessionConnection):
         if attached.context.catalog.encrypted:
             load_httpfs(self.attachments.root)  # DuckDB needs httpfs to write encrypted files
 
+    def register(self, name: str, rows: Any) -> None:
+        """Give a name to rows: a frame, Arrow data, or anything else that ``Table.append`` takes.
+
+        Statements of all connections to the same lakes can use the name. Raises ``AlreadyExistsError`` when a table has
+        it.
+        """
+        check_name(name, "table")
+        found = registrable(rows)
+        try:
+            for place in self.names.places([name]):
+                if self.view(place.attached).get_table(place.schema, place.name) is not None:
+                    raise AlreadyExistsError(f"{place.shown} is a table of a lake", hint="choose another name")
+        finally:
+            self.work.forget_views()  # the next statement reads the current state of the lake
+        self.attachments.frames[fold(name)] = found
+
+    def unregister(self, name: str) -> None:
+        """Remove a name that ``register`` has added. Raises ``NotFoundError`` when there is no such name."""
+        if self.attachments.frames.pop(fold(name), None) is None:
+            raise NotFoundError(f'nothing is registered as "{name}"', hint=nearest(name, self.attachments.frames))
+
+    def fresh_name(self, *, macro: bool = False) -> str:
+        """Return a name for a temporary object that lives as long as the statement."""
+        name = f"{PREFIX}{next(self._count)}"
+        self._has_macros = self._has_macros or macro
+        self._made.append(name)
+        return name
+
+    def has_made(self, name: str) -> bool:
+        """Return True for the name of a temporary object that still exists."""
+        return name in self._made
+
+    def use(self, catalog: str, schema: str | None = None) -> None:
+        """Look up names in this lake or database first."""
+        self._settle()
+        attached = self.attachments.get(catalog)
+        if attached is not None:
+            catalog = attached.alias
+            if schema is not None:
+                if not self.names.has_schema(attached, schema):
+                    self.view(attached).find_schema(schema)
+                with self.attachments.root.cursor() as cursor:
+                    cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(catalog)}.{quote(schema)}")
+        target = quote(catalog) if schema is None else f"{quote(catalog)}.{quote(schema)}"
+        self.connection.execute(f"USE {target}")
+        self.work.forget_views()
+        self.look_around()
+
+    def look_around(self) -> None:
+        """Update the current catalog and schema from DuckDB."""
+        row = first_row(self.connection, "SELECT current_database(), current_schema()")
+        assert row is not None
+        self.names.catalog, self.names.schema = row
+
+    # -- running statements --------------------------------------------------------------------------------------------
+
     def sql(self, text: str, params: Parameters = None) -> Result:
         """Run one or several statements and return the result of the last one.
 
         ``params`` are values for ``?`` and ``$1`` (a list) or ``$name`` (a dictionary). Raises ``SqlError`` with the
         position in the text, or the error of the operation itself.
         """
-        self._frame = sys._getframe(1) if self.python_frames else None
-        try:
-            return self._run(text, params)
-        finally:
-            self._frame = None
+        return self._from(text, params)
 
     def execute(self, text: str, params: Parameters = None) -> Result:
         """Run one or several statements, like ``sql``."""
-        self._frame = sys._getframe(1) if self.python_frames else None
-        try:
-            return self._run(text, params)
-        finally:
-            self._frame = None
+        return self._from(text, params)
 
     def _from(self, text: str, params: Parameters = None) -> Result:
         """Run statements for a method that the user calls: Python variables are those of the user's frame."""
         self._frame = sys._getframe(2) if self.python_frames else None
         try:
-            return self._run(text, params)
+            if not isinstance(text, str):
+                raise SqlError(f"a statement is a text, not {type(text).__name__}")
+            self.guard.text(text)
+            try:
+                parts = split(text)
+            except SqlError as error:
+                self._tell(error, text)
+                raise
+            result = Result()
+            for number, statement in enumerate(parts, 1):
+                result = self.statement(statement, params if number == len(parts) else None)
+            return result
         finally:
             self._frame = None
 
@@ -162,19 +255,14 @@ class Session(SessionConnection):
         """
         return self.running.interrupt()
 
-    def _run(self, text: str, params: Parameters) -> Result:
-        if not isinstance(text, str):
-            raise SqlError(f"a statement is a text, not {type(text).__name__}")
-        self.guard.text(text)
-        try:
-            statements = split(text)
-        except SqlError as error:
-            self._tell(error, text)
-            raise
-        result = Result()
-        for number, statement in enumerate(statements, 1):
-            result = self.statement(statement, params if number == len(statements) else None)
-        return result
+    def _stop(self, thread: int) -> None:
+        """Interrupt the work of a thread for this session, on whichever connection DuckDB does it."""
+        for connection in (self.connection, self._planner):
+            if connection is not None:
+                with suppress(duckdb.Error):  # closed in the meantime
+                    connection.interrupt()
+        for attached in list(self.attachments.attached.values()):
+            attached.context.engine.interrupt(thread)
 
     def statement(self, sql: str, params: Parameters = None) -> Result:
         """Run one statement. Every statement of a session passes through here."""
@@ -192,56 +280,20 @@ class Session(SessionConnection):
         try:
             with telemetry.timed("sql", _Shown(sql)), self.running.working(self._budget), self._translated():
                 cursor = self.guard.admit(self, Cursor(with_at(numbered(sql))))
-                self.work.check(ends=dispatch.ends_transaction(cursor))
-                result = dispatch.handler(cursor)(self, cursor, supplied(cursor, params))
+                first = cursor.peek()
+                self.work.check(ends=first is not None and first.upper in ("ROLLBACK", "ABORT", "COMMIT", "END"))
+                result = statements.handler(cursor)(self, cursor, supplied(cursor, params))
         except BaseException as error:
             self.work.failed(error)
             self._tell(error, sql)
-            if isinstance(error, SqlError) and error.hint is None:
-                error.hint = self._near_names(str(error))
+            unknown = _UNKNOWN.match(str(error)) if isinstance(error, SqlError) and error.hint is None else None
+            if unknown is not None and isinstance(error, SqlError) and not self.work.aborted:
+                error.hint = self.names.similar(unknown[1])
             raise
         finally:
             self.work.forget_views()
         self._last = weakref.ref(result)
         return result
-
-    def _near_names(self, text: str) -> str | None:
-        """Return the names in the current lake that are similar to the one that DuckDB does not know."""
-        unknown = _UNKNOWN.match(text)
-        used = self.names.default
-        if unknown is None or used is None or self.work.aborted:
-            return None
-        view = self.view(used)
-        known = [table.name for table in view.tables()] + [found.name for found in view.objects.views()]
-        return nearest(unknown[1], known)
-
-    def foreign(self, names: Sequence[str]) -> Any:
-        """Return the rows of a relation that belongs neither to a lake nor to DuckDB, or None."""
-        from quacklake.sql import listing, metadata
-
-        self.guard.foreign(self, names)
-        found = metadata.relation(self, names)
-        if found is None:
-            found = listing.relation(self, names)
-        if found is None and len(names) == 1:
-            found = self.attachments.frames.get(fold(names[0]))
-        if found is None and len(names) == 1 and self._frame is not None and not self._knows(names[0]):
-            found = find_frame(self._frame, names[0])
-        return found
-
-    def _knows(self, name: str) -> bool:
-        question = (
-            "SELECT 1 FROM (SELECT table_name AS n FROM duckdb_tables() UNION ALL SELECT view_name FROM duckdb_views())"
-            " WHERE lower(n) = lower(?)"
-        )
-        return first_row(self.connection, question, [name]) is not None
-
-    def call(self, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
-        """Return the result of a lake function in FROM: rows or the name of a relation. None for any other function."""
-        from quacklake.sql import lake_functions, listing
-
-        found = lake_functions.relation(self, binder, names, arguments)
-        return listing.function(self, names, arguments) if found is None else found
 
     def query(self, sql: str, params: Parameters = None, stand_ins: StandIns | None = None) -> Result:
         """Run a query over lakes. ``stand_ins`` are temporary relations that replace tables."""
@@ -253,22 +305,188 @@ class Session(SessionConnection):
             with ExitStack() as gates:
                 for engine in engines.values():
                     gates.enter_context(engine.gate())
-                return self.run(bound.sql, bound.values, odd=odd, gates=gates, titles=bound.titles)
+                text = bound.sql
+                if odd or "variant" in text.lower() or "hugeint" in text.lower():
+                    text = self._exportable(text, bound.values)
+                return self._run(text, bound.values, gates, bound.titles)
         except (duckdb.BinderException, duckdb.CatalogException) as error:
-            raise self._in_own_words(sql, params, error) from error
+            from quacklake.sql import listing
 
-    def _in_own_words(self, sql: str, params: Parameters, error: duckdb.Error) -> duckdb.Error:
-        """Return the error that the user's own text causes over empty tables, if it is of the same type."""
-        from quacklake.sql import listing
+            raise error if self.guard.safe else listing.own_error(self, sql, params, error) from error
 
-        if self.guard.safe:
-            return error
+    def native(self, sql: str, params: Parameters = None) -> Result:
+        """Run a statement in DuckDB unchanged."""
+        self.guard.native()
+        return self._run(sql, params)
+
+    def rows(self, sql: str, values: Any = None) -> pa.Table:
+        """Return the rows of a bound query as a table."""
+        return arrow_table(self.connection, sql, values)
+
+    def _exportable(self, sql: str, values: Any) -> str:
+        """Return a query whose values of types that Arrow does not carry are texts."""
         try:
-            with listing.listing(self) as copies:
-                copies.execute(sql, params)
-        except duckdb.Error as found:
-            return found if type(found) is type(error) else error
-        return error
+            columns = self.connection.execute(f"DESCRIBE {sql}", values).fetchall()
+        except duckdb.Error:
+            return sql
+        names = [name for name, type_, *_ in columns if any(odd in str(type_) for odd in _TEXT_TYPES)]
+        if not names or len({fold(name) for name, *_ in columns}) != len(columns):
+            return sql
+        changed = ", ".join(f"{quote(name)}::VARCHAR AS {quote(name)}" for name in names)
+        return f"SELECT * REPLACE ({changed}) FROM ({sql})"
+
+    def _run(
+        self, sql: str, values: Any, gates: ExitStack | None = None, titles: Mapping[int, Title] | None = None
+    ) -> Result:
+        """Run a bound statement. ``titles`` names columns by position.
+
+        ``gates`` is closed when the rows have been read, or when nobody can read them any more.
+        """
+        full = self.guard.batch_rows
+        types, reader = run(self.connection, sql, values, batch_rows=full)
+        if reader is None:
+            return Result()
+        self._reader = weakref.ref(reader)
+        held = ExitStack() if gates is None else gates.pop_all()
+        batches = self.guard.limited(self._batches(reader, self._budget, held, self._sql))
+        schema = reader.schema
+        if titles:
+            fields = [
+                field.with_name(titles[place].of(field.name)) if place in titles else field
+                for place, field in enumerate(schema)
+            ]
+            schema = pa.schema(fields, metadata=schema.metadata)
+            batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
+        # The first batch is read now, so that early errors are raised now. One that is not full is usually the last:
+        # then the end is read as well, which frees DuckDB for other work.
+        first = list(itertools.islice(batches, 1))
+        if first and first[0].num_rows < full:
+            first += itertools.islice(batches, 1)
+        return Result(pa.RecordBatchReader.from_batches(schema, itertools.chain(first, batches)), types=types)
+
+    def _batches(
+        self, reader: pa.RecordBatchReader, budget: TimeBudget, held: ExitStack, sql: str
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a result. DuckDB computes each one only when it is requested."""
+        with held:
+            while True:
+                try:
+                    with self.running.working(budget), self._translated():
+                        batch = next(reader, None)
+                    if batch is None:
+                        return
+                except QuacklakeError as error:
+                    self._tell(error, sql)
+                    raise
+                yield batch
+
+    def _settle(self) -> None:
+        """Keep the rows of the last result, and drop the temporary objects behind it once there are many."""
+        last = self._last() if self._last is not None else None
+        self._last = None
+        if last is not None:
+            try:
+                last.keep()
+            except Exception as error:  # raised again when the remaining rows are read
+                last.fail(error)
+        reader = self._reader() if self._reader is not None else None
+        self._reader = None
+        if reader is not None:
+            reader.close()  # DuckDB 2.x starts no statement while another result is half read
+        if len(self._made) < _LEFT_BEHIND:
+            return
+        try:
+            for question in (_TEMPORARY, _MACROS) if self._has_macros else (_TEMPORARY,):
+                for kind, name in self.connection.execute(question, [PREFIX]).fetchall():
+                    self.connection.execute(f"DROP {kind} IF EXISTS temp.main.{quote(name)}")
+        except duckdb.Error:
+            return  # the transaction has failed; a later statement tries again
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None
+        self._made.clear()
+        self._has_macros = False
+
+    # -- what statements read and change -------------------------------------------------------------------------------
+
+    def view(self, attached: Attached) -> Transaction:
+        """Return the lake at the snapshot that this statement reads."""
+        return self.work.view(attached)
+
+    def at(self, attached: Attached, unit: str, value: Any) -> Transaction:
+        """Return the lake at a snapshot or time."""
+        return self.work.at(attached, unit, value)
+
+    def write(self, attached: Attached, work: Callable[[Transaction], T]) -> T:
+        """Change a lake, either in the open transaction or as one snapshot that is retried after a conflict."""
+        return self.work.write(attached, work)
+
+    def plan(self, scan: Scan) -> ScanPlan:
+        """Return the scan plan of a scan."""
+        return self._plans.plan(scan, clean=not self.work.explicit)
+
+    def foreign(self, names: Sequence[str]) -> Any:
+        """Return the rows of a relation that belongs neither to a lake nor to DuckDB, or None."""
+        from quacklake.sql import listing, metadata
+
+        self.guard.foreign(self, names)
+        found = metadata.relation(self, names)
+        if found is None:
+            found = listing.relation(self, names)
+        if found is None and len(names) == 1:
+            found = self.attachments.frames.get(fold(names[0]))
+            if found is None and self._frame is not None and first_row(self.connection, _KNOWN, [names[0]]) is None:
+                found = find_frame(self._frame, names[0])
+        return found
+
+    def call(self, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
+        """Return the result of a lake function in FROM: rows or the name of a relation. None for any other function."""
+        from quacklake.sql import lake_functions, listing
+
+        found = lake_functions.relation(self, binder, names, arguments)
+        return listing.function(self, names, arguments) if found is None else found
+
+    def planner(self) -> duckdb.DuckDBPyConnection:
+        """Return a connection to a database without rows, on which statements are bound but never run."""
+        if self._planner is None:
+            self._planner = self.attachments.planner.cursor()
+            for statement in self._said:
+                _repeat(self._planner, statement)
+        return self._planner
+
+    def said(self, statement: str) -> None:
+        """Apply a DuckDB setting to the planner too, because it may change the meaning of statements."""
+        self._said.append(statement)
+        if "preserve_insertion_order" in statement.lower():
+            for attached in self.attachments.lakes.values():  # each lake writes its files with an engine of its own
+                with attached.context.engine.connection() as connection:
+                    _repeat(connection, statement)
+        if self._planner is not None:
+            _repeat(self._planner, statement)
+
+    # -- errors --------------------------------------------------------------------------------------------------------
+
+    def _translated(self) -> AbstractContextManager[None]:
+        roots = [found.context.store.root for found in self.attachments.attached.values()]
+        return translated(roots, safe=self.guard.safe)
+
+    def _tell(self, error: BaseException, sql: str) -> None:
+        """Make an error quote the user's text. The error of a nested statement has been changed already."""
+        if not isinstance(error, QuacklakeError) or (self._told is not None and self._told() is error):
+            return
+        error.message = in_own_words(error.message, sql)
+        if carries_secret(sql):
+            error.message = redact_message(error.message, sql)
+            error.hint = None if error.hint is None else redact_message(error.hint, sql)
+            error.__cause__ = error.__context__ = None  # DuckDB's own error quotes the statement
+        error.args = (error.message,)
+        self._told = weakref.ref(error)
+        self.guard.failed(self, error)
+
+
+def _repeat(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
+    with suppress(duckdb.Error):  # a setting that only the other connection knows
+        connection.execute(statement)
 
 
 class _Shown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,12 +21,10 @@ from quacklake.operations.signature import NO_SIGNATURE, Signature
 from quacklake.sql.attached import Attached
 
 if TYPE_CHECKING:
-    from quacklake.operations.handles import LakeHandle
     from quacklake.transaction import Transaction
 
 T = TypeVar("T")
 _HARMLESS = SqlError | NotFoundError | NotPermittedError | AlreadyExistsError | SchemaMismatchError | ReadOnlyError
-_ABORTED = "Current transaction is aborted (please ROLLBACK)"
 
 
 @dataclass
@@ -41,8 +40,7 @@ class SessionTransaction:
     wrote: Attached | None = None
     wrote_others: bool = False
     signature: Signature = NO_SIGNATURE
-    _open: dict[str, Transaction] = field(default_factory=dict)
-    _lakes: dict[str, Attached] = field(default_factory=dict)
+    _open: dict[str, tuple[Attached, Transaction]] = field(default_factory=dict)
     _views: dict[str, Transaction] = field(default_factory=dict)
     _past: dict[tuple[Any, ...], Transaction] = field(default_factory=dict)
     afterwards: list[Callable[[], object]] = field(default_factory=list)
@@ -50,37 +48,46 @@ class SessionTransaction:
     committed: dict[str, int] = field(default_factory=dict)
     """The last snapshot that connections of this session committed to each lake."""
 
-    # -- reading -----------------------------------------------------------------------------------------------------
-
     def view(self, attached: Attached) -> Transaction:
         """Return the lake at the snapshot that the statement reads."""
         key = fold(attached.alias)
         lake = attached.whole
         if self.explicit and lake is not None:
-            found = self._open.get(key)
-            if found is None:
-                found = self._open[key] = lake.begin()
-                self._lakes[key] = attached
-            return found
+            if key not in self._open:
+                self._open[key] = attached, lake.begin()
+            return self._open[key][1]
         view = self._views.get(key)
         if view is None:
             view = self._views[key] = attached.handle.view()
         return view
 
-    def at(self, attached: Attached, key: tuple[Any, ...], find: Callable[[LakeHandle], Transaction]) -> Transaction:
-        """Return a past state of a lake. ``find`` is called once per statement and key."""
-        assert attached.lake is not None
-        whole = (fold(attached.alias), *key)
-        if whole not in self._past:
-            self._past[whole] = find(attached.lake)
-        return self._past[whole]
+    def at(self, attached: Attached, unit: str, value: Any) -> Transaction:
+        """Return the lake at a snapshot or time, which is looked up once per statement."""
+        if attached.lake is None:
+            raise SqlError(f'"{attached.alias}" stands at one snapshot: AT cannot name another')
+        if value is None:
+            raise SqlError("the version or time of AT is NULL")
+        chosen: dict[str, Any]
+        if unit.upper() == "VERSION":
+            try:
+                chosen = {"version": int(value)}
+            except ValueError:
+                chosen = {"tag": str(value)}
+            except TypeError:
+                raise SqlError(f"{value!r} is not a snapshot") from None
+        elif isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+            chosen = {"timestamp": dt.datetime(value.year, value.month, value.day)}
+        else:
+            chosen = {"timestamp": value}
+        key = (fold(attached.alias), *chosen.items())
+        if key not in self._past:
+            self._past[key] = attached.lake.at(**chosen).view()
+        return self._past[key]
 
     def forget_views(self) -> None:
         """Forget the snapshots that the statement has read."""
         self._views.clear()
         self._past.clear()
-
-    # -- writing -----------------------------------------------------------------------------------------------------
 
     def write(self, attached: Attached, work: Callable[[Transaction], T]) -> T:
         """Change a lake in the open transaction, or as one snapshot of its own."""
@@ -89,7 +96,10 @@ class SessionTransaction:
                 f'Cannot execute a statement that changes "{attached.alias}": it is attached in read-only mode!'
             )
         if self.explicit:
-            self._claim(attached)
+            other = self.wrote.alias if self.wrote is not None else "memory" if self.wrote_others else None
+            if other is not None and self.wrote is not attached:
+                raise _one_database(attached.alias, other)
+            self.wrote = attached
             if attached.whole is not None:
                 self._unflush(attached)
                 return work(self.view(attached))
@@ -125,27 +135,13 @@ class SessionTransaction:
         if tx.committed is not None:
             self.committed[fold(attached.alias)] = tx.committed.id
 
-    def _claim(self, attached: Attached) -> None:
-        other = self.wrote.alias if self.wrote is not None else "memory" if self.wrote_others else None
-        if other is not None and self.wrote is not attached:
-            raise SqlError(
-                f'Attempting to write to database "{attached.alias}" in a transaction that has already modified'
-                f' database "{other}" – a single transaction can only write to a single attached database.'
-            )
-        self.wrote = attached
-
     def claim_others(self) -> None:
         """Note that the statement changes a table of DuckDB's own. Raises ``SqlError`` after a write to a lake."""
         if not self.explicit:
             return
         if self.wrote is not None:
-            raise SqlError(
-                'Attempting to write to database "memory" in a transaction that has already modified database'
-                f' "{self.wrote.alias}" – a single transaction can only write to a single attached database.'
-            )
+            raise _one_database("memory", self.wrote.alias)
         self.wrote_others = True
-
-    # -- begin and end -----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Start a transaction. Raises ``SqlError`` inside one."""
@@ -158,8 +154,7 @@ class SessionTransaction:
         if not self.explicit:
             raise SqlError("TransactionContext Error: cannot commit - no transaction is active")
         try:
-            for key, tx in self._open.items():
-                attached = self._lakes[key]
+            for attached, tx in self._open.values():
                 lake = attached.whole
                 if attached is self.wrote and lake is not None:
                     try:
@@ -176,13 +171,12 @@ class SessionTransaction:
 
     def rollback(self) -> None:
         """Discard the changes."""
-        for tx in self._open.values():
+        for _, tx in self._open.values():
             tx.rollback()
         self._end()
 
     def _end(self) -> None:
         self._open.clear()
-        self._lakes.clear()
         self.afterwards = []
         self.forget_views()
         self.explicit = self.aborted = self.wrote_others = False
@@ -196,9 +190,16 @@ class SessionTransaction:
     def check(self, *, ends: bool) -> None:
         """Raise ``SqlError`` when the transaction has failed and this statement does not end it."""
         if self.aborted and not ends:
-            raise SqlError(f"TransactionContext Error: {_ABORTED}")
+            raise SqlError("TransactionContext Error: Current transaction is aborted (please ROLLBACK)")
 
     def failed(self, error: BaseException) -> None:
         """Note that a statement failed. As in DuckDB, a statement that fails after binding ends the transaction."""
         if self.explicit and not isinstance(error, _HARMLESS) and type(error) is not InputError:
             self.aborted = True
+
+
+def _one_database(new: str, old: str) -> SqlError:
+    return SqlError(
+        f'Attempting to write to database "{new}" in a transaction that has already modified database "{old}" –'
+        " a single transaction can only write to a single attached database."
+    )

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from quacklake.sql.words import Cursor, Word
 
-_UNITS = {
-    ("AT", "SNAPSHOT"): "VERSION",
-    ("AT", "VERSION"): "VERSION",
-    ("AT", "TIMESTAMP"): "TIMESTAMP",
-    ("VERSION", "AS", "OF"): "VERSION",
-    ("SNAPSHOT", "AS", "OF"): "VERSION",
-    ("TIMESTAMP", "AS", "OF"): "TIMESTAMP",
-    ("SYSTEM_TIME", "AS", "OF"): "TIMESTAMP",
-    ("SYSTEM_VERSION", "AS", "OF"): "VERSION",
+_HINTS = {
+    "SNAPSHOT": "VERSION",
+    "VERSION": "VERSION",
+    "TIMESTAMP": "TIMESTAMP",
+    "SYSTEM_TIME": "TIMESTAMP",
+    "SYSTEM_VERSION": "VERSION",
 }
-_HINTS = frozenset({"SNAPSHOT", "VERSION", "TIMESTAMP", "SYSTEM_TIME", "SYSTEM_VERSION"})
+_UNITS = {("AT", word): _HINTS[word] for word in ("SNAPSHOT", "VERSION", "TIMESTAMP")} | {
+    (word, "AS", "OF"): unit for word, unit in _HINTS.items()
+}
+_INTERVALS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR", "MILLISECOND", "MICROSECOND")
 #: Keywords that cannot be an alias where one is allowed.
 NO_ALIAS = frozenset(
     """
@@ -39,14 +40,7 @@ class TimeTravel:
 
 def time_travel(cursor: Cursor) -> list[TimeTravel]:
     """Return the time travel clauses of a statement in every spelling, including DuckDB's ``AT (VERSION => n)``."""
-    found: list[TimeTravel] = []
-    previous: Word | None = None
-    while not cursor.done:
-        clause = _spelled(cursor, previous) or _own(cursor, previous)
-        if clause is not None:
-            found.append(clause)
-        previous = cursor.take() if clause is None else cursor.words[cursor.at - 1]
-    return found
+    return list(_clauses(cursor, _spelled, _own))
 
 
 def with_at(sql: str) -> str:
@@ -56,22 +50,32 @@ def with_at(sql: str) -> str:
         return sql
     parts: list[str] = []
     done = 0
-    previous: Word | None = None
-    while not cursor.done:
-        found = _spelled(cursor, previous)
-        if found is None:
-            previous = cursor.take()
-            continue
-        alias = _alias(cursor)
+    for found in _clauses(cursor, _spelled):
+        first, word = cursor.at, cursor.peek()
+        if cursor.accept("AS"):
+            cursor.name()
+        elif word is not None and word.kind in ("word", "name") and word.upper not in NO_ALIAS:
+            cursor.take()
+        alias = f" {cursor.slice(first, cursor.at)}" if cursor.at > first else ""
         parts += [sql[done : found.start], alias, f" AT ({found.unit} => {found.value})"]
-        previous = cursor.words[cursor.at - 1]
-        done = previous.end
+        done = cursor.words[cursor.at - 1].end
     return "".join([*parts, sql[done:]])
 
 
-def _spelled(cursor: Cursor, previous: Word | None) -> TimeTravel | None:
+def _clauses(cursor: Cursor, *spellings: Callable[[Cursor, Word], TimeTravel | None]) -> Iterator[TimeTravel]:
+    while not cursor.done:
+        before = cursor.words[cursor.at - 1] if cursor.at else None
+        found = (spelling(cursor, before) for spelling in spellings) if before is not None else ()
+        clause = next((each for each in found if each is not None), None)
+        if clause is None:
+            cursor.take()
+        else:
+            yield clause
+
+
+def _spelled(cursor: Cursor, previous: Word) -> TimeTravel | None:
     """Return the clause that begins here, in another spelling than DuckDB's. None when there is none."""
-    if previous is None or not (previous.kind in ("word", "name") and previous.upper not in ("SELECT", "AS", "BY")):
+    if previous.kind not in ("word", "name") or previous.upper in ("SELECT", "AS", "BY"):
         return None
     start, began = cursor.at, cursor.peek()
     assert began is not None
@@ -86,10 +90,10 @@ def _spelled(cursor: Cursor, previous: Word | None) -> TimeTravel | None:
     return None
 
 
-def _own(cursor: Cursor, previous: Word | None) -> TimeTravel | None:
+def _own(cursor: Cursor, previous: Word) -> TimeTravel | None:
     """Return the clause that begins here, in DuckDB's spelling."""
     start, began = cursor.at, cursor.peek()
-    if previous is None or began is None or not cursor.accept("AT", "("):
+    if began is None or not cursor.accept("AT", "("):
         return None
     for unit in ("VERSION", "TIMESTAMP"):
         if cursor.accept(unit, "=>"):
@@ -131,30 +135,13 @@ def _primary(cursor: Cursor) -> bool:
         cursor.skip_group()
         return True
     if word.upper == "INTERVAL":
-        return _primary(cursor) and (_unit(cursor) or True)
+        if not _primary(cursor):
+            return False
+        unit = cursor.peek()
+        if unit is not None and unit.upper.rstrip("S") in _INTERVALS:
+            cursor.take()
+        return True
     if following is not None and following.kind == "string":  # TIMESTAMP '…'
         cursor.take()
         return True
     return word.upper in ("CURRENT_TIMESTAMP", "NOW", "TIMESTAMPTZ", "TIMESTAMP", "DATE")
-
-
-def _unit(cursor: Cursor) -> bool:
-    word = cursor.peek()
-    units = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR", "MILLISECOND", "MICROSECOND")
-    if word is not None and word.upper.rstrip("S") in units:
-        cursor.take()
-        return True
-    return False
-
-
-def _alias(cursor: Cursor) -> str:
-    """Return the alias after the clause, or an empty text."""
-    first = cursor.at
-    if cursor.accept("AS"):
-        cursor.name()
-        return f" {cursor.slice(first, cursor.at)}"
-    word = cursor.peek()
-    if word is not None and word.kind in ("word", "name") and word.upper not in NO_ALIAS:
-        cursor.take()
-        return f" {cursor.slice(first, cursor.at)}"
-    return ""

@@ -6,39 +6,20 @@ import json
 
 import duckdb
 
-from quacklake.engines.duckdb.trees import (
-    PLACES,
-    Node,
-    TooManyParts,
-    bare,
-    constant_of,
-    nodes,
-    render,
-    serialize,
-    stored,
-    written,
-)
+from quacklake.engines.duckdb.trees import PLACES as PLACES
+from quacklake.engines.duckdb.trees import Node as Node
+from quacklake.engines.duckdb.trees import TooManyParts, serialize
+from quacklake.engines.duckdb.trees import bare as bare
+from quacklake.engines.duckdb.trees import constant_of as constant_of
+from quacklake.engines.duckdb.trees import nodes as nodes
+from quacklake.engines.duckdb.trees import render as render
+from quacklake.engines.duckdb.trees import stored as stored
+from quacklake.engines.duckdb.trees import written as written
 from quacklake.errors import SqlError
 from quacklake.sql.words import caret
 
-__all__ = [
-    "NOWHERE",
-    "PLACES",
-    "Node",
-    "Unserializable",
-    "bare",
-    "base_table",
-    "cast",
-    "constant_of",
-    "copied",
-    "expression_of",
-    "nodes",
-    "parse",
-    "render",
-    "stored",
-    "type_node",
-    "written",
-]
+_NOWHERE = (1 << 64) - 1
+"""The position of nodes that are not in the text."""
 
 
 class Unserializable(SqlError):
@@ -61,8 +42,9 @@ def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     if document["error"]:
         if document["error_type"] == "not implemented":
             raise Unserializable(document["error_message"])
-        place = document.get("position")
-        mark = "" if place is None else f"\n\n{caret(sql, _character(sql, int(place)))}"
+        place, mark = document.get("position"), ""
+        if place is not None:  # DuckDB counts bytes
+            mark = f"\n\n{caret(sql, len(sql.encode()[: int(place)].decode(errors='ignore')))}"
         raise SqlError(f"Parser Error: {document['error_message']}{mark}")
     if len(document["statements"]) != 1:
         raise SqlError("this is not one query")
@@ -70,15 +52,23 @@ def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     return tree
 
 
-def _character(sql: str, offset: int) -> int:
-    """Convert a position that DuckDB counts in bytes to characters."""
-    return len(sql.encode()[:offset].decode(errors="ignore"))
-
-
 def expression_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     """Return the tree of one expression."""
     found: Node = parse(connection, f"SELECT {sql}")["node"]["select_list"][0]
     return found
+
+
+def query_of(connection: duckdb.DuckDBPyConnection, expression: Node) -> Node:
+    """Return the tree of a query that selects one expression."""
+    query = parse(connection, "SELECT 1")
+    query["node"]["select_list"] = [expression]
+    return query
+
+
+def replace(node: Node, other: Node) -> None:
+    """Put another tree in the place of a node."""
+    node.clear()
+    node.update(other)
 
 
 _TYPES: dict[str, Node] = {}
@@ -99,19 +89,8 @@ def type_node(connection: duckdb.DuckDBPyConnection, type_: str) -> Node:
 
 def cast(child: Node, type_: Node) -> Node:
     """Return the tree that casts a value to a type."""
-    return {
-        "class": "CAST",
-        "type": "OPERATOR_CAST",
-        "alias": "",
-        "query_location": NOWHERE,
-        "child": child,
-        "try_cast": False,
-        **type_,
-    }
-
-
-NOWHERE = (1 << 64) - 1
-"""The position of nodes that are not in the text."""
+    fixed = {"class": "CAST", "type": "OPERATOR_CAST", "alias": "", "query_location": _NOWHERE, "try_cast": False}
+    return {**fixed, "child": child, **type_}
 
 
 def base_table(name: str, alias: str, like: Node) -> Node:
@@ -120,7 +99,7 @@ def base_table(name: str, alias: str, like: Node) -> Node:
         "type": "BASE_TABLE",
         "alias": alias,
         "sample": like.get("sample"),
-        "query_location": NOWHERE,
+        "query_location": _NOWHERE,
         "schema_name": "main",
         "table_name": name,
         "column_name_alias": like.get("column_name_alias", []),

@@ -19,7 +19,7 @@ import pytest
 from quacklake.cli.commands.sql import Statements
 from quacklake.cli.context import Context, Options
 from quacklake.errors import CancelledError
-from quacklake.sql.opening import session_of
+from quacklake.sql.sessions import session_of
 from tests.cli.conftest import Run
 
 

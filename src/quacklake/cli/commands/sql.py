@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from quacklake.sql.result import Result
     from quacklake.sql.session import Session
 
+
 T = TypeVar("T")
 _GLANCE = 0.1
 """Seconds between two checks whether the statement has ended."""
@@ -43,7 +44,7 @@ def sql(
     Without a statement or file, the command reads standard input, or opens a shell on a terminal; enter .help there.
     With --output json, csv or arrow, it prints only the result of the last statement.
     """
-    from quacklake.sql.opening import late_session, session_of
+    from quacklake.sql.sessions import late_session, session_of
 
     count = count_of(limit)
     text = _text(statement, file)

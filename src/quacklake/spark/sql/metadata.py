@@ -19,7 +19,7 @@ from quacklake.spark.sql.parsing import SparkCursor
 from quacklake.spark.sql.statement import Statement
 from quacklake.spark.streams.pipeline import batch_frame
 from quacklake.spark.streams.source import EARLIEST, StreamSource
-from quacklake.sql import maintenance_calls
+from quacklake.sql import lake_functions
 from quacklake.sql.binder import Binder
 from quacklake.sql.lake_calls import LakeCall
 from quacklake.sql.lake_functions import FUNCTIONS, bind
@@ -159,7 +159,7 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
     given = _given(statement, name, items, FUNCTIONS[name].parameters, FUNCTIONS[name].named)
     binder, keeper = Binder(statement.session), spark_maintenance(statement.engine)
     made = LakeCall(statement.session, binder, statement.attached, given, keeper=keeper)
-    return statement.rows(getattr(maintenance_calls, name)(made))
+    return statement.rows(getattr(lake_functions, name)(made))
 
 
 def _given(
@@ -178,4 +178,4 @@ def _optimize(statement: Statement, items: Sequence[str]) -> DataFrame:
     where = given.get("where", given.get("filter"))
     table = spark_maintenance(statement.engine).table(str(given["table_name"]))
     report = table.optimize(given.get("order_by"), given.get("zorder"), where=where)
-    return statement.rows(maintenance_calls.groups(report))
+    return statement.rows(lake_functions.groups(report))

@@ -20,8 +20,7 @@ from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import to_frame
 from quacklake.spark.sql.parsing import SparkCursor, text_of
-from quacklake.sql.attached import Attached
-from quacklake.sql.names import missing
+from quacklake.sql.attached import Attached, missing
 from quacklake.sql.session import Session
 from quacklake.sql.timetravel import TimeTravel
 from quacklake.sql.words import caret

@@ -3,8 +3,6 @@
 Two layers protect the session: an allow list over statements and parsed queries, and DuckDB's own switches.
 """
 
-from quacklake.sql.safety.guard import SafeGuard
-from quacklake.sql.safety.limits import Safety
-from quacklake.sql.safety.seal import Seal, configure
+from quacklake.sql.safety.guard import SafeGuard, Safety, Seal, configure
 
 __all__ = ["SafeGuard", "Safety", "Seal", "configure"]

@@ -16,9 +16,8 @@ from quacklake.operations import evolution, layout
 from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression
 from quacklake.operations.options import LakeOptions
-from quacklake.sql.attached import Target
+from quacklake.sql.attached import Target, missing
 from quacklake.sql.binder import Binder
-from quacklake.sql.names import missing
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.tables import (
@@ -49,44 +48,27 @@ def alter(session: Session, cursor: Cursor, params: Any) -> Result:
     target = session.names.target(cursor.names())
     if target is None:
         return queries.native_ddl(session, Cursor(cursor.text), params)
-    if kind == "VIEW":
-        return _alter_view(session, cursor, target, if_exists=if_exists)
-    if _sees_options(cursor):
+    if kind == "TABLE" and any(cursor.sees(*w) for word in ("SET", "RESET") for w in ((word, "("), (word, "OPTIONS"))):
         return _options(session, cursor, target, params, if_exists=if_exists)
-    change = _change(session, cursor)
+    if kind == "VIEW":
+        cursor.expect("RENAME", "TO")
+        name = cursor.name()
+    else:
+        change = _change(session, cursor)
     cursor.end()
 
     def work(tx: Transaction) -> None:
-        table = tx.get_table(target.schema, target.name)
-        if table is None and if_exists:
-            return
-        if table is None:
-            raise missing(target, tx)
-        change(target.attached.context, tx, table)
+        table = tx.get_table(target.schema, target.name) if kind == "TABLE" else None
+        view = tx.objects.get_view(target.schema, target.name) if kind == "VIEW" else None
+        if table is not None:
+            change(target.attached.context, tx, table)
+        elif view is not None:
+            tx.objects.rename_view(view, name)
+        elif not if_exists:
+            raise missing(target, tx, kind.title())
 
     session.write(target.attached, work)
     return Result()
-
-
-def _alter_view(session: Session, cursor: Cursor, target: Target, *, if_exists: bool) -> Result:
-    cursor.expect("RENAME", "TO")
-    name = cursor.name()
-    cursor.end()
-
-    def work(tx: Transaction) -> None:
-        view = tx.objects.get_view(target.schema, target.name)
-        if view is None and if_exists:
-            return
-        if view is None:
-            raise missing(target, tx, "View")
-        tx.objects.rename_view(view, name)
-
-    session.write(target.attached, work)
-    return Result()
-
-
-def _sees_options(cursor: Cursor) -> bool:
-    return any(cursor.sees(*words) for word in ("SET", "RESET") for words in ((word, "("), (word, "OPTIONS")))
 
 
 def _options(session: Session, cursor: Cursor, target: Target, params: Any, *, if_exists: bool) -> Result:
@@ -123,7 +105,7 @@ def _change(session: Session, cursor: Cursor) -> Change:
         return lambda _, tx, table: tx.rename_table(table, name)
     if cursor.accept("RENAME"):
         cursor.accept("COLUMN")
-        path = _path(cursor)
+        path = format_path(tuple(cursor.names()))
         cursor.expect("TO")
         name = cursor.name()
 
@@ -137,32 +119,32 @@ def _change(session: Session, cursor: Cursor) -> Change:
         return _add(session, cursor)
     if cursor.accept("DROP"):
         cursor.accept("COLUMN")
-        return _drop(cursor)
+        if_exists = cursor.accept("IF", "EXISTS")
+        names = tuple(cursor.names())
+        cursor.accept("CASCADE")
+        cursor.accept("RESTRICT")
+
+        def drop(context: LakeContext, tx: Transaction, table: TableInfo) -> None:
+            if not if_exists or _has(table, names):
+                evolution.drop_column(context, tx, table, format_path(names))
+
+        return drop
     if cursor.accept("ALTER"):
         cursor.accept("COLUMN")
-        return _column(session, cursor, _path(cursor))
-    return _layout(cursor)
-
-
-def _path(cursor: Cursor) -> str:
-    return format_path(tuple(cursor.names()))
-
-
-def _layout(cursor: Cursor) -> Change:
-    partitioned = ("PARTITIONED", "BY"), ("PARTITION", "BY")
-    if cursor.accept("SET"):
-        if any(cursor.accept(*words) for words in partitioned):
-            keys = cursor.items()
-            return lambda _, tx, table: layout.partition(tx, table, keys)
-        if cursor.accept("SORTED", "BY"):
-            order = cursor.items()
-            return lambda context, tx, table: layout.sort(context, tx, table, order)
-    elif cursor.accept("RESET"):
-        if any(cursor.accept(*words) for words in partitioned):
+        return _column(session, cursor, tuple(cursor.names()))
+    setting = cursor.accept("SET")
+    if not setting and not cursor.accept("RESET"):
+        raise cursor.unexpected()
+    if cursor.accept("PARTITIONED", "BY") or cursor.accept("PARTITION", "BY"):
+        if not setting:
             return lambda _, tx, table: layout.reset_partition(tx, table)
-        if cursor.accept("SORTED", "BY"):
-            return lambda _, tx, table: layout.reset_sort(tx, table)
-    raise cursor.unexpected()
+        keys = cursor.items()
+        return lambda _, tx, table: layout.partition(tx, table, keys)
+    cursor.expect("SORTED", "BY")
+    if not setting:
+        return lambda _, tx, table: layout.reset_sort(tx, table)
+    order = cursor.items()
+    return lambda context, tx, table: layout.sort(context, tx, table, order)
 
 
 def _add(session: Session, cursor: Cursor) -> Change:
@@ -178,9 +160,11 @@ def _add(session: Session, cursor: Cursor) -> Change:
         raise SqlError("Not implemented Error: Adding columns with constraints not yet supported")
     default: Any = column.default
     if default is not None and column.default_kind == "expression":
-        default = DefaultExpression(default)
+        default = Expression(default)
+    elif default is not None and column.type == "blob":
+        default = default.encode()
     type_ = column.duckdb_type()
-    literal = default if column.type in _DUCKDB_TEXT and not isinstance(default, DefaultExpression) else None
+    literal = default if column.type in _DUCKDB_TEXT and not isinstance(default, Expression) else None
 
     def change(context: LakeContext, tx: Transaction, table: TableInfo) -> None:
         if if_not_exists and _has(table, names):
@@ -191,10 +175,7 @@ def _add(session: Session, cursor: Cursor) -> Change:
             schema = with_literal(after.schema, names, LiteralText(literal), initial=True)
             tx.alter_table(after, replace(after, schema=schema))
             return
-        value = Expression(default.sql) if isinstance(default, DefaultExpression) else default
-        if isinstance(value, str) and column.type == "blob":
-            value = value.encode()
-        evolution.add_column(context, tx, table, format_path(names), type_, value)
+        evolution.add_column(context, tx, table, format_path(names), type_, default)
 
     return change
 
@@ -207,21 +188,8 @@ def _has(table: TableInfo, names: tuple[str, ...]) -> bool:
     return True
 
 
-def _drop(cursor: Cursor) -> Change:
-    if_exists = cursor.accept("IF", "EXISTS")
-    names = tuple(cursor.names())
-    cursor.accept("CASCADE")
-    cursor.accept("RESTRICT")
-
-    def change(context: LakeContext, tx: Transaction, table: TableInfo) -> None:
-        if if_exists and not _has(table, names):
-            return
-        evolution.drop_column(context, tx, table, format_path(names))
-
-    return change
-
-
-def _column(session: Session, cursor: Cursor, path: str) -> Change:
+def _column(session: Session, cursor: Cursor, names: tuple[str, ...]) -> Change:
+    path = format_path(names)
     if cursor.accept("SET", "NOT", "NULL"):
         return lambda context, tx, table: evolution.set_not_null(context, tx, table, path)
     if cursor.accept("DROP", "NOT", "NULL"):
@@ -232,10 +200,9 @@ def _column(session: Session, cursor: Cursor, path: str) -> Change:
         text = cursor.rest()
 
         def set_default(context: LakeContext, tx: Transaction, table: TableInfo) -> None:
-            column = find_column(table.schema, tuple(Cursor(path).names()))
-            value = default_of(session, text, column)
+            value = default_of(session, text, find_column(table.schema, names))
             if isinstance(value, LiteralText):
-                schema = with_literal(table.schema, tuple(Cursor(path).names()), value)
+                schema = with_literal(table.schema, names, value)
                 tx.alter_table(table, replace(table, schema=schema))
                 return
             given = Expression(value.sql) if isinstance(value, DefaultExpression) else value
@@ -248,8 +215,7 @@ def _column(session: Session, cursor: Cursor, path: str) -> Change:
     text = cursor.until("USING")
     if not cursor.done:
         raise SqlError("Not implemented Error: ALTER TYPE with USING is not supported in a lake")
-    with session.planning() as planner:
-        row = first_row(planner, f"SELECT typeof(CAST(NULL AS {text}))")
+    row = first_row(session.planner(), f"SELECT typeof(CAST(NULL AS {text}))")
     type_ = str(row[0]) if row is not None else text
     parse_column("c", type_)
     return lambda context, tx, table: evolution.alter_column(context, tx, table, path, type_)

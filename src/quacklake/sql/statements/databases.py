@@ -1,22 +1,22 @@
-"""ATTACH, DETACH, USE and SET."""
+"""ATTACH, DETACH, USE and SET, and the secrets that ATTACH 'ducklake:name' takes connection parameters from."""
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from quacklake.catalog.databases.database import DATABASES, parse_url
 from quacklake.config import resolve
 from quacklake.config.settings import BY_NAME
-from quacklake.errors import ConfigError, NotFoundError, QuacklakeError, SqlError, nearest
+from quacklake.errors import AlreadyExistsError, ConfigError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.options import OPTIONS, format_option, parse_option
 from quacklake.operations.handles import LakeHandle
-from quacklake.sql import tree
 from quacklake.sql.attached import METADATA, SETTING_NAMES, Attached
 from quacklake.sql.binder import Binder
 from quacklake.sql.result import Result
-from quacklake.sql.statements.secrets import with_secret
+from quacklake.sql.statements import queries
 from quacklake.sql.words import Cursor
 from quacklake.tenancy.opening import open_lake
 from quacklake.tenancy.tenants import open_tenants
@@ -38,10 +38,10 @@ _CONNECT = {
     "data_inlining_row_limit": "data_inlining_row_limit",
     "busy_timeout": "busy_timeout_ms",
 }
-_OWN = frozenset(
-    {"snapshot_version", "snapshot_time", "read_only", "read_write", "metadata_catalog", "type", "readonly"}
+_OTHERS = (
+    *("snapshot_version", "snapshot_time", "read_only", "read_write", "metadata_catalog", "type", "readonly"),
+    *("metadata_parameters", "metadata_path", "meta_journal_mode", "meta_busy_timeout"),
 )
-_IGNORED = frozenset({"metadata_parameters", "metadata_path", "meta_journal_mode", "meta_busy_timeout"})
 #: The wording of hints in Python, and in ATTACH.
 _WORDS = (
     ("pass catalog=, or set QUACKLAKE_CATALOG", "say CATALOG '…'"),
@@ -64,19 +64,24 @@ def attach(session: Session, cursor: Cursor, params: Any) -> Result:
     word = cursor.peek()
     if word is None or word.kind not in ("string", "parameter"):
         raise cursor.unexpected()
-    url = Binder(session, params).evaluate(tree.expression_of(session.connection, cursor.take().text))
+    url = str(Binder(session, params).evaluate_text(cursor.take().text))
     alias = cursor.name() if cursor.accept("AS") else None
-    options = _options(session, cursor, params)
+    options: dict[str, Any] = {}
+    for item in cursor.items() if cursor.sees("(") else ():  # NAME value, NAME = value or NAME alone
+        inner = Cursor(item)
+        option = fold(inner.name())
+        inner.accept("=") or inner.accept("=>") or inner.accept(":=")
+        options[option] = True if inner.done else _value(session, inner.rest(), params)
     cursor.end()
-    if not str(url).startswith("ducklake:") and options.get("type", "").lower() != "ducklake":
+    if not url.startswith("ducklake:") and options.get("type", "").lower() != "ducklake":
         return session.native(cursor.text, params)
-    name = alias or _alias(str(url))
-    url, options = with_secret(session, str(url), options)
+    name = alias or url.rsplit(":", 1)[-1].rsplit("/", 1)[-1].split("?")[0].split(".")[0] or "lake"
+    url, options = _with_secret(session, url, options)
     if replacing and session.attachments.get(name) is not None:
         _detach(session, name)
     if if_not_exists and session.attachments.get(name) is not None:
         return Result()
-    attached = _open(name, str(url), options)
+    attached = _open(name, url, options)
     try:
         session.add(attached, if_not_exists=if_not_exists)
     except BaseException:
@@ -86,50 +91,33 @@ def attach(session: Session, cursor: Cursor, params: Any) -> Result:
     return Result()
 
 
-def _alias(url: str) -> str:
-    name = url.rsplit(":", 1)[-1].rsplit("/", 1)[-1].split("?")[0]
-    return name.split(".")[0] or "lake"
-
-
-def _options(session: Session, cursor: Cursor, params: Any) -> dict[str, Any]:
-    """Parse the options in parentheses: ``NAME value``, ``NAME = value`` or ``NAME`` alone."""
-    found: dict[str, Any] = {}
-    if not cursor.sees("("):
-        return found
-    for item in cursor.items():
-        inner = Cursor(item)
-        name = fold(inner.name())
-        inner.accept("=") or inner.accept("=>") or inner.accept(":=")
-        text = inner.rest()
-        found[name] = True if not text else _value(session, text, params)
-    return found
-
-
 def _value(session: Session, text: str, params: Any) -> Any:
+    """Return the value of an option or setting, which may be a plain word."""
     words = Cursor(text).words
     if len(words) == 1 and words[0].kind in ("word", "name") and words[0].upper not in ("TRUE", "FALSE", "NULL"):
         return words[0].value
-    return Binder(session, params).evaluate(tree.expression_of(session.connection, text))
+    return Binder(session, params).evaluate_text(text)
 
 
 def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
-    known = {**dict.fromkeys(_CONNECT), **dict.fromkeys(_OWN), **dict.fromkeys(_IGNORED)}
+    known = (*_CONNECT, *_OTHERS)
     for name in options:
         if name not in known and name not in OPTIONS and not name.startswith("meta_"):
             raise SqlError(f'ATTACH has no option "{name}" for a lake', hint=nearest(name, known))
-    if fold(str(options.get("metadata_catalog") or "")) == fold(alias):
+    metadata = str(options.get("metadata_catalog") or "")
+    if fold(metadata) == fold(alias):
         raise SqlError(f'the metadata of "{alias}" needs a name of its own')
     kind = fold(str(options.get("meta_type") or "duckdb"))
     if kind not in DATABASES and kind != "postgresql":
         raise SqlError(f'there is no metadata database of the type "{kind}"', hint=nearest(kind, DATABASES))
-    given = {_CONNECT[name]: value for name, value in options.items() if name in _CONNECT}
-    read_only = bool(options.get("read_only", options.get("readonly", False)))
-    past = {key: options.get(f"snapshot_{name}") for key, name in (("version", "version"), ("timestamp", "time"))}
+    past = {"version": options.get("snapshot_version"), "timestamp": options.get("snapshot_time")}
     chosen = {key: value for key, value in past.items() if value is not None}
     if chosen and (options.get("read_write") or options.get("read_only") is False):
         raise SqlError("SNAPSHOT_VERSION and SNAPSHOT_TIME can only be used in read-only mode")
     if len(chosen) > 1:
         raise SqlError("Cannot specify both VERSION and TIMESTAMP: ATTACH takes one of them")
+    read_only = bool(options.get("read_only", options.get("readonly", False)))
+    given = {_CONNECT[name]: value for name, value in options.items() if name in _CONNECT}
     given = {name: value for name, value in given.items() if value is not None}
     if fold(str(given.get("create"))) in ("true", "false"):
         given["create"] = fold(str(given["create"])) == "true"
@@ -143,7 +131,6 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
     for name, value in options.items():
         if name in OPTIONS and name not in _CONNECT:
             lake.context.overrides[name] = parse_option(name, format_option(name, value))
-    metadata = str(options.get("metadata_catalog") or "")
     return Attached(alias, handle, lake, owned=True, read_only=read_only or bool(chosen), metadata_name=metadata)
 
 
@@ -154,8 +141,9 @@ def _connect(url: str, alias: str, *, catalog: str = "", **given: Any) -> LakeHa
     """
     try:
         if catalog and given.get("migrate") and not given.get("read_only") and _is_plain(url, given):
-            _share(url, catalog, given)
-            given = {name: value for name, value in given.items() if name != "data_path"}
+            # a plain lake becomes a shared one, with itself as the first catalog; others go below ``DATA_PATH``
+            schema = given.get("metadata_schema")
+            open_tenants(url, given.pop("data_path", None), convert=catalog, metadata_schema=schema).close()
         return open_lake(url, catalog=catalog, **given)
     except QuacklakeError as error:
         place = parse_url(url)
@@ -186,11 +174,6 @@ def _is_plain(url: str, given: dict[str, Any]) -> bool:
     return True
 
 
-def _share(url: str, catalog: str, given: dict[str, Any]) -> None:
-    """Convert a plain lake to a shared one and make it the first catalog. Other catalogs go below ``DATA_PATH``."""
-    open_tenants(url, given.get("data_path"), convert=catalog, metadata_schema=given.get("metadata_schema")).close()
-
-
 def detach(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run DETACH [DATABASE] [IF EXISTS] name."""
     cursor.expect("DETACH")
@@ -216,15 +199,13 @@ def use(session: Session, cursor: Cursor, params: Any) -> Result:
     names = cursor.names()
     cursor.end()
     default = session.names.default
-    if len(names) == 1 and session.attachments.get(names[0]) is None and default is not None:
-        if session.names.has_schema(default, names[0]):
-            session.use(default.alias, names[0])
-            return Result()
-    elif len(names) <= 2 and session.attachments.get(names[0]) is not None:
+    if len(names) <= 2 and session.attachments.get(names[0]) is not None:
         session.use(names[0], names[1] if len(names) == 2 else None)
-        return Result()
-    session.native(cursor.text, params)
-    session.look_around()
+    elif len(names) == 1 and default is not None and session.names.has_schema(default, names[0]):
+        session.use(default.alias, names[0])
+    else:
+        session.native(cursor.text, params)
+        session.look_around()
     return Result()
 
 
@@ -236,13 +217,19 @@ def extension(session: Session, cursor: Cursor, params: Any) -> Result:
     return session.native(cursor.text, params)
 
 
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
 def settings(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run SET or RESET: on the lakes for their settings, in DuckDB for all others."""
     word = cursor.take().upper
     cursor.accept("GLOBAL")
     own = cursor.accept("SESSION") or cursor.accept("LOCAL")
-    if word == "SET" and cursor.accept("VARIABLE"):
-        return _set_variable(session, cursor, params)
+    if word == "SET" and cursor.accept("VARIABLE"):  # whose value may be a query over lakes
+        name = cursor.name()
+        _expect_value(cursor)
+        bound = Binder(session, params).bind(f"SELECT {cursor.rest()}")
+        return session.native(f"SET VARIABLE {quote(name)} = ({bound.sql})", bound.values)
     if word == "PRAGMA" and cursor.accept("TABLE_INFO"):
         return session.query(f"SELECT * FROM pragma_table_info({cursor.parens()})", params)
     name = fold(cursor.name()) if not cursor.done else ""
@@ -257,13 +244,9 @@ def settings(session: Session, cursor: Cursor, params: Any) -> Result:
     return result
 
 
-def _set_variable(session: Session, cursor: Cursor, params: Any) -> Result:
-    """Run SET VARIABLE name = value, whose value may be a query over lakes."""
-    name = cursor.name()
+def _expect_value(cursor: Cursor) -> None:
     if not (cursor.accept("=") or cursor.accept("TO")):
         raise cursor.unexpected()
-    bound = Binder(session, params).bind(f"SELECT {cursor.rest()}")
-    return session.native(f"SET VARIABLE {quote(name)} = ({bound.sql})", bound.values)
 
 
 def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: bool, own: bool) -> None:
@@ -271,32 +254,92 @@ def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: boo
 
     As in DuckDB, only RESET SESSION resets what SET SESSION has set.
     """
-    value = None
+    value: Any = None
     if not reset:
-        if not (cursor.accept("=") or cursor.accept("TO")):
-            raise cursor.unexpected()
+        _expect_value(cursor)
         value = _value(session, cursor.rest(), params)
-    session.attachments.setting(name)
+    attachments = session.attachments
+    attachments.setting(name)
     field = SETTING_NAMES.get(name, name)
     field = field if field in BY_NAME else name.removeprefix("ducklake_")
-    checked = None if reset else _checked(field, value)
-    chosen, pinned = session.attachments.settings, session.attachments.pinned
-    if reset and field in pinned and not own:
+    if not reset:
+        value = float(value) if isinstance(value, Decimal) else value
+        if field in BY_NAME:
+            value = getattr(resolve({field: value}, env={}), field)
+        else:
+            value = parse_option(field, format_option(field, value))
+            if value == 0 and field == "target_file_size":
+                raise ConfigError("ducklake_target_file_size cannot be 0")
+    if reset and field in attachments.pinned and not own:
         return
-    (pinned.add if own and not reset else pinned.discard)(field)
+    (attachments.pinned.add if own and not reset else attachments.pinned.discard)(field)
     if reset:
-        chosen.pop(field, None)
+        attachments.settings.pop(field, None)
     else:
-        chosen[field] = checked
-    for attached in session.attachments.attached.values():
-        session.attachments.apply(attached, field)
+        attachments.settings[field] = value
+    for attached in attachments.attached.values():
+        attachments.apply(attached, field)
 
 
-def _checked(field: str, value: Any) -> Any:
-    value = float(value) if isinstance(value, Decimal) else value
-    if field in BY_NAME:
-        return getattr(resolve({field: value}, env={}), field)
-    found = parse_option(field, format_option(field, value))
-    if found == 0 and field == "target_file_size":
-        raise ConfigError("ducklake_target_file_size cannot be 0")
-    return found
+# -- secrets -----------------------------------------------------------------------------------------------------------
+
+_DEFAULT_SECRET = "__default_ducklake"
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+def create_secret(session: Session, cursor: Cursor, params: Any) -> Result:
+    """Run CREATE [OR REPLACE] [TEMPORARY] SECRET [IF NOT EXISTS] [name] (TYPE DUCKLAKE, …); DuckDB runs other types."""
+    cursor.expect("CREATE")
+    replacing = cursor.accept("OR", "REPLACE")
+    lasting = cursor.accept("PERSISTENT")
+    cursor.accept("TEMPORARY") or cursor.accept("TEMP")
+    cursor.expect("SECRET")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = _DEFAULT_SECRET if cursor.sees("(") else cursor.name()
+    items = [Cursor(item) for item in cursor.items()] if cursor.sees("(") else []
+    given = {fold(item.name()): item.rest() for item in items}
+    if fold(given.pop("type", "").strip("'")) != "ducklake":
+        return queries.native(session, Cursor(cursor.text), params)
+    cursor.end()
+    if lasting:
+        raise SqlError("secrets of the type DUCKLAKE last as long as the session")
+    known = session.attachments.secrets
+    if fold(name) in known and not replacing:
+        if if_not_exists:
+            return Result()
+        raise AlreadyExistsError(f'Secret "{name}" exists already', hint="say OR REPLACE")
+    binder = Binder(session, params)
+    known[fold(name)] = {option: binder.evaluate_text(text) for option, text in given.items()}
+    return Result()
+
+
+def drop_secret(session: Session, cursor: Cursor, params: Any) -> Result:
+    """Run DROP SECRET [IF EXISTS] name."""
+    cursor.expect("DROP")
+    cursor.accept("TEMPORARY") or cursor.accept("PERSISTENT")
+    cursor.expect("SECRET")
+    cursor.accept("IF", "EXISTS")
+    if session.attachments.secrets.pop(fold(cursor.name()), None) is None:
+        return queries.native(session, Cursor(cursor.text), params)
+    return Result()
+
+
+def _with_secret(session: Session, url: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Replace the name of a secret in ATTACH by the URL and options that it holds. Raises ``NotFoundError``."""
+    name = url.removeprefix("ducklake:")
+    if name and not _NAME.fullmatch(name):
+        return url, options
+    known = session.attachments.secrets
+    secret = known.get(fold(name or _DEFAULT_SECRET))
+    if secret is None and not name:
+        raise NotFoundError("Default secret was not found", hint="CREATE SECRET (TYPE DUCKLAKE, METADATA_PATH '…')")
+    if secret is None:
+        raise NotFoundError(
+            f'Secret "{name}" was not found', hint=nearest(name, known) or "write ducklake:sqlite:… for a file"
+        )
+    found = {**secret, **options}
+    place = str(found.pop("metadata_path", ""))
+    parameters = {fold(str(key)): value for key, value in dict(found.pop("metadata_parameters", None) or {}).items()}
+    kind = fold(str(parameters.get("type", "")))
+    found |= {f"meta_{key}": value for key, value in parameters.items()}
+    return f"ducklake:{kind}:{place}" if kind and kind != "duckdb" else f"ducklake:{place}", found

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 from quacklake.engines.duckdb.trees import parse_expression
 from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError
 from quacklake.format.names import fold
-from quacklake.format.objects import MacroVariant, TableInfo, ViewInfo
+from quacklake.format.objects import MacroVariant
 from quacklake.format.texts import parse_column
 from quacklake.operations.expression import Expression
 from quacklake.operations.macros import make_variant
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.operations.views import COMMENT, check_macro, view_column
 from quacklake.sql import tree
-from quacklake.sql.attached import Attached, Target
+from quacklake.sql.attached import Attached, Target, missing
 from quacklake.sql.binder import Binder
-from quacklake.sql.names import missing
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.tables import taken
@@ -26,34 +25,30 @@ from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
-    from quacklake.catalog import Catalog
     from quacklake.sql.session import Session
 
 
-def schema_target(session: Session, names: Sequence[str]) -> tuple[Attached, str] | None:
-    """Return the lake and the name of a schema, or None when the schema is DuckDB's."""
-    if len(names) > 2:
-        raise SqlError(f"{'.'.join(names)!r} is not the name of a schema")
-    attached = session.attachments.get(names[0]) if len(names) == 2 else session.names.default
-    return None if attached is None else (attached, names[-1])
+def _created(cursor: Cursor, *kinds: str) -> tuple[bool, bool]:
+    """Parse CREATE [OR REPLACE] kind [IF NOT EXISTS]. Return which of the two options are given."""
+    cursor.expect("CREATE")
+    replacing = cursor.accept("OR", "REPLACE")
+    if not any(cursor.accept(kind) for kind in kinds):
+        raise cursor.unexpected()
+    return replacing, cursor.accept("IF", "NOT", "EXISTS")
 
 
 def create_schema(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run CREATE SCHEMA [IF NOT EXISTS] [lake.]name."""
-    cursor.expect("CREATE")
-    replacing = cursor.accept("OR", "REPLACE")
-    cursor.expect("SCHEMA")
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    found = schema_target(session, cursor.names())
-    if found is None:
+    replacing, if_not_exists = _created(cursor, "SCHEMA")
+    attached, name = _schema(session, cursor.names())
+    if attached is None:
         return queries.native_ddl(session, Cursor(cursor.text), params)
     cursor.end()
-    attached, name = found
 
     def work(tx: Transaction) -> None:
-        if replacing and any(fold(info.name) == fold(name) for info in tx.schemas()):
+        if replacing and _has_schema(tx, name):
             tx.drop_schema(name, cascade=True)
-        if not if_not_exists and any(fold(info.name) == fold(name) for info in tx.schemas()):
+        if not if_not_exists and _has_schema(tx, name):
             raise AlreadyExistsError(f'Schema with name "{name}" already exists!', hint="say IF NOT EXISTS")
         tx.create_schema(name, if_not_exists=if_not_exists)
 
@@ -61,15 +56,23 @@ def create_schema(session: Session, cursor: Cursor, params: Any) -> Result:
     return Result()
 
 
+def _schema(session: Session, names: Sequence[str]) -> tuple[Attached | None, str]:
+    """Return the lake and the name of a schema. The lake is None when the schema is DuckDB's."""
+    if len(names) > 2:
+        raise SqlError(f"{'.'.join(names)!r} is not the name of a schema")
+    return session.attachments.get(names[0]) if len(names) == 2 else session.names.default, names[-1]
+
+
+def _has_schema(tx: Transaction, name: str) -> bool:
+    return any(fold(info.name) == fold(name) for info in tx.schemas())
+
+
 # -- views and macros --------------------------------------------------------------------------------------------------
 
 
 def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name [(columns)] AS query."""
-    cursor.expect("CREATE")
-    replacing = cursor.accept("OR", "REPLACE")
-    cursor.expect("VIEW")
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    replacing, if_not_exists = _created(cursor, "VIEW")
     target = session.names.target(cursor.names())
     if target is None:
         return queries.native_ddl(session, Cursor(cursor.text), params)
@@ -93,14 +96,18 @@ def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
     return Result()
 
 
+_KEYS = {
+    "BASE_TABLE": ("catalog_name", "schema_name", "table_name"),
+    "FUNCTION": ("catalog", "schema", "function_name"),
+}
+
+
 def own_names(session: Session, target: Target, query: str, *, expression: bool = False) -> str:
     """Return a query to store in a lake: its table names lose the name that the lake has in this session."""
     parsed = tree.parse(session.connection, f"SELECT {query}" if expression else query)
     names = session.names
     for node in tree.nodes(parsed):
-        keys = {"BASE_TABLE": ("catalog_name", "schema_name", "table_name")}.get(str(node.get("type")))
-        if str(node.get("type")) == "FUNCTION":
-            keys = ("catalog", "schema", "function_name")
+        keys = _KEYS.get(str(node.get("type")))
         if keys is None:
             continue
         catalog, schema, name = (node.get(key) for key in keys)
@@ -109,40 +116,28 @@ def own_names(session: Session, target: Target, query: str, *, expression: bool 
         elif not catalog and schema and fold(str(schema)) == fold(target.attached.alias):
             if not names.has_schema(target.attached, str(schema)):
                 node[keys[1]] = DEFAULT_SCHEMA
-        elif not catalog and not schema and keys[2] == "table_name" and _elsewhere(session, target, str(name)):
-            node[keys[1]] = names.schema
+        elif not catalog and not schema and keys[2] == "table_name":
+            # a table of the current schema, which is not the target's
+            other = names.default is target.attached and fold(names.schema) != fold(target.schema)
+            if other and session.view(target.attached).get_table(names.schema, str(name)) is not None:
+                node[keys[1]] = names.schema
     text = tree.render(session.connection, parsed)
     return text.removeprefix("SELECT ") if expression else text
 
 
-def _elsewhere(session: Session, target: Target, name: str) -> bool:
-    """Return True when an unqualified name refers to a table of the current schema, not of the target's schema."""
-    names = session.names
-    if names.default is not target.attached or fold(names.schema) == fold(target.schema):
-        return False
-    return session.view(target.attached).get_table(names.schema, name) is not None
-
-
 def create_macro(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run CREATE [OR REPLACE] MACRO name (parameters) AS expression | TABLE query, …."""
-    cursor.expect("CREATE")
-    replacing = cursor.accept("OR", "REPLACE")
-    if not cursor.accept("MACRO"):
-        cursor.expect("FUNCTION")
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    replacing, if_not_exists = _created(cursor, "MACRO", "FUNCTION")
     target = session.names.target(cursor.names())
     if target is None:
         return queries.native_ddl(session, Cursor(cursor.text), params)
     variants: list[MacroVariant] = []
     is_table = False
-    while True:
+    while not variants or cursor.accept(","):
         parameters = cursor.items()
         cursor.expect("AS")
         is_table = cursor.accept("TABLE")
-        body = _body(cursor)
-        variants.append(_variant(session, target, parameters, body, is_table=is_table))
-        if not cursor.accept(","):
-            break
+        variants.append(_variant(session, target, parameters, _body(cursor), is_table=is_table))
     cursor.end()
 
     def work(tx: Transaction) -> None:
@@ -184,22 +179,18 @@ def _variant(session: Session, target: Target, parameters: list[str], body: str,
             types[name] = parse_column(name, type_).type
         given[name] = None
         if inner.accept(":=") or inner.accept("=>"):
-            given[name] = _default(session, inner.rest(), target.attached.context.catalog)
+            text = inner.rest()
+            parsed = tree.expression_of(session.connection, text)
+            computed = any(node.get("class") not in ("CONSTANT", "CAST", None) for node in tree.nodes(parsed))
+            if computed and target.attached.context.catalog.is_next:  # the format has a place for the expression
+                given[name] = Expression(parse_expression(session.connection, text))
+            else:
+                given[name] = Binder(session).evaluate(parsed)
     if is_table and body.startswith("(") and body.endswith(")"):
         body = Cursor(body).parens()
     variant = make_variant(given, own_names(session, target, body, expression=not is_table))
-    typed = tuple(
-        replace(parameter, type=types.get(parameter.name, parameter.type)) for parameter in variant.parameters
-    )
-    return replace(variant, parameters=typed)
-
-
-def _default(session: Session, text: str, catalog: Catalog) -> Any:
-    """Return a parameter's default: its value, or the text of an expression if the format has a place for that."""
-    parsed = tree.expression_of(session.connection, text)
-    if catalog.is_next and any(node.get("class") not in ("CONSTANT", "CAST", None) for node in tree.nodes(parsed)):
-        return Expression(parse_expression(session.connection, text))
-    return Binder(session).evaluate(parsed)
+    typed = (replace(parameter, type=types.get(parameter.name, parameter.type)) for parameter in variant.parameters)
+    return replace(variant, parameters=tuple(typed))
 
 
 # -- drop --------------------------------------------------------------------------------------------------------------
@@ -218,18 +209,23 @@ def drop(session: Session, cursor: Cursor, params: Any) -> Result:
     names = cursor.names()
     cascade = cursor.accept("CASCADE")
     cursor.accept("RESTRICT")
+    target, name = None, ""  # type: Target | None, str
     if kind == "SCHEMA":
-        found = schema_target(session, names)
-        if found is None:
-            return queries.native_ddl(session, Cursor(cursor.text), params)
-        cursor.end()
-        _drop_schema(session, *found, cascade=cascade, if_exists=if_exists)
-        return Result()
-    target = _existing(session, names, kind, is_table=is_table)
-    if target is None:
+        attached, name = _schema(session, names)
+    else:
+        target = _existing(session, names, kind, is_table=is_table)
+        attached = None if target is None else target.attached
+    if attached is None:
         return queries.native_ddl(session, Cursor(cursor.text), params)
     cursor.end()
-    session.write(target.attached, lambda tx: _drop(tx, target, kind, if_exists=if_exists, is_table=is_table))
+
+    def work(tx: Transaction) -> None:
+        if target is not None:
+            _drop(tx, target, kind, if_exists=if_exists, is_table=is_table)
+        elif not if_exists or _has_schema(tx, name):
+            tx.drop_schema(name, cascade=cascade)
+
+    session.write(attached, work)
     return Result()
 
 
@@ -243,15 +239,6 @@ def _existing(session: Session, names: Sequence[str], kind: str, *, is_table: bo
         elif tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name):
             return place
     return session.names.target(names)
-
-
-def _drop_schema(session: Session, attached: Attached, name: str, *, cascade: bool, if_exists: bool) -> None:
-    def work(tx: Transaction) -> None:
-        if if_exists and not any(fold(info.name) == fold(name) for info in tx.schemas()):
-            return
-        tx.drop_schema(name, cascade=cascade)
-
-    session.write(attached, work)
 
 
 def _drop(tx: Transaction, target: Target, kind: str, *, if_exists: bool, is_table: bool) -> None:
@@ -290,7 +277,7 @@ def comment(session: Session, cursor: Cursor, params: Any) -> Result:
     kind = cursor.take().upper
     names = cursor.names()
     cursor.expect("IS")
-    text = Binder(session, params).evaluate(tree.expression_of(session.connection, cursor.rest()))
+    text = Binder(session, params).evaluate_text(cursor.rest())
     column = names.pop() if kind == "COLUMN" else None
     target = _existing(session, names, kind, is_table=False) if names else None
     if target is None:
@@ -299,19 +286,16 @@ def comment(session: Session, cursor: Cursor, params: Any) -> Result:
         raise SqlError(f"Not implemented Error: COMMENT ON {kind} is not supported in a lake")
 
     def work(tx: Transaction) -> None:
-        table = tx.get_table(target.schema, target.name)
-        view = tx.objects.get_view(target.schema, target.name)
-        found: TableInfo | ViewInfo | None = table if kind != "VIEW" else view
-        if found is None and kind == "COLUMN":
-            found = view
-        if found is None:
+        table = tx.get_table(target.schema, target.name) if kind != "VIEW" else None
+        view = tx.objects.get_view(target.schema, target.name) if kind != "TABLE" and table is None else None
+        if table is not None:
+            column_id = None if column is None else table.schema.find(column).id
+            tx.objects.set_tags(table, {COMMENT: text}, column_id=column_id)
+        elif view is not None:
+            named = None if column is None else view_column(target.attached.context, tx, view, column)
+            tx.objects.set_tags(view, {COMMENT: text}, column_name=named)
+        else:
             raise missing(target, tx, kind.title())
-        if column is not None and isinstance(found, ViewInfo):
-            name = view_column(target.attached.context, tx, found, column)
-            tx.objects.set_tags(found, {COMMENT: text}, column_name=name)
-            return
-        column_id = found.schema.find(column).id if column is not None and isinstance(found, TableInfo) else None
-        tx.objects.set_tags(found, {COMMENT: text}, column_id=column_id)
 
     session.write(target.attached, work)
     return Result()

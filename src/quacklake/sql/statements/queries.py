@@ -10,9 +10,9 @@ from quacklake.errors import SqlError
 from quacklake.format.names import literal, quote
 from quacklake.sql.binder import Binder, Scan
 from quacklake.sql.result import Result
-from quacklake.sql.timetravel import NO_ALIAS as _NO_ALIAS
+from quacklake.sql.timetravel import NO_ALIAS
 from quacklake.sql.tree import Unserializable
-from quacklake.sql.words import Cursor, Word
+from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
@@ -63,21 +63,17 @@ def _with_scans(session: Session, cursor: Cursor, params: Any) -> str:
             first = words.at
             names = words.names()
             expected = False
-            scan = None if words.sees("(") else _scan_of(session, names, params)
+            scan = None if words.sees("(") else _scan_of(session, names)
             if scan is not None:
-                following = words.peek()
-                named = following is not None and _is_alias(following)
-                alias = "" if named else f" AS {quote(names[-1])}"
+                after = words.peek()
+                own = after is not None and after.kind in ("word", "name") and after.upper not in NO_ALIAS
+                alias = "" if own else f" AS {quote(names[-1])}"
                 parts += [cursor.text[done : words.words[first].start], f"temp.main.{scan}{alias}"]
                 done = words.words[words.at - 1].end
     return "".join([*parts, cursor.text[done:]])
 
 
-def _is_alias(word: Word) -> bool:
-    return word.kind in ("word", "name") and word.upper not in _NO_ALIAS
-
-
-def _scan_of(session: Session, names: list[str], params: Any) -> str | None:
+def _scan_of(session: Session, names: list[str]) -> str | None:
     """Create a view over a table or view of a lake. Return None for any other name."""
     for place in session.names.places(names):
         tx = session.view(place.attached)
@@ -90,32 +86,25 @@ def _scan_of(session: Session, names: list[str], params: Any) -> str | None:
 
 
 def native_ddl(session: Session, cursor: Cursor, params: Any) -> Result:
-    """Create, alter or drop an object of DuckDB itself."""
+    """Create, alter or drop an object of DuckDB itself. Raises ``SqlError`` for one that a lake cannot have."""
     words = [word.upper for word in cursor.words[:4]]
     if "TEMP" in words or "TEMPORARY" in words:
         return session.native(cursor.text, params)
-    _refuse_in_lakes(session, Cursor(cursor.text, cursor.words))
+    ahead = Cursor(cursor.text, cursor.words)
+    action = ahead.take().upper
+    ahead.accept("OR", "REPLACE")
+    ahead.accept("UNIQUE")
+    kind = ahead.take().upper if action in ("CREATE", "ALTER", "DROP") and not ahead.done else ""
+    if kind in ("SEQUENCE", "TYPE", "INDEX", "TRIGGER"):  # DuckDB would create it beside the lake
+        ahead.accept("IF", "NOT", "EXISTS")
+        ahead.accept("IF", "EXISTS")
+        if kind == "INDEX" and action == "CREATE":
+            ahead.until("ON")
+            ahead.accept("ON")
+        if session.names.target(ahead.names()) is not None:
+            raise SqlError(f"Not implemented Error: a lake has no {kind.lower()}")
     session.work.claim_others()
     return session.native(cursor.text, params)
-
-
-def _refuse_in_lakes(session: Session, cursor: Cursor) -> None:
-    """Raise ``SqlError`` for an object that a lake cannot have. DuckDB would create it beside the lake."""
-    action = cursor.take().upper
-    cursor.accept("OR", "REPLACE")
-    cursor.accept("UNIQUE")
-    if action not in ("CREATE", "ALTER", "DROP") or cursor.done:
-        return
-    kind = cursor.take().upper
-    if kind not in ("SEQUENCE", "TYPE", "INDEX", "TRIGGER"):
-        return
-    cursor.accept("IF", "NOT", "EXISTS")
-    cursor.accept("IF", "EXISTS")
-    if kind == "INDEX" and action == "CREATE":
-        cursor.until("ON")
-        cursor.accept("ON")
-    if session.names.target(cursor.names()) is not None:
-        raise SqlError(f"Not implemented Error: a lake has no {kind.lower()}")
 
 
 def not_for_lakes(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -164,26 +153,34 @@ def call(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def checkpoint(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run CHECKPOINT [database]. For a lake, this runs all of its maintenance."""
-    from quacklake.sql import maintenance_calls
     from quacklake.sql.lake_calls import LakeCall
+    from quacklake.sql.lake_functions import checkpoint as maintain
 
     cursor.expect("CHECKPOINT")
     attached = session.names.default if cursor.done else session.attachments.get(cursor.name())
     if attached is None:
         return session.native(cursor.text, params)
     cursor.end()
-    maintenance_calls.checkpoint(LakeCall(session, Binder(session), attached, {}))
+    maintain(LakeCall(session, Binder(session), attached, {}))
     return Result()
 
 
 def describe(session: Session, cursor: Cursor, params: Any) -> Result:
-    """Run DESCRIBE of a table or a query."""
+    """Run DESCRIBE of a table or a query, or DESCRIBE HISTORY, which lists the snapshots that changed a table."""
     from quacklake.sql import listing
 
     cursor.take()
     following = cursor.peek(1)
     if cursor.sees("HISTORY") and following is not None and following.kind in ("word", "name"):
-        return _history(session, cursor)
+        from quacklake.operations.history import table_history
+
+        cursor.take()
+        target = session.names.target(cursor.names())
+        cursor.end()
+        if target is None:
+            raise SqlError("DESCRIBE HISTORY needs a table of a lake")
+        table = session.view(target.attached).find_table(target.schema, target.name)
+        return Result(table_history(target.attached.context, table))
     cursor.accept("TABLE")
     first = cursor.peek()
     if first is None:
@@ -191,23 +188,10 @@ def describe(session: Session, cursor: Cursor, params: Any) -> Result:
     if first.kind in ("word", "name") and first.upper not in ("SELECT", "FROM", "VALUES", "WITH"):
         names = cursor.names()
         for place in session.names.places(names) if cursor.done else ():
-            table = session.view(place.attached).get_table(place.schema, place.name)
-            if table is not None:
-                return listing.described(table)
+            found = session.view(place.attached).get_table(place.schema, place.name)
+            if found is not None:
+                return listing.described(found)
     return query(session, Cursor(cursor.text), params)
-
-
-def _history(session: Session, cursor: Cursor) -> Result:
-    """Run DESCRIBE HISTORY name: list the snapshots that changed a table, newest first."""
-    from quacklake.operations.history import table_history
-
-    cursor.expect("HISTORY")
-    target = session.names.target(cursor.names())
-    cursor.end()
-    if target is None:
-        raise SqlError("DESCRIBE HISTORY needs a table of a lake")
-    table = session.view(target.attached).find_table(target.schema, target.name)
-    return Result(table_history(target.attached.context, table))
 
 
 def show(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -224,7 +208,7 @@ def show(session: Session, cursor: Cursor, params: Any) -> Result:
 
 
 def _show_create(session: Session, cursor: Cursor, params: Any) -> Result:
-    from quacklake.sql.definitions import table_definition, view_definition
+    from quacklake.sql.listing import table_definition, view_definition
 
     cursor.expect("SHOW", "CREATE")
     if not cursor.accept("VIEW"):
@@ -235,17 +219,13 @@ def _show_create(session: Session, cursor: Cursor, params: Any) -> Result:
         tx = session.view(place.attached)
         table, view = tx.get_table(place.schema, place.name), tx.objects.get_view(place.schema, place.name)
         if table is not None:
-            return _definition(table.name, table_definition(tx, table))
+            return Result(pa.table({"name": [table.name], "sql": [table_definition(tx, table)]}))
         if view is not None:
-            return _definition(view.name, view_definition(view))
+            return Result(pa.table({"name": [view.name], "sql": [f"{view_definition(view)};"]}))
     target = ".".join(quote(name) for name in names)
     session.query(f"SELECT * FROM {target} LIMIT 0", params)  # raises when DuckDB has no such table either
     found = "SELECT table_name AS name, sql FROM duckdb_tables() UNION ALL SELECT view_name, sql FROM duckdb_views()"
     return session.native(f"SELECT * FROM ({found}) WHERE lower(name) = lower({literal(names[-1])})")
-
-
-def _definition(name: str, text: str) -> Result:
-    return Result(pa.table({"name": [name], "sql": [text]}))
 
 
 def explain(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -256,7 +236,7 @@ def explain(session: Session, cursor: Cursor, params: Any) -> Result:
     if cursor.sees("("):
         cursor.skip_group()
     head = f"EXPLAIN {cursor.slice(first, cursor.at)}"
-    bound = Binder(session, params).bind(_reading_part(session, Cursor(cursor.rest())), looking=True)
+    bound = Binder(session, params).bind(_reading_part(Cursor(cursor.rest())), looking=True)
     rows = session.rows(f"{head} {bound.sql}", bound.values)
     if rows.num_columns == 2 and session.guard.safe:
         shown = [session.guard.plan(session, str(text)) for text in rows.column(1).to_pylist()]
@@ -273,26 +253,26 @@ def explain(session: Session, cursor: Cursor, params: Any) -> Result:
     return Result(pa.table([pa.array(keys), pa.array(texts)], names=rows.column_names))
 
 
-def _reading_part(session: Session, cursor: Cursor) -> str:
+def _reading_part(cursor: Cursor) -> str:
     """Return the query that a statement runs; for a change, the query that finds its rows."""
-    if cursor.accept("INSERT", "INTO") or cursor.sees("CREATE"):
-        cursor.until("SELECT", "FROM", "VALUES", "WITH", "TABLE") if not cursor.sees("CREATE") else cursor.until("AS")
+    if cursor.sees("CREATE"):
+        cursor.until("AS")
         cursor.accept("AS")
-    elif cursor.accept("UPDATE"):
-        named = cursor.until("SET")
-        cursor.until("FROM", "WHERE", "RETURNING")
-        others = cursor.until("WHERE", "RETURNING") if cursor.accept("FROM") else ""
-        return f"SELECT * FROM {named}{f', {others}' if others else ''} {cursor.until('RETURNING')}"
-    elif cursor.accept("DELETE", "FROM"):
-        named = cursor.until("USING", "WHERE", "RETURNING")
-        others = cursor.until("WHERE", "RETURNING") if cursor.accept("USING") else ""
-        return f"SELECT * FROM {named}{f', {others}' if others else ''} {cursor.until('RETURNING')}"
+    elif cursor.accept("INSERT", "INTO"):
+        cursor.until("SELECT", "FROM", "VALUES", "WITH", "TABLE")
+    elif cursor.sees("UPDATE") or cursor.sees("DELETE", "FROM"):
+        cursor.take()
+        cursor.accept("FROM")
+        named = cursor.until("SET", "USING", "WHERE", "RETURNING")
+        cursor.until("FROM", "USING", "WHERE", "RETURNING")
+        more = cursor.accept("FROM") or cursor.accept("USING")
+        others = f", {cursor.until('WHERE', 'RETURNING')}" if more else ""
+        return f"SELECT * FROM {named}{others} {cursor.until('RETURNING')}"
     elif cursor.accept("MERGE", "INTO"):
         named = cursor.until("USING")
         cursor.expect("USING")
         source = cursor.until("ON", "USING")
-        how = cursor.until("WHEN")
-        return f"SELECT * FROM {named} FULL JOIN {source} {how}"
+        return f"SELECT * FROM {named} FULL JOIN {source} {cursor.until('WHEN')}"
     return cursor.rest()
 
 

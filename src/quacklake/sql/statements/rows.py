@@ -17,13 +17,11 @@ from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation
 from quacklake.operations import dml, inserting
 from quacklake.operations.conform import default_value
-from quacklake.sql.attached import Target
+from quacklake.sql.attached import Target, missing
 from quacklake.sql.binder import Binder, Bound, Scan, StandIns
-from quacklake.sql.names import missing
-from quacklake.sql.parameters import refuse_parameters
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
-from quacklake.sql.words import Cursor
+from quacklake.sql.words import Cursor, refuse_parameters
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""CREATE TABLE, with a list of columns or from a query."""
+"""CREATE TABLE, with a list of columns or from a query, and COPY to and from files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quacklake.errors import AlreadyExistsError, InputError, SqlError
 from quacklake.format import evolution
 from quacklake.format.evolution import PRIMARY_KEY, DefaultExpression, key_tag, replace_column, with_required
 from quacklake.format.inline import is_reserved
-from quacklake.format.names import fold
+from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.texts import parse_column
@@ -21,30 +21,20 @@ from quacklake.operations.reference import TableRef
 from quacklake.sql import tree
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder, Bound
+from quacklake.sql.listing import view_definition
 from quacklake.sql.result import Result
-from quacklake.sql.statements import queries
+from quacklake.sql.statements import queries, transactions
 from quacklake.sql.statements.inserting import append_bound, conforming
-from quacklake.sql.statements.rows import counted
+from quacklake.sql.statements.rows import counted, find_table
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
+
 _RESERVED = "_ducklake_internal_"
 """Prefix of the names of the internal columns of files."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    target: Target
-    columns: str | None
-    query: str | None
-    partition_by: tuple[str, ...]
-    sort_by: tuple[str, ...]
-    replacing: bool
-    if_not_exists: bool
-    with_data: bool = True
 
 
 def create_table(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -61,26 +51,51 @@ def create_table(session: Session, cursor: Cursor, params: Any) -> Result:
     if replacing and if_not_exists:
         raise SqlError("Cannot specify both OR REPLACE and IF NOT EXISTS within single create statement")
     columns = cursor.parens() if cursor.sees("(") else None
-    clauses = {"PARTITION": (), "SORTED": ()}  # type: dict[str, tuple[str, ...]]
+    partition_by: Sequence[str] = ()
+    sort_by: Sequence[str] = ()
     while not cursor.done and not cursor.sees("AS"):
         if cursor.accept("PARTITION", "BY") or cursor.accept("PARTITIONED", "BY"):
-            clauses["PARTITION"] = tuple(cursor.items())
+            partition_by = cursor.items()
         elif cursor.accept("SORTED", "BY") or cursor.accept("ORDER", "BY"):
-            clauses["SORTED"] = tuple(cursor.items())
+            sort_by = cursor.items()
         elif cursor.accept("WITH"):
             raise SqlError("Not implemented Error: WITH is not supported for a lake's tables")
         else:
             raise cursor.unexpected()
-    query = cursor.rest() if cursor.accept("AS") else None
-    with_data = True
-    if query is not None:
-        query, with_data = _with_data(query)
+    query, with_data = _with_data(cursor.rest()) if cursor.accept("AS") else (None, True)
     if columns is None and query is None:
         raise cursor.unexpected()
-    statement = _Statement(
-        target, columns, query, clauses["PARTITION"], clauses["SORTED"], replacing, if_not_exists, with_data
-    )
-    return _create(session, statement, params)
+
+    def work(tx: Transaction) -> int | None:
+        existing = tx.get_table(target.schema, target.name)
+        if tx.objects.get_view(target.schema, target.name) is not None:
+            raise taken(target.name, "View", "Table", replacing=replacing)
+        if existing is not None and if_not_exists:
+            return None
+        if existing is not None and not replacing:
+            raise AlreadyExistsError(f'Table with name "{target.name}" already exists!', hint="say IF NOT EXISTS")
+        bound, keys = None, ()  # type: Bound | None, tuple[str, ...]
+        if query is not None:
+            bound = Binder(session, params).bind(query)
+            schema = _schema_of_query(session, bound, columns)
+        else:
+            schema, keys = schema_of_columns(session, columns or "")
+        context, ref = target.attached.context, TableRef(target.schema, target.name)
+        check_reserved(context, schema.names)
+        if existing is not None:
+            tx.drop_table(existing)
+        made = layout.create_table(context, tx, ref, with_required(schema, keys), tuple(partition_by), tuple(sort_by))
+        if keys:
+            tx.objects.set_tags(made, {PRIMARY_KEY: key_tag(schema, keys)})
+        if bound is None:
+            return None
+        if not with_data:
+            return 0
+        places = {column.id: place for place, column in enumerate(made.schema.columns)}
+        return append_bound(session, tx, target.attached, made, conforming(made, places, bound.sql), bound.values)
+
+    count = session.write(target.attached, work)
+    return Result() if count is None else counted(count)
 
 
 def taken(name: str, existing: str, kind: str, *, replacing: bool) -> AlreadyExistsError:
@@ -103,71 +118,27 @@ def _with_data(query: str) -> tuple[str, bool]:
     return query, True
 
 
-def _create(session: Session, statement: _Statement, params: Any) -> Result:
-    target = statement.target
-
-    def work(tx: Transaction) -> int | None:
-        existing = tx.get_table(target.schema, target.name)
-        view = tx.objects.get_view(target.schema, target.name)
-        if view is not None:
-            raise taken(target.name, "View", "Table", replacing=statement.replacing)
-        if existing is not None and statement.if_not_exists:
-            return None
-        if existing is not None and not statement.replacing:
-            raise AlreadyExistsError(f'Table with name "{target.name}" already exists!', hint="say IF NOT EXISTS")
-        bound, keys = None, ()  # type: Bound | None, tuple[str, ...]
-        if statement.query is not None:
-            bound = Binder(session, params).bind(statement.query)
-            schema = _schema_of_query(session, bound, statement.columns)
-        else:
-            schema, keys = schema_of_columns(session, statement.columns or "")
-        context, ref = target.attached.context, TableRef(target.schema, target.name)
-        check_reserved(context, schema.names)
-        if existing is not None:
-            tx.drop_table(existing)
-        made = layout.create_table(
-            context, tx, ref, with_required(schema, keys), statement.partition_by, statement.sort_by
-        )
-        if keys:
-            tx.objects.set_tags(made, {PRIMARY_KEY: key_tag(schema, keys)})
-        if bound is None:
-            return None
-        if not statement.with_data:
-            return 0
-        places = {column.id: place for place, column in enumerate(made.schema.columns)}
-        return append_bound(session, tx, target.attached, made, conforming(made, places, bound.sql), bound.values)
-
-    count = session.write(target.attached, work)
-    return Result() if count is None else counted(count)
+# -- columns -----------------------------------------------------------------------------------------------------------
 
 
 def _schema_of_query(session: Session, bound: Bound, columns: str | None) -> TableSchema:
-    rows = session.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
-    found = [(str(name), str(type_)) for name, type_, *_ in rows]
+    described = session.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
+    names = [str(name) for name, *_ in described]
     if columns is not None:
-        names = [Cursor(item).name() for item in Cursor(f"({columns})").items()]
-        if len(names) > len(found):
-            raise SqlError(f"the table names {len(names)} columns, and the query gives {len(found)}")
-        found = [(names[i] if i < len(names) else name, type_) for i, (name, type_) in enumerate(found)]
-    return numbered([parse_column(name, _known_type(type_)) for name, type_ in _distinct(found)])
-
-
-def _known_type(type_: str) -> str:
-    return "INTEGER" if type_ == '"NULL"' or type_ == "NULL" else type_
-
-
-def _distinct(columns: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Number the names that occur twice, as DuckDB does."""
+        given = [Cursor(item).name() for item in Cursor(f"({columns})").items()]
+        if len(given) > len(names):
+            raise SqlError(f"the table names {len(given)} columns, and the query gives {len(names)}")
+        names[: len(given)] = given
     seen: dict[str, int] = {}
     found = []
-    for name, type_ in columns:
-        key = fold(name)
-        seen[key] = seen.get(key, -1) + 1
-        found.append((f"{name}_{seen[key]}" if seen[key] else name, type_))
-    return found
+    for name, (_, type_, *_) in zip(names, described, strict=True):
+        number = seen[fold(name)] = seen.get(fold(name), -1) + 1
+        known = "INTEGER" if str(type_) in ('"NULL"', "NULL") else str(type_)
+        found.append(parse_column(f"{name}_{number}" if number else name, known))  # as DuckDB numbers equal names
+    return _numbered(found)
 
 
-def numbered(columns: Sequence[Column]) -> TableSchema:
+def _numbered(columns: Sequence[Column]) -> TableSchema:
     """Return columns with new ids, in the order in which stock DuckLake numbers them. Raises ``SqlError``."""
     reserved = next((column.name for column in columns if fold(column.name).startswith(_RESERVED)), None)
     if reserved is not None:
@@ -213,19 +184,19 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
         raise SqlError("Not implemented Error: a compression type for a column is not supported in DuckLake")
     if "REFERENCES" in keywords:
         raise _refused("FOREIGN KEY")
-    with session.planning() as planner:
-        planner.execute(f"CREATE TEMP TABLE {name} ({text})")
-        columns = planner.execute(
-            "SELECT column_name, data_type, is_nullable, column_default FROM duckdb_columns()"
-            " WHERE database_name = 'temp' AND table_name = ? ORDER BY column_index",
-            [name],
-        ).fetchall()
-        constraints = planner.execute(
-            "SELECT constraint_type, constraint_column_names FROM duckdb_constraints()"
-            " WHERE database_name = 'temp' AND table_name = ?",
-            [name],
-        ).fetchall()
-        row = first_row(planner, "SELECT sql FROM duckdb_tables() WHERE table_name = ?", [name])
+    planner = session.planner()
+    planner.execute(f"CREATE TEMP TABLE {name} ({text})")
+    columns = planner.execute(
+        "SELECT column_name, data_type, is_nullable, column_default FROM duckdb_columns()"
+        " WHERE database_name = 'temp' AND table_name = ? ORDER BY column_index",
+        [name],
+    ).fetchall()
+    constraints = planner.execute(
+        "SELECT constraint_type, constraint_column_names FROM duckdb_constraints()"
+        " WHERE database_name = 'temp' AND table_name = ?",
+        [name],
+    ).fetchall()
+    row = first_row(planner, "SELECT sql FROM duckdb_tables() WHERE table_name = ?", [name])
     keys: tuple[str, ...] = ()
     for kind, names in constraints:
         if kind == "PRIMARY KEY":
@@ -234,7 +205,7 @@ def schema_of_columns(session: Session, text: str) -> tuple[TableSchema, tuple[s
             raise _refused("PRIMARY KEY/UNIQUE" if kind == "UNIQUE" else kind)
     if row is not None and any(word.upper == "GENERATED" for word in Cursor(row[0]).words):
         raise SqlError("Not implemented Error: DuckLake does not support generated columns")
-    schema = numbered([replace(parse_column(c, t), nullable=bool(n)) for c, t, n, _ in columns])
+    schema = _numbered([replace(parse_column(c, t), nullable=bool(n)) for c, t, n, _ in columns])
     for column, _, _, default in columns:
         if default is not None:
             value = default_of(session, default, schema.find(column))
@@ -266,8 +237,7 @@ def with_literal(
 
 def default_of(session: Session, text: str, column: Column) -> Any:
     """Return a default: the value of a literal, or an expression."""
-    node = tree.expression_of(session.connection, text)
-    inner = node
+    inner = tree.expression_of(session.connection, text)
     while inner.get("class") == "CAST":
         inner = inner["child"]
     if inner.get("class") == "FUNCTION" and inner.get("function_name") == "-" and len(inner["children"]) == 1:
@@ -278,14 +248,113 @@ def default_of(session: Session, text: str, column: Column) -> Any:
         typed = f"CAST(({text}) AS {column.duckdb_type()})"
         whole = column.type in ("int128", "uint128")  # too large for Arrow
         found = arrow_table(cursor, f"SELECT {f'CAST({typed} AS VARCHAR)' if whole else typed} AS v")
-    value = found.column(0)[0].as_py()
-    value = int(value) if whole and value is not None else value
-    try:
-        evolution.set_default(TableSchema((column,)), (column.name,), value)
-    except InputError:
-        if column.nested:
-            return DefaultExpression(text)
-        with session.attachments.root.cursor() as cursor:
-            row = first_row(cursor, f"SELECT CAST({typed} AS VARCHAR)")
-        return DefaultExpression(text) if row is None or row[0] is None else LiteralText(str(row[0]))
+        value = found.column(0)[0].as_py()
+        value = int(value) if whole and value is not None else value
+        try:
+            evolution.set_default(TableSchema((column,)), (column.name,), value)
+        except InputError:
+            row = None if column.nested else first_row(cursor, f"SELECT CAST({typed} AS VARCHAR)")
+            return DefaultExpression(text) if row is None or row[0] is None else LiteralText(str(row[0]))
     return value
+
+
+# -- COPY --------------------------------------------------------------------------------------------------------------
+
+
+def copy(session: Session, cursor: Cursor, params: Any) -> Result:
+    """Run COPY name | (query) TO 'file' (…), or COPY name [(columns)] FROM 'file' (…)."""
+    cursor.expect("COPY")
+    if cursor.accept("FROM", "DATABASE"):
+        return _copy_database(session, cursor)
+    if cursor.sees("("):
+        query = cursor.parens()
+        return _copy_to(session, query, cursor.rest(), params)
+    target = session.names.target(cursor.names())
+    if target is None:
+        return queries.native(session, cursor, params)
+    columns = [Cursor(item).name() for item in cursor.items()] if cursor.sees("(") else None
+    if cursor.sees("TO"):
+        names = "*" if columns is None else ", ".join(quote(name) for name in columns)
+        named = ".".join(quote(part) for part in (target.attached.alias, target.schema, target.name))
+        return _copy_to(session, f"SELECT {names} FROM {named}", cursor.rest(), params)
+    cursor.expect("FROM")
+    return _copy_from(session, target, columns, cursor.rest(), params)
+
+
+def _copy_database(session: Session, cursor: Cursor) -> Result:
+    """Run COPY FROM DATABASE a TO b [(SCHEMA | DATA)]: copy schemas, tables and views in one transaction."""
+    source = cursor.name()
+    cursor.expect("TO")
+    target = cursor.name()
+    what = cursor.parens().upper() if cursor.sees("(") else ""
+    cursor.end()
+    if session.attachments.get(source) is None and session.attachments.get(target) is None:
+        return session.native(cursor.text)
+    own = not session.work.explicit
+    if own:
+        transactions.begin(session, Cursor("BEGIN"), None)
+    try:
+        for statement in _copying(session, source, target, what):
+            session.statement(statement)
+    except BaseException:
+        if own:
+            transactions.rollback(session, Cursor("ROLLBACK"), None)
+        raise
+    if own:
+        transactions.commit(session, Cursor("COMMIT"), None)
+    return Result()
+
+
+def _copying(session: Session, source: str, target: str, what: str) -> list[str]:
+    """Return the statements that copy a database."""
+
+    def listed(query: str) -> list[tuple[Any, ...]]:
+        return session.query(query, {"source": source}).fetchall()
+
+    where = "WHERE database_name = $source AND NOT internal ORDER BY ALL"
+    found = []
+    if what != "DATA":
+        for (schema,) in listed(f"SELECT schema_name FROM duckdb_schemas() {where}"):
+            found.append(f"CREATE SCHEMA IF NOT EXISTS {quote(target)}.{quote(schema)}")
+    for schema, name in listed(f"SELECT schema_name, table_name FROM duckdb_tables() {where}"):
+        place = f"{quote(schema)}.{quote(name)}"
+        if what != "DATA":
+            columns = ", ".join(
+                f"{quote(column)} {type_}{'' if nullable else ' NOT NULL'}"
+                f"{'' if default in (None, 'NULL') else f' DEFAULT {default}'}"
+                for column, type_, nullable, default in session.query(
+                    "SELECT column_name, data_type, is_nullable, column_default FROM duckdb_columns()"
+                    " WHERE database_name = $source AND schema_name = $schema AND table_name = $name"
+                    " ORDER BY column_index",
+                    {"source": source, "schema": schema, "name": name},
+                )
+            )
+            found.append(f"CREATE TABLE {quote(target)}.{place} ({columns})")
+        if what != "SCHEMA":
+            found.append(f"INSERT INTO {quote(target)}.{place} SELECT * FROM {quote(source)}.{place}")
+    if what != "DATA" and session.attachments.get(source) is not None and session.attachments.get(target) is not None:
+        views = session.view(session.attachments.find(source)).objects.views()
+        found += [view_definition(view, f"{quote(target)}.") for view in views]
+    return found
+
+
+def _copy_to(session: Session, query: str, rest: str, params: Any) -> Result:
+    bound = Binder(session, params).bind(query)
+    return session.native(f"COPY ({bound.sql}) {rest}", bound.values)
+
+
+def _copy_from(session: Session, target: Target, columns: list[str] | None, rest: str, params: Any) -> Result:
+    """Let DuckDB read the file into a table with the same columns, and insert the rows from there."""
+    name = session.fresh_name()
+
+    def work(tx: Transaction) -> int:
+        table = find_table(target, tx)
+        chosen = list(table.schema.columns) if columns is None else [table.schema.find(n) for n in columns]
+        listed = ", ".join(f"{quote(column.name)} {column.duckdb_type()}" for column in chosen)
+        session.connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({listed})")
+        session.connection.execute(f"COPY {name} FROM {rest}", params)
+        places = {column.id: place for place, column in enumerate(chosen)}
+        sql = conforming(table, places, f"SELECT * FROM temp.main.{name}")
+        return append_bound(session, tx, target.attached, table, sql, None)
+
+    return counted(session.write(target.attached, work))

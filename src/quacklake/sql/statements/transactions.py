@@ -1,12 +1,18 @@
-"""BEGIN, COMMIT and ROLLBACK."""
+"""BEGIN, COMMIT and ROLLBACK; PREPARE, EXECUTE and DEALLOCATE.
+
+The text of a prepared statement is kept and bound anew for each EXECUTE, because its tables may change.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from quacklake.errors import SqlError
+from quacklake.errors import SqlError, nearest
+from quacklake.format.names import fold
+from quacklake.sql.binder import Binder
 from quacklake.sql.result import Result
 from quacklake.sql.words import Cursor
 
@@ -25,15 +31,15 @@ def begin(session: Session, cursor: Cursor, _: Any) -> Result:
     return Result()
 
 
-def commit(session: Session, _: Cursor, __: Any) -> Result:
+def commit(session: Session, cursor: Cursor, _: Any) -> Result:
     """Commit the lake that was written. If that fails, everything in the transaction is rolled back."""
     if session.work.aborted:
-        rollback(session, _, __)
+        rollback(session, cursor, None)
         raise SqlError("TransactionContext Error: Failed to commit: the transaction was aborted and is rolled back")
     try:
         session.work.commit()
     except BaseException:
-        _end(session, "ROLLBACK")
+        _roll_back_duckdb(session)
         raise
     session.connection.execute("COMMIT")
     return Result()
@@ -43,12 +49,53 @@ def rollback(session: Session, _: Cursor, __: Any) -> Result:
     if not session.work.explicit:
         raise SqlError("TransactionContext Error: cannot rollback - no transaction is active")
     session.work.rollback()
-    _end(session, "ROLLBACK")
+    _roll_back_duckdb(session)
     return Result()
 
 
-def _end(session: Session, how: str) -> None:
-    try:
-        session.connection.execute(how)
-    except duckdb.TransactionException:
-        return  # DuckDB's own transaction has ended already
+def _roll_back_duckdb(session: Session) -> None:
+    with suppress(duckdb.TransactionException):  # DuckDB's own transaction has ended already
+        session.connection.execute("ROLLBACK")
+
+
+def prepare(session: Session, cursor: Cursor, _: Any) -> Result:
+    """Run PREPARE name AS statement."""
+    cursor.expect("PREPARE")
+    name = fold(cursor.name())
+    cursor.expect("AS")
+    session.prepared[name] = cursor.rest()
+    return Result()
+
+
+def execute(session: Session, cursor: Cursor, params: Any) -> Result:
+    """Run EXECUTE name [(value, …)] or EXECUTE name (parameter := value, …)."""
+    cursor.expect("EXECUTE")
+    name = cursor.name()
+    text = session.prepared.get(fold(name))
+    if text is None:
+        raise SqlError(f'Prepared statement "{name}" does not exist', hint=nearest(name, session.prepared))
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for item in cursor.items() if cursor.sees("(") else ():
+        inner = Cursor(item)
+        key = inner.until(":=", "=>")
+        binder = Binder(session, params)
+        if inner.accept(":=") or inner.accept("=>"):
+            named[key] = binder.evaluate_text(inner.rest())
+        else:
+            positional.append(binder.evaluate_text(item))
+    cursor.end()
+    if positional and named:
+        raise SqlError("parameters are given by place or by name, not both")
+    return session.statement(text, named or positional or None)
+
+
+def deallocate(session: Session, cursor: Cursor, _: Any) -> Result:
+    """Run DEALLOCATE [PREPARE] name."""
+    cursor.expect("DEALLOCATE")
+    cursor.accept("PREPARE")
+    name = cursor.name()
+    cursor.end()
+    if session.prepared.pop(fold(name), None) is None:
+        raise SqlError(f'Prepared statement "{name}" does not exist')
+    return Result()
