@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from quacklake.lake.tenants import Tenants, tenants
     from quacklake.lake.view import View
     from quacklake.operations.change_feed import ChangeScan
-    from quacklake.operations.dml import MergeResult
     from quacklake.operations.expression import Expression
     from quacklake.operations.input_files import open_files
+    from quacklake.operations.statements import MergeResult
     from quacklake.operations.table_scan import TableScan
     from quacklake.operations.undo import RestoredTable, UndoReport
     from quacklake.spark.datasource.registration import register_spark
@@ -87,7 +87,7 @@ if not TYPE_CHECKING:
             "quacklake.lake.from_backup": "backups prune_backups restore_backup",
             "quacklake.operations.input_files": "open_files",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
-            "quacklake.operations.dml": "MergeResult",
+            "quacklake.operations.statements": "MergeResult",
             "quacklake.sql.result": "Result",
             "quacklake.spark.lake": "SparkLake spark spark_settings",
             "quacklake.spark.datasource.registration": "register_spark",

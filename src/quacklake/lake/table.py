@@ -19,9 +19,11 @@ from quacklake.operations import dml, evolution, layout
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
 from quacklake.operations.boundary import boundary
 from quacklake.operations.change_feed import Bound, ChangeScan
-from quacklake.operations.dml import MergeResult
 from quacklake.operations.evolution import ColumnType
+from quacklake.operations.expression import Expression
 from quacklake.operations.frames import to_source
+from quacklake.operations.input_source import Input
+from quacklake.operations.statements import MergeBuilder, MergeResult
 from quacklake.operations.table_scan import TableScan
 from quacklake.operations.undo import UndoReport
 from quacklake.operations.undoing import Version, restore_table
@@ -255,7 +257,7 @@ class Table(TableMaintenance):
         options = AddOptions(allow_missing, ignore_extra_columns, hive_partitioning)
         return self._write(lambda tx, table: add_files(self._context, tx, table, patterns, options))
 
-    def overwrite(self, data: Any, where: str | None = None, *, evolve: bool = False) -> int:
+    def overwrite(self, data: Any, where: Filter | None = None, *, evolve: bool = False) -> int:
         """Replace the rows that match a filter (default: all) in one snapshot; return the number of new rows."""
         if _is_spark(data):
             if evolve:
@@ -269,11 +271,11 @@ class Table(TableMaintenance):
             source=source,
         )
 
-    def delete(self, where: str | None = None) -> int | None:
+    def delete(self, where: Filter | None = None) -> int | None:
         """Delete the rows that match a filter (default: all); return their number, or None if it is not known."""
         return self._write(lambda tx, table: dml.delete(self._context, tx, table, where))
 
-    def update(self, values: Mapping[str, Any], where: str | None = None) -> int:
+    def update(self, values: Mapping[str, Any], where: Filter | None = None) -> int:
         """Set columns of the rows that match a filter and return how many rows changed.
 
         Python values are literals; ``quacklake.expr("n + 1")`` is SQL over the row.
@@ -289,8 +291,7 @@ class Table(TableMaintenance):
         if _is_spark(data):
             from quacklake.spark.frames import merge_frame
 
-            view = self.handle.view()
-            keys = _key(view, self._find(view)) if given is None else list(given)
+            keys = self._keys() if given is None else list(given)
             return merge_frame(self.handle, self._ref, data, keys, evolve=evolve)
         source = to_source(data, self._context.store)
 
@@ -299,6 +300,22 @@ class Table(TableMaintenance):
             return dml.merge(self._context, tx, table, source, keys, evolve=evolve)
 
         return self._write(work, source=source)
+
+    def merge_builder(self, data: Any, on: str | Sequence[str] | Expression | None = None) -> MergeBuilder:
+        """Return a builder of a merge with any clauses: add them, then call ``execute()``.
+
+        ``on`` names the key columns (default: the primary key), or is an SQL condition over ``target``, the rows of the
+        table, and ``source``, those of ``data``.
+        """
+        if _is_spark(data):
+            from quacklake.spark.frames import frame_merge
+
+            return frame_merge(self.handle, self._ref, data, self._keys() if on is None else on)
+        return TableMerge(self, to_source(data, self._context.store), on)
+
+    def _keys(self) -> list[str]:
+        view = self.handle.view()
+        return list(_key(view, self._find(view)))
 
     # -- layout ------------------------------------------------------------------------------------------------------
 
@@ -422,6 +439,26 @@ class Table(TableMaintenance):
             return f"<p>{html.escape(self.name)}</p>{self.scan()._repr_html_()}"
         except NotFoundError as error:
             return f"<p>{html.escape(self.name)}: {html.escape(error.message)}</p>"
+
+
+@boundary
+class TableMerge(MergeBuilder):
+    """A merge of rows into a table, in this process."""
+
+    def __init__(self, table: Table, source: Input, on: str | Sequence[str] | Expression | None) -> None:
+        self._table, self._source, self._on = table, source, on
+
+    def execute(self) -> MergeResult:
+        """Run the merge, in one snapshot or in the transaction of the table, and return the numbers of changed rows.
+
+        Raises ``ConstraintError``, with a few keys, when several rows of the source would change one row.
+        """
+
+        def work(tx: Transaction, table: TableInfo) -> MergeResult:
+            statement = self._statement(_key(tx, table) if self._on is None else self._on, table.schema)
+            return dml.run_merge(self._table._context, tx, table, self._source, statement)
+
+        return self._table._write(work, source=self._source)
 
 
 def _is_spark(data: object) -> bool:

@@ -135,26 +135,29 @@ def type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> 
     return f'"{path}" is {given.type}, the table has {wanted.type}'
 
 
-def expressions(matches: Sequence[Match], values: Mapping[int, str | None] = MappingProxyType({})) -> list[str]:
+def expressions(
+    matches: Sequence[Match], values: Mapping[int, str | None] = MappingProxyType({}), *, checked: bool = True
+) -> list[str]:
     """Return the select list that converts the input to the table's columns, in order.
 
-    ``values`` maps column ids to SQL for input that a cast would misread.
+    ``values`` maps column ids to SQL for input that a cast would misread. ``checked`` refuses NULL in NOT NULL columns.
     """
-    return [
-        f"{_checked(values.get(found.column.id) or _value(found), found.column)} AS {quote(found.column.name)}"
-        for found in matches
-    ]
+    select = []
+    for found in matches:
+        column, value = found.column, values.get(found.column.id)
+        if value is None:
+            value = default_value(column) if found.source is None else given_value(column, found.source)
+        select.append(f"{_checked(value, column) if checked else value} AS {quote(column.name)}")
+    return select
 
 
-def _value(found: Match) -> str:
-    type_ = found.column.duckdb_type()
-    if found.source is not None:
-        value = quote(found.source)
-        if any(node.type == "json" for node in found.column.walk()):
-            # Text that Arrow calls JSON may be any text.
-            value = f"CAST({value} AS {_as_text(found.column).duckdb_type()})"
-        return f"CAST({value} AS {type_})"
-    return default_value(found.column)
+def given_value(column: Column, source: str, qualifier: str = "") -> str:
+    """Return the SQL that converts a column of the input to a column of the table."""
+    value = f"{qualifier}{quote(source)}"
+    if any(node.type == "json" for node in column.walk()):
+        # Text that Arrow calls JSON may be any text.
+        value = f"CAST({value} AS {_as_text(column).duckdb_type()})"
+    return f"CAST({value} AS {column.duckdb_type()})"
 
 
 def _as_text(column: Column) -> Column:

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 from quacklake.errors import InputError
 from quacklake.format.operations import Operation
 from quacklake.operations import dml
-from quacklake.operations.dml import MergeResult
+from quacklake.operations.expression import Expression
 from quacklake.operations.handles import Handle, LakeHandle
 from quacklake.operations.reference import TableRef
+from quacklake.operations.statements import MergeResult
 from quacklake.spark.changes.merge import SparkMerge
 from quacklake.spark.changes.staged_changes import counted
 from quacklake.spark.engine import SparkEngine
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
     from quacklake.spark.write.rows import SparkRows
@@ -36,12 +38,19 @@ def merge_frame(
     handle: Handle, ref: TableRef, frame: DataFrame, keys: Sequence[str], *, evolve: bool = False
 ) -> MergeResult:
     """Update the rows whose keys a DataFrame has and insert the others, in one snapshot."""
-    merge = SparkMerge(_engine(handle, frame), ref, frame, list(keys))
+    merge = frame_merge(handle, ref, frame, list(keys))
     merge.when_matched_update_all().when_not_matched_insert_all()
     if evolve:
         merge.with_schema_evolution()
     done = merge.execute()
-    return MergeResult(done.rows_updated, done.rows_inserted)
+    return MergeResult(done.updated, done.inserted)
+
+
+def frame_merge(
+    handle: Handle, ref: TableRef, frame: DataFrame, on: str | Sequence[str] | Expression | SparkColumn
+) -> SparkMerge:
+    """Return a builder of a merge of a DataFrame, in one snapshot."""
+    return SparkMerge(_engine(handle, frame), ref, frame, on)
 
 
 def _engine(handle: Handle, frame: DataFrame) -> SparkEngine:

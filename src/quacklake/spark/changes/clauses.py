@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -22,6 +21,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.operations.conform import given_schema, type_problem
 from quacklake.operations.expression import Expression
+from quacklake.operations.statements import Condition, Value
 from quacklake.spark.changes.row_places import DELETED, KIND, SEEN, UPDATED
 from quacklake.spark.changes.staged_changes import staged_schema
 from quacklake.spark.expressions.translator import ExpressionScope
@@ -33,8 +33,6 @@ from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import adopted, literal, quote, required, stored, stored_type
 from quacklake.spark.write.staging import Staging
 
-#: A value for a column: a Python value, SQL of the lake, or a Spark column.
-Value = Any
 SOURCE_ID = "_ql_source_id"
 _CLAUSE = "_ql_clause"
 
@@ -59,6 +57,11 @@ def computed(value: Value, scope: ExpressionScope) -> SparkColumn:
         return f.lit(value)
     except Exception as error:
         raise InputError(f"Spark has no literal for a value of type {type(value).__name__}") from error
+
+
+def condition_of(given: Condition, scope: ExpressionScope) -> SparkColumn:
+    """Return a condition in the SQL of the lake, or a Spark column, as a Spark column."""
+    return given if isinstance(given, SparkColumn) else f.expr(scope.condition(given))
 
 
 def stage(

@@ -17,6 +17,7 @@ from quacklake.engines.duckdb import FileWriter, Vectors
 from quacklake.errors import ConstraintError
 from quacklake.format.objects import FIELD_ROW_ID, TableInfo
 from quacklake.operations.context import LakeContext
+from quacklake.operations.statements import DUPLICATES_SHOWN, MergeResult, ambiguous
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import POSITIONS
 from quacklake.spark.changes.row_places import (
@@ -44,18 +45,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MARKS = (KIND, FILE_ID, VERSION, POSITION, ROW_ID)
-_SHOWN = 5
 _FILES_HERE = 32
 """The most delete files that the driver writes itself; for so few, starting a Spark job takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeMetrics:
+class ChangeMetrics(MergeResult):
     """The counts of a statement on Spark. Copied rows are unchanged rows that were written again in rewritten files."""
 
-    rows_inserted: int = 0
-    rows_updated: int = 0
-    rows_deleted: int = 0
     rows_copied: int = 0
     files_added: int = 0
     files_removed: int = 0
@@ -127,8 +124,8 @@ class Changes:
         before = len(pending.files)
         kept = self._write_kept(rows, found, rewritten)
         return ChangeMetrics(
-            rows_updated=found.updated,
-            rows_deleted=found.deleted,
+            updated=found.updated,
+            deleted=found.deleted,
             rows_copied=kept - found.updated,
             files_added=len(pending.files) - before,
             files_removed=len(dead | rewritten),
@@ -140,20 +137,12 @@ class Changes:
     def _ambiguous(self, staged: DataFrame, keys: Sequence[str]) -> ConstraintError:
         """Return an error that shows a few of the rows that several rows of the source would change."""
         several = staged.filter(CHANGED).groupBy(ROW_ID).agg(f.expr("count(*) AS n"), f.expr(f"min({KIND}) AS kind"))
-        wrong = several.filter(f"n > 1 AND kind = {UPDATED}").orderBy(ROW_ID).limit(_SHOWN + 1)
+        wrong = several.filter(f"n > 1 AND kind = {UPDATED}").orderBy(ROW_ID).limit(DUPLICATES_SHOWN + 1)
         names = list(keys) or [ROW_ID]
         found = self.engine.scan.frame(self.plan, rows=True).join(wrong.hint("broadcast"), ROW_ID)
         texts = [f"CAST({quote(name)} AS STRING)" for name in names]
-        rows = found.orderBy(ROW_ID).limit(_SHOWN + 1).selectExpr(f"array({', '.join(texts)}) AS k").collect()
-        shown_keys = ", ".join(
-            row["k"][0] if len(names) == 1 else f"({', '.join(map(str, row['k']))})" for row in rows[:_SHOWN]
-        )
-        what = ", ".join(keys) if keys else "row id"
-        more = " and more" if len(rows) > _SHOWN else ""
-        return ConstraintError(
-            f"several rows of the source match one row of {self.table.qualified_name} ({what}): {shown_keys}{more}",
-            hint="keep one row for each key in the source, or let a condition choose",
-        )
+        rows = found.orderBy(ROW_ID).limit(DUPLICATES_SHOWN + 1).selectExpr(f"array({', '.join(texts)}) AS k").collect()
+        return ambiguous(self.table.qualified_name, list(keys) or ["row id"], [row["k"] for row in rows])
 
     def _rewritten(self, partly: Mapping[int, Counts], touched: Mapping[int, TouchedFile]) -> set[int]:
         """Return the files to rewrite without the changed rows, by the option ``update_mode``."""

@@ -10,7 +10,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from quacklake.operations.dml import DUPLICATES_SHOWN, duplicate_keys
+from quacklake.operations.statements import DUPLICATES_SHOWN, duplicate_keys
 from quacklake.spark.read.feed_names import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from quacklake.spark.runtime.types import quote
 from quacklake.spark.streams.change_rows import PUT, TAKEN, check_names, null_key, unknown_change

@@ -10,8 +10,8 @@ from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries, transactions
-from quacklake.sql.statements.inserting import append_bound, conforming
-from quacklake.sql.statements.rows import counted, find_table
+from quacklake.sql.statements.inserting import conforming
+from quacklake.sql.statements.rows import append_bound, counted, find_table
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 

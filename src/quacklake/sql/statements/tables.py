@@ -25,8 +25,8 @@ from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder, Bound
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
-from quacklake.sql.statements.inserting import append_bound, conforming
-from quacklake.sql.statements.rows import counted
+from quacklake.sql.statements.inserting import conforming
+from quacklake.sql.statements.rows import append_bound, counted
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
