@@ -16,7 +16,7 @@ import quacklake
 from quacklake import expr
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
 from quacklake.scan import feed_slices
-from quacklake.spark.changes import row_places
+from quacklake.spark.changes import staged_changes
 from quacklake.spark.read import slices
 from quacklake.spark.write.staging import Staging
 from tests.conformance.clients import LakeSite
@@ -151,7 +151,7 @@ def test_staged_rows_of_an_encrypted_lake_are_in_no_file(
         return found
 
     monkeypatch.setattr(Staging, "put", watched)
-    monkeypatch.setattr(row_places, "_MOST_ROWS", 0)  # more cannot be found at once
+    monkeypatch.setattr(staged_changes, "_MOST_ROWS", 0)  # more cannot be found at once
     assert spark.delete("t", "id < 100").rows_deleted == 100
     assert seen == [False]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from quacklake import telemetry
 from quacklake.cli.progress import stages
-from quacklake.operations.input_source import ROWS_TAKEN
+from quacklake.operations.frames import ROWS_TAKEN
 
 if TYPE_CHECKING:
     from rich.console import Console

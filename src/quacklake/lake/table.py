@@ -15,17 +15,16 @@ from quacklake.format.keys import PRIMARY_KEY, key_columns
 from quacklake.format.objects import TableInfo
 from quacklake.format.partitions import key_texts
 from quacklake.maintenance.table_maintenance import TableMaintenance
-from quacklake.operations import dml, evolution, layout
+from quacklake.operations import dml, evolution
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
 from quacklake.operations.boundary import boundary
 from quacklake.operations.change_feed import Bound, ChangeScan
 from quacklake.operations.evolution import ColumnType
 from quacklake.operations.expression import Expression
-from quacklake.operations.frames import to_source
-from quacklake.operations.input_source import Input
+from quacklake.operations.frames import Input, to_source
+from quacklake.operations.restoring import UndoReport
 from quacklake.operations.statements import MergeBuilder, MergeResult
 from quacklake.operations.table_scan import TableScan
-from quacklake.operations.undo import UndoReport
 from quacklake.operations.undoing import Version, restore_table
 from quacklake.operations.views import COMMENT, check_tags
 from quacklake.scan import Filter, ScanPlan
@@ -325,22 +324,22 @@ class Table(TableMaintenance):
         A key is a column, ``year``, ``month``, ``day`` or ``hour`` of a column, or ``bucket(16, id)``: one of 16
         buckets by hash. Raises ``InputError`` when a column is missing or unsuitable; nothing is changed then.
         """
-        self._write(lambda tx, table: layout.partition(tx, table, keys))
+        self._write(lambda tx, table: evolution.partition(tx, table, keys))
 
     def reset_partitioned_by(self) -> None:
         """Stop partitioning new files."""
-        self._write(lambda tx, table: layout.reset_partition(tx, table))
+        self._write(lambda tx, table: evolution.reset_partition(tx, table))
 
     def set_sorted_by(self, *keys: str) -> None:
         """Sort the rows of each new file by keys such as ``ts DESC NULLS LAST`` or ``lower(name)``.
 
         A key sorts ascending with NULL last unless it says otherwise. Raises ``InputError``; nothing is changed then.
         """
-        self._write(lambda tx, table: layout.sort(self._context, tx, table, keys))
+        self._write(lambda tx, table: evolution.sort(self._context, tx, table, keys))
 
     def reset_sorted_by(self) -> None:
         """Stop sorting; new files keep rows in the order in which they arrive."""
-        self._write(lambda tx, table: layout.reset_sort(tx, table))
+        self._write(lambda tx, table: evolution.reset_sort(tx, table))
 
     def _write(self, work: Callable[[Transaction, TableInfo], T], *, blind: bool = False, source: Any = None) -> T:
         replayable = source is None or source.replayable

@@ -24,9 +24,8 @@ from quacklake.format.predicate import ANYTHING, Predicate, compare, every
 from quacklake.format.schema import Column, TableSchema
 from quacklake.operations import conform, evolution, row_changes
 from quacklake.operations.context import LakeContext
-from quacklake.operations.inlining import encoded_insert
-from quacklake.operations.input_source import Input, Source
-from quacklake.operations.inserting import write_rows
+from quacklake.operations.frames import Input, Source
+from quacklake.operations.inserting import encoded_insert, write_rows
 from quacklake.operations.row_changes import PLACES, Scope
 from quacklake.operations.statements import DUPLICATES_SHOWN, Clause, Merge, MergeResult, Update, duplicate_keys
 from quacklake.scan import Filter, ScanPlan, to_predicate

@@ -21,8 +21,7 @@ from quacklake.engines.duckdb.remote import connect_store
 from quacklake.errors import InputError
 from quacklake.format.names import fold, quote
 from quacklake.format.schema import TableSchema
-from quacklake.operations.input_csv import CsvOptions, Dialect, check_header, dialect_of, faulty_line
-from quacklake.operations.input_json import faulty_value
+from quacklake.operations.input_csv import CsvOptions, Dialect, check_header, dialect_of, faulty_line, faulty_value
 from quacklake.operations.input_paths import FoundFiles, PathLike, find
 from quacklake.storage import Store
 

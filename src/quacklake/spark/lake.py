@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
 from quacklake.format.operations import Operation
-from quacklake.operations import dml, layout
+from quacklake.operations import dml, evolution
 from quacklake.operations.expression import Expression
 from quacklake.operations.handles import HasHandle, LakeHandle
 from quacklake.operations.reference import TableRef
@@ -162,7 +162,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
         schema = schema_of(columns)
 
         def create(tx: Transaction) -> TableInfo:
-            return layout.create_table(self._context, tx, ref, schema, partition_by, sort_by)
+            return evolution.create_table(self._context, tx, ref, schema, partition_by, sort_by)
 
         if isinstance(columns, StructType):
             self.handle.run(create)
@@ -176,7 +176,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
 
         Executors find the rows. Raises the errors of ``Table.delete``.
         """
-        from quacklake.spark.changes.delete_update import delete
+        from quacklake.spark.changes.clauses import delete
 
         return self.handle.run(lambda tx: delete(self._engine, tx, TableRef.parse(name), where))
 
@@ -185,7 +185,7 @@ class SparkLake(SparkMaintaining, SparkStreaming):
 
         Values are those of ``Table.update``; pass a computed value as ``quacklake.expr("n + 1")`` or as a Spark column.
         """
-        from quacklake.spark.changes.delete_update import update
+        from quacklake.spark.changes.clauses import update
 
         return self.handle.run(lambda tx: update(self._engine, tx, TableRef.parse(name), set, where))
 

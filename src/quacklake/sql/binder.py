@@ -13,7 +13,7 @@ from quacklake.engines.duckdb.queries import HARMLESS, LAKE
 from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
-from quacklake.operations.macros import declared
+from quacklake.operations.context import declared
 from quacklake.scan import virtual as virtual_columns
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target

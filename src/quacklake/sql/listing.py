@@ -22,7 +22,7 @@ from quacklake.errors import InputError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.format.schema import Column
-from quacklake.operations.macros import forms_of
+from quacklake.operations.context import forms_of
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.operations.views import COMMENT
 from quacklake.sql import metadata, tree

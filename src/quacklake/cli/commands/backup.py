@@ -52,7 +52,7 @@ def backups(context: Context, place: Place) -> None:
     """The oldest comes first."""
     import pyarrow as pa
 
-    from quacklake.lake.from_backup import backups
+    from quacklake.lake.connect import backups
 
     found = backups(place, config_file=context.options.config_file)
     rows = {name: [getattr(info, name) for info in found] for name in _COLUMNS}
@@ -75,7 +75,7 @@ def prune_backups(
     yes: Yes = False,
 ) -> None:
     """The newest one always stays."""
-    from quacklake.lake.from_backup import prune_backups
+    from quacklake.lake.connect import prune_backups
 
     if not dry_run:
         context.confirm(f"Remove old backups in {place} for good?", yes=yes)
@@ -103,7 +103,7 @@ def restore_backup(
     ] = None,
 ) -> None:
     """The lake is made in the empty database of --lake and the empty folder of --data-path, and verified."""
-    from quacklake.lake.from_backup import restore_backup
+    from quacklake.lake.connect import restore_backup
 
     if context.config.url is None:
         raise ConfigError("no lake was given", hint="pass --lake, the URL of an empty database of any kind")

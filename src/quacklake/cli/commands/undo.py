@@ -14,7 +14,7 @@ from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
 
 if TYPE_CHECKING:
-    from quacklake.operations.undo import UndoReport
+    from quacklake.operations.restoring import UndoReport
 
 
 def rollback(context: Context, to: To, dry_run: DryRun = False, yes: Yes = False) -> None:

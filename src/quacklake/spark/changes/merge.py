@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
-from quacklake.errors import SchemaMismatchError
+from quacklake.errors import SchemaMismatchError, UnsupportedFeatureError
 from quacklake.format.bounds import decode
 from quacklake.format.evolution import evolve_to
 from quacklake.format.measure import of_array
@@ -21,7 +21,7 @@ from quacklake.format.operations import Operation
 from quacklake.format.predicate import ANYTHING, Predicate, compare, every
 from quacklake.format.schema import Column, TableSchema
 from quacklake.operations import evolution
-from quacklake.operations.conform import given_schema, match_given
+from quacklake.operations.conform import given_schema, match_given, type_problem
 from quacklake.operations.reference import TableRef
 from quacklake.operations.statements import Clause, Condition, Merge, MergeBuilder
 from quacklake.spark.changes.clauses import (
@@ -33,17 +33,63 @@ from quacklake.spark.changes.clauses import (
     named_values,
     stage,
 )
-from quacklake.spark.changes.keys import conform_keys
 from quacklake.spark.changes.staged_changes import ChangeMetrics, Changes, add_rows
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.runtime.failures import computing
 from quacklake.spark.runtime.schema import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time
-from quacklake.spark.runtime.types import quote
+from quacklake.spark.runtime.types import as_shown, quote
 from quacklake.spark.write.rows import SparkRows, given_columns
 from quacklake.spark.write.staging import Staging
 from quacklake.transaction import Transaction
+
+_SPELLED = ("interval", "timetz", "time_ns")
+"""Types whose values are texts in Spark, which cannot normalise them."""
+
+
+def conform_keys(
+    rows: DataFrame,
+    table: TableInfo,
+    on: Sequence[str],
+    *,
+    time: bool,
+    evolve: bool = False,
+    beside: Sequence[str] = (),
+) -> DataFrame:
+    """Return rows whose key columns have the values that the table would store, in the form that Spark shows.
+
+    With ``evolve``, the types are those that the table gets in order to hold the rows. ``beside`` are columns that are
+    not for the table. The caller handles keys that the rows or the table lack. Raises ``SchemaMismatchError`` for keys
+    that do not fit the table, ``UnsupportedFeatureError`` for keys of a type that Spark cannot compare.
+    """
+    fields = StructType([each for each in rows.schema.fields if each.name not in beside])
+    given = given_columns(fields, table, time=time)
+    schema = _evolved(table, given) if evolve else table.schema
+    changed = {}
+    for name in on:
+        one, column = given.get(name), schema.get(name)
+        if one is None or column is None:
+            continue
+        problem = type_problem(one, column, column.name, partial=False)
+        if problem:
+            raise SchemaMismatchError(f"the keys do not fit {table.qualified_name}: {problem}", hint="cast them")
+        if column.nested or column.type in _SPELLED:
+            raise UnsupportedFeatureError(
+                f'Spark cannot compare keys of type {column.type}, as "{column.name}" has',
+                hint="use lake.table(…).merge",
+            )
+        made = as_shown(quote(one.name), one, column, column.name, time=time)
+        if made != quote(one.name):
+            changed[one.name] = f.expr(made)
+    with computing():
+        return rows.withColumns(changed) if changed else rows
+
+
+def _evolved(table: TableInfo, given: TableSchema) -> TableSchema:
+    """Return the columns of a table after it has been widened for rows. The ids of new columns have no meaning here."""
+    return evolve_to(table.schema, given, max(column.id for each in table.schema.columns for column in each.walk()) + 1)
+
 
 _WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _MOST_JOINS = 4

@@ -19,9 +19,8 @@ from quacklake.format.predicate import ANYTHING, Predicate
 from quacklake.format.schema import Column
 from quacklake.operations import dml
 from quacklake.operations.reference import TableRef
-from quacklake.spark.changes.clauses import ChangeClause
-from quacklake.spark.changes.delete_update import change
-from quacklake.spark.changes.delete_update import delete as delete_rows
+from quacklake.spark.changes.clauses import ChangeClause, change
+from quacklake.spark.changes.clauses import delete as delete_rows
 from quacklake.spark.changes.partition_overwrite import overwrite_partitions
 from quacklake.spark.changes.staged_changes import ChangeMetrics, counted
 from quacklake.spark.runtime.session import overwrites_dynamically

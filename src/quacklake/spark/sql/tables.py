@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from quacklake.errors import AlreadyExistsError, InputError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import TableInfo
-from quacklake.operations import layout
+from quacklake.operations import evolution
 from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.staged_changes import counted
 from quacklake.spark.engine import schema_of
@@ -146,7 +146,7 @@ def _from_query(statement: Statement, made: _Table, query: str) -> DataFrame:
                 raise AlreadyExistsError(f'the table "{known.qualified_name}" already exists')
             tx.drop_table(known)
         ref = TableRef(target.schema, target.name)
-        info = layout.create_table(engine.context, tx, ref, schema, made.partition_by, made.sort_by)
+        info = evolution.create_table(engine.context, tx, ref, schema, made.partition_by, made.sort_by)
         done[:] = [counted(tx, info, given)]
 
     engine.write(rows, work)

@@ -17,8 +17,7 @@ from quacklake.format.streams import marked
 from quacklake.operations import evolution
 from quacklake.operations.reference import TableRef
 from quacklake.operations.stream_positions import StreamPositions
-from quacklake.spark.changes.keys import conform_keys
-from quacklake.spark.changes.merge import SparkMerge
+from quacklake.spark.changes.merge import SparkMerge, conform_keys
 from quacklake.spark.read.feed_names import FEED_NAMES
 from quacklake.spark.runtime.schema import arrow_schema
 from quacklake.spark.runtime.session import has_time

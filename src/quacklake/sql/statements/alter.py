@@ -13,7 +13,7 @@ from quacklake.format.evolution import DefaultExpression
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.type_text import parse_column
-from quacklake.operations import evolution, layout
+from quacklake.operations import evolution
 from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression
 from quacklake.operations.options import LakeOptions
@@ -154,15 +154,15 @@ def _layout(cursor: Cursor) -> Change:
     if cursor.accept("SET"):
         if any(cursor.accept(*words) for words in partitioned):
             keys = cursor.items()
-            return lambda _, tx, table: layout.partition(tx, table, keys)
+            return lambda _, tx, table: evolution.partition(tx, table, keys)
         if cursor.accept("SORTED", "BY"):
             order = cursor.items()
-            return lambda context, tx, table: layout.sort(context, tx, table, order)
+            return lambda context, tx, table: evolution.sort(context, tx, table, order)
     elif cursor.accept("RESET"):
         if any(cursor.accept(*words) for words in partitioned):
-            return lambda _, tx, table: layout.reset_partition(tx, table)
+            return lambda _, tx, table: evolution.reset_partition(tx, table)
         if cursor.accept("SORTED", "BY"):
-            return lambda _, tx, table: layout.reset_sort(tx, table)
+            return lambda _, tx, table: evolution.reset_sort(tx, table)
     raise cursor.unexpected()
 
 

@@ -17,8 +17,8 @@ from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.type_text import parse_column
-from quacklake.operations import layout
 from quacklake.operations.context import LakeContext
+from quacklake.operations.evolution import create_table as new_table
 from quacklake.operations.reference import TableRef
 from quacklake.sql import tree
 from quacklake.sql.attached import Target
@@ -127,9 +127,7 @@ def _create(session: Session, statement: _Statement, params: Any) -> Result:
         check_reserved(context, schema.names)
         if existing is not None:
             tx.drop_table(existing)
-        made = layout.create_table(
-            context, tx, ref, with_required(schema, keys), statement.partition_by, statement.sort_by
-        )
+        made = new_table(context, tx, ref, with_required(schema, keys), statement.partition_by, statement.sort_by)
         if keys:
             tx.objects.set_tags(made, {PRIMARY_KEY: key_tag(schema, keys)})
         if bound is None:
