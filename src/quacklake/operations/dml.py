@@ -214,7 +214,7 @@ def run_merge(
         )
     with context.engine.connection() as connection, writing():
         scope = Scope(context, tx, table, connection)
-        scope.conformed = all(clause.takes_all for clause in statement.clauses)
+        scope.conformed, scope.given = all(clause.takes_all for clause in statement.clauses), given.names
         with source.lend() as rows:
             connection.register("ql_source", rows)
             query = _incoming(table, given, statement, on, partial=partial)

@@ -130,9 +130,10 @@ class Scope:
         return name
 
     def numbered(self, query: str, values: Any = None, *, first: Sequence[str] = ()) -> str:
-        """Create a temporary relation of a source with numbered rows, the ``first`` of each key. Sets ``given``."""
+        """Create a temporary relation of a source with numbered rows, the ``first`` of each key. Finds ``given``."""
         rows = self.create(query, values)
-        self.given = [str(row[0]) for row in self.connection.execute(f"DESCRIBE {rows}").fetchall()]
+        if not self.given:
+            self.given = [str(row[0]) for row in self.connection.execute(f"DESCRIBE {rows}").fetchall()]
         rows = self.create(f"SELECT *, rowid AS {SOURCE_ROW} FROM {rows}", view=True)
         if not first:
             return rows
@@ -236,10 +237,11 @@ def _query(scope: Scope, select: Sequence[str], statement: Update | Delete) -> s
 class _Found:
     """A temporary table of rows, with the action for each row and the position of rows of the target.
 
-    ``several`` is true when a row of the target may occur more than once.
+    ``actions`` are those that its clauses have. ``several`` is true when a row of the target may occur more than once.
     """
 
     name: str
+    actions: frozenset[str]
     plan: ScanPlan | None = None
     several: bool = True
 
@@ -254,7 +256,7 @@ def merge(scope: Scope, statement: Merge, *, unique: bool = False) -> MergeResul
     found = _find(scope, statement, unique=unique)
     scope.tx.pending(scope.table).add_read(scope.predicate)
     for rows in found:
-        if any(clause.action == "error" for clause in statement.clauses):
+        if "error" in rows.actions:
             _check_errors(scope, rows.name, statement)
         if statement.once and rows.several and rows.plan is not None:
             _check_once(scope, rows.name, statement)
@@ -336,7 +338,7 @@ def _made(
     # matching rows count as matched on both sides, whether a clause applies to them or not
     taken = "" if matched == "both" else f" WHERE {_ACTION} IS NOT NULL"
     name = scope.create(f"SELECT {', '.join(shown)} FROM ({bound.sql}){taken}", bound.values)
-    return _Found(name, bound.plan, several)
+    return _Found(name, frozenset(clause.action for _, clause in clauses), bound.plan, several)
 
 
 def _has_query(condition: str) -> bool:
@@ -407,24 +409,27 @@ def _apply(scope: Scope, found: Sequence[_Found], *, once: bool) -> MergeResult:
     changed: dict[str, str] = {}
     gone: dict[str, pa.Table] = {}
     for rows in (each for each in found if each.plan is not None):
-        only = f" QUALIFY row_number() OVER (PARTITION BY {PLACES}) = 1" if rows.several else ""
-        changed[rows.name] = scope.create(
-            f"SELECT {chosen}, {', '.join(ROW_COLUMNS)} FROM {rows.name} WHERE {_ACTION} LIKE 'update:%'{only}",
-            view=not rows.several,
-        )
-        check_not_null(connection, changed[rows.name], columns)
-        word = "DISTINCT " if rows.several else ""
-        query = f"SELECT {word}{PLACES} FROM {rows.name} WHERE {_ACTION} LIKE 'delete:%'"
-        gone[rows.name] = arrow_table(connection, query)
+        if "update" in rows.actions:
+            only = f" QUALIFY row_number() OVER (PARTITION BY {PLACES}) = 1" if rows.several else ""
+            changed[rows.name] = scope.create(
+                f"SELECT {chosen}, {', '.join(ROW_COLUMNS)} FROM {rows.name} WHERE {_ACTION} LIKE 'update:%'{only}",
+                view=not rows.several,
+            )
+            check_not_null(connection, changed[rows.name], columns)
+        if "delete" in rows.actions:
+            word = "DISTINCT " if rows.several else ""
+            query = f"SELECT {word}{PLACES} FROM {rows.name} WHERE {_ACTION} LIKE 'delete:%'"
+            gone[rows.name] = arrow_table(connection, query)
     inserted = updated = deleted = 0
-    for rows in (each for each in found if each.plan is None):
-        fresh = f"SELECT {chosen} FROM {rows.name} WHERE {_ACTION} LIKE 'insert:%'"
-        if first_row(connection, f"SELECT 1 FROM ({fresh}) LIMIT 1") is not None:
-            inserted += scope.insert(fresh)
+    for rows in (each for each in found if "insert" in each.actions):
+        inserted += scope.insert(f"SELECT {chosen} FROM {rows.name} WHERE {_ACTION} LIKE 'insert:%'")
     for rows in (each for each in found if each.plan is not None):
         assert rows.plan is not None
-        updates = replace_rows(context, tx, connection, table, rows.plan, changed[rows.name])
-        deletes = gone[rows.name].num_rows
+        updates = deletes = 0
+        if rows.name in changed:
+            updates = replace_rows(context, tx, connection, table, rows.plan, changed[rows.name])
+        if rows.name in gone:
+            deletes = gone[rows.name].num_rows
         if deletes:
             tx.pending(table).delete(rows.plan, places_to_target(gone[rows.name]))
         if rows.several and not once:

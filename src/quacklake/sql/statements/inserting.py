@@ -105,7 +105,7 @@ def _upsert(scope: SessionScope, statement: Insert, conflict: Conflict) -> int:
     if columns:
         clauses.append(Clause("both", "update", conflict.condition, columns, assigned))
     on = " AND ".join(f"{scope.own}.{quote(column)} = {_excluded(column).sql}" for column in key)
-    done = row_changes.merge(scope, Merge(Expression(on), tuple(clauses), statement.returning))
+    done = row_changes.merge(scope, Merge(Expression(on), tuple(clauses), statement.returning), unique=True)
     return done.updated + done.inserted
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quacklake.duckdb_versions import arrow_reader
+from quacklake.duckdb_versions import arrow_reader, first_row
 from quacklake.engines.duckdb.expressions import order_keys
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import SqlError
@@ -98,6 +98,8 @@ class SessionScope(Scope):
 
     def insert(self, query: str) -> int:
         """Insert rows as INSERT does."""
+        if first_row(self.connection, f"SELECT 1 FROM ({query}) LIMIT 1") is None:
+            return 0
         return append_bound(self.session, self.tx, self.place.target.attached, self.table, query, None, self.asked)
 
     def show(self, rows: str) -> None:
