@@ -43,7 +43,7 @@ def test_one_script_changes_the_same_rows_on_both_engines(make_site: MakeSite, s
         return sorted(tuple(row.values()) for row in table.scan(row_ids=True).to_pylist() if row["id"] < 9)
 
     here, there = filled("here"), filled("there")
-    done = _script(here.merge_builder(frame.toPandas().astype({"n": "Int64"}), "id"))
+    done = _script(here.merge_builder([row.asDict() for row in frame.collect()], "id"))
     on_spark = _script(there.merge_builder(frame, "id"))
     assert done == MergeResult(updated=3, inserted=2, deleted=25)
     assert (on_spark.updated, on_spark.inserted, on_spark.deleted) == (done.updated, done.inserted, done.deleted)
