@@ -20,18 +20,17 @@ from quacklake.errors import QuacklakeError
 from quacklake.lazy import lazily
 
 if TYPE_CHECKING:
-    from quacklake.lake.connect import connect
-    from quacklake.lake.from_backup import backups, prune_backups, restore_backup
+    from quacklake.lake.connect import backups, connect, prune_backups, restore_backup
     from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
     from quacklake.lake.table import Table
     from quacklake.lake.tenants import Tenants, tenants
     from quacklake.lake.view import View
     from quacklake.operations.change_feed import ChangeScan
-    from quacklake.operations.dml import MergeResult
     from quacklake.operations.expression import Expression
     from quacklake.operations.input_files import open_files
+    from quacklake.operations.restoring import RestoredTable, UndoReport
+    from quacklake.operations.statements import MergeResult
     from quacklake.operations.table_scan import TableScan
-    from quacklake.operations.undo import RestoredTable, UndoReport
     from quacklake.spark.lake import SparkLake, register_spark, spark, spark_settings
     from quacklake.sql.result import Result
     from quacklake.sql.safety import Safety
@@ -80,21 +79,20 @@ if not TYPE_CHECKING:
     __getattr__ = lazily(
         __name__,
         {
-            "quacklake.lake.connect": "connect",
+            "quacklake.lake.connect": "backups connect prune_backups restore_backup",
             "quacklake.operations.table_scan": "TableScan",
             "quacklake.operations.expression": "Expression",
             "quacklake.operations.change_feed": "ChangeScan",
-            "quacklake.lake.from_backup": "backups prune_backups restore_backup",
             "quacklake.operations.input_files": "open_files",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
-            "quacklake.operations.dml": "MergeResult",
+            "quacklake.operations.statements": "MergeResult",
             "quacklake.sql.result": "Result",
             "quacklake.spark.lake": "SparkLake register_spark spark spark_settings",
             "quacklake.lake.table": "Table",
             "quacklake.lake.tenants": "Tenants tenants",
             "quacklake.tenancy.tenants": "Tenant TenantStats",
             "quacklake.lake.view": "View",
-            "quacklake.operations.undo": "RestoredTable UndoReport",
+            "quacklake.operations.restoring": "RestoredTable UndoReport",
             "quacklake.sql.sessions": "session",
             "quacklake.sql.safety": "Safety",
             "quacklake.sql.session": "Session",

@@ -9,7 +9,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import CommitConflict
-from quacklake.operations import sealing
+from quacklake.operations import handles
 
 from .clients import LakeSite
 from .conftest import MakeSite, kinds
@@ -123,7 +123,7 @@ def test_an_update_of_inlined_rows_survives_their_flush_in_its_middle(site: Lake
 def test_a_delete_outside_of_a_transaction_is_planned_again_by_itself(
     site: LakeSite, stock: StockProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seal, flushed = sealing.seal, []
+    seal, flushed = handles.seal, []
 
     def flush_once(*arguments: Any) -> None:
         """Between planning and committing."""
@@ -131,7 +131,7 @@ def test_a_delete_outside_of_a_transaction_is_planned_again_by_itself(
             flushed.append(stock.execute("CALL ducklake_flush_inlined_data('l')"))
         seal(*arguments)
 
-    monkeypatch.setattr(sealing, "seal", flush_once)
+    monkeypatch.setattr(handles, "seal", flush_once)
     assert site.lake().table("small").delete("id = 1") == 1
     assert flushed
     assert ids(site.lake(), "small") == [0, 2, 3, 4]

@@ -19,7 +19,7 @@ from quacklake.errors import (
     ReadOnlyError,
     SnapshotExpiredError,
 )
-from quacklake.operations.undo import RestoredTable
+from quacklake.operations.restoring import RestoredTable
 from tests.layout import folder
 
 Connect = Callable[..., quacklake.Lake]

@@ -18,7 +18,7 @@ from quacklake.errors import (
     PredicateError,
     SchemaMismatchError,
 )
-from quacklake.spark.changes import row_places, staged_changes
+from quacklake.spark.changes import staged_changes
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 
@@ -71,8 +71,8 @@ def keyed(session: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str = 
 def test_everybody_sees_what_spark_deletes_updates_and_merges(
     rows: int, each: int, files: int, make_site: MakeSite, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_places, "_MOST_ROWS", rows)  # found by the driver, or by executors
-    monkeypatch.setattr(row_places, "_MOST_PLACES", each)  # one by one, or by bits
+    monkeypatch.setattr(staged_changes, "_MOST_ROWS", rows)  # found by the driver, or by executors
+    monkeypatch.setattr(staged_changes, "_MOST_PLACES", each)  # one by one, or by bits
     monkeypatch.setattr(staged_changes, "_FILES_HERE", files)  # and their delete files written there
     site = make_site("sqlite", 10)
     first = furnished(site)._context.latest().id

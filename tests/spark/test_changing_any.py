@@ -12,7 +12,7 @@ import pytest
 
 import quacklake
 from quacklake import expr
-from quacklake.spark.changes import row_places, staged_changes
+from quacklake.spark.changes import staged_changes
 from tests.conformance.clients import LakeSite
 from tests.conformance.conftest import MakeSite
 from tests.seeds import LONG, SEED
@@ -41,8 +41,8 @@ class Model:
     keys: dict[int, int] = field(default_factory=dict)
 
     def spark(self) -> quacklake.SparkLake:
-        self.patch.setattr(row_places, "_MOST_ROWS", self.chance.choice([1000, 1000, 0]))
-        self.patch.setattr(row_places, "_MOST_PLACES", self.chance.choice([1000, 3]))
+        self.patch.setattr(staged_changes, "_MOST_ROWS", self.chance.choice([1000, 1000, 0]))
+        self.patch.setattr(staged_changes, "_MOST_PLACES", self.chance.choice([1000, 3]))
         self.patch.setattr(staged_changes, "_FILES_HERE", self.chance.choice([32, 1]))
         return quacklake.spark(self.site.lake(), self.session)
 

@@ -15,7 +15,7 @@ import pytest
 import quacklake
 from quacklake import expr
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
-from quacklake.spark.changes import row_places
+from quacklake.spark.changes import staged_changes
 from quacklake.spark.read import slices
 from quacklake.spark.write.tasks import Staging
 from tests.conformance.clients import LakeSite
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tests.conformance.conftest import MakeSite
+
 
 ROWS = pa.table({"id": range(500), "name": [f"name {number}" for number in range(500)], "n": [1.5] * 500})
 
@@ -150,7 +151,7 @@ def test_staged_rows_of_an_encrypted_lake_are_in_no_file(
         return found
 
     monkeypatch.setattr(Staging, "put", watched)
-    monkeypatch.setattr(row_places, "_MOST_ROWS", 0)  # more cannot be found at once
+    monkeypatch.setattr(staged_changes, "_MOST_ROWS", 0)  # more cannot be found at once
     assert spark.delete("t", "id < 100").rows_deleted == 100
     assert seen == [False]
 

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from quacklake.lake.table import Table
     from quacklake.lake.view import View
     from quacklake.operations.change_feed import ChangeScan
-    from quacklake.operations.dml import MergeResult
     from quacklake.operations.expression import Expression
+    from quacklake.operations.restoring import RestoredTable, UndoReport
+    from quacklake.operations.statements import MergeResult
     from quacklake.operations.table_scan import TableScan
-    from quacklake.operations.undo import RestoredTable, UndoReport
 else:
     __getattr__ = lazily(
         __name__,
@@ -21,10 +21,10 @@ else:
             "quacklake.operations.expression": "Expression",
             "quacklake.operations.change_feed": "ChangeScan",
             "quacklake.lake.lake": "Lake LakeAt LakeTransaction",
-            "quacklake.operations.dml": "MergeResult",
+            "quacklake.operations.statements": "MergeResult",
             "quacklake.lake.table": "Table",
             "quacklake.lake.view": "View",
-            "quacklake.operations.undo": "RestoredTable UndoReport",
+            "quacklake.operations.restoring": "RestoredTable UndoReport",
         },
     )
 

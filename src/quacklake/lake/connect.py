@@ -5,8 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from quacklake.catalog import parse_url
+from quacklake.config import resolve
+from quacklake.engines.duckdb import DuckDBEngine
+from quacklake.errors import CorruptFileError, InputError
 from quacklake.lake.lake import Lake
-from quacklake.tenancy.opening import open_lake
+from quacklake.maintenance.backup import BackupInfo, PruneReport, list_backups, prune, restore
+from quacklake.maintenance.backup.image import choose
+from quacklake.operations.stores import open_store
+from quacklake.operations.times import Age, before
+from quacklake.progress import Progress, silent
+from quacklake.tenancy.moving import reserve_catalog
+from quacklake.tenancy.opening import check_enabled, open_lake, open_metadata
 
 
 def connect(
@@ -48,3 +58,80 @@ def connect(
         **settings,
     )
     return Lake(handle)
+
+
+def backups(place: str | Path, *, config_file: str | Path | None = None, **settings: Any) -> list[BackupInfo]:
+    """Return the backups in a folder or at an ``s3://`` URL, oldest first."""
+    return list_backups(open_store(str(place), resolve(settings, config_file=config_file)))
+
+
+def prune_backups(
+    place: str | Path,
+    *,
+    keep_last: int | None = None,
+    older_than: Age | None = None,
+    dry_run: bool = False,
+    config_file: str | Path | None = None,
+    progress: Progress = silent,
+    **settings: Any,
+) -> PruneReport:
+    """Remove backups older than ``older_than`` or beyond the last ``keep_last``, and the files that only they use.
+
+    If both are given, a backup is removed only if neither keeps it; the newest always stays. ``dry_run`` removes
+    nothing. An interrupted run damages none of the remaining backups, and the next run finishes the work.
+    Raises ``InputError`` when neither is given, ``StorageUnavailableError`` while a backup is being written there, and
+    ``CorruptFileError`` when a backup that should stay cannot be read.
+    """
+    if keep_last is None and older_than is None:
+        raise InputError("pass keep_last= or older_than=")
+    if keep_last is not None and (isinstance(keep_last, bool) or keep_last < 1):
+        raise InputError(f"keep_last must be a whole number of at least 1, not {keep_last!r}")
+    return prune(
+        open_store(str(place), resolve(settings, config_file=config_file)),
+        keep_last=keep_last,
+        before=None if older_than is None else before(older_than),
+        dry_run=dry_run,
+        progress=progress,
+    )
+
+
+def restore_backup(
+    from_: str | Path,
+    url: str,
+    data_path: str | Path,
+    *,
+    backup: str | None = None,
+    config_file: str | Path | None = None,
+    progress: Progress = silent,
+    **settings: Any,
+) -> Lake:
+    """Restore a backup as a new lake and open it. ``backup`` is the id of a backup; the default is the newest.
+
+    ``url`` must name an empty database of any kind, ``data_path`` an empty folder or prefix. With ``catalog``, the
+    backup becomes a new catalog of a shared lake, and its files go below that lake's data path. The restored lake has
+    the same snapshots, rows and row ids, and is verified at the end. An interrupted restore leaves no lake and can be
+    run again. Raises ``AlreadyExistsError``, ``NotFoundError``, ``UnsupportedFeatureError`` or ``CorruptFileError``.
+    """
+    config = resolve({"url": url, "data_path": str(data_path), **settings}, config_file=config_file)
+    check_enabled(config)
+    source, target = open_store(str(from_), config), open_store(str(data_path), config)
+    info = choose(source, backup)
+    catalog = open_metadata(parse_url(url), config, read_only=False)
+    if catalog.tenant is not None:
+        catalog.reserved, path = reserve_catalog(url, catalog.tenant, str(data_path), config)
+        target = open_store(path, config, tenant=catalog.tenant)
+    engine = DuckDBEngine(target, threads=config.duckdb_threads)
+    try:
+        restore(source, info, catalog, target, engine.texts, progress)
+    finally:
+        engine.close()
+        catalog.close()
+    lake = connect(url, config_file=config_file, **settings)
+    try:
+        errors = [each for each in lake.verify(progress=progress).errors if each.file_id not in info.missing]
+        if errors:
+            raise CorruptFileError(f"the restored lake has {len(errors)} errors, the first: {errors[0].what}")
+    except BaseException:
+        lake.close()
+        raise
+    return lake

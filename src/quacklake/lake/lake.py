@@ -20,13 +20,12 @@ from quacklake.lake.history import LakeHistory
 from quacklake.lake.reading import LakeReader
 from quacklake.lake.writing import LakeWriter
 from quacklake.operations.boundary import boundary
-from quacklake.operations.handles import LakeHandle, SnapshotHandle, TransactionHandle
+from quacklake.operations.handles import LakeHandle, Signature, SnapshotHandle, TransactionHandle
 from quacklake.operations.history import lake_history
 from quacklake.operations.options import LakeOptions
-from quacklake.operations.signature import Signature
+from quacklake.operations.restoring import UndoReport
 from quacklake.operations.stream_positions import StreamPositions
 from quacklake.operations.times import Age
-from quacklake.operations.undo import UndoReport
 from quacklake.operations.undoing import Version, roll_back_lake
 from quacklake.progress import Progress, silent
 

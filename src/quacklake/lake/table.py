@@ -15,15 +15,16 @@ from quacklake.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.format.layout import key_texts
 from quacklake.format.objects import TableInfo
 from quacklake.maintenance.table_maintenance import TableMaintenance
-from quacklake.operations import dml, evolution, layout
+from quacklake.operations import dml, evolution
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
 from quacklake.operations.boundary import boundary
 from quacklake.operations.change_feed import Bound, ChangeScan
-from quacklake.operations.dml import MergeResult
 from quacklake.operations.evolution import ColumnType
-from quacklake.operations.frames import to_source
+from quacklake.operations.expression import Expression
+from quacklake.operations.frames import Input, to_source
+from quacklake.operations.restoring import UndoReport
+from quacklake.operations.statements import MergeBuilder, MergeResult
 from quacklake.operations.table_scan import TableScan
-from quacklake.operations.undo import UndoReport
 from quacklake.operations.undoing import Version, restore_table
 from quacklake.operations.views import COMMENT, check_tags
 from quacklake.scan import Filter, ScanPlan
@@ -255,7 +256,7 @@ class Table(TableMaintenance):
         options = AddOptions(allow_missing, ignore_extra_columns, hive_partitioning)
         return self._write(lambda tx, table: add_files(self._context, tx, table, patterns, options))
 
-    def overwrite(self, data: Any, where: str | None = None, *, evolve: bool = False) -> int:
+    def overwrite(self, data: Any, where: Filter | None = None, *, evolve: bool = False) -> int:
         """Replace the rows that match a filter (default: all) in one snapshot; return the number of new rows."""
         if _is_spark(data):
             if evolve:
@@ -269,11 +270,11 @@ class Table(TableMaintenance):
             source=source,
         )
 
-    def delete(self, where: str | None = None) -> int | None:
+    def delete(self, where: Filter | None = None) -> int | None:
         """Delete the rows that match a filter (default: all); return their number, or None if it is not known."""
         return self._write(lambda tx, table: dml.delete(self._context, tx, table, where))
 
-    def update(self, values: Mapping[str, Any], where: str | None = None) -> int:
+    def update(self, values: Mapping[str, Any], where: Filter | None = None) -> int:
         """Set columns of the rows that match a filter and return how many rows changed.
 
         Python values are literals; ``quacklake.expr("n + 1")`` is SQL over the row.
@@ -289,8 +290,7 @@ class Table(TableMaintenance):
         if _is_spark(data):
             from quacklake.spark.lake import merge_frame
 
-            view = self.handle.view()
-            keys = _key(view, self._find(view)) if given is None else list(given)
+            keys = self._keys() if given is None else list(given)
             return merge_frame(self.handle, self._ref, data, keys, evolve=evolve)
         source = to_source(data, self._context.store)
 
@@ -300,6 +300,22 @@ class Table(TableMaintenance):
 
         return self._write(work, source=source)
 
+    def merge_builder(self, data: Any, on: str | Sequence[str] | Expression | None = None) -> MergeBuilder:
+        """Return a builder of a merge with any clauses: add them, then call ``execute()``.
+
+        ``on`` names the key columns (default: the primary key), or is an SQL condition over ``target``, the rows of the
+        table, and ``source``, those of ``data``.
+        """
+        if _is_spark(data):
+            from quacklake.spark.lake import frame_merge
+
+            return frame_merge(self.handle, self._ref, data, self._keys() if on is None else on)
+        return TableMerge(self, to_source(data, self._context.store), on)
+
+    def _keys(self) -> list[str]:
+        view = self.handle.view()
+        return list(_key(view, self._find(view)))
+
     # -- layout ------------------------------------------------------------------------------------------------------
 
     def set_partitioned_by(self, *keys: str) -> None:
@@ -308,22 +324,22 @@ class Table(TableMaintenance):
         A key is a column, ``year``, ``month``, ``day`` or ``hour`` of a column, or ``bucket(16, id)``: one of 16
         buckets by hash. Raises ``InputError`` when a column is missing or unsuitable; nothing is changed then.
         """
-        self._write(lambda tx, table: layout.partition(tx, table, keys))
+        self._write(lambda tx, table: evolution.partition(tx, table, keys))
 
     def reset_partitioned_by(self) -> None:
         """Stop partitioning new files."""
-        self._write(lambda tx, table: layout.reset_partition(tx, table))
+        self._write(lambda tx, table: evolution.reset_partition(tx, table))
 
     def set_sorted_by(self, *keys: str) -> None:
         """Sort the rows of each new file by keys such as ``ts DESC NULLS LAST`` or ``lower(name)``.
 
         A key sorts ascending with NULL last unless it says otherwise. Raises ``InputError``; nothing is changed then.
         """
-        self._write(lambda tx, table: layout.sort(self._context, tx, table, keys))
+        self._write(lambda tx, table: evolution.sort(self._context, tx, table, keys))
 
     def reset_sorted_by(self) -> None:
         """Stop sorting; new files keep rows in the order in which they arrive."""
-        self._write(lambda tx, table: layout.reset_sort(tx, table))
+        self._write(lambda tx, table: evolution.reset_sort(tx, table))
 
     def _write(self, work: Callable[[Transaction, TableInfo], T], *, blind: bool = False, source: Any = None) -> T:
         replayable = source is None or source.replayable
@@ -422,6 +438,26 @@ class Table(TableMaintenance):
             return f"<p>{html.escape(self.name)}</p>{self.scan()._repr_html_()}"
         except NotFoundError as error:
             return f"<p>{html.escape(self.name)}: {html.escape(error.message)}</p>"
+
+
+@boundary
+class TableMerge(MergeBuilder):
+    """A merge of rows into a table, in this process."""
+
+    def __init__(self, table: Table, source: Input, on: str | Sequence[str] | Expression | None) -> None:
+        self._table, self._source, self._on = table, source, on
+
+    def execute(self) -> MergeResult:
+        """Run the merge, in one snapshot or in the transaction of the table, and return the numbers of changed rows.
+
+        Raises ``ConstraintError``, with a few keys, when several rows of the source would change one row.
+        """
+
+        def work(tx: Transaction, table: TableInfo) -> MergeResult:
+            statement = self._statement(_key(tx, table) if self._on is None else self._on, table.schema)
+            return dml.run_merge(self._table._context, tx, table, self._source, statement)
+
+        return self._table._write(work, source=self._source)
 
 
 def _is_spark(data: object) -> bool:

@@ -11,9 +11,9 @@ from quacklake.format.names import quote
 from quacklake.format.objects import ViewInfo
 from quacklake.operations.boundary import boundary
 from quacklake.operations.context import LakeContext
-from quacklake.operations.frame_base import Rows
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
+from quacklake.operations.table_scan import Rows
 from quacklake.operations.views import COMMENT, ViewSession, check_tags, view_column
 from quacklake.transaction import Transaction
 

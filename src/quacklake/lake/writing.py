@@ -13,13 +13,12 @@ from quacklake.format.snapshots import Operation
 from quacklake.lake.reading import LakeReader
 from quacklake.lake.table import Table
 from quacklake.lake.view import View
-from quacklake.operations import dml, layout
+from quacklake.operations import dml, evolution
 from quacklake.operations.column_types import to_schema
-from quacklake.operations.frames import to_source
-from quacklake.operations.input_source import Input
-from quacklake.operations.macros import Parameters, make_variant
+from quacklake.operations.context import Parameters, make_variant
+from quacklake.operations.frames import Input, to_source
 from quacklake.operations.reference import TableRef, name_parts, renamed
-from quacklake.operations.undo import UndoReport
+from quacklake.operations.restoring import UndoReport
 from quacklake.operations.undoing import undrop
 from quacklake.operations.views import check_macro, check_view
 from quacklake.storage import Store
@@ -75,7 +74,7 @@ class LakeWriter(LakeReader):
                 return
             if replace and existing is not None:
                 tx.drop_table(existing)
-            info = layout.create_table(self._context, tx, ref, schema, partition_by, sort_by)
+            info = evolution.create_table(self._context, tx, ref, schema, partition_by, sort_by)
             if tag is not None:
                 tx.objects.set_tags(info, {PRIMARY_KEY: tag})
             if source is not None and tag is not None and not source.empty:

@@ -23,7 +23,7 @@ from quacklake.maintenance.planning import (
     rewrite_groups,
 )
 from quacklake.maintenance.reports import CompactionReport
-from quacklake.operations import layout, sealing
+from quacklake.operations import evolution, handles
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
@@ -136,9 +136,9 @@ class TableMaintenance:
         compactor, table, base = self._compactor(progress)
         sort = table.sort
         if order_by is not None:
-            sort = layout.sort_spec(self._context, -1, table.schema, layout.texts(order_by))
+            sort = evolution.sort_spec(self._context, -1, table.schema, evolution.texts(order_by))
         elif zorder is not None:
-            sort = self._along(compactor, _curve(table, layout.texts(zorder)))
+            sort = self._along(compactor, _curve(table, evolution.texts(zorder)))
         chosen = self._choice(table, where)
 
         def groups(files: TableFiles) -> list[Group]:
@@ -210,7 +210,7 @@ class TableMaintenance:
         pending = next((found for found in tx.pendings() if found.table.id == table.id), None)
         if pending is not None:
             rows = sum(insert.rows.num_rows for insert in pending.inserts)
-            sealing.spill(self._context, tx, pending)
+            handles.spill(self._context, tx, pending)
             moved = tx.base.id if rows else None
             return CompactionReport("flush_inlined_data", name, moved, rows=rows) if table.id < 0 else None
         if table.id < 0 or tx.has_flushed(table):

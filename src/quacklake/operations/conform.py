@@ -16,7 +16,50 @@ from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, n
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.types import can_store, duckdb_type, scalar
-from quacklake.operations.conversion_hints import conversion_hint
+
+_NUMBERS = ("int", "uint", "float", "decimal")
+_ZONED = '{frame}.dt.tz_localize("UTC") says in which zone they are'
+_HINTS = {
+    ("text", "timestamp"): "parse the text first: pd.to_datetime({frame}), or {cast} in SQL",
+    ("text", "timestamptz"): "parse the text first: pd.to_datetime({frame}, utc=True), or {cast} in SQL",
+    ("text", "date"): "parse the text first: pd.to_datetime({frame}).dt.date, or {cast} in SQL",
+    ("text", "time"): "parse the text first: datetime.time.fromisoformat(…), or {cast} in SQL",
+    ("text", "number"): "parse the text first: pd.to_numeric({frame}), or {cast} in SQL",
+    ("text", "boolean"): "make True and False of the text first, such as {frame} == 'yes', or {cast} in SQL",
+    ("float", "whole"): 'round the numbers first: {frame}.round().astype("Int64"), in which NaN is NULL',
+    ("float", "decimal"): "pass decimal.Decimal, or round the numbers with {cast} in SQL",
+    ("timestamp", "timestamptz"): f"the times have no zone: {_ZONED}",
+    ("timestamptz", "timestamp"): "the times have a zone: {frame}.dt.tz_localize(None) drops it",
+    ("timestamp", "date"): "drop the time of the day first: {frame}.dt.date, or {cast} in SQL",
+    ("any", "text"): "make text of the values first: {frame}.astype(str), or {cast} in SQL",
+}
+
+
+def conversion_hint(given: Column, wanted: Column) -> str | None:
+    """Return how to convert values of one type to another, or None if there is no simple way."""
+    if wanted.type == "list" and not given.nested:
+        return f'the column "{wanted.name}" takes lists: pass [value] where there is one'
+    for one in _kinds(given.type):
+        for two in _kinds(wanted.type):
+            if (one, two) in _HINTS:
+                frame = f'df["{given.name}"]'
+                cast = f"CAST({given.name} AS {wanted.duckdb_type()})"
+                return _HINTS[one, two].format(frame=frame, cast=cast)
+    return None
+
+
+def _kinds(type_: str) -> list[str]:
+    """Return the kinds of a type, the closest first."""
+    base = type_.partition("(")[0]
+    kinds = {"varchar": ["text"], "json": ["text"], "float32": ["float"], "float64": ["float"]}.get(base, [base])
+    if base.startswith(("int1", "int3", "int6", "int8", "uint")):
+        kinds.append("whole")
+    if base.startswith("timestamp_"):
+        kinds.append("timestamp")
+    if base.startswith(_NUMBERS) and base != "interval":
+        kinds.append("number")
+    return [*kinds, "any"]
+
 
 _CHECKED = ("json", "uuid", "variant")
 
@@ -135,26 +178,29 @@ def type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> 
     return f'"{path}" is {given.type}, the table has {wanted.type}'
 
 
-def expressions(matches: Sequence[Match], values: Mapping[int, str | None] = MappingProxyType({})) -> list[str]:
+def expressions(
+    matches: Sequence[Match], values: Mapping[int, str | None] = MappingProxyType({}), *, checked: bool = True
+) -> list[str]:
     """Return the select list that converts the input to the table's columns, in order.
 
-    ``values`` maps column ids to SQL for input that a cast would misread.
+    ``values`` maps column ids to SQL for input that a cast would misread. ``checked`` refuses NULL in NOT NULL columns.
     """
-    return [
-        f"{_checked(values.get(found.column.id) or _value(found), found.column)} AS {quote(found.column.name)}"
-        for found in matches
-    ]
+    select = []
+    for found in matches:
+        column, value = found.column, values.get(found.column.id)
+        if value is None:
+            value = default_value(column) if found.source is None else given_value(column, found.source)
+        select.append(f"{_checked(value, column) if checked else value} AS {quote(column.name)}")
+    return select
 
 
-def _value(found: Match) -> str:
-    type_ = found.column.duckdb_type()
-    if found.source is not None:
-        value = quote(found.source)
-        if any(node.type == "json" for node in found.column.walk()):
-            # Text that Arrow calls JSON may be any text.
-            value = f"CAST({value} AS {_as_text(found.column).duckdb_type()})"
-        return f"CAST({value} AS {type_})"
-    return default_value(found.column)
+def given_value(column: Column, source: str, qualifier: str = "") -> str:
+    """Return the SQL that converts a column of the input to a column of the table."""
+    value = f"{qualifier}{quote(source)}"
+    if any(node.type == "json" for node in column.walk()):
+        # Text that Arrow calls JSON may be any text.
+        value = f"CAST({value} AS {_as_text(column).duckdb_type()})"
+    return f"CAST({value} AS {column.duckdb_type()})"
 
 
 def _as_text(column: Column) -> Column:

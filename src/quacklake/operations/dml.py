@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import uuid as uuid_module
+import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quacklake.duckdb_versions import arrow_table
 from quacklake.engines.duckdb.connections import writing
-from quacklake.engines.duckdb.engine import check_filter
-from quacklake.engines.duckdb.expressions import check_expression, constant
-from quacklake.engines.duckdb.sql import ROW_COLUMNS
-from quacklake.errors import ConstraintError, InputError, SchemaMismatchError
+from quacklake.engines.duckdb.engine import check_filter, places_to_target
+from quacklake.engines.duckdb.sql import needs_guard
+from quacklake.errors import InputError, SchemaMismatchError
 from quacklake.format.bounds import ANYTHING, Predicate, compare, decode, every
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
+from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import Operation
 from quacklake.format.stats import of_array
-from quacklake.operations import conform, evolution
+from quacklake.operations import conform, evolution, row_changes
 from quacklake.operations.context import LakeContext
-from quacklake.operations.expression import Expression
-from quacklake.operations.inlining import encoded_insert
-from quacklake.operations.input_source import Input
-from quacklake.operations.inserting import check_not_null, insert_query, replace_rows, write_rows
-from quacklake.scan import to_predicate
+from quacklake.operations.frames import Input, Source
+from quacklake.operations.inserting import encoded_insert, write_rows
+from quacklake.operations.row_changes import PLACES, Scope
+from quacklake.operations.statements import DUPLICATES_SHOWN, Clause, Merge, MergeResult, Update, duplicate_keys
+from quacklake.scan import Filter, ScanPlan, to_predicate
 from quacklake.transaction import Transaction
-
-DUPLICATES_SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True)
-class MergeResult:
-    """Result of a merge."""
-
-    updated: int
-    inserted: int
-
 
 # -- append ------------------------------------------------------------------------------------------------------------
 
@@ -74,11 +63,16 @@ def append(
         return write_rows(context, tx, connection, f"SELECT {select} FROM ql_source", table, size=source.size)
 
 
-# -- delete ------------------------------------------------------------------------------------------------------------
+# -- delete and update -------------------------------------------------------------------------------------------------
 
 
 def delete(
-    context: LakeContext, tx: Transaction, table: TableInfo, where: str | None, *, asked: Operation = Operation.DELETE
+    context: LakeContext,
+    tx: Transaction,
+    table: TableInfo,
+    where: Filter | None,
+    *,
+    asked: Operation = Operation.DELETE,
 ) -> int | None:
     """Delete the rows that match a filter; return how many, or None if all are deleted and the count is not known."""
     tx.asks(asked)
@@ -90,99 +84,56 @@ def delete(
         count = plan.count()
         pending.delete_all(plan)
         return count
-    with context.engine.connection() as connection:
-        query = context.engine.bind(connection, plan, rows=True, where=where)
-        target = context.engine.find(connection, query, where, table.schema)
+    if isinstance(where, str):
+        with context.engine.connection() as connection:
+            query = context.engine.bind(connection, plan, rows=True, where=where)
+            target = context.engine.find(connection, query, where, table.schema)
+    else:
+        target = places_to_target(_places(context, plan, where))
     pending.delete(plan, target)
     return target.count
 
 
-def delete_keys(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table, on: Sequence[str]) -> int:
-    """Delete the rows with the same keys as ``rows``; return how many."""
-    keys = [table.schema.find(name) for name in on]
-    if not rows.num_rows:
-        return 0
-    with context.engine.connection() as connection:
-        incoming = _temporary()
-        select = ", ".join(f"CAST({quote(key.name)} AS {key.duckdb_type()}) AS {quote(key.name)}" for key in keys)
-        try:
-            with writing():
-                connection.register("ql_source", rows)
-                connection.execute(f"CREATE TABLE {incoming} AS SELECT DISTINCT {select} FROM ql_source")
-            predicate = _key_range(connection, incoming, keys)
-            plan = tx.plan(table, predicate)
-            pending = tx.pending(table)
-            pending.add_read(predicate)
-            query = context.engine.bind(connection, plan, rows=True)
-            same = " AND ".join(f"t.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
-            found = context.engine.find(
-                connection, f"SELECT t.* FROM ({query}) t SEMI JOIN {incoming} s ON {same}", None, table.schema
-            )
-            pending.delete(plan, found)
-            return found.count
-        finally:
-            connection.execute(f"DROP TABLE IF EXISTS {incoming}")
+def _places(context: LakeContext, plan: ScanPlan, where: pc.Expression) -> pa.Table:
+    """Return the positions of the rows that match an Arrow expression."""
+    return context.engine.scan(plan, columns=(), where=where, places=True).reader.read_all()
 
 
 def overwrite(
-    context: LakeContext, tx: Transaction, table: TableInfo, data: Input, where: str | None, *, evolve: bool = False
+    context: LakeContext, tx: Transaction, table: TableInfo, data: Input, where: Filter | None, *, evolve: bool = False
 ) -> int | None:
     """Replace the rows that match a filter (default: all), in one snapshot."""
     delete(context, tx, table, where, asked=Operation.OVERWRITE)
     return append(context, tx, table, data, evolve=evolve, asked=Operation.OVERWRITE)
 
 
-# -- update ------------------------------------------------------------------------------------------------------------
-
-
 def update(
-    context: LakeContext, tx: Transaction, table: TableInfo, values: Mapping[str, Any], where: str | None
+    context: LakeContext, tx: Transaction, table: TableInfo, values: Mapping[str, Any], where: Filter | None
 ) -> int:
     """Set columns of the rows that match a filter; return how many rows changed. Row ids stay."""
     if not values:
         raise InputError("nothing to update", hint='pass {"column": value}')
     tx.asks(Operation.UPDATE)
-    assigned = {table.schema.find(name).id: _assignment(value) for name, value in values.items()}
-    if len(assigned) != len(values):
+    if len({table.schema.find(name).id for name in values}) != len(values):
         raise InputError("a column is set twice")
     predicate = to_predicate(where, table.schema)
     plan = tx.plan(table, predicate)
-    pending = tx.pending(table)
-    pending.add_read(predicate)
-    if where is not None:
+    if isinstance(where, str):
         check_filter(where)
     with context.engine.connection() as connection:
         query = context.engine.bind(connection, plan, rows=True, where=where)
+        if where is not None and not isinstance(where, str):
+            connection.register("ql_places", _places(context, plan, where))
+            same = " AND ".join(f"t.{name} IS NOT DISTINCT FROM p.{name}" for name in PLACES.split(", "))
+            query, where = f"SELECT t.* FROM ({query}) t SEMI JOIN ql_places p ON {same}", None
+        scope = Scope(context, tx, table, connection, f"({query}) AS _ql_t", "_ql_t", plan=plan, predicate=predicate)
         with writing():
-            relation = connection.sql(query)
-            relation = relation if where is None else relation.filter(where)
-            select = [
-                assigned.get(column.id, duckdb.SQLExpression(quote(column.name)))
-                .cast(duckdb.sqltype(column.duckdb_type()))
-                .alias(column.name)
-                for column in table.schema.columns
-            ]
-            places = [duckdb.ColumnExpression(name) for name in ROW_COLUMNS]
-            relation.select(*select, *places).create(changed := _temporary())
-        try:
-            check_not_null(connection, changed, [column for column in table.schema.columns if column.id in assigned])
-            return replace_rows(context, tx, connection, table, plan, changed)
-        finally:
-            connection.execute(f"DROP TABLE {changed}")
-
-
-def _assignment(value: Any) -> duckdb.Expression:
-    if not isinstance(value, Expression):
-        return constant(value)
-    check_expression(value.sql)
-    return duckdb.SQLExpression(value.sql)
-
-
-def _temporary() -> str:
-    return f"ql_changed_{uuid_module.uuid4().hex}"
+            return row_changes.update(scope, Update(tuple(values), tuple(values.values()), where))
 
 
 # -- merge -------------------------------------------------------------------------------------------------------------
+
+_UPSERT = (Clause("both", "update"), Clause("source", "insert"))
 
 
 def merge(
@@ -199,49 +150,8 @@ def merge(
 
     Raises ``ConstraintError`` with the keys when the source has a key twice.
     """
-    tx.asks(asked)
-    source = data.opened(table.schema)
-    if evolve:
-        table = evolution.evolve(context, tx, table, source.schema)
-    keys = [table.schema.find(name) for name in on]
-    if not keys:
-        raise InputError("merge needs at least one key column", hint='pass on="id"')
-    matches = conform.match(source.schema, table.schema, table.qualified_name, partial=True)
-    given = {found.column.id for found in matches if found.source is not None}
-    lacking = [key.name for key in keys if key.id not in given]
-    if lacking:
-        raise SchemaMismatchError(
-            f"the rows lack the key column {lacking[0]!r}", hint=f"they have {', '.join(source.schema.names)}"
-        )
-    with context.engine.connection() as connection:
-        incoming, changed = _temporary(), _temporary()
-        select = ", ".join(conform.expressions(matches))
-        with source.lend() as rows, writing():
-            connection.register("ql_source", rows)
-            connection.execute(f"CREATE TABLE {incoming} AS SELECT {select} FROM ql_source")
-        try:
-            _check_keys(connection, incoming, keys)
-            predicate = _key_range(connection, incoming, keys)
-            plan = tx.plan(table, predicate)
-            tx.pending(table).add_read(predicate)
-            query = context.engine.bind(connection, plan, rows=True)
-            columns = ", ".join(
-                f"{'s' if column.id in given else 't'}.{quote(column.name)} AS {quote(column.name)}"
-                for column in table.schema.columns
-            )
-            condition = " AND ".join(f"t.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
-            with writing():
-                connection.execute(
-                    f"CREATE TABLE {changed} AS SELECT {columns}, {', '.join(f't.{name}' for name in ROW_COLUMNS)}"
-                    f" FROM ({query}) t JOIN {incoming} s ON {condition}"
-                )
-            same = " AND ".join(f"c.{quote(key.name)} = s.{quote(key.name)}" for key in keys)
-            fresh = f"SELECT s.* FROM {incoming} s ANTI JOIN {changed} c ON {same}"
-            inserted = insert_query(context, tx, connection, fresh, table)
-            updated = replace_rows(context, tx, connection, table, plan, changed)
-            return MergeResult(updated, inserted)
-        finally:
-            connection.execute(f"DROP TABLE IF EXISTS {incoming}; DROP TABLE IF EXISTS {changed}")
+    statement = Merge(tuple(on), _UPSERT, evolve=evolve)
+    return run_merge(context, tx, table, data, statement, keys=Keys.ONCE, asked=asked)
 
 
 def append_new(
@@ -250,33 +160,89 @@ def append_new(
     """Add the rows whose keys are not in the table, the first of several with one key; return how many."""
     if data.empty:
         return 0
-    tx.asks(Operation.INSERT)
+    statement = Merge(tuple(on), _UPSERT[1:], evolve=evolve)
+    return run_merge(
+        context, tx, table, data, statement, keys=Keys.FIRST, asked=Operation.INSERT, partial=evolve
+    ).inserted
+
+
+def delete_keys(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Table, on: Sequence[str]) -> int:
+    """Delete the rows with the same keys as ``rows``; return how many."""
+    if not rows.num_rows:
+        return 0
+    statement = Merge(tuple(on), (Clause("both", "delete"),), once=True)
+    source = Source(rows.schema, rows)
+    return run_merge(context, tx, table, source, statement, asked=None).deleted
+
+
+class Keys(enum.Enum):
+    """What is known of, or done with, several rows of a source that have one key."""
+
+    ANY = enum.auto()
+    ONCE = enum.auto()  # an error
+    FIRST = enum.auto()  # the first one counts
+
+
+def run_merge(
+    context: LakeContext,
+    tx: Transaction,
+    table: TableInfo,
+    data: Input,
+    statement: Merge,
+    *,
+    keys: Keys = Keys.ANY,
+    asked: Operation | None = Operation.MERGE,
+    partial: bool = True,
+) -> MergeResult:
+    """Merge rows into a table. With ``partial``, the rows may lack columns of the table.
+
+    Keys are compared as the table stores them. Raises ``SchemaMismatchError`` for keys, and for columns that a clause
+    takes as they are, that do not fit the table.
+    """
+    if asked is not None:
+        tx.asks(asked)
     source = data.opened(table.schema)
-    if evolve:
+    if statement.evolve:
         table = evolution.evolve(context, tx, table, source.schema)
-    keys = [table.schema.find(name) for name in on]
-    names = ", ".join(quote(key.name) for key in keys)
-    matches = context.match(source.schema, table, partial=evolve)
-    with context.engine.connection() as connection:
-        incoming = _temporary()
-        with source.lend() as rows, writing():
+    on = [table.schema.find(name) for name in statement.on] if isinstance(statement.on, tuple) else []
+    given = conform.given_schema(source.schema, table.qualified_name)
+    lacking = next((key.name for key in on if given.get(key.name) is None), None)
+    if lacking is not None:
+        raise SchemaMismatchError(
+            f"the rows lack the key column {lacking!r}", hint=f"they have {', '.join(source.schema.names)}"
+        )
+    with context.engine.connection() as connection, writing():
+        scope = Scope(context, tx, table, connection)
+        scope.conformed, scope.given = all(clause.takes_all for clause in statement.clauses), given.names
+        with source.lend() as rows:
             connection.register("ql_source", rows)
-            connection.execute(
-                f"CREATE TABLE {incoming} AS SELECT {', '.join(conform.expressions(matches))} FROM ql_source"
-            )
-        try:
-            predicate = _key_range(connection, incoming, keys)
-            plan = tx.plan(table, predicate)
-            tx.pending(table).add_read(predicate)
-            query = context.engine.bind(connection, plan)
-            same = " AND ".join(f"s.{quote(key.name)} = t.{quote(key.name)}" for key in keys)
-            first = f"SELECT DISTINCT ON ({names}) * FROM {incoming} ORDER BY rowid"
-            with writing():
-                return insert_query(
-                    context, tx, connection, f"SELECT s.* FROM ({first}) s ANTI JOIN ({query}) t ON {same}", table
-                )
-        finally:
-            connection.execute(f"DROP TABLE IF EXISTS {incoming}")
+            query = _incoming(table, given, statement, on, partial=partial)
+            name = scope.numbered(query, first=[key.name for key in on] if keys is Keys.FIRST else ())
+        scope.source = f"temp.main.{name} AS source"
+        if keys is Keys.ONCE:
+            _check_keys(connection, name, on)
+        if on and not statement.has("target"):
+            scope.predicate = _key_range(connection, name, on)
+        scope.plan = tx.plan(table, scope.predicate)
+        texts = (statement.on, *(clause.condition for clause in statement.clauses))
+        guarded = any(needs_guard(str(text)) for text in texts)
+        query = context.engine.bind(connection, scope.plan, rows=True, guarded=guarded)
+        scope.target = f"({query}) AS target"
+        return row_changes.merge(scope, statement, unique=keys is not Keys.ANY)
+
+
+def _incoming(table: TableInfo, given: TableSchema, statement: Merge, on: Sequence[Column], *, partial: bool) -> str:
+    """Return the query of the source. Keys, and all columns if nothing else is made of them, get the table's types."""
+    whole = all(clause.takes_all for clause in statement.clauses)
+    fitting = given
+    if not any(clause.takes_all for clause in statement.clauses):
+        fitting, partial = TableSchema(tuple(given.find(key.name) for key in on)), True
+    matches = conform.match_given(fitting, table.schema, table.qualified_name, partial=partial)
+    chosen = [found for found in matches if found.source is not None and (whole or found.column in on)]
+    taken = [found.source for found in chosen]
+    select = conform.expressions(chosen, checked=whole)
+    select += [quote(name) for name in given.names if name not in taken]
+    return f"SELECT {', '.join(select)} FROM ql_source"
 
 
 def _check_keys(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[Any]) -> None:
@@ -288,15 +254,6 @@ def _check_keys(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence
     ).fetchall()
     if found:
         raise duplicate_keys([key.name for key in keys], [row[:-1] for row in found])
-
-
-def duplicate_keys(names: Sequence[str], found: Sequence[tuple[Any, ...]]) -> ConstraintError:
-    """Return the error about duplicate keys; it shows the first ``DUPLICATES_SHOWN``."""
-    shown = ", ".join(str(row[0] if len(names) == 1 else row) for row in found[:DUPLICATES_SHOWN])
-    more = " and more" if len(found) > DUPLICATES_SHOWN else ""
-    return ConstraintError(
-        f"the rows have duplicate keys ({', '.join(names)}): {shown}{more}", hint="keep one row for each key"
-    )
 
 
 def _key_range(connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[Any]) -> Predicate:

@@ -20,8 +20,7 @@ from quacklake.engines.duckdb.connections import connect_store, file_name
 from quacklake.errors import InputError
 from quacklake.format.names import fold, quote
 from quacklake.format.schema import TableSchema
-from quacklake.operations.input_csv import CsvOptions, Dialect, check_header, dialect_of, faulty_line
-from quacklake.operations.input_json import faulty_value
+from quacklake.operations.input_csv import CsvOptions, Dialect, check_header, dialect_of, faulty_line, faulty_value
 from quacklake.operations.input_paths import FoundFiles, PathLike, find
 from quacklake.storage import Store
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from quacklake.catalog.reading.health import column_statistics
 from quacklake.engines.duckdb import RunningScan
+from quacklake.engines.duckdb.sql import guarded_columns
+from quacklake.errors import InputError, MissingExtraError
 from quacklake.format.objects import TableInfo
 from quacklake.operations.boundary import boundary
-from quacklake.operations.frame_base import Rows
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.scan import Filter, ScanPlan, to_predicate
@@ -22,6 +24,55 @@ from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     import duckdb
+    import pandas
+    import polars
+
+
+class Rows(ABC):
+    """Rows that subclasses provide as Arrow, and that this class converts to every other format."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table."""
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """Return the rows as a pandas frame; options go to ``pyarrow.Table.to_pandas``."""
+        need("pandas")
+        frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return the rows as a polars frame."""
+        frame: polars.DataFrame = need("polars").from_arrow(self.to_arrow())
+        return frame
+
+    def arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table; DuckDB's name for ``to_arrow``."""
+        return self.to_arrow()
+
+    def df(self) -> pandas.DataFrame:
+        """Return the rows as a pandas frame; DuckDB's name for ``to_pandas``."""
+        return self.to_pandas()
+
+    def pl(self) -> polars.DataFrame:
+        """Return the rows as a polars frame; DuckDB's name for ``to_polars``."""
+        return self.to_polars()
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return the rows as dictionaries; for small results."""
+        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        return rows
+
+
+def need(name: str) -> Any:
+    """Import an optional package. Raises ``MissingExtraError``."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise MissingExtraError(
+            f"this needs the Python package {name}", hint=f'pip install "quacklake[{name}]"'
+        ) from None
+
 
 _SHOWN_ROWS = 10
 
@@ -151,8 +202,6 @@ class TableScan(Frame):
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """Return the rows as a DuckDB relation; see ``Table.to_duckdb``."""
-        from quacklake.operations.relation import to_relation
-
         return to_relation(self, connection)
 
     @property
@@ -183,3 +232,45 @@ def scan_text(
     filtered = "" if where is None else f" WHERE {where}"
     ended = "" if limit is None else f" LIMIT {limit}"
     return f"<{kind} {ref.schema}.{ref.name}{chosen}{more}{filtered}{ended}>"
+
+
+class _Following:
+    """An Arrow stream that DuckDB opens each time the relation runs, with the columns of its creation.
+
+    The last column is ``number``, which is always zero.
+    """
+
+    def __init__(self, frame: TableScan) -> None:
+        self._own = frame.schema
+        self._frame = frame.select(*self._own.names)
+        self.number = "_ql_number" + "_" * max((len(name) for name in self._own.names), default=0)
+        self._schema = self._own.append(pa.field(self.number, pa.int8(), nullable=False))
+
+    def __arrow_c_schema__(self) -> object:
+        return self._schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        reader = self._frame.to_reader()
+        if reader.schema != self._own:
+            # DuckDB would read the new values as the types that it knows.
+            raise InputError(
+                "the columns of the table have other types than when the relation was made", hint="make it anew"
+            )
+        numbered = pa.RecordBatchReader.from_batches(self._schema, map(self._numbered, reader))
+        return numbered.__arrow_c_stream__(requested_schema)
+
+    def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        zeros = pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)
+        return pa.RecordBatch.from_arrays([*batch.columns, zeros], schema=self._schema)
+
+
+def to_relation(frame: TableScan, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
+    """Return a relation over a frame, in the caller's connection or DuckDB's default one.
+
+    DuckDB evaluates the filters itself: Arrow, which it would pass them to, does not know ``IS DISTINCT FROM``.
+    """
+    import duckdb
+
+    following = _Following(frame)
+    relation: duckdb.DuckDBPyRelation = (duckdb if connection is None else connection).from_arrow(following)
+    return relation.project(", ".join(guarded_columns(frame.schema.names, following.number)))

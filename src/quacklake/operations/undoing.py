@@ -4,23 +4,155 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from operator import index
 from typing import TypeAlias
 
-from quacklake.catalog import own_tables
+from quacklake.catalog import objects, own_tables
+from quacklake.catalog.objects import Tags
 from quacklake.errors import InputError
-from quacklake.format.objects import TableInfo
-from quacklake.format.snapshots import Operation, is_tag
+from quacklake.format.names import fold
+from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
+from quacklake.format.snapshots import Operation, Snapshot, is_tag, parse_changes
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef, renamed
-from quacklake.operations.restoring import Undo
-from quacklake.operations.rollback import roll_back
+from quacklake.operations.restoring import RestoredTable, Undo, UndoReport
 from quacklake.operations.times import instant
-from quacklake.operations.undo import UndoReport
 from quacklake.progress import Progress, silent
 from quacklake.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class _PastLake:
+    """The contents of a lake at a snapshot; ``touched`` are the tables changed since, None when unknown."""
+
+    snapshot: Snapshot
+    schemas: list[SchemaInfo]
+    tables: dict[int, TableInfo]
+    views: dict[int, tuple[ViewInfo, Tags]]
+    macros: dict[int, MacroInfo]
+    touched: set[int] | None
+
+
+@dataclass
+class _Report:
+    restored: list[RestoredTable] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    undropped: list[str] = field(default_factory=list)
+    objects: list[str] = field(default_factory=list)
+
+
+def roll_back(undo: Undo, version: int, progress: Progress) -> UndoReport:
+    """Restore everything to a snapshot. Drops come first, so that their names are free."""
+    past = _read(undo, version)
+    report = _Report()
+    _drop_newer(undo, past, report)
+    _restore_schemas(undo, past, report)
+    _restore_tables(undo, past, report, progress)
+    _restore_objects(undo, past, report)
+    return UndoReport(
+        "rollback",
+        version,
+        restored=tuple(report.restored),
+        dropped=tuple(report.dropped),
+        undropped=tuple(report.undropped),
+        objects=tuple(report.objects),
+    )
+
+
+def _read(undo: Undo, version: int) -> _PastLake:
+    # Use one read, so that nothing can expire in between.
+    with undo.tx.catalog.read() as reader:
+        snapshot = reader.snapshots.at_version(version)
+        last = undo.tx.base.id
+        changes = reader.snapshots.changes_between(version + 1, last)
+        touched: set[int] | None = None
+        if len(changes) == last - version:  # no snapshot has expired
+            touched = {
+                change.id for text in changes.values() for change in parse_changes(text) if change.id is not None
+            }
+        views = objects.views(reader, snapshot)
+        return _PastLake(
+            snapshot,
+            reader.tables.schemas(snapshot),
+            {table.id: table for table in reader.tables.all(snapshot)},
+            {view.id: (view, objects.tags(reader, snapshot, view.id)) for view in views},
+            {macro.id: macro for macro in objects.macros(reader, snapshot)},
+            touched,
+        )
+
+
+def _drop_newer(undo: Undo, past: _PastLake, report: _Report) -> None:
+    tx = undo.tx
+    for view in tx.objects.views():
+        if view.id not in past.views:
+            tx.objects.drop(view)
+            report.objects.append(f"view {view.qualified_name} dropped")
+    for macro in tx.objects.macros():
+        if macro.id not in past.macros:
+            tx.objects.drop(macro)
+            report.objects.append(f"macro {macro.qualified_name} dropped")
+    for table in tx.tables():
+        if table.id not in past.tables:
+            tx.drop_table(table)
+            report.dropped.append(table.qualified_name)
+
+
+def _restore_schemas(undo: Undo, past: _PastLake, report: _Report) -> None:
+    tx = undo.tx
+    old = {fold(schema.name) for schema in past.schemas}
+    now = {fold(schema.name) for schema in tx.schemas()}
+    for schema in tx.schemas():
+        if fold(schema.name) not in old:
+            tx.drop_schema(schema.name)
+            report.objects.append(f"schema {schema.name} dropped")
+    for schema in past.schemas:
+        if fold(schema.name) not in now:
+            tx.create_schema(schema.name)
+            report.objects.append(f"schema {schema.name} made again")
+
+
+def _restore_tables(undo: Undo, past: _PastLake, report: _Report, progress: Progress) -> None:
+    now = {table.id: table for table in undo.tx.tables()}
+    for done, (id_, old) in enumerate(past.tables.items()):
+        progress(f"restoring {old.qualified_name}", done, len(past.tables))
+        table = now.get(id_)
+        if table is None:
+            undo.undrop_id(id_, past.snapshot)
+            report.undropped.append(old.qualified_name)
+        elif past.touched is None or id_ in past.touched or _differs(table, old):
+            found = undo.restore(table, past.snapshot.id, rename=True)
+            report.restored += [found] if found.changed else []
+
+
+def _differs(now: TableInfo, old: TableInfo) -> bool:
+    return replace(now, schema_version=old.schema_version) != old
+
+
+def _restore_objects(undo: Undo, past: _PastLake, report: _Report) -> None:
+    tx = undo.tx
+    views = {view.id: view for view in tx.objects.views()}
+    macros = {macro.id for macro in tx.objects.macros()}
+    for old, tags in past.views.values():
+        view = views.get(old.id)
+        if view is None:
+            undo.make_view(old, tags)
+            report.objects.append(f"view {old.qualified_name} made again")
+            continue
+        if view.name != old.name:
+            report.objects.append(f"view {view.qualified_name} renamed to {old.name}")
+            view = tx.objects.rename_view(view, old.name)
+        present = tx.objects.tags(view)
+        tx.objects.set_tags(view, {key: tags.own.get(key) for key in {*present.own, *tags.own}})
+        for column in {*present.named, *tags.named}:
+            now, then = present.named.get(column, {}), tags.named.get(column, {})
+            tx.objects.set_tags(view, {key: then.get(key) for key in {*now, *then}}, column_name=column)
+    for macro in past.macros.values():
+        if macro.id not in macros:
+            undo.make_macro(macro)
+            report.objects.append(f"macro {macro.qualified_name} made again")
+
 
 Version: TypeAlias = "int | dt.datetime | str"
 """An older state: a snapshot id, a tag or a time."""

@@ -17,8 +17,7 @@ from quacklake.format.names import fold, quote
 from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, TableInfo, ViewInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.texts import parse_column
-from quacklake.operations.context import LakeContext
-from quacklake.operations.macros import declared
+from quacklake.operations.context import LakeContext, declared
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.transaction import Transaction
 

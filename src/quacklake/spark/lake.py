@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from quacklake.errors import InputError, SnapshotExpiredError, UnsupportedFeatureError
 from quacklake.format.objects import TableInfo, check_stream
 from quacklake.format.snapshots import Operation
-from quacklake.operations import dml, layout
+from quacklake.operations import dml, evolution
 from quacklake.operations.change_feed import Bound
-from quacklake.operations.dml import MergeResult
+from quacklake.operations.statements import MergeResult
 from quacklake.operations.expression import Expression
 from quacklake.operations.handles import Handle, HasHandle, LakeHandle
 from quacklake.operations.reference import TableRef
@@ -214,7 +214,7 @@ class SparkLake(SparkMaintaining):
         schema = schema_of(columns)
 
         def create(tx: Transaction) -> TableInfo:
-            return layout.create_table(self._context, tx, ref, schema, partition_by, sort_by)
+            return evolution.create_table(self._context, tx, ref, schema, partition_by, sort_by)
 
         if isinstance(columns, StructType):
             self.handle.run(create)
@@ -228,7 +228,7 @@ class SparkLake(SparkMaintaining):
 
         Executors find the rows. Raises the errors of ``Table.delete``.
         """
-        from quacklake.spark.changes.delete_update import delete
+        from quacklake.spark.changes.clauses import delete
 
         return self.handle.run(lambda tx: delete(self._engine, tx, TableRef.parse(name), where))
 
@@ -237,7 +237,7 @@ class SparkLake(SparkMaintaining):
 
         Values are those of ``Table.update``; pass a computed value as ``quacklake.expr("n + 1")`` or as a Spark column.
         """
-        from quacklake.spark.changes.delete_update import update
+        from quacklake.spark.changes.clauses import update
 
         return self.handle.run(lambda tx: update(self._engine, tx, TableRef.parse(name), set, where))
 
@@ -441,12 +441,19 @@ def merge_frame(
     handle: Handle, ref: TableRef, frame: DataFrame, keys: Sequence[str], *, evolve: bool = False
 ) -> MergeResult:
     """Update the rows whose keys a DataFrame has and insert the others, in one snapshot."""
-    from quacklake.spark.changes.merge import SparkMerge
-
-    merge = SparkMerge(_engine(handle, frame), ref, frame, list(keys))
+    merge = frame_merge(handle, ref, frame, list(keys))
     merge.when_matched_update_all().when_not_matched_insert_all()
     done = (merge.with_schema_evolution() if evolve else merge).execute()
-    return MergeResult(done.rows_updated, done.rows_inserted)
+    return MergeResult(done.updated, done.inserted)
+
+
+def frame_merge(
+    handle: Handle, ref: TableRef, frame: DataFrame, on: str | Sequence[str] | Expression | SparkColumn
+) -> SparkMerge:
+    """Return a builder of a merge of a DataFrame, in one snapshot."""
+    from quacklake.spark.changes.merge import SparkMerge
+
+    return SparkMerge(_engine(handle, frame), ref, frame, on)
 
 
 def _engine(handle: Handle, frame: DataFrame) -> SparkEngine:

@@ -15,7 +15,7 @@ from quacklake.engines.duckdb.trees import HARMLESS, LAKE
 from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
-from quacklake.operations.macros import declared
+from quacklake.operations.context import declared
 from quacklake.scan.plan import virtual_column
 from quacklake.sql import tree
 from quacklake.sql.attached import SYSTEM, Attached, Target, missing

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from quacklake.errors import InputError
 from quacklake.format.stats import check_values
-from quacklake.operations.arrow_forms import readable, readable_schema
-from quacklake.operations.frames import to_source
+from quacklake.operations.frames import readable, readable_schema, to_source
 from quacklake.operations.input_paths import is_path
 
 

@@ -13,9 +13,8 @@ from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter
 from quacklake.errors import ConfigError, NotFoundError, UnsupportedVersionError
 from quacklake.format.names import check_tenant_name
-from quacklake.operations.context import LakeContext
+from quacklake.operations.context import LakeContext, ScanGate
 from quacklake.operations.handles import LakeHandle
-from quacklake.operations.scan_gate import ScanGate
 from quacklake.operations.stores import open_store, without_others
 from quacklake.storage import Store
 from quacklake.tenancy.tenancy import Tenancy

@@ -43,7 +43,7 @@ def backups(context: Context, place: Place) -> None:
     """The oldest backup comes first."""
     import pyarrow as pa
 
-    from quacklake.lake.from_backup import backups
+    from quacklake.lake.connect import backups
 
     found = backups(place, config_file=context.options.config_file)
     rows = {name: [getattr(info, name) for info in found] for name in _COLUMNS}
@@ -64,7 +64,7 @@ def prune_backups(
     yes: Yes = False,
 ) -> None:
     """The newest backup is never removed."""
-    from quacklake.lake.from_backup import prune_backups
+    from quacklake.lake.connect import prune_backups
 
     if not dry_run:
         context.confirm(f"Remove old backups in {place} permanently?", yes=yes)
@@ -90,7 +90,7 @@ def restore_backup(
     backup: Annotated[str | None, option("--backup", "The backup; by default the newest.", "ID")] = None,
 ) -> None:
     """The command creates the lake in an empty database, --lake, and an empty folder, --data-path, and verifies it."""
-    from quacklake.lake.from_backup import restore_backup
+    from quacklake.lake.connect import restore_backup
 
     if context.config.url is None:
         raise ConfigError("no lake was given", hint="pass --lake, the URL of an empty database of any kind")

@@ -126,7 +126,7 @@ class Statements:
 
     def execute(self, statement: str) -> Result:
         """Run a statement. One that writes for more than a second shows the number of rows written."""
-        from quacklake.operations.input_source import ROWS_TAKEN
+        from quacklake.operations.frames import ROWS_TAKEN
 
         def rows_taken() -> int:
             return telemetry.snapshot().counters.get(ROWS_TAKEN, 0)

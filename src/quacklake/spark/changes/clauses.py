@@ -6,10 +6,9 @@ they satisfy. Their new values are staged, so that they are computed only once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -17,23 +16,28 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
 from quacklake.errors import InputError, SchemaMismatchError
+from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
+from quacklake.format.snapshots import Operation
+from quacklake.operations import dml
 from quacklake.operations.conform import given_schema, type_problem
 from quacklake.operations.expression import Expression
-from quacklake.spark.changes.row_places import DELETED, KIND, SEEN, UPDATED
-from quacklake.spark.changes.staged_changes import staged_schema
+from quacklake.operations.reference import TableRef
+from quacklake.operations.statements import Condition, Value
+from quacklake.scan import to_predicate
+from quacklake.spark.changes.staged_changes import DELETED, KIND, SEEN, UPDATED, ChangeMetrics, Changes, staged_schema
+from quacklake.spark.engine import SparkEngine
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.read.scan import FILE_ID, POSITION, ROW_ID, VERSION
 from quacklake.spark.runtime.failures import computing
 from quacklake.spark.runtime.local import arrow_schema, with_variants
-from quacklake.spark.runtime.session import has_time, require_types
+from quacklake.spark.runtime.session import has_time, require, require_types
 from quacklake.spark.runtime.types import adopted, literal, quote, required, stored, stored_type
 from quacklake.spark.write.tasks import Staging
+from quacklake.transaction import Transaction
 
-#: A value for a column: a Python value, SQL of the lake, or a Spark column.
-Value = Any
 SOURCE_ID = "_ql_source_id"
 _CLAUSE = "_ql_clause"
 
@@ -58,6 +62,11 @@ def computed(value: Value, scope: ExpressionScope) -> SparkColumn:
         return f.lit(value)
     except Exception as error:
         raise InputError(f"Spark has no literal for a value of type {type(value).__name__}") from error
+
+
+def condition_of(given: Condition, scope: ExpressionScope) -> SparkColumn:
+    """Return a condition in the SQL of the lake, or a Spark column, as a Spark column."""
+    return given if isinstance(given, SparkColumn) else f.expr(scope.condition(given))
 
 
 def stage(
@@ -180,3 +189,66 @@ def named_values(schema: TableSchema, values: Mapping[str, Value], scope: Expres
 def column_of(names: Sequence[str], name: str) -> str | None:
     """Return the spelling of a name among others, ignoring case, or None."""
     return next((each for each in names if fold(each) == fold(name)), None)
+
+
+def delete(engine: SparkEngine, tx: Transaction, ref: TableRef, where: Condition | None) -> ChangeMetrics:
+    """Delete the rows that match a filter. Without a filter, delete all rows without reading any."""
+    tx.asks(Operation.DELETE)
+    table = tx.find_table(ref.schema, ref.name)
+    if where is not None:
+        clause = ChangeClause(condition_of(where, engine.scope(target=table.schema)))
+        return _where(engine, tx, table, clause, where)
+    plan = tx.plan(table)
+    count = dml.delete(engine.context, tx, table, None)
+    counted = engine.scan.frame(plan).count() if count is None else count
+    return ChangeMetrics(deleted=counted, files_removed=plan.files.num_rows)
+
+
+def update(
+    engine: SparkEngine, tx: Transaction, ref: TableRef, values: Mapping[str, Value], where: Condition | None
+) -> ChangeMetrics:
+    """Set columns of the rows that match a filter, or of all rows."""
+    tx.asks(Operation.UPDATE)
+    table = tx.find_table(ref.schema, ref.name)
+    scope = engine.scope(target=table.schema)
+    when = f.lit(True) if where is None else condition_of(where, scope)
+    return _where(engine, tx, table, ChangeClause(when, named_values(table.schema, values, scope)), where)
+
+
+def _where(
+    engine: SparkEngine, tx: Transaction, table: TableInfo, clause: ChangeClause, where: Condition | None
+) -> ChangeMetrics:
+    predicate = to_predicate(where, table.schema) if isinstance(where, str) else ANYTHING
+
+    def choose(rows: DataFrame) -> tuple[DataFrame, ChangeClause, Predicate]:
+        return rows, clause, predicate
+
+    return change(engine, tx, table, predicate, choose, deletes=clause.values is None)
+
+
+def change(
+    engine: SparkEngine,
+    tx: Transaction,
+    table: TableInfo,
+    predicate: Predicate,
+    choose: Callable[[DataFrame], tuple[DataFrame, ChangeClause, Predicate]],
+    *,
+    deletes: bool,
+) -> ChangeMetrics:
+    """Update or delete rows of a table that a predicate does not rule out.
+
+    ``choose`` gets the rows with their positions. It returns the rows to change, each at most once, the change, and a
+    predicate for the rows that the change depends on. Raises ``UnsupportedFeatureError`` on Spark 3.5.
+    """
+    require(engine.writer.session, "to change rows")
+    changes = Changes(engine, tx, table, tx.plan(table, predicate))
+    rows, clause, read = choose(changes.rows())
+    tx.pending(table).add_read(read)
+    rows = rows.alias("target")
+    if deletes and changes.at_once:
+        return changes.delete(marked_deletes(rows, clause))
+    staging = engine.staging(table)
+    try:
+        return changes.apply(stage(staging, [rows], table, [clause]), once=True)[0]
+    finally:
+        staging.discard()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
-from quacklake.errors import InputError, SchemaMismatchError
+from quacklake.errors import SchemaMismatchError, UnsupportedFeatureError
 from quacklake.format.bounds import ANYTHING, Predicate, compare, decode, every
 from quacklake.format.evolution import evolve_to
 from quacklake.format.objects import TableInfo
@@ -20,24 +20,75 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import Operation
 from quacklake.format.stats import of_array
 from quacklake.operations import evolution
-from quacklake.operations.conform import given_schema, match_given
-from quacklake.operations.expression import Expression
+from quacklake.operations.conform import given_schema, match_given, type_problem
 from quacklake.operations.reference import TableRef
-from quacklake.spark.changes.clauses import SOURCE_ID, ChangeClause, Value, column_of, computed, named_values, stage
-from quacklake.spark.changes.keys import conform_keys
+from quacklake.operations.statements import Clause, Condition, Merge, MergeBuilder
+from quacklake.spark.changes.clauses import (
+    SOURCE_ID,
+    ChangeClause,
+    column_of,
+    computed,
+    condition_of,
+    named_values,
+    stage,
+)
 from quacklake.spark.changes.staged_changes import ChangeMetrics, Changes, add_rows
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.runtime.failures import computing
 from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time
-from quacklake.spark.runtime.types import quote
+from quacklake.spark.runtime.types import as_shown, quote
 from quacklake.spark.write.rows import SparkRows, given_columns
 from quacklake.spark.write.tasks import Staging
 from quacklake.transaction import Transaction
 
-#: A condition: SQL of the lake, or a Spark column.
-Condition = str | Expression | SparkColumn
+_SPELLED = ("interval", "timetz", "time_ns")
+"""Types whose values are texts in Spark, which cannot normalise them."""
+
+
+def conform_keys(
+    rows: DataFrame,
+    table: TableInfo,
+    on: Sequence[str],
+    *,
+    time: bool,
+    evolve: bool = False,
+    beside: Sequence[str] = (),
+) -> DataFrame:
+    """Return rows whose key columns have the values that the table would store, in the form that Spark shows.
+
+    With ``evolve``, the types are those that the table gets in order to hold the rows. ``beside`` are columns that are
+    not for the table. The caller handles keys that the rows or the table lack. Raises ``SchemaMismatchError`` for keys
+    that do not fit the table, ``UnsupportedFeatureError`` for keys of a type that Spark cannot compare.
+    """
+    fields = StructType([each for each in rows.schema.fields if each.name not in beside])
+    given = given_columns(fields, table, time=time)
+    schema = _evolved(table, given) if evolve else table.schema
+    changed = {}
+    for name in on:
+        one, column = given.get(name), schema.get(name)
+        if one is None or column is None:
+            continue
+        problem = type_problem(one, column, column.name, partial=False)
+        if problem:
+            raise SchemaMismatchError(f"the keys do not fit {table.qualified_name}: {problem}", hint="cast them")
+        if column.nested or column.type in _SPELLED:
+            raise UnsupportedFeatureError(
+                f'Spark cannot compare keys of type {column.type}, as "{column.name}" has',
+                hint="use lake.table(…).merge",
+            )
+        made = as_shown(quote(one.name), one, column, column.name, time=time)
+        if made != quote(one.name):
+            changed[one.name] = f.expr(made)
+    with computing():
+        return rows.withColumns(changed) if changed else rows
+
+
+def _evolved(table: TableInfo, given: TableSchema) -> TableSchema:
+    """Return the columns of a table after it has been widened for rows. The ids of new columns have no meaning here."""
+    return evolve_to(table.schema, given, max(column.id for each in table.schema.columns for column in each.walk()) + 1)
+
 
 _WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _MOST_JOINS = 4
@@ -46,112 +97,27 @@ _RANGED = (*((one, two) for one in _WHOLE for two in _WHOLE), ("date", "date"), 
 """Pairs of key types in table and source for which Spark and the format sort values alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Clause:
-    """A clause of the builder. ``values`` is None for a delete, and ``{}`` for all columns of the source."""
-
-    condition: Condition | None
-    values: Mapping[str, Value] | None = None
-
-    @property
-    def takes_all(self) -> bool:
-        return self.values is not None and not self.values
-
-    def when(self, otherwise: SparkColumn, scope: ExpressionScope) -> SparkColumn:
-        return otherwise if self.condition is None else otherwise & _condition(self.condition, scope)
-
-
-def _condition(given: Condition, scope: ExpressionScope) -> SparkColumn:
-    return given if isinstance(given, SparkColumn) else f.expr(scope.condition(given))
-
-
-def _checked(values: Mapping[str, Value]) -> Mapping[str, Value]:
-    if not values:
-        raise InputError("nothing is set", hint='pass {"column": quacklake.expr("source.column")}')
-    wrong = next((name for name, value in values.items() if isinstance(value, str)), None)
-    if wrong is not None:
-        raise InputError(
-            f'the text for the column "{wrong}" may be meant as SQL or as a value',
-            hint='pass quacklake.expr("source.x") for SQL, or functions.lit("x") of PySpark for the text itself',
-        )
-    return dict(values)
-
-
-@dataclass
-class SparkMerge:
+class SparkMerge(MergeBuilder):
     """A merge of a DataFrame into a table: add clauses, then ``execute``.
 
-    In conditions and expressions, ``target`` refers to the rows of the table and ``source`` to those of the DataFrame.
-    Of the clauses of one kind, the first whose condition holds applies. A row without such a clause stays unchanged.
+    ``run`` runs the change in a transaction, by default one of the lake.
     """
 
-    _engine: SparkEngine
-    _ref: TableRef
-    _source: DataFrame
-    _on: Condition | Sequence[str]
-    #: Runs the change in a transaction, by default one of the lake.
-    _run: Callable[[Callable[[Transaction], ChangeMetrics]], ChangeMetrics] | None = None
-    _matched: list[_Clause] = field(default_factory=list)
-    _inserts: list[_Clause] = field(default_factory=list)
-    _lonely: list[_Clause] = field(default_factory=list)
-    _evolve: bool = False
     #: Columns of the source that control the merge, and are not columns of the table.
     _beside: Sequence[str] = ()
     #: Checks the source once it is staged, and raises an error when it is invalid.
     _check: Callable[[DataFrame], None] | None = None
 
-    # -- clauses -------------------------------------------------------------------------------------------------------
-
-    def when_matched_update(self, set: Mapping[str, Value], condition: Condition | None = None) -> SparkMerge:
-        """Set columns of rows that have a match in the source."""
-        self._matched.append(_Clause(condition, _checked(set)))
-        return self
-
-    def when_matched_update_all(self, condition: Condition | None = None) -> SparkMerge:
-        """Set every column that the source has, in rows that have a match in the source."""
-        self._matched.append(_Clause(condition, {}))
-        return self
-
-    def when_matched_delete(self, condition: Condition | None = None) -> SparkMerge:
-        """Delete rows that have a match in the source."""
-        self._matched.append(_Clause(condition))
-        return self
-
-    def when_not_matched_insert(self, values: Mapping[str, Value], condition: Condition | None = None) -> SparkMerge:
-        """Insert the source rows without a match. Columns that are not given get their default."""
-        self._inserts.append(_Clause(condition, _checked(values)))
-        return self
-
-    def when_not_matched_insert_all(self, condition: Condition | None = None) -> SparkMerge:
-        """Insert the source rows without a match, with every column of the source."""
-        self._inserts.append(_Clause(condition, {}))
-        return self
-
-    def when_not_matched_by_source_update(
-        self, set: Mapping[str, Value], condition: Condition | None = None
-    ) -> SparkMerge:
-        """Set columns of rows that have no match in the source."""
-        self._lonely.append(_Clause(condition, _checked(set)))
-        return self
-
-    def when_not_matched_by_source_delete(self, condition: Condition | None = None) -> SparkMerge:
-        """Delete rows that have no match in the source."""
-        self._lonely.append(_Clause(condition))
-        return self
-
-    def with_schema_evolution(self) -> SparkMerge:
-        """Add columns that only the source has to the table, and widen types where necessary."""
-        self._evolve = True
-        return self
-
-    whenMatchedUpdate = when_matched_update
-    whenMatchedUpdateAll = when_matched_update_all
-    whenMatchedDelete = when_matched_delete
-    whenNotMatchedInsert = when_not_matched_insert
-    whenNotMatchedInsertAll = when_not_matched_insert_all
-    whenNotMatchedBySourceUpdate = when_not_matched_by_source_update
-    whenNotMatchedBySourceDelete = when_not_matched_by_source_delete
-    withSchemaEvolution = with_schema_evolution
+    def __init__(
+        self,
+        engine: SparkEngine,
+        ref: TableRef,
+        source: DataFrame,
+        on: Condition | Sequence[str],
+        run: Callable[[Callable[[Transaction], ChangeMetrics]], ChangeMetrics] | None = None,
+    ) -> None:
+        self._engine, self._ref, self._source, self._on = engine, ref, source, on
+        self._run = run or engine.handle.run
 
     # -- execution -----------------------------------------------------------------------------------------------------
 
@@ -160,19 +126,19 @@ class SparkMerge:
 
         Raises ``ConstraintError``, with a few keys, when several rows of the source would change one row.
         """
-        if not (self._matched or self._inserts or self._lonely):
-            raise InputError("a merge needs at least one clause", hint="add when_matched_update_all()")
         table = self._engine.handle.view().find_table(self._ref.schema, self._ref.name)
-        names = self._key_names(table)
-        if names is not None:
+        statement = self._statement(self._on, table.schema)
+        if isinstance(statement.on, tuple):
             time = has_time(self._engine.writer.session)
-            self._source = conform_keys(self._source, table, names, time=time, evolve=self._evolve, beside=self._beside)
+            self._source = conform_keys(
+                self._source, table, statement.on, time=time, evolve=self._evolve, beside=self._beside
+            )
         staging = self._engine.staging(table)
         try:
             source = self._staged_source(staging)
             if self._check is not None:
                 self._check(source)
-            return (self._run or self._engine.handle.run)(lambda tx: self._merge(tx, source))
+            return self._run(lambda tx: self._merge(tx, source, statement))
         finally:
             staging.discard()
 
@@ -195,7 +161,7 @@ class SparkMerge:
         ]
         return rows.select(*select, SOURCE_ID).alias("source")
 
-    def _merge(self, tx: Transaction, source: DataFrame) -> ChangeMetrics:
+    def _merge(self, tx: Transaction, source: DataFrame, statement: Merge) -> ChangeMetrics:
         tx.asks(Operation.MERGE)
         table = tx.find_table(self._ref.schema, self._ref.name)
         time = has_time(self._engine.writer.session)
@@ -204,23 +170,24 @@ class SparkMerge:
             schema = evolve_to(table.schema, given, tx.next_column_id(table))
             table = evolution.alter(self._engine.context, tx, table, schema)
             given = given_columns(self._columns, table, time=time)
-        if any(clause.takes_all for clause in (*self._matched, *self._inserts)):
+        if any(clause.takes_all for clause in statement.clauses):
             match_given(given, table.schema, table.qualified_name, partial=True)
         known = self._known(table)
         both, own = self._engine.scope(target=table.schema, source=known), self._engine.scope(source=known)
-        keys, on = self._condition(table, given, both)
-        predicate, least = (ANYTHING, 0) if self._lonely else self._key_range(source, keys, given)
+        keys, on = _matching(statement, table, given, both)
+        lonely, inserts = statement.has("target"), statement.has("source")
+        predicate, least = (ANYTHING, 0) if lonely else self._key_range(source, keys, given)
         plan = tx.plan(table, predicate)
         plan = replace(plan, columns_since=None) if self._evolve else plan
         tx.pending(table).add_read(predicate)
         parts = self._engine.scan.parts(plan, rows=True)
         parts = parts if len(parts) <= _MOST_JOINS else [reduce(DataFrame.union, parts)]
         with computing():
-            joined = [part.alias("target").join(source, on, "left" if self._lonely else "inner") for part in parts]
+            joined = [part.alias("target").join(source, on, "left" if lonely else "inner") for part in parts]
         staging = self._engine.staging(table)
         try:
-            inserts = bool(self._inserts)
-            staged = stage(staging, joined, table, self._clauses(table, given, both), source=inserts)
+            clauses = _changes(statement, table, given, both)
+            staged = stage(staging, joined, table, clauses, source=inserts)
             changes = Changes(self._engine, tx, table, plan)
             done, found = changes.apply(staged, [key.name for key in keys])
             if not inserts:
@@ -228,9 +195,9 @@ class SparkMerge:
             before = len(tx.pending(table).files)
             seen = staged.filter(f"{SOURCE_ID} IS NOT NULL").select(SOURCE_ID)
             least -= least if found.rows is None else found.rows
-            inserted = self._insert(tx, table, source.join(seen, SOURCE_ID, "left_anti"), own, least)
+            inserted = self._insert(tx, table, source.join(seen, SOURCE_ID, "left_anti"), statement, own, least)
             added = len(tx.pending(table).files) - before
-            return replace(done, rows_inserted=inserted, files_added=done.files_added + added)
+            return replace(done, inserted=inserted, files_added=done.files_added + added)
         finally:
             staging.discard()
 
@@ -239,34 +206,6 @@ class SparkMerge:
         schema = self._source.schema
         found = with_variants(given_schema(arrow_schema(schema, required=False), table.qualified_name), schema)
         return TableSchema(tuple(column for column in found.columns if column.type != "unknown"))
-
-    def _key_names(self, table: TableInfo) -> list[str] | None:
-        """Return the names of the key columns, or None when the condition is an expression."""
-        on = self._on
-        if isinstance(on, SparkColumn | Expression) or (isinstance(on, str) and table.schema.get(on) is None):
-            return None
-        return [on] if isinstance(on, str) else list(on)
-
-    def _condition(
-        self, table: TableInfo, given: TableSchema, scope: ExpressionScope
-    ) -> tuple[list[Column], SparkColumn]:
-        """Return the condition, with the key columns if it compares keys."""
-        names = self._key_names(table)
-        if names is None:
-            assert isinstance(self._on, str | SparkColumn | Expression)
-            return [], _condition(self._on, scope)
-        if not names:
-            raise InputError("merge needs at least one key column", hint='pass on="id"')
-        keys = [table.schema.find(name) for name in names]
-        condition = f.lit(True)
-        for key in keys:
-            name = column_of(given.names, key.name)
-            if name is None:
-                raise SchemaMismatchError(
-                    f"the rows lack the key column {key.name!r}", hint=f"they have {', '.join(given.names)}"
-                )
-            condition &= f.expr(f"target.{quote(key.name)} = source.{quote(name)}")
-        return keys, condition
 
     def _key_range(self, source: DataFrame, keys: Sequence[Column], given: TableSchema) -> tuple[Predicate, int]:
         """Return a predicate for the range of the source's keys, and a lower bound of its number of rows."""
@@ -289,39 +228,68 @@ class SparkMerge:
                     parts.append(compare(key, operator, decode(bound, key.type)))
         return every(parts) if parts else ANYTHING, bounds.column("n")[0].as_py()
 
-    def _clauses(self, table: TableInfo, given: TableSchema, scope: ExpressionScope) -> list[ChangeClause]:
-        there = f.col(SOURCE_ID).isNotNull()
-        chosen = [(clause, there) for clause in self._matched] + [(clause, ~there) for clause in self._lonely]
-        return [
-            ChangeClause(clause.when(holds, scope), self._values(clause, table, given, scope))
-            for clause, holds in chosen
-        ]
-
-    def _values(
-        self, clause: _Clause, table: TableInfo, given: TableSchema, scope: ExpressionScope
-    ) -> dict[int, SparkColumn] | None:
-        if clause.values is None:
-            return None
-        if clause.values:
-            return named_values(table.schema, clause.values, scope)
-        return {table.schema.find(name).id: f.expr(f"source.{quote(name)}") for name in given.names}
-
-    def _insert(self, tx: Transaction, table: TableInfo, fresh: DataFrame, scope: ExpressionScope, least: int) -> int:
+    def _insert(
+        self,
+        tx: Transaction,
+        table: TableInfo,
+        fresh: DataFrame,
+        statement: Merge,
+        scope: ExpressionScope,
+        least: int,
+    ) -> int:
         """Insert the rows without a match, by the first clause that applies. There are at least ``least`` rows."""
-        rows, count = fresh, 0
-        rest = f.lit(True)
-        for clause in self._inserts:
-            when = clause.when(rest, scope)
-            if clause.values:
-                select = [computed(value, scope).alias(name) for name, value in clause.values.items()]
-            else:
+        count, rest = 0, f.lit(True)
+        for clause in statement.clauses:
+            if clause.matched != "source":
+                continue
+            if clause.takes_all:
                 select = [f.expr(f"source.{quote(name)}") for name in self._columns.names]
+            else:
+                select = [computed(value, scope).alias(name) for name, value in clause.assigned().items()]
             with computing():
-                chosen = rows.filter(when).select(*select)
+                chosen = fresh.filter(_when(clause, rest, scope)).select(*select)
             least = least if clause.condition is None else 0
             new = SparkRows(self._engine.context, self._engine.writer, chosen, partial=True, count=least)
             count += add_rows(tx, table, new)
             if clause.condition is None:
                 break
-            rest = rest & ~f.coalesce(_condition(clause.condition, scope), f.lit(False))
+            rest = rest & ~f.coalesce(condition_of(clause.condition, scope), f.lit(False))
         return count
+
+
+def _matching(
+    statement: Merge, table: TableInfo, given: TableSchema, scope: ExpressionScope
+) -> tuple[list[Column], SparkColumn]:
+    """Return the key columns, if the merge compares keys, and the condition."""
+    if not isinstance(statement.on, tuple):
+        return [], condition_of(statement.on, scope)
+    keys = [table.schema.find(name) for name in statement.on]
+    condition = f.lit(True)
+    for key in keys:
+        name = column_of(given.names, key.name)
+        if name is None:
+            raise SchemaMismatchError(
+                f"the rows lack the key column {key.name!r}", hint=f"they have {', '.join(given.names)}"
+            )
+        condition &= f.expr(f"target.{quote(key.name)} = source.{quote(name)}")
+    return keys, condition
+
+
+def _changes(statement: Merge, table: TableInfo, given: TableSchema, scope: ExpressionScope) -> list[ChangeClause]:
+    """Return the clauses that change rows of the table."""
+    there = f.col(SOURCE_ID).isNotNull()
+    found = []
+    for clause in statement.clauses:
+        if clause.matched == "source":
+            continue
+        values = None
+        if clause.takes_all:
+            values = {table.schema.find(name).id: f.expr(f"source.{quote(name)}") for name in given.names}
+        elif clause.action == "update":
+            values = named_values(table.schema, clause.assigned(), scope)
+        found.append(ChangeClause(_when(clause, there if clause.matched == "both" else ~there, scope), values))
+    return found
+
+
+def _when(clause: Clause, otherwise: SparkColumn, scope: ExpressionScope) -> SparkColumn:
+    return otherwise if clause.condition is None else otherwise & condition_of(clause.condition, scope)

@@ -119,9 +119,9 @@ class TranslatedCall:
         self.translator = translator
         self.node = node
         self.arguments = arguments
-        self.type = translator.binder.type_of(node)
+        self.type: Column = translator.binder.type_of(node)
         self.name = str(node["function_name"]).lower()
-        self.types = [each.type for each in arguments]
+        self.types: list[str] = [each.type for each in arguments]
         self.count = len(arguments)
 
     def sql(self, number: int) -> str:

@@ -19,12 +19,12 @@ from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation
 from quacklake.operations import dml
 from quacklake.operations.reference import TableRef
-from quacklake.spark.changes.clauses import ChangeClause
-from quacklake.spark.changes.delete_update import change
-from quacklake.spark.changes.delete_update import delete as delete_rows
+from quacklake.operations.statements import Delete, Update
+from quacklake.spark.changes.clauses import ChangeClause, change
+from quacklake.spark.changes.clauses import delete as delete_rows
 from quacklake.spark.changes.partition_overwrite import overwrite_partitions
 from quacklake.spark.changes.staged_changes import ChangeMetrics, counted
-from quacklake.spark.runtime.session import overwrites_dynamically
+from quacklake.spark.runtime.session import has_time, overwrites_dynamically
 from quacklake.spark.runtime.types import initial_value, quote
 from quacklake.spark.sql.parsing import SparkCursor, parse
 from quacklake.spark.sql.pruning import conditions, predicate_of
@@ -150,7 +150,7 @@ def _write(
         if mode is _Mode.ALL:
             dml.delete(engine.context, tx, info, None, asked=Operation.OVERWRITE)
         elif where is not None:
-            gone = change_rows(statement.within(tx), tx, info, info.name, where).rows_deleted
+            gone = _change_rows(statement.within(tx), tx, info, info.name, Delete(where)).deleted
         done[:] = [(counted(tx, info, given), gone)]
 
     engine.write(rows, work, partial=partial)
@@ -175,8 +175,8 @@ def delete(statement: Statement, cursor: SparkCursor) -> DataFrame:
             lambda tx: delete_rows(statement.engine, tx, TableRef(table.schema_name, table.name), None)
         )
     else:
-        done = _changed(statement, table, alias, where)
-    return statement.numbers(num_affected_rows=done.rows_deleted)
+        done = _changed(statement, table, alias, Delete(where))
+    return statement.numbers(num_affected_rows=done.deleted)
 
 
 def update(statement: Statement, cursor: SparkCursor) -> DataFrame:
@@ -189,9 +189,8 @@ def update(statement: Statement, cursor: SparkCursor) -> DataFrame:
     alias = alias_of(cursor, "SET") or table.name
     cursor.expect("SET")
     assigned = assignments(cursor, alias)
-    where = _condition(cursor)
-    done = _changed(statement, table, alias, where, assigned)
-    return statement.numbers(num_affected_rows=done.rows_updated)
+    change = Update(tuple(assigned), tuple(assigned.values()), _condition(cursor))
+    return statement.numbers(num_affected_rows=_changed(statement, table, alias, change).updated)
 
 
 def _condition(cursor: SparkCursor) -> str | None:
@@ -238,29 +237,21 @@ def default_of(column: Column, *, time: bool) -> str:
     return initial_value(replace(column, initial_default=column.default), time=time)
 
 
-def _changed(
-    statement: Statement, table: TableInfo, alias: str, where: str | None, assigned: Mapping[str, str] | None = None
-) -> ChangeMetrics:
+def _changed(statement: Statement, table: TableInfo, alias: str, change: Update | Delete) -> ChangeMetrics:
     def work(tx: Transaction) -> ChangeMetrics:
         info = tx.find_table(table.schema_name, table.name)
-        return change_rows(statement.within(tx), tx, info, alias, where, assigned)
+        return _change_rows(statement.within(tx), tx, info, alias, change)
 
     return statement.engine.handle.run(work)
 
 
-def change_rows(
-    statement: Statement,
-    tx: Transaction,
-    table: TableInfo,
-    alias: str,
-    where: str | None,
-    assigned: Mapping[str, str] | None = None,
+def _change_rows(
+    statement: Statement, tx: Transaction, table: TableInfo, alias: str, given: Update | Delete
 ) -> ChangeMetrics:
     """Delete rows of a table, or set their columns, within a transaction. Spark itself parses the texts."""
-    from quacklake.spark.runtime.session import has_time
-
-    time = has_time(statement.engine.session)
-    values = {table.schema.find(name): value for name, value in (assigned or {}).items()}
+    time, where = has_time(statement.engine.session), given.where
+    pairs = zip(given.columns, given.values, strict=True) if isinstance(given, Update) else ()
+    values = {table.schema.find(name): value for name, value in pairs}
     sets = [
         f"({default_of(column, time=time) if fold(value) == 'default' else value}) AS {_SET}{column.id}"
         for column, value in values.items()
@@ -277,7 +268,7 @@ def change_rows(
         rewriter = Rewriter(statement, target=(rows, table))
         found = statement.run(rewriter.text(query))
         again = any(info.id == table.id and where_ is tx for info, where_ in rewriter.read)
-        chosen = {column.id: f.col(f"{_SET}{column.id}") for column in values} if assigned is not None else None
+        chosen = {column.id: f.col(f"{_SET}{column.id}") for column in values} if isinstance(given, Update) else None
         return found, ChangeClause(f.lit(True), chosen), ANYTHING if again else predicate
 
-    return change(statement.engine, tx, table, predicate, choose, deletes=assigned is None)
+    return change(statement.engine, tx, table, predicate, choose, deletes=isinstance(given, Delete))

@@ -25,7 +25,7 @@ from quacklake.errors import (
 )
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import TableInfo, ViewInfo
-from quacklake.operations import layout
+from quacklake.operations import evolution
 from quacklake.operations.reference import TableRef
 from quacklake.spark.changes.staged_changes import counted
 from quacklake.spark.engine import schema_of
@@ -247,7 +247,7 @@ def _from_query(
                 raise AlreadyExistsError(f'the table "{known.qualified_name}" already exists')
             tx.drop_table(known)
         ref, context = TableRef(target.schema, target.name), statement.engine.context
-        info = layout.create_table(context, tx, ref, schema, keys["PARTITIONED"], keys["SORTED"])
+        info = evolution.create_table(context, tx, ref, schema, keys["PARTITIONED"], keys["SORTED"])
         done[:] = [counted(tx, info, given)]
 
     statement.engine.write(rows, work)

@@ -18,8 +18,8 @@ from quacklake.format.names import quote as lake_quote
 from quacklake.format.objects import TableInfo
 from quacklake.operations import dml, evolution
 from quacklake.operations.context import LakeContext
-from quacklake.operations.dml import DUPLICATES_SHOWN, duplicate_keys
 from quacklake.operations.frames import to_source
+from quacklake.operations.statements import DUPLICATES_SHOWN, duplicate_keys
 from quacklake.spark.changes.merge import SparkMerge
 from quacklake.spark.runtime.types import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES, quote
 from quacklake.transaction import Transaction

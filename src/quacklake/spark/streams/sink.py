@@ -23,8 +23,7 @@ from quacklake.format.objects import marked
 from quacklake.operations import evolution
 from quacklake.operations.reference import TableRef
 from quacklake.operations.stream_positions import StreamPositions
-from quacklake.spark.changes.keys import conform_keys
-from quacklake.spark.changes.merge import SparkMerge
+from quacklake.spark.changes.merge import SparkMerge, conform_keys
 from quacklake.spark.changes.staged_changes import ChangeMetrics
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import arrow_schema

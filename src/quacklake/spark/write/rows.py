@@ -24,7 +24,7 @@ from quacklake.format.types import parse_type
 from quacklake.operations.add_files import known_mappings
 from quacklake.operations.conform import Match, given_schema, match_given, to_table
 from quacklake.operations.context import LakeContext
-from quacklake.operations.inlining import encoded_insert
+from quacklake.operations.inserting import encoded_insert
 from quacklake.spark.runtime.failures import each_task
 from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time

@@ -12,7 +12,7 @@ from quacklake.format.evolution import DefaultExpression, find_column
 from quacklake.format.names import format_path, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.texts import parse_column
-from quacklake.operations import evolution, layout
+from quacklake.operations import evolution
 from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression
 from quacklake.operations.options import LakeOptions
@@ -20,18 +20,13 @@ from quacklake.sql.attached import Target, missing
 from quacklake.sql.binder import Binder
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
-from quacklake.sql.statements.tables import (
-    LiteralText,
-    check_reserved,
-    default_of,
-    schema_of_columns,
-    with_literal,
-)
+from quacklake.sql.statements.tables import LiteralText, check_reserved, default_of, schema_of_columns, with_literal
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
+
 
 _DUCKDB_TEXT = ("interval", "timetz", "time_ns")
 """Types whose values only DuckDB can write as text."""
@@ -137,14 +132,14 @@ def _change(session: Session, cursor: Cursor) -> Change:
         raise cursor.unexpected()
     if cursor.accept("PARTITIONED", "BY") or cursor.accept("PARTITION", "BY"):
         if not setting:
-            return lambda _, tx, table: layout.reset_partition(tx, table)
+            return lambda _, tx, table: evolution.reset_partition(tx, table)
         keys = cursor.items()
-        return lambda _, tx, table: layout.partition(tx, table, keys)
+        return lambda _, tx, table: evolution.partition(tx, table, keys)
     cursor.expect("SORTED", "BY")
     if not setting:
-        return lambda _, tx, table: layout.reset_sort(tx, table)
+        return lambda _, tx, table: evolution.reset_sort(tx, table)
     order = cursor.items()
-    return lambda context, tx, table: layout.sort(context, tx, table, order)
+    return lambda context, tx, table: evolution.sort(context, tx, table, order)
 
 
 def _add(session: Session, cursor: Cursor) -> Change:

@@ -1,52 +1,40 @@
-"""INSERT, and inserting the rows of any query into a table."""
+"""INSERT, also with ON CONFLICT, and inserting the rows of any query into a table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from quacklake.duckdb_versions import arrow_reader
-from quacklake.engines.duckdb.expressions import order_keys
 from quacklake.errors import SqlError
-from quacklake.format.names import quote
+from quacklake.format.evolution import PRIMARY_KEY, key_columns
+from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation
-from quacklake.operations import dml, inserting
+from quacklake.operations import row_changes
 from quacklake.operations.conform import default_value
-from quacklake.operations.frames import Source
+from quacklake.operations.expression import Expression
+from quacklake.operations.inserting import check_not_null
+from quacklake.operations.statements import Clause, Conflict, Insert, Merge
 from quacklake.sql import tree
-from quacklake.sql.attached import Attached, Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
-from quacklake.sql.statements.on_conflict import Conflict, parse_conflict
-from quacklake.sql.statements.rows import counted, find_table, prefix_of, returning_of, stand_in
+from quacklake.sql.statements.rows import (
+    Place,
+    SessionScope,
+    append_bound,
+    assignments,
+    counted,
+    prefix_of,
+    returning_of,
+)
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
-
-_BATCH_ROWS = 122_880
-
-
-@dataclass(frozen=True, slots=True)
-class Insert:
-    """An INSERT statement. ``named`` is the table as it is written."""
-
-    target: Target
-    columns: tuple[str, ...] | None
-    by_name: bool
-    query: str | None
-    returning: str
-    named: str = ""
-    alias: str | None = None
-    conflict: Conflict | None = None
 
 
 def insert(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -63,24 +51,107 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
     named = cursor.slice(first, cursor.at)
     if target is None:
         return queries.native_rows(session, Cursor(cursor.text), params)
-    alias = cursor.name() if cursor.accept("AS") else None
+    place = Place(target, named, cursor.name() if cursor.accept("AS") else None)
     columns = None
     if cursor.sees("(") and not _is_query(cursor):
         columns = tuple(Cursor(item).name() for item in cursor.items())
     by_name = cursor.accept("BY", "NAME")
     cursor.accept("BY", "POSITION")
-    query: str | None = None
-    if not cursor.accept("DEFAULT", "VALUES"):
-        query = prefix + _query(cursor)
-    conflict = parse_conflict(cursor, replacing=replacing, ignoring=ignoring)
-    returning = returning_of(cursor)
+    query = None if cursor.accept("DEFAULT", "VALUES") else prefix + _query(cursor)
+    conflict = _conflict(cursor, replacing=replacing, ignoring=ignoring)
+    statement = Insert(query, columns, by_name, conflict, returning_of(cursor))
     cursor.end()
-    statement = Insert(target, columns, by_name, query, returning, named, alias, conflict)
-    if conflict is None:
-        return _insert(session, statement, params)
-    from quacklake.sql.statements.upserting import upsert  # imports this module itself
+    returned: list[Result | None] = []
 
-    return upsert(session, statement, conflict, params)
+    def work(tx: Transaction) -> int:
+        scope = SessionScope(session, tx, place, params, Operation.INSERT, returning=statement.returning)
+        count = _insert(scope, statement) if conflict is None else _upsert(scope, statement, conflict)
+        returned[:] = [scope.returned]
+        return count
+
+    count = session.write(target.attached, work)
+    return returned[0] or counted(count)
+
+
+def _insert(scope: SessionScope, statement: Insert) -> int:
+    sql, values, _ = _proposed(scope, statement)
+    if statement.returning:
+        rows = scope.create(sql, values)
+        scope.show(rows)
+        sql, values = f"FROM {rows}", None
+    return append_bound(scope.session, scope.tx, scope.place.target.attached, scope.table, sql, values)
+
+
+def _upsert(scope: SessionScope, statement: Insert, conflict: Conflict) -> int:
+    """Run ON CONFLICT as a merge by the primary key. Of several rows with the same key the first one counts.
+
+    The source of the merge has one column, ``excluded``; all other names refer to the table.
+    """
+    table, theirs = scope.table, "_ql_proposed"
+    key = key_columns(table.schema, scope.tx.objects.tags(table).own.get(PRIMARY_KEY))
+    _check_conflict(conflict, key)
+    sql, values, given = _proposed(scope, statement)
+    rows = scope.numbered(sql, values, first=key)
+    check_not_null(scope.connection, rows, [table.schema.find(column) for column in key])
+    fields = ", ".join(f"{quote(column.name)} := {quote(column.name)}" for column in table.schema.columns)
+    kept = f"{row_changes.SOURCE_ROW}, struct_pack({fields}) AS excluded"
+    scope.source, scope.theirs = f"(SELECT {kept} FROM temp.main.{rows}) AS {theirs}", theirs
+    clauses = [Clause("source", "insert", values=tuple(_excluded(column.name) for column in table.schema.columns))]
+    columns, assigned = conflict.columns, conflict.values
+    if conflict.replacing:
+        others = tuple(column.name for column in given if fold(column.name) not in {fold(each) for each in key})
+        columns = others or key
+        assigned = tuple(map(_excluded, columns))
+    if columns:
+        clauses.append(Clause("both", "update", conflict.condition, columns, assigned))
+    on = " AND ".join(f"{scope.own}.{quote(column)} = {_excluded(column).sql}" for column in key)
+    done = row_changes.merge(scope, Merge(Expression(on), tuple(clauses), statement.returning), unique=True)
+    return done.updated + done.inserted
+
+
+def _excluded(column: str) -> Expression:
+    return Expression(f"excluded.{quote(column)}")
+
+
+def _check_conflict(conflict: Conflict, key: Sequence[str]) -> None:
+    """Raise ``SqlError`` unless the clause names the primary key of the table."""
+    if conflict.key is None and not key:
+        raise SqlError(
+            "Binder Error: There are no UNIQUE/PRIMARY KEY constraints that refer to this table",
+            hint="declare a PRIMARY KEY, or say MERGE INTO, which goes by any columns",
+        )
+    folded = {fold(name) for name in key}
+    if conflict.key is not None and {fold(name) for name in conflict.key} != folded:
+        raise SqlError(
+            "Binder Error: The specified columns as conflict target are not referenced by a UNIQUE/PRIMARY KEY"
+            " CONSTRAINT or INDEX",
+            hint=f"the primary key is ({', '.join(key)})" if key else "there is none: say MERGE INTO",
+        )
+    changed = next((name for name in conflict.columns if fold(name) in folded), None)
+    if changed is not None:
+        raise SqlError(
+            f'Binder Error: DO UPDATE cannot set "{changed}", a column of the primary key', hint="say UPDATE instead"
+        )
+
+
+def _conflict(cursor: Cursor, *, replacing: bool, ignoring: bool) -> Conflict | None:
+    """Parse ``ON CONFLICT [(columns)] DO NOTHING | DO UPDATE SET … [WHERE …]``; OR REPLACE and OR IGNORE count too."""
+    if not cursor.accept("ON", "CONFLICT"):
+        return Conflict(replacing=replacing) if replacing or ignoring else None
+    if replacing or ignoring:
+        raise SqlError(
+            "Parser Error: You can not provide both OR REPLACE|IGNORE and an ON CONFLICT clause", hint="leave one out"
+        )
+    key = tuple(Cursor(item).name() for item in cursor.items()) if cursor.sees("(") else None
+    if cursor.sees("WHERE"):
+        raise SqlError("Binder Error: ON CONFLICT WHERE clause is only supported in DO UPDATE SET ... WHERE ...")
+    cursor.expect("DO")
+    if cursor.accept("NOTHING"):
+        return Conflict(key)
+    cursor.expect("UPDATE", "SET")
+    columns, values = assignments(cursor)
+    condition = Expression(cursor.until("RETURNING")) if cursor.accept("WHERE") else None
+    return Conflict(key, columns=columns, values=values, condition=condition)
 
 
 def _query(cursor: Cursor) -> str:
@@ -99,43 +170,19 @@ def _is_query(cursor: Cursor) -> bool:
     return following is not None and following.upper in ("SELECT", "FROM", "VALUES", "WITH", "(", "TABLE")
 
 
-def _insert(session: Session, statement: Insert, params: Any) -> Result:
-    returned: list[Result] = []
-
-    def work(tx: Transaction) -> int:
-        table = find_table(statement.target, tx)
-        sql, values, _ = proposed(session, statement, table, params)
-        if not statement.returning:
-            return append_bound(session, tx, statement.target.attached, table, sql, values)
-        rows = session.fresh_name()
-        session.connection.execute(f"CREATE TEMP TABLE {rows} AS {sql}", values)
-        returned[:] = [_returning(session, statement, rows)]
-        return append_bound(session, tx, statement.target.attached, table, f"FROM {rows}", None)
-
-    count = session.write(statement.target.attached, work)
-    return returned[0] if statement.returning else counted(count)
-
-
-def proposed(session: Session, statement: Insert, table: TableInfo, params: Any) -> tuple[str, Any, list[Column]]:
+def _proposed(scope: SessionScope, statement: Insert) -> tuple[str, Any, list[Column]]:
     """Return the rows to insert as a bound query of the table's columns, its values, and the columns that are given."""
+    table, session = scope.table, scope.session
     chosen = _chosen(table, statement.columns)
     if statement.query is None:
-        return _all_defaults(table), None, []
-    bound = Binder(session, params).bind(
+        return conforming(table, {}, "SELECT 1"), None, []
+    bound = Binder(session, scope.params).bind(
         statement.query, change=lambda node: _fit_values(session, node, table, chosen, statement.by_name)
     )
     given = session.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
     places = _pairs(table, chosen, [str(row[0]) for row in given], statement)
     columns = [column for column in table.schema.columns if column.id in places]
     return conforming(table, places, bound.sql), bound.values, columns
-
-
-def _returning(session: Session, statement: Insert, name: str) -> Result:
-    alias = "" if statement.alias is None else f" AS {quote(statement.alias)}"
-    query = f"SELECT {statement.returning} FROM {statement.named}{alias}"
-    result = session.query(query, stand_ins=stand_in(statement.target, name))
-    result.keep()  # read all rows first, so that an error in them changes nothing
-    return result
 
 
 def _chosen(table: TableInfo, columns: Sequence[str] | None) -> list[Column]:
@@ -163,13 +210,9 @@ def _pairs(table: TableInfo, chosen: Sequence[Column], given: Sequence[str], sta
     return {column.id: place for place, column in enumerate(chosen)}
 
 
-def _all_defaults(table: TableInfo) -> str:
-    return f"SELECT {', '.join(_value(default_value(column), column) for column in table.schema.columns)}"
-
-
 def conforming(table: TableInfo, places: dict[int, int], query: str) -> str:
     """Wrap the query so that it returns exactly the columns and types of the table."""
-    width = max(places.values(), default=-1) + 1
+    width = max(places.values(), default=0) + 1
     select = ", ".join(
         _value(f"src.c{places[column.id]}" if column.id in places else default_value(column), column)
         for column in table.schema.columns
@@ -198,53 +241,3 @@ def _fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequen
                     defaults[place] = tree.expression_of(session.connection, default_value(column))
                 value = defaults[place]
             row[place] = tree.cast(value, types[place])
-
-
-def append_bound(
-    session: Session,
-    tx: Transaction,
-    attached: Attached,
-    table: TableInfo,
-    sql: str,
-    values: Any,
-    asked: Operation = Operation.INSERT,
-) -> int:
-    """Insert the rows of a query that has the table's columns and types. Return their number."""
-    tx.asks(asked)
-    if any(column.travels_as_text for column in table.schema.columns):
-        return _append_kept(session, tx, attached, table, sql, values)
-    attached.context.store.make_parent(f"{table.location}x")  # as stock DuckLake does, even for rows in the catalog
-    options = attached.context.write_options(table)
-    for macro in options.macros:  # before the first row is read
-        session.connection.execute(macro.statement)
-    reader = arrow_reader(session.connection, sql, values, batch_rows=_BATCH_ROWS)
-    counts = [0]
-
-    def counting() -> Any:
-        for batch in reader:
-            counts[0] += batch.num_rows
-            yield batch
-
-    source = Source(reader.schema, stream=pa.RecordBatchReader.from_batches(reader.schema, counting()))
-    if table.sort is not None and options.sort:
-        _sort_small(session, attached, table, source)
-    dml.append(attached.context, tx, table, source, asked=asked)
-    return counts[0]
-
-
-def _sort_small(session: Session, attached: Attached, table: TableInfo, source: Source) -> None:
-    """Sort rows for the catalog by the table's sort order, as stock DuckLake does. The writer sorts those of files."""
-    few = source.first(attached.context.inline_limit(table))
-    order = order_keys(table.sort, attached.context.write_options(table).macros)
-    if few is not None and few.num_rows and order:
-        name = session.fresh_name()
-        session.connection.register(name, few)
-        source.table = session.rows(f"SELECT * FROM {name} ORDER BY {', '.join(order)}").cast(few.schema)
-
-
-def _append_kept(session: Session, tx: Transaction, attached: Attached, table: TableInfo, sql: str, values: Any) -> int:
-    """Insert rows with types that Arrow does not carry. They never leave DuckDB."""
-    name = session.fresh_name()
-    session.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
-    inserting.check_not_null(session.connection, name, list(table.schema.columns))
-    return inserting.insert_query(attached.context, tx, session.connection, f"SELECT * FROM {name}", table)

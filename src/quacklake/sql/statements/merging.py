@@ -1,20 +1,30 @@
-"""Parse MERGE INTO: the target, the source and the clauses.
-
-``merge_rows`` finds and changes the rows.
-"""
+"""MERGE INTO: parse the target, the source and the clauses."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import SqlError
 from quacklake.format.names import fold, quote
 from quacklake.format.snapshots import Operation
+from quacklake.operations import row_changes
+from quacklake.operations.expression import Expression
+from quacklake.operations.row_changes import WHEN
+from quacklake.operations.statements import Clause, Matched, Merge
 from quacklake.sql.attached import Target
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
-from quacklake.sql.statements.merge_rows import Merge, MergeClause, MergeSource, change_rows
-from quacklake.sql.statements.rows import alias_of, assignments, counted, prefix_of, returning_of
+from quacklake.sql.statements.rows import (
+    SessionScope,
+    alias_of,
+    assignments,
+    counted,
+    place_of,
+    prefix_of,
+    returning_of,
+    stand_in,
+)
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
@@ -26,41 +36,43 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run MERGE INTO name [alias] USING source [alias] ON condition | USING (columns) WHEN … [RETURNING …]."""
     prefix = prefix_of(cursor)
     cursor.expect("MERGE", "INTO")
-    first = cursor.at
-    target = session.names.target(cursor.names())
-    if target is None:
+    place = place_of(session, cursor, "USING")
+    if place is None:
         return queries.native_rows(session, Cursor(cursor.text), params)
-    named = cursor.slice(first, cursor.at)
-    alias = alias_of(cursor, "USING")
     cursor.expect("USING")
-    source = _source(session, cursor, prefix)
-    first = cursor.at
+    source, theirs, stands = _source(session, cursor, prefix)
     if cursor.accept("USING"):
-        cursor.skip_group()
+        on: Any = tuple(Cursor(item).name() for item in cursor.items())
     else:
         cursor.expect("ON")
-        cursor.until("WHEN")
-    how = cursor.slice(first, cursor.at)
-    clauses: list[MergeClause] = []
+        on = Expression(cursor.until("WHEN"))
+    clauses: list[Clause] = []
     while cursor.accept("WHEN"):
         clauses.append(_clause(cursor))
-    returning = returning_of(cursor)
+    statement = Merge(on, tuple(clauses), returning_of(cursor))
     cursor.end()
     if not clauses:
         raise cursor.unexpected()
     _check_reachable(clauses)
-    statement = Merge(prefix, target, named, alias, source, how, tuple(clauses), returning)
-    returned: list[Result] = []
+    returned: list[Result | None] = []
 
     def work(tx: Transaction) -> int:
-        return change_rows(session, tx, statement, params, returned, Operation.MERGE)
+        scope = SessionScope(session, tx, place, params, Operation.MERGE, returning=statement.returning, prefix=prefix)
+        bound = scope.bind(f"{prefix}SELECT * FROM {source}", target=False)
+        rows = scope.numbered(bound.sql, bound.values)
+        scope.source, scope.theirs = f"temp.main.{rows} AS {theirs}", theirs
+        if stands is not None:  # the text refers to the source still, and a temporary relation replaces the table
+            scope.source, scope.stand_ins = source, stand_in(stands, rows)
+        done = row_changes.merge(scope, statement)
+        returned[:] = [scope.returned]
+        return done.updated + done.inserted + done.deleted
 
-    count = session.write(target.attached, work)
-    return returned[0] if statement.returning else counted(count)
+    count = session.write(place.target.attached, work)
+    return returned[0] or counted(count)
 
 
-def _source(session: Session, cursor: Cursor, prefix: str) -> MergeSource:
-    """Parse the relation after USING, and the qualifier of its columns."""
+def _source(session: Session, cursor: Cursor, prefix: str) -> tuple[str, str, Target | None]:
+    """Parse the relation after USING: its text, the qualifier of its columns, and the lake table if it is one."""
     first = cursor.at
     table: list[str] = []
     default = "unnamed_subquery"
@@ -81,10 +93,8 @@ def _source(session: Session, cursor: Cursor, prefix: str) -> MergeSource:
     text = cursor.slice(first, cursor.at)
     stands = None if alias is not None or not table else _lake_table(session, table, prefix)
     if stands is not None:
-        names = (stands.attached.alias, stands.schema, stands.name)
-        return MergeSource(text, text, ".".join(map(quote, names)), stands)
-    own = quote(alias or default)
-    return MergeSource(text, None, own, None)
+        return text, ".".join(map(quote, (stands.attached.alias, stands.schema, stands.name))), stands
+    return text, quote(alias or default), None
 
 
 def _lake_table(session: Session, names: list[str], prefix: str) -> Target | None:
@@ -98,13 +108,10 @@ def _lake_table(session: Session, names: list[str], prefix: str) -> Target | Non
     return None
 
 
-_WHEN = {"both": "WHEN MATCHED", "source": "WHEN NOT MATCHED", "target": "WHEN NOT MATCHED BY SOURCE"}
-
-
-def _check_reachable(clauses: list[MergeClause]) -> None:
+def _check_reachable(clauses: list[Clause]) -> None:
     """Raise ``SqlError`` when two clauses for the same rows have no condition."""
-    unconditional = [clause.matched for clause in clauses if not clause.condition]
-    for matched, when in _WHEN.items():
+    unconditional = [clause.matched for clause in clauses if clause.condition is None]
+    for matched, when in WHEN.items():
         if unconditional.count(matched) > 1:
             raise SqlError(
                 f"Parser Error: Unconditional {when} clause was already defined - only one unconditional {when}"
@@ -112,8 +119,8 @@ def _check_reachable(clauses: list[MergeClause]) -> None:
             )
 
 
-def _clause(cursor: Cursor) -> MergeClause:
-    matched = "both"
+def _clause(cursor: Cursor) -> Clause:
+    matched: Matched = "both"
     if cursor.accept("NOT", "MATCHED"):
         matched = "source"
         if cursor.accept("BY", "SOURCE"):
@@ -122,29 +129,32 @@ def _clause(cursor: Cursor) -> MergeClause:
             cursor.accept("BY", "TARGET")
     else:
         cursor.expect("MATCHED")
-    condition = cursor.until("THEN") if cursor.accept("AND") else ""
+    condition = Expression(cursor.until("THEN")) if cursor.accept("AND") else None
     cursor.expect("THEN")
+    clause = Clause(matched, "insert", condition, by_name=False)
     if cursor.accept("DELETE"):
-        return MergeClause(matched, condition, "delete")
+        return replace(clause, action="delete")
     if cursor.accept("DO", "NOTHING"):
-        return MergeClause(matched, condition, "nothing")
+        return replace(clause, action="nothing")
     if cursor.accept("ERROR"):
-        return MergeClause(matched, condition, "error", message=cursor.until("WHEN", "RETURNING"))
+        message = cursor.until("WHEN", "RETURNING")
+        return replace(clause, action="error", message=Expression(message) if message else None)
     if cursor.accept("UPDATE"):
-        if cursor.accept("SET"):
-            if cursor.accept("*"):
-                return MergeClause(matched, condition, "update")
-            return MergeClause(matched, condition, "update", assigned=tuple(assignments(cursor)))
-        return MergeClause(matched, condition, "update", by_name=_by_name(cursor))
+        if not cursor.accept("SET"):
+            return replace(clause, action="update", by_name=_by_name(cursor))
+        if cursor.accept("*"):
+            return replace(clause, action="update")
+        columns, values = assignments(cursor)
+        return replace(clause, action="update", columns=columns, values=values)
     cursor.expect("INSERT")
     by_name = _by_name(cursor)
     if cursor.accept("*") or by_name or cursor.done or cursor.sees("WHEN") or cursor.sees("RETURNING"):
-        return MergeClause(matched, condition, "insert", by_name=by_name)
+        return replace(clause, by_name=by_name)
     if cursor.accept("DEFAULT", "VALUES"):
-        return MergeClause(matched, condition, "insert", columns=(), values=())
-    columns = tuple(type(cursor)(item).name() for item in cursor.items()) if cursor.sees("(") else None
+        return replace(clause, columns=(), values=())
+    columns_ = tuple(Cursor(item).name() for item in cursor.items()) if cursor.sees("(") else None
     cursor.expect("VALUES")
-    return MergeClause(matched, condition, "insert", columns, tuple(cursor.items()))
+    return replace(clause, columns=columns_, values=tuple(map(Expression, cursor.items())))
 
 
 def _by_name(cursor: Cursor) -> bool:

@@ -11,8 +11,8 @@ from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroVariant
 from quacklake.format.texts import parse_column
+from quacklake.operations.context import make_variant
 from quacklake.operations.expression import Expression
-from quacklake.operations.macros import make_variant
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.operations.views import COMMENT, check_macro, view_column
 from quacklake.sql import tree

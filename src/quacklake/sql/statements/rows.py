@@ -1,24 +1,27 @@
-"""UPDATE, DELETE and TRUNCATE, and helpers for all changes of rows."""
+"""UPDATE, DELETE and TRUNCATE, and what all statements that change rows share in a session."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quacklake.engines.duckdb.engine import places_to_target
+from quacklake.duckdb_versions import arrow_reader, first_row
+from quacklake.engines.duckdb.expressions import order_keys
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
-from quacklake.errors import InputError, SqlError
+from quacklake.errors import SqlError
 from quacklake.format.bounds import ANYTHING
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation
-from quacklake.operations import dml, inserting
-from quacklake.operations.conform import default_value
-from quacklake.sql.attached import Target, missing
-from quacklake.sql.binder import Binder, Bound, Scan, StandIns
+from quacklake.operations import dml, inserting, row_changes
+from quacklake.operations.expression import Expression
+from quacklake.operations.frames import Source
+from quacklake.operations.row_changes import BoundQuery, Scope
+from quacklake.operations.statements import Delete, Update, Value
+from quacklake.sql.attached import Attached, Target, missing
+from quacklake.sql.binder import Binder, StandIns
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.words import Cursor, refuse_parameters
@@ -27,8 +30,8 @@ from quacklake.transaction import Transaction
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
 
-PLACES = "_ql_file_id, _ql_version, _ql_position"
-"""The columns that hold the position of a row."""
+
+_BATCH_ROWS = 122_880
 
 
 def counted(count: int) -> Result:
@@ -52,80 +55,138 @@ def prefix_of(cursor: Cursor) -> str:
     return f"{found} " if found else ""
 
 
-# -- update ------------------------------------------------------------------------------------------------------------
+class SessionScope(Scope):
+    """The meaning of a statement's texts in a session: they are whole SQL, which the binder looks up and checks."""
+
+    def __init__(
+        self,
+        session: Session,
+        tx: Transaction,
+        place: Place,
+        params: Any,
+        asked: Operation,
+        *,
+        returning: str = "",
+        prefix: str = "",
+    ) -> None:
+        tx.asks(asked)
+        self.session, self.place, self.params, self.asked = session, place, params, asked
+        self.returning = returning
+        self.stand_ins: StandIns = {}
+        self.returned: Result | None = None
+        table = find_table(place.target, tx)
+        super().__init__(place.target.attached.context, tx, table, session.connection, place.text, place.own)
+        self.prefix = prefix
+
+    def bind(self, query: str, *, target: bool) -> BoundQuery:
+        """Look up the names of a query. What it reads of the target is anything if it reads the table twice."""
+        bound = Binder(self.session, self.params, self.stand_ins).bind(query, target=target)
+        scan = bound.target
+        if scan is None:
+            return BoundQuery(bound.sql, bound.values)
+        again = any(other is not scan and other.table.id == scan.table.id and not other.past for other in bound.scans)
+        return BoundQuery(bound.sql, bound.values, scan.plan, ANYTHING if again else scan.predicate)
+
+    def fresh_name(self) -> str:
+        """Return a name that lives as long as the statement."""
+        return self.session.fresh_name()
+
+    def sql(self, value: Value) -> str:
+        """Return the text of a value as it is written."""
+        return str(value.sql)
+
+    def insert(self, query: str) -> int:
+        """Insert rows as INSERT does."""
+        if first_row(self.connection, f"SELECT 1 FROM ({query}) LIMIT 1") is None:
+            return 0
+        return append_bound(self.session, self.tx, self.place.target.attached, self.table, query, None, self.asked)
+
+    def show(self, rows: str) -> None:
+        """Evaluate RETURNING on the changed rows."""
+        if not self.returning:
+            return
+        found = {str(row[0]) for row in self.connection.execute(f"DESCRIBE {rows}").fetchall()}
+        hidden = ", ".join(name for name in ROW_COLUMNS if name in found)
+        shown = self.create(f"SELECT *{f' EXCLUDE ({hidden})' if hidden else ''} FROM temp.main.{rows}", view=True)
+        returning = _without_action(self.returning) if "merge_action" in found else self.returning
+        query = f"SELECT {returning} FROM {self.place.text}"
+        self.returned = self.session.query(query, stand_ins=stand_in(self.place.target, shown))
+        self.returned.keep()  # read all rows first, so that an error in them changes nothing
 
 
-def note_read(tx: Transaction, bound: Bound, scan: Scan) -> None:
-    """Note that the change depends on the rows that the statement has read."""
-    again = any(other is not scan and other.table.id == scan.table.id and not other.past for other in bound.scans)
-    tx.pending(scan.table).add_read(ANYTHING if again else scan.predicate)
+def _without_action(returning: str) -> str:
+    """Return the list of RETURNING with ``*`` limited to the table's columns."""
+    words = Cursor(returning).words
+    parts, done = [], 0
+    for number, word in enumerate(words):
+        if word.text == "*" and (number == 0 or words[number - 1].text == ","):
+            parts += [returning[done : word.end], " EXCLUDE (merge_action)"]
+            done = word.end
+    return "".join([*parts, returning[done:]])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The table that a statement changes, as it is written."""
+
+    target: Target
+    named: str
+    alias: str | None
+
+    @property
+    def text(self) -> str:
+        """The table as FROM has it."""
+        return self.named + (f" AS {quote(self.alias)}" if self.alias else "")
+
+    @property
+    def own(self) -> str:
+        """The qualifier of the table's columns, since another table may have the same last name."""
+        if self.alias is not None:
+            return quote(self.alias)
+        return ".".join(quote(name) for name in (self.target.attached.alias, self.target.schema, self.target.name))
+
+
+def place_of(session: Session, cursor: Cursor, *keywords: str) -> Place | None:
+    """Parse the table that a statement changes, and its alias; None for a table of DuckDB itself."""
+    first = cursor.at
+    target = session.names.target(cursor.names())
+    if target is None:
+        return None
+    named = cursor.slice(first, cursor.at)
+    return Place(target, named, alias_of(cursor, *keywords))
 
 
 def update(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run UPDATE name [alias] SET column = value, … [FROM …] [WHERE …] [RETURNING …]."""
     prefix = prefix_of(cursor)
     cursor.expect("UPDATE")
-    first = cursor.at
-    target = session.names.target(cursor.names())
-    if target is None:
+    place = place_of(session, cursor, "SET")
+    if place is None:
         return queries.native_rows(session, Cursor(cursor.text), params)
-    named = cursor.slice(first, cursor.at)
-    alias = alias_of(cursor, "SET")
     cursor.expect("SET")
-    assigned = assignments(cursor)
+    columns, values = assignments(cursor)
     others = cursor.until("WHERE", "RETURNING") if cursor.accept("FROM") else ""
-    where = cursor.until("RETURNING") if cursor.accept("WHERE") else ""
-    returning = returning_of(cursor)
+    where = Expression(cursor.until("RETURNING")) if cursor.accept("WHERE") else None
+    statement = Update(columns, values, where, others, returning_of(cursor))
     cursor.end()
-    own = own_name(target, alias)
-    changed_table = named + (f" AS {quote(alias)}" if alias else "")
-    source = changed_table + (f", {others}" if others else "")
-    condition = f" WHERE {where}" if where else ""
-    returned: list[Result] = []
+    return run_change(session, place, params, statement, Operation.UPDATE, prefix)
+
+
+def run_change(
+    session: Session, place: Place, params: Any, statement: Update | Delete, asked: Operation, prefix: str
+) -> Result:
+    """Run an UPDATE or DELETE; return its count, or the rows of RETURNING."""
+    returned: list[Result | None] = []
 
     def work(tx: Transaction) -> int:
-        tx.asks(Operation.UPDATE)
-        table = find_table(target, tx)
-        values = new_values(table, assigned)
-        select = [
-            f"{cast_to(values[column.id], column) if column.id in values else f'{own}.{quote(column.name)}'}"
-            f" AS _ql_c{column.id}"  # so that no expression refers to another one by the name of its column
-            for column in table.schema.columns
-        ]
-        names = ", ".join(f"_ql_c{column.id} AS {quote(column.name)}" for column in table.schema.columns)
-        places = ", ".join(f"{own}.{name}" for name in ROW_COLUMNS)
-        bound = Binder(session, params).bind(
-            f"{prefix}SELECT {', '.join(select)}, {places} FROM {source}{condition}", target=True
-        )
-        changed = session.fresh_name()
-        once = f" QUALIFY row_number() OVER (PARTITION BY {PLACES}) = 1" if others else ""
-        session.connection.execute(
-            f"CREATE TEMP TABLE {changed} AS SELECT {names}, {', '.join(ROW_COLUMNS)} FROM ({bound.sql}){once}",
-            bound.values,
-        )
-        if returning:
-            returned[:] = [_returned(session, changed, target, changed_table, returning)]
-        assert bound.target is not None
-        assert bound.target.plan is not None
-        note_read(tx, bound, bound.target)
-        inserting.check_not_null(
-            session.connection, changed, [column for column in table.schema.columns if column.id in values]
-        )
-        context = target.attached.context
-        return inserting.replace_rows(context, tx, session.connection, table, bound.target.plan, changed)
+        scope = SessionScope(session, tx, place, params, asked, returning=statement.returning, prefix=prefix)
+        run = row_changes.update if isinstance(statement, Update) else row_changes.delete
+        count = run(scope, statement)  # type: ignore[arg-type]
+        returned[:] = [scope.returned]
+        return count
 
-    count = session.write(target.attached, work)
-    return returned[0] if returning else counted(count)
-
-
-def _returned(session: Session, rows: str, target: Target, named: str, returning: str) -> Result:
-    """Evaluate RETURNING before anything is changed, so that an error in it changes nothing."""
-    shown = session.fresh_name()
-    hidden = ", ".join(ROW_COLUMNS)
-    session.connection.execute(f"CREATE TEMP VIEW {shown} AS SELECT * EXCLUDE ({hidden}) FROM temp.main.{rows}")
-    result = session.query(f"SELECT {returning} FROM {named}", stand_ins=stand_in(target, shown))
-    result.keep()
-    return result
+    count = session.write(place.target.attached, work)
+    return returned[0] or counted(count)
 
 
 def returning_of(cursor: Cursor) -> str:
@@ -134,13 +195,6 @@ def returning_of(cursor: Cursor) -> str:
         return ""
     refuse_parameters(cursor.words[cursor.at :])
     return cursor.rest()
-
-
-def own_name(target: Target, alias: str | None) -> str:
-    """Return the qualifier of the target's columns, since another table may have the same last name."""
-    if alias is not None:
-        return quote(alias)
-    return ".".join(quote(name) for name in (target.attached.alias, target.schema, target.name))
 
 
 def stand_in(target: Target, name: str) -> StandIns:
@@ -158,8 +212,8 @@ def alias_of(cursor: Cursor, *keywords: str) -> str | None:
     return None
 
 
-def assignments(cursor: Cursor) -> list[tuple[str, str]]:
-    """Parse ``column = value, (a, b) = (x, y)`` into pairs of a column and the text of its value."""
+def assignments(cursor: Cursor) -> tuple[tuple[str, ...], tuple[Expression, ...]]:
+    """Parse ``column = value, (a, b) = (x, y)`` into columns and the texts of their values."""
     found: list[tuple[str, str]] = []
     while True:
         if cursor.sees("("):
@@ -180,7 +234,7 @@ def assignments(cursor: Cursor) -> list[tuple[str, str]]:
             cursor.expect("=")
             found.append((names[0], _assigned(cursor)))
         if not cursor.accept(","):
-            return found
+            return tuple(name for name, _ in found), tuple(Expression(value) for _, value in found)
 
 
 def _assigned(cursor: Cursor) -> str:
@@ -193,24 +247,6 @@ def _assigned(cursor: Cursor) -> str:
         cursor.take()
 
 
-def new_values(table: TableInfo, assigned: Sequence[tuple[str, str]]) -> dict[int, str]:
-    """Return the SQL of new values by column id. Raises ``SqlError`` for a column that is set twice."""
-    found: dict[int, str] = {}
-    for name, value in assigned:
-        column = table.schema.find(name)
-        if column.id in found:
-            raise SqlError(f'Binder Error: the column "{name}" is set twice')
-        found[column.id] = default_value(column) if fold(value) == "default" else value
-    if not found:
-        raise InputError("nothing to update")
-    return found
-
-
-def cast_to(sql: str, column: Column) -> str:
-    """Return the SQL that casts a value to the type of a column."""
-    return f"CAST(({sql}) AS {column.duckdb_type()})"
-
-
 # -- delete ------------------------------------------------------------------------------------------------------------
 
 
@@ -218,47 +254,16 @@ def delete(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run DELETE FROM name [alias] [USING …] [WHERE …] [RETURNING …]."""
     prefix = prefix_of(cursor)
     cursor.expect("DELETE", "FROM")
-    first = cursor.at
-    target = session.names.target(cursor.names())
-    if target is None:
+    place = place_of(session, cursor, "USING", "WHERE", "RETURNING")
+    if place is None:
         return queries.native_rows(session, Cursor(cursor.text), params)
-    named = cursor.slice(first, cursor.at)
-    alias = alias_of(cursor, "USING", "WHERE", "RETURNING")
     others = cursor.until("WHERE", "RETURNING") if cursor.accept("USING") else ""
-    where = cursor.until("RETURNING") if cursor.accept("WHERE") else ""
-    returning = returning_of(cursor)
+    where = Expression(cursor.until("RETURNING")) if cursor.accept("WHERE") else None
+    statement = Delete(where, others, returning_of(cursor))
     cursor.end()
-    if not (others or where or returning):
-        return _delete_all(session, target)
-    own = own_name(target, alias)
-    changed_table = named + (f" AS {quote(alias)}" if alias else "")
-    source = changed_table + (f", {others}" if others else "")
-    condition = f" WHERE {where}" if where else ""
-    returned: list[Result] = []
-
-    def work(tx: Transaction) -> int:
-        tx.asks(Operation.DELETE)
-        table = find_table(target, tx)
-        places = ", ".join(f"{own}.{name}" for name in ROW_COLUMNS)
-        shown = [f"{own}.{quote(column.name)}" for column in table.schema.columns] if returning else []
-        query = f"{prefix}SELECT DISTINCT {', '.join([*shown, places])} FROM {source}{condition}"
-        bound = Binder(session, params).bind(query, target=True)
-        if returning:
-            kept = session.fresh_name()
-            session.connection.execute(f"CREATE TEMP TABLE {kept} AS {bound.sql}", bound.values)
-            rows = session.rows(f"SELECT {PLACES} FROM {kept}")
-            returned[:] = [_returned(session, kept, target, changed_table, returning)]
-        else:
-            rows = session.rows(f"SELECT {PLACES} FROM ({bound.sql})", bound.values)
-        assert bound.target is not None
-        assert bound.target.plan is not None
-        note_read(tx, bound, bound.target)
-        found = places_to_target(rows)
-        tx.pending(table).delete(bound.target.plan, found)
-        return found.count
-
-    count = session.write(target.attached, work)
-    return returned[0] if returning else counted(count)
+    if statement == Delete():
+        return _delete_all(session, place.target)
+    return run_change(session, place, params, statement, Operation.DELETE, prefix)
 
 
 def truncate(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -282,3 +287,56 @@ def _delete_all(session: Session, target: Target) -> Result:
         return count
 
     return counted(session.write(target.attached, work))
+
+
+# -- inserting ---------------------------------------------------------------------------------------------------------
+
+
+def append_bound(
+    session: Session,
+    tx: Transaction,
+    attached: Attached,
+    table: TableInfo,
+    sql: str,
+    values: Any,
+    asked: Operation = Operation.INSERT,
+) -> int:
+    """Insert the rows of a query that has the table's columns and types. Return their number."""
+    tx.asks(asked)
+    if any(column.travels_as_text for column in table.schema.columns):
+        return _append_kept(session, tx, attached, table, sql, values)
+    attached.context.store.make_parent(f"{table.location}x")  # as stock DuckLake does, even for rows in the catalog
+    options = attached.context.write_options(table)
+    for macro in options.macros:  # before the first row is read
+        session.connection.execute(macro.statement)
+    reader = arrow_reader(session.connection, sql, values, batch_rows=_BATCH_ROWS)
+    counts = [0]
+
+    def counting() -> Any:
+        for batch in reader:
+            counts[0] += batch.num_rows
+            yield batch
+
+    source = Source(reader.schema, stream=pa.RecordBatchReader.from_batches(reader.schema, counting()))
+    if table.sort is not None and options.sort:
+        _sort_small(session, attached, table, source)
+    dml.append(attached.context, tx, table, source, asked=asked)
+    return counts[0]
+
+
+def _sort_small(session: Session, attached: Attached, table: TableInfo, source: Source) -> None:
+    """Sort rows for the catalog by the table's sort order, as stock DuckLake does. The writer sorts those of files."""
+    few = source.first(attached.context.inline_limit(table))
+    order = order_keys(table.sort, attached.context.write_options(table).macros)
+    if few is not None and few.num_rows and order:
+        name = session.fresh_name()
+        session.connection.register(name, few)
+        source.table = session.rows(f"SELECT * FROM {name} ORDER BY {', '.join(order)}").cast(few.schema)
+
+
+def _append_kept(session: Session, tx: Transaction, attached: Attached, table: TableInfo, sql: str, values: Any) -> int:
+    """Insert rows with types that Arrow does not carry. They never leave DuckDB."""
+    name = session.fresh_name()
+    session.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
+    inserting.check_not_null(session.connection, name, list(table.schema.columns))
+    return inserting.insert_query(attached.context, tx, session.connection, f"SELECT * FROM {name}", table)

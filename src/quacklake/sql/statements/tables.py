@@ -15,8 +15,8 @@ from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.texts import parse_column
-from quacklake.operations import layout
 from quacklake.operations.context import LakeContext
+from quacklake.operations.evolution import create_table as new_table
 from quacklake.operations.reference import TableRef
 from quacklake.sql import tree
 from quacklake.sql.attached import Target
@@ -24,8 +24,8 @@ from quacklake.sql.binder import Binder, Bound
 from quacklake.sql.listing import view_definition
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries, transactions
-from quacklake.sql.statements.inserting import append_bound, conforming
-from quacklake.sql.statements.rows import counted, find_table
+from quacklake.sql.statements.inserting import conforming
+from quacklake.sql.statements.rows import append_bound, counted, find_table
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
@@ -84,7 +84,7 @@ def create_table(session: Session, cursor: Cursor, params: Any) -> Result:
         check_reserved(context, schema.names)
         if existing is not None:
             tx.drop_table(existing)
-        made = layout.create_table(context, tx, ref, with_required(schema, keys), tuple(partition_by), tuple(sort_by))
+        made = new_table(context, tx, ref, with_required(schema, keys), tuple(partition_by), tuple(sort_by))
         if keys:
             tx.objects.set_tags(made, {PRIMARY_KEY: key_tag(schema, keys)})
         if bound is None:
