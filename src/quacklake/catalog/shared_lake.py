@@ -1,4 +1,4 @@
-"""Where a shared lake is in its database, and which of its files catalogs lend to each other.
+"""Where a shared lake is in its database, and which of its files catalogs lend to each other; views over the metadata.
 
 Row-level security, exposed catalogs and forks are built on this by ``quacklake.tenancy``.
 """

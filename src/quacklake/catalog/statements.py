@@ -1,4 +1,4 @@
-"""Named statements inside one transaction of the metadata database, the base of every reader and writer."""
+"""Named statements inside one transaction, the base of every reader and writer, and the tables of inlined rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata tables of DuckLake as data, and as SQLAlchemy tables of one lake.
+"""The metadata tables of DuckLake as data, and as SQLAlchemy tables of one lake; the versions of the format.
 
 ``SPEC`` is the one place that names the stock tables and their columns. A lake of an older format version lacks some of
 them; ``Tables`` knows which, so that readers select NULL in their place (``Tables.column``). In a shared lake tables

@@ -1,4 +1,4 @@
-"""The differences between databases other than column types: opening, locking, bulk work, and the meaning of errors.
+"""Catalog URLs, and how databases differ but for column types: opening, locking, bulk work, the meaning of errors.
 
 Each database is a subclass in a module of its own. Errors are told apart by SQLSTATE, driver error number or driver
 class, never by their text.

@@ -1,4 +1,4 @@
-"""Reading the state of tables: small files, deleted rows, inlined rows, files that wait for removal."""
+"""Reading facts about tables: their health, whole metadata tables, the bounds of files, and what a catalog uses."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from quacklake.catalog.tables import Flag, Id, Instant
 from quacklake.format.inline import parse_table_name
 from quacklake.format.snapshots import Snapshot, parse_time
 
+_PREFIX = "ducklake_"
+_TIME = pa.timestamp("us", tz="UTC")
 _STEP = 8
 """So many times larger are the files of one class of sizes than those of the next."""
 _CLASSES = 4
@@ -122,10 +124,6 @@ def _by_class(counts: Sequence[int]) -> tuple[int, ...]:
 
 def _number_of(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[Any]:
     return sa.cast(sa.func.sum(sa.case((condition, 1), else_=0)), sa.BigInteger)
-
-
-_PREFIX = "ducklake_"
-_TIME = pa.timestamp("us", tz="UTC")
 
 
 def metadata_table(reader: CatalogStatements, name: str) -> pa.Table | None:

@@ -1,4 +1,7 @@
-"""Reading a lake's metadata: every method is a constant number of statements inside one consistent transaction."""
+"""Reading a lake's metadata: every method is a constant number of statements inside one consistent transaction.
+
+Files and how statistics rule them out are here, the other subjects in modules of their own.
+"""
 
 from __future__ import annotations
 
