@@ -258,7 +258,7 @@ def test_a_statement_that_cannot_be_read_is_caught(oracle: Oracle, tenants: quac
         "DROP OWNED BY quacklake",
         "DROP SCHEMA lakehouse CASCADE",
     ):
-        with pytest.raises(AssertionError), tenants._tenancy._writing() as registry:
+        with pytest.raises(AssertionError), tenants._tenancy.writing() as registry:
             registry._connection.exec_driver_sql(statement)
     with pytest.raises(QuacklakeError):
         tenants.get("nobody")

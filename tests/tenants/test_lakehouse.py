@@ -167,7 +167,7 @@ def test_stock_duckdb_opens_an_exposed_catalog_beside_the_views(place: Place) ->
 
 def test_a_catalog_more_costs_the_views_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     made = lakehouse.missing_views
-    with place.tenants._tenancy._reading() as registry:
+    with place.tenants._tenancy.reading() as registry:
         assert made(registry._connection, None, shared=True) == []
     monkeypatch.setattr(lakehouse, "_find", lambda *_: pytest.fail("the views were looked for"))
     place.tenants.create("gamma")
