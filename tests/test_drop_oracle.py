@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import psycopg
 import pytest
-import sqlalchemy as sa
-
 import quacklake
-from quacklake.catalog import expiring, migrations, shared_lake
+import sqlalchemy as sa
+from collections.abc import Iterator
+from pathlib import Path
+from quacklake.catalog import expiring
+from quacklake.catalog import migrations
+from quacklake.catalog import shared_lake
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import QuacklakeError
 from quacklake.tenancy import exposing
 from quacklake.tenancy.conversion import Conversion
 from quacklake.tenancy.tenancy import Tenancy
 from tests.layout import plain_only
-from tests.removal_oracle import Oracle, watching
+from tests.removal_oracle import Oracle
+from tests.removal_oracle import watching
+from typing import Any
+
+
 
 ROWS = [{"a": i} for i in range(3)]
 
@@ -257,7 +260,15 @@ def test_a_statement_that_cannot_be_read_is_caught(oracle: Oracle, tenants: quac
         "DROP OWNED BY quacklake",
         "DROP SCHEMA lakehouse CASCADE",
     ):
+<<<<<<< /tmp/tmp99ng__l5
         with pytest.raises(AssertionError), tenants._tenancy._writing() as registry:
             registry.connection.exec_driver_sql(statement)
+||||||| /tmp/tmptrfoxbdi
+        with pytest.raises(AssertionError), tenants._tenancy._writing() as registry:
+            registry._connection.exec_driver_sql(statement)
+=======
+        with pytest.raises(AssertionError), tenants._tenancy.writing() as registry:
+            registry._connection.exec_driver_sql(statement)
+>>>>>>> /tmp/tmp5i09f9r7
     with pytest.raises(QuacklakeError):
         tenants.get("nobody")

@@ -50,7 +50,7 @@ def test_a_purge_of_the_folder_of_another_is_caught(
         for name in ("acme", "beta"):
             with tenants.open(name, create=True) as lake:
                 lake.create_table("t", ROWS)
-        with tenants._tenancy._writing() as registry:
+        with tenants._tenancy.writing() as registry:
             registry._set(tenants.get("acme").id, folder="beta/", folder_key="beta/")
         tenants.drop("acme")
         monkeypatch.setattr(Occupancy, "is_free", lambda *_: True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import pytest
+import quacklake
+import sqlalchemy as sa
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
-import sqlalchemy as sa
-
-import quacklake
 from quacklake.errors import InputError
 from quacklake.tenancy.tenants import PurgeReport
-from tests.layout import by_hand, plain_only
+from tests.layout import by_hand
+from tests.layout import plain_only
+
+
 
 NOW = dt.timedelta(0)
 ROWS = {"a": list(range(50))}
@@ -67,7 +68,7 @@ def test_a_converted_lake_with_a_relative_data_path_keeps_its_own_folder(
 def test_a_purge_waits_while_another_catalog_has_the_folder(tenants: quacklake.Tenants, tmp_path: Path) -> None:
     for name in ("acme", "beta", "gamma"):
         fill(tenants, name)
-    with tenants._tenancy._writing() as registry:  # as an older version left a lake that it converted
+    with tenants._tenancy.writing() as registry:  # as an older version left a lake that it converted
         registry._set(tenants.get("acme").id, folder="BETA/", folder_key="beta/")
     tenants.drop("acme")
     tenants.drop("gamma")
@@ -86,8 +87,16 @@ def test_a_purge_waits_while_a_row_of_another_catalog_names_something_there(
     fill(tenants, "beta")
     file = next((tmp_path / "data/acme").rglob("*.parquet"))
     named = {"table": f"{file.parent}/", "schema": f"{file.parent.parent}/"}.get(table, f"file://{file}")
+<<<<<<< /tmp/tmpb3j1mts0
     with tenants._tenancy._writing() as registry:
         t, id_ = registry.meta[table], tenants.get("beta").id
+||||||| /tmp/tmp8v0iudv6
+    with tenants._tenancy._writing() as registry:
+        t, id_ = registry._t[table], tenants.get("beta").id
+=======
+    with tenants._tenancy.writing() as registry:
+        t, id_ = registry._t[table], tenants.get("beta").id
+>>>>>>> /tmp/tmp3zjdegiu
         if table == "delete_file":
             row = {"catalog_id": id_, "delete_file_id": 9, "table_id": 1, "path": named, "path_is_relative": False}
             registry.run("plant", sa.insert(t).values(row))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import psycopg
+import pytest
+import quacklake
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import psycopg
-import pytest
-
-import quacklake
 from quacklake.catalog import shared_lake
 from services import PostgresServer
-from tests.catalog.lakehouse_views import Query, shown, told, write
+from tests.catalog.lakehouse_views import Query
+from tests.catalog.lakehouse_views import shown
+from tests.catalog.lakehouse_views import told
+from tests.catalog.lakehouse_views import write
 from tests.catalog.stock import Stock
+from typing import Any
+
+
 
 pytestmark = pytest.mark.postgres
 
@@ -166,9 +169,21 @@ def test_stock_duckdb_opens_an_exposed_catalog_beside_the_views(place: Place) ->
 
 
 def test_a_catalog_more_costs_the_views_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+<<<<<<< /tmp/tmp34yq95e_
     made = shared_lake.missing_views
     with place.tenants._tenancy._reading() as registry:
         assert made(registry.connection, None, shared=True) == []
     monkeypatch.setattr(shared_lake, "_find", lambda *_: pytest.fail("the views were looked for"))
+||||||| /tmp/tmp_mo4w9mn
+    made = lakehouse.missing_views
+    with place.tenants._tenancy._reading() as registry:
+        assert made(registry._connection, None, shared=True) == []
+    monkeypatch.setattr(lakehouse, "_find", lambda *_: pytest.fail("the views were looked for"))
+=======
+    made = lakehouse.missing_views
+    with place.tenants._tenancy.reading() as registry:
+        assert made(registry._connection, None, shared=True) == []
+    monkeypatch.setattr(lakehouse, "_find", lambda *_: pytest.fail("the views were looked for"))
+>>>>>>> /tmp/tmpqaxzuy4u
     place.tenants.create("gamma")
     place.tenants.drop("gamma")

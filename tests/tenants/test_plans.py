@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 import quacklake
 from quacklake.catalog import parse_url
-from quacklake.tenancy.tenancy import Tenancy
+from quacklake.tenancy.occupancy import Occupancy
 from services import PostgresServer
 from tests.tenants import histories
 from tests.tenants.plans import Statement, astray, captured, multiply
@@ -118,7 +118,7 @@ def test_one_of_many_catalogs_is_found_made_and_removed_without_looking_at_the_o
             tenants.drop(name)
         assert len(tenants.dropped()) == 4
         with monkeypatch.context() as patch:
-            patch.setattr(Tenancy, "occupied", lambda *_: None)
+            patch.setattr(Occupancy, "add", lambda *_: None)
             assert tenants.purge().catalogs == 4
     _check(crowd, statements)
 

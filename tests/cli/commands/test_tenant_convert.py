@@ -20,7 +20,7 @@ def test_a_plain_lake_becomes_a_shared_one(
         lake.create_table("t", [{"a": 1}])
     answer = run("tenant", "convert", "acme", "--lake", url, "--yes")
     assert answer.code == 1
-    assert "where new catalogs have their files" in answer.err
+    assert "needs a data path for new catalogs" in answer.err
     answer = run("tenant", "convert", "acme", "--lake", url, "--data-path", str(tmp_path / "data"), "--yes")
     assert answer.code == 0, answer
     assert "with the catalog acme" in answer.out
