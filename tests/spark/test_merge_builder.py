@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SOURCE = (
-    "SELECT * FROM VALUES (2L, 200, 'B'), (3L, 300, 'C'), (4L, NULL, 'D'), (9L, 9, 'Z'), (10L, 0, 'Y') AS s(id, n, s)"
+    "SELECT * FROM VALUES (2L, 200, 'B'), (3L, 300, 'C'), (4L, NULL, 'D'), (90L, 9, 'Z'), (100L, 0, 'Y') AS s(id, n, s)"
 )
 
 
@@ -45,8 +45,8 @@ def test_one_script_changes_the_same_rows_on_both_engines(make_site: MakeSite, s
     here, there = filled("here"), filled("there")
     done = _script(here.merge_builder([row.asDict() for row in frame.collect()], "id"))
     on_spark = _script(there.merge_builder(frame, "id"))
-    assert done == MergeResult(updated=3, inserted=2, deleted=25)
+    assert done == MergeResult(updated=3, inserted=2, deleted=27)
     assert (on_spark.updated, on_spark.inserted, on_spark.deleted) == (done.updated, done.inserted, done.deleted)
     assert rows(here) == rows(there) == [(1, 7, "a!", 0), (2, 220, "b", 1), (4, None, "D", 3)]
     fresh = [sorted(tuple(row.values()) for row in table.to_pylist() if row["id"] >= 9) for table in (here, there)]
-    assert fresh[0] == fresh[1] == [(9, None, "z"), (10, 0, "Y")]
+    assert fresh[0] == fresh[1] == [(90, None, "z"), (100, 0, "Y")]
