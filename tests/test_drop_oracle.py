@@ -260,15 +260,7 @@ def test_a_statement_that_cannot_be_read_is_caught(oracle: Oracle, tenants: quac
         "DROP OWNED BY quacklake",
         "DROP SCHEMA lakehouse CASCADE",
     ):
-<<<<<<< /tmp/tmp99ng__l5
-        with pytest.raises(AssertionError), tenants._tenancy._writing() as registry:
-            registry.connection.exec_driver_sql(statement)
-||||||| /tmp/tmptrfoxbdi
-        with pytest.raises(AssertionError), tenants._tenancy._writing() as registry:
-            registry._connection.exec_driver_sql(statement)
-=======
         with pytest.raises(AssertionError), tenants._tenancy.writing() as registry:
-            registry._connection.exec_driver_sql(statement)
->>>>>>> /tmp/tmp5i09f9r7
+            registry.connection.exec_driver_sql(statement)
     with pytest.raises(QuacklakeError):
         tenants.get("nobody")

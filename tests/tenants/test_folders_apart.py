@@ -87,16 +87,8 @@ def test_a_purge_waits_while_a_row_of_another_catalog_names_something_there(
     fill(tenants, "beta")
     file = next((tmp_path / "data/acme").rglob("*.parquet"))
     named = {"table": f"{file.parent}/", "schema": f"{file.parent.parent}/"}.get(table, f"file://{file}")
-<<<<<<< /tmp/tmpb3j1mts0
-    with tenants._tenancy._writing() as registry:
-        t, id_ = registry.meta[table], tenants.get("beta").id
-||||||| /tmp/tmp8v0iudv6
-    with tenants._tenancy._writing() as registry:
-        t, id_ = registry._t[table], tenants.get("beta").id
-=======
     with tenants._tenancy.writing() as registry:
-        t, id_ = registry._t[table], tenants.get("beta").id
->>>>>>> /tmp/tmp3zjdegiu
+        t, id_ = registry.meta[table], tenants.get("beta").id
         if table == "delete_file":
             row = {"catalog_id": id_, "delete_file_id": 9, "table_id": 1, "path": named, "path_is_relative": False}
             registry.run("plant", sa.insert(t).values(row))

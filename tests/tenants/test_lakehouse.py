@@ -169,21 +169,9 @@ def test_stock_duckdb_opens_an_exposed_catalog_beside_the_views(place: Place) ->
 
 
 def test_a_catalog_more_costs_the_views_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-<<<<<<< /tmp/tmp34yq95e_
     made = shared_lake.missing_views
-    with place.tenants._tenancy._reading() as registry:
+    with place.tenants._tenancy.reading() as registry:
         assert made(registry.connection, None, shared=True) == []
     monkeypatch.setattr(shared_lake, "_find", lambda *_: pytest.fail("the views were looked for"))
-||||||| /tmp/tmp_mo4w9mn
-    made = lakehouse.missing_views
-    with place.tenants._tenancy._reading() as registry:
-        assert made(registry._connection, None, shared=True) == []
-    monkeypatch.setattr(lakehouse, "_find", lambda *_: pytest.fail("the views were looked for"))
-=======
-    made = lakehouse.missing_views
-    with place.tenants._tenancy.reading() as registry:
-        assert made(registry._connection, None, shared=True) == []
-    monkeypatch.setattr(lakehouse, "_find", lambda *_: pytest.fail("the views were looked for"))
->>>>>>> /tmp/tmpqaxzuy4u
     place.tenants.create("gamma")
     place.tenants.drop("gamma")
