@@ -39,6 +39,8 @@ The tree::
     │   ├── StreamFencedError          another query has taken the stream over
     │   ├── StreamMismatchError        the checkpoint, or the table, is not the one the stream began with
     │   └── StreamBatchDoneError       the batch is in the lake already; nothing was changed
+    ├── ConnectorError                 a system that a source reads, or a sink writes, failed
+    │   └── ConnectorUnavailableError  … and trying again may help                          (Transient)
     ├── LeaseHeldError                 another process does this work already               (Transient)
     ├── CancelledError                 the caller cancelled the operation
     ├── UnsupportedFeatureError        the lake uses something this version cannot read or write
@@ -265,6 +267,20 @@ class StreamBatchDoneError(StreamError, Terminal):
     """The batch is in the lake already: there is nothing to do."""
 
     code = "stream.done"
+
+
+class ConnectorError(QuacklakeError, Terminal):
+    """A foreign system refused or failed; ``number`` is its own code of the error, if it has one."""
+
+    code = "connector"
+
+    def __init__(self, message: str, *, hint: str | None = None, number: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.number = number
+
+
+class ConnectorUnavailableError(ConnectorError, Transient):
+    code = "connector.unavailable"
 
 
 class LeaseHeldError(QuacklakeError, Transient):
