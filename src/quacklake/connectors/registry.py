@@ -19,7 +19,11 @@ from quacklake.errors import ConfigError, MissingExtraError, nearest
 
 GROUP = "quacklake.connectors"
 
-_BUILT_IN: Mapping[str, str] = {}
+_BUILT_IN: Mapping[str, str] = {
+    "delta": "quacklake.connectors.delta",
+    "delta-lake": "quacklake.connectors.delta",
+    "iceberg": "quacklake.connectors.iceberg",
+}
 """Our own kinds, and the modules of their connectors."""
 _EXTRAS = {"nkeys": "nats", "deltalake": "delta", "pyiceberg": "iceberg", "hudi": "hudi"}
 

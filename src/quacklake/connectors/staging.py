@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -14,6 +15,11 @@ from quacklake.connectors.protocols import WrittenFile
 from quacklake.storage import Store
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+Values: TypeAlias = Mapping[str, str | None]
+"""The values of a partition as texts."""
+Split: TypeAlias = Callable[[pa.Table], Iterable[tuple[str, Values, pa.Table]]]
+"""What separates the rows of partitions: for each its folder, its values and what the file gets of its rows."""
 
 
 class FileStage:
@@ -27,15 +33,17 @@ class FileStage:
         store: Store,
         *,
         folder: str = "",
-        partition_by: Sequence[str] = (),
+        split: Split | None = None,
         target_bytes: int = 128 << 20,
         compression: str = "zstd",
         statistics: Callable[[pa.Table], str] | None = None,
+        schema: pa.Schema | None = None,
     ) -> None:
         self._store = store
         self._folder = folder
         self._statistics = statistics
-        self._partition_by = tuple(partition_by)
+        self._schema = schema
+        self._split = split or _whole
         self._target = target_bytes
         self._compression = compression
         self._batches: list[pa.RecordBatch] = []
@@ -55,9 +63,11 @@ class FileStage:
         if not batches:
             return
         table = pa.Table.from_batches(batches)
+        if self._schema is not None:
+            table = table.select(self._schema.names).cast(self._schema)
         if table.num_rows:
-            for values, rows in self._partitions(table):
-                self.files.append(self._write(values, rows))
+            for folder, values, rows in self._split(table):
+                self.files.append(self._write(folder, values, rows))
 
     def take(self) -> tuple[WrittenFile, ...]:
         """Write what is kept, and return all files since the last call."""
@@ -71,26 +81,42 @@ class FileStage:
         files, self.files = self.files, []
         self._store.delete(file.path for file in files)
 
-    def _partitions(self, table: pa.Table) -> Iterable[tuple[dict[str, str | None], pa.Table]]:
-        if not self._partition_by:
-            yield {}, table
-            return
-        keys = table.select(self._partition_by)
-        numbered = keys.append_column("_row", pa.array(range(table.num_rows), pa.int64()))
-        groups = numbered.group_by(list(self._partition_by), use_threads=False).aggregate([("_row", "list")])
-        rest = table.drop_columns(list(self._partition_by))
-        for group in groups.to_batches():
-            for place, rows in enumerate(group.column("_row_list")):
-                values = {name: partition_text(group.column(name)[place]) for name in self._partition_by}
-                yield values, rest.take(rows.values)
-
-    def _write(self, values: dict[str, str | None], rows: pa.Table) -> WrittenFile:
-        folders = "".join(f"{quote(k)}={HIVE_NULL if v is None else quote(v, safe='')}/" for k, v in values.items())
-        path = f"{self._folder}{folders}part-{uuid4()}.parquet"
+    def _write(self, folder: str, values: Values, rows: pa.Table) -> WrittenFile:
+        path = f"{self._folder}{folder}part-{uuid4()}.parquet"
         with self._store.open_output(path) as sink:
             pq.write_table(rows, sink, compression=self._compression)
             size = sink.tell()
         return WrittenFile(path, size, rows.num_rows, values, self._statistics(rows) if self._statistics else None)
+
+
+def _whole(table: pa.Table) -> Iterable[tuple[str, Values, pa.Table]]:
+    return [("", {}, table)]
+
+
+def groups(table: pa.Table, keys: pa.Table) -> Iterable[tuple[dict[str, pa.Scalar], pa.Table]]:
+    """Separate the rows of a table by the rows of ``keys`` beside it."""
+    names = keys.column_names
+    numbered = keys.append_column("_row", pa.array(range(table.num_rows), pa.int64()))
+    for group in numbered.group_by(names, use_threads=False).aggregate([("_row", "list")]).to_batches():
+        for place, rows in enumerate(group.column("_row_list")):
+            yield {name: group.column(name)[place] for name in names}, table.take(rows.values)
+
+
+def hive_split(columns: Sequence[str]) -> Split:
+    """Separate rows by the values of columns, which the names of folders keep instead of the files."""
+
+    def split(table: pa.Table) -> Iterable[tuple[str, Values, pa.Table]]:
+        for values, rows in groups(table.drop_columns(list(columns)), table.select(columns)):
+            texts = {name: partition_text(value) for name, value in values.items()}
+            yield hive_folder(texts), texts, rows
+
+    return split
+
+
+def hive_folder(values: Values) -> str:
+    """Return the folder of a partition, such as ``day=2024-01-01/``."""
+    parts = (f"{quote(name)}={HIVE_NULL if text is None else quote(text, safe='')}/" for name, text in values.items())
+    return "".join(parts)
 
 
 def partition_text(value: pa.Scalar) -> str | None:

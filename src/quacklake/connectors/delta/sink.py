@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction
 
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
-from quacklake.connectors.staging import FileStage
+from quacklake.connectors.staging import FileStage, hive_split
 from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, SchemaMismatchError
 from quacklake.faults import reach
 from quacklake.storage import Store
@@ -79,7 +79,7 @@ class DeltaSink:
         self._stage = FileStage(
             self._store,
             folder="_quacklake/" if staged else "",
-            partition_by=() if staged else self._partition_by,
+            split=hive_split(self._partition_by) if self._partition_by and not staged else None,
             target_bytes=self._target,
             compression=self._compression,
             statistics=None if staged else statistics,

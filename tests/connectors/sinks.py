@@ -1,0 +1,93 @@
+"""The table formats that the tests of sinks go through: how each is opened, and how a foreign reader sees it."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.connectors import Sink, connector
+
+
+class Format(ABC):
+    """One format, with its table in ``path``."""
+
+    name: str
+    library: str
+
+    @abstractmethod
+    def place(self, path: Path) -> dict[str, Any]:
+        """Return the options that say where the table is."""
+
+    @abstractmethod
+    def read(self, path: Path) -> pa.Table:
+        """Return the rows as the format's own library reads them."""
+
+    @abstractmethod
+    def versions(self, path: Path) -> int:
+        """Return how many commits with rows the table has had."""
+
+    def new(self, path: Path, **options: Any) -> Sink:
+        """Return a new sink."""
+        made: Sink = connector(self.name, "sink")({"type": self.name, **self.place(path), **options})
+        return made
+
+    def ids(self, path: Path) -> list[int]:
+        """Return the ids of all rows."""
+        found: list[int] = sorted(self.read(path).column("id").to_pylist())
+        return found
+
+    def files(self, path: Path) -> set[str]:
+        """Return the files with rows, whether the table has them or not."""
+        return {str(file.relative_to(path)) for file in path.rglob("*.parquet") if "_delta_log" not in file.parts}
+
+    def there(self) -> bool:
+        """Return True when the library is installed."""
+        return importlib.util.find_spec(self.library) is not None
+
+
+class Delta(Format):
+    name, library = "delta", "deltalake"
+
+    def place(self, path: Path) -> dict[str, Any]:
+        return {"location": str(path / "t")}
+
+    def table(self, path: Path) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(str(path / "t"))
+
+    def read(self, path: Path) -> pa.Table:
+        return self.table(path).to_pyarrow_table()
+
+    def versions(self, path: Path) -> int:
+        version: int = self.table(path).version()
+        return version
+
+
+class Iceberg(Format):
+    name, library = "iceberg", "pyiceberg"
+
+    def place(self, path: Path) -> dict[str, Any]:
+        uri, warehouse = f"sqlite:///{path}/catalog.db", f"file://{path}/warehouse"
+        return {"catalog_type": "sql", "catalog_uri": uri, "warehouse": warehouse, "namespace": "n", "table_name": "t"}
+
+    def table(self, path: Path) -> Any:
+        from pyiceberg.catalog import load_catalog
+
+        catalog = load_catalog(
+            "quacklake", type="sql", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}/warehouse"
+        )
+        return catalog.load_table(("n", "t"))
+
+    def read(self, path: Path) -> pa.Table:
+        return self.table(path).scan().to_arrow()
+
+    def versions(self, path: Path) -> int:
+        return len(self.table(path).snapshots())
+
+
+FORMATS: dict[str, Format] = {each.name: each for each in (Delta(), Iceberg())}
