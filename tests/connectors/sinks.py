@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.connectors import Sink, connector
+from quacklake.connectors import Sink, Source, connector
 
 
 class Format(ABC):
@@ -29,6 +29,20 @@ class Format(ABC):
     @abstractmethod
     def versions(self, path: Path) -> int:
         """Return how many commits with rows the table has had."""
+
+    @abstractmethod
+    def append(self, path: Path, first: int, end: int) -> int:
+        """Append rows with the library, and return the version that has them."""
+
+    @abstractmethod
+    def delete(self, path: Path, number: int) -> None:
+        """Delete a row with the library."""
+
+    def source(self, path: Path, **options: Any) -> Source:
+        """Return a new source."""
+        defaults = {"type": self.name, "poll_interval": "1 millisecond", **self.place(path)}
+        made: Source = connector(self.name, "source")({**defaults, **options})
+        return made
 
     def new(self, path: Path, **options: Any) -> Sink:
         """Return a new sink."""
@@ -67,6 +81,15 @@ class Delta(Format):
         version: int = self.table(path).version()
         return version
 
+    def append(self, path: Path, first: int, end: int) -> int:
+        from deltalake import write_deltalake
+
+        write_deltalake(str(path / "t"), numbers(first, end), mode="append", partition_by=["part"])
+        return self.versions(path)
+
+    def delete(self, path: Path, number: int) -> None:
+        self.table(path).delete(f"id = {number}")
+
 
 class Iceberg(Format):
     name, library = "iceberg", "pyiceberg"
@@ -75,19 +98,37 @@ class Iceberg(Format):
         uri, warehouse = f"sqlite:///{path}/catalog.db", f"file://{path}/warehouse"
         return {"catalog_type": "sql", "catalog_uri": uri, "warehouse": warehouse, "namespace": "n", "table_name": "t"}
 
-    def table(self, path: Path) -> Any:
+    def catalog(self, path: Path) -> Any:
         from pyiceberg.catalog import load_catalog
 
-        catalog = load_catalog(
-            "quacklake", type="sql", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}/warehouse"
-        )
-        return catalog.load_table(("n", "t"))
+        place = {"uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}/warehouse"}
+        return load_catalog("quacklake", type="sql", **place)
+
+    def table(self, path: Path) -> Any:
+        return self.catalog(path).load_table(("n", "t"))
+
+    def append(self, path: Path, first: int, end: int) -> int:
+        catalog = self.catalog(path)
+        catalog.create_namespace_if_not_exists("n")
+        rows = numbers(first, end)
+        table = catalog.create_table_if_not_exists(("n", "t"), rows.schema)
+        table.append(rows)
+        version: int = table.current_snapshot().snapshot_id
+        return version
+
+    def delete(self, path: Path, number: int) -> None:
+        self.table(path).delete(f"id = {number}")
 
     def read(self, path: Path) -> pa.Table:
         return self.table(path).scan().to_arrow()
 
     def versions(self, path: Path) -> int:
         return len(self.table(path).snapshots())
+
+
+def numbers(first: int, end: int) -> pa.Table:
+    """Return rows for the tests of sources."""
+    return pa.table({"id": list(range(first, end)), "part": [n % 2 for n in range(first, end)]})
 
 
 FORMATS: dict[str, Format] = {each.name: each for each in (Delta(), Iceberg())}

@@ -1,6 +1,6 @@
-"""Iceberg tables as sinks, through the library ``pyiceberg``."""
+"""Iceberg tables as sources and sinks, through the library ``pyiceberg``."""
 
-from quacklake.connectors.iceberg.sink import IcebergSink
-from quacklake.connectors.iceberg.sink import sink as sink
+from quacklake.connectors.iceberg.sink import IcebergSink, sink
+from quacklake.connectors.iceberg.source import IcebergSource, source
 
-__all__ = ["IcebergSink", "sink"]
+__all__ = ["IcebergSink", "IcebergSource", "sink", "source"]

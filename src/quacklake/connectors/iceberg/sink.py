@@ -6,15 +6,14 @@ table with the number of the checkpoint. A checkpoint that the table has already
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError, RESTError
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -25,18 +24,17 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from sqlalchemy.exc import SQLAlchemyError
 
+from quacklake.connectors.iceberg.catalogs import IcebergTable, failing
 from quacklake.connectors.iceberg.partitions import iceberg_split, partition_record, partition_spec
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, WrittenFile
 from quacklake.connectors.staging import FileStage
-from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, SchemaMismatchError
+from quacklake.errors import ConfigError, ConnectorError, NotFoundError, SchemaMismatchError
 from quacklake.faults import reach
 from quacklake.storage import Store
 
 MODES = ("append", "overwrite", "upsert")
-CATALOGS = ("rest", "glue", "hive", "sql")
 _TARGET = 128 * 1000**2
 
 
@@ -50,9 +48,7 @@ class IcebergSink:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         read = ConnectorOptions("iceberg", options)
-        kind = read.choice("catalog_type", CATALOGS, "rest")
-        self.namespace = tuple(read.text("namespace").split("."))
-        self.table_name = read.text("table_name")
+        self._place = IcebergTable.of(read)
         self.writer_id = read.text("writer_id", "quacklake")
         self.mode = read.choice("mode", MODES, "append")
         self.key = read.names("key")
@@ -60,24 +56,10 @@ class IcebergSink:
         self._target = read.size("target_file_size", _TARGET)
         self._retries = read.number("max_commit_retries", 5) or 0
         self._compression = read.text("compression", "zstd")
-        settings = {"type": kind, "warehouse": read.optional("warehouse"), "uri": read.optional("catalog_uri")}
-        if kind == "glue" and (uri := settings.pop("uri")):  # arn:aws:glue:<region>:<account>:catalog
-            settings["glue.region"] = uri.split(":")[3] if uri.startswith("arn:") and uri.count(":") > 3 else None
-            settings["glue.endpoint"] = None if uri.startswith("arn:") else uri
-        self._settings = {key: value for key, value in settings.items() if value} | read.storage()
-        self._catalog_name = read.text("catalog_name", "quacklake")
         read.finish()
-        if kind in ("rest", "sql", "hive") and "uri" not in self._settings:
-            raise ConfigError(f"iceberg: a catalog of the type {kind} needs catalog_uri")
         if self.mode == "upsert" and not self.key:
             raise ConfigError("iceberg: the mode upsert needs a key", hint="key='id'")
-        self._catalog: Catalog | None = None
         self._stage: FileStage | None = None
-
-    @property
-    def identifier(self) -> tuple[str, ...]:
-        """The namespace and the name of the table."""
-        return (*self.namespace, self.table_name)
 
     @property
     def _mark(self) -> str:
@@ -91,8 +73,8 @@ class IcebergSink:
             raise SchemaMismatchError(f"the rows have no column {unknown!r}", hint=f"They have {known}.")
         with failing("the Iceberg table cannot be opened"):
             try:
-                table = self._table()
-            except NoSuchTableError:
+                table = self._place.load()
+            except NotFoundError:
                 table = self._create(schema)
             self._check(table, schema)
         written = schema_to_pyarrow(table.schema().select(*schema.names))
@@ -123,7 +105,7 @@ class IcebergSink:
         """Commit a snapshot with the files, unless this writer has got so far already."""
         with failing("the commit to the Iceberg table failed"):
             for attempt in range(self._retries + 1):
-                table = self._table()
+                table = self._place.load()
                 if self._last_checkpoint(table) >= prepared.checkpoint_id:
                     break
                 try:
@@ -135,7 +117,7 @@ class IcebergSink:
                     # whoever was quicker may have committed this very checkpoint: look again
                     if attempt == self._retries:
                         raise
-            table = self._table()
+            table = self._place.load()
         if self.mode == "upsert":
             Store.open(table.location()).delete(file.path for file in prepared.data_files)
         snapshot = table.current_snapshot()
@@ -150,8 +132,8 @@ class IcebergSink:
             return
         with failing("the Iceberg table cannot be opened"):
             try:
-                table = self._table()
-            except NoSuchTableError:
+                table = self._place.load()
+            except NotFoundError:
                 return
         if self._last_checkpoint(table) < prepared.checkpoint_id:
             Store.open(table.location()).delete(file.path for file in prepared.data_files)
@@ -160,25 +142,19 @@ class IcebergSink:
         """Forget what was not prepared."""
         if self._stage is not None:
             self._stage.discard()
-        self._stage = self._catalog = None
+        self._stage = None
 
     def _staged(self) -> FileStage:
         if self._stage is None:
             raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
         return self._stage
 
-    def _table(self) -> Table:
-        if self._catalog is None:
-            self._catalog = load_catalog(self._catalog_name, **self._settings)
-        return self._catalog.load_table(self.identifier)
-
     def _create(self, schema: pa.Schema) -> Table:
-        assert self._catalog is not None
-        numbered = _with_ids(schema)
+        catalog, numbered = self._place.catalog, _with_ids(schema)
         spec = partition_spec(self._partition_by, numbered)
         with suppress(NamespaceAlreadyExistsError):
-            self._catalog.create_namespace(self.namespace)
-        return self._catalog.create_table_if_not_exists(self.identifier, numbered, partition_spec=spec)
+            catalog.create_namespace(self._place.namespace)
+        return catalog.create_table_if_not_exists(self._place.identifier, numbered, partition_spec=spec)
 
     def _last_checkpoint(self, table: Table) -> int:
         return int(table.properties.get(self._mark, -1))
@@ -229,17 +205,6 @@ class IcebergSink:
         if not parts:
             return pa.schema([]).empty_table()
         return pa.concat_tables(parts)
-
-
-@contextmanager
-def failing(what: str) -> Iterator[None]:
-    """Turn the errors of the library into ours."""
-    try:
-        yield
-    except (CommitFailedException, OSError, SQLAlchemyError, RESTError) as error:
-        raise ConnectorUnavailableError(f"{what}: {error}") from error
-    except (ValueError, NotImplementedError) as error:
-        raise ConnectorError(f"{what}: {error}") from error
 
 
 def _with_ids(schema: pa.Schema) -> Schema:
