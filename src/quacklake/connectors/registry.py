@@ -23,6 +23,7 @@ _BUILT_IN: Mapping[str, str] = {
     "delta": "quacklake.connectors.delta",
     "delta-lake": "quacklake.connectors.delta",
     "iceberg": "quacklake.connectors.iceberg",
+    "nats": "quacklake.connectors.nats",
 }
 """Our own kinds, and the modules of their connectors."""
 _EXTRAS = {"nkeys": "nats", "deltalake": "delta", "pyiceberg": "iceberg", "hudi": "hudi"}

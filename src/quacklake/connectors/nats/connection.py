@@ -15,7 +15,7 @@ import ssl
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, Self
 from urllib.parse import unquote, urlsplit
@@ -233,7 +233,7 @@ class NatsConnection:
         *,
         batch: int = 10_000,
         batch_bytes: int = 16 << 20,
-    ) -> Iterator[StoredMessages]:
+    ) -> Generator[StoredMessages, None, None]:
         """Yield the messages of a stream with ``first <= sequence < end`` in order, at most ``batch`` at a time.
 
         Messages that were deleted, or whose subject is not asked for, are left out. Where the connection breaks or the
