@@ -38,7 +38,7 @@ def _meanings() -> dict[str, str]:
         match = re.match(r"[ │├└─]+(\w+) {2,}(\S.*)", line)
         if match is not None and isinstance(getattr(errors, match[1], None), type):
             found[match[1]] = re.sub(r"\s*\(Transient\)", "", match[2]).lstrip("… ").replace("and trying", "trying")
-    assert set(found) == {name for name in errors.__all__ if _is_error(name)}, "the tree and the classes differ"
+    assert set(found) == {name for name in vars(errors) if _is_error(name)}, "the tree and the classes differ"
     return found
 
 
