@@ -1,4 +1,4 @@
-"""Real servers for development, tests and benchmarks: PostgreSQL, MariaDB, S3, a Spark cluster, Spark Connect.
+"""Real servers for development, tests and benchmarks: PostgreSQL, MariaDB, S3, NATS, a Spark cluster, Spark Connect.
 
 Each server listens on 127.0.0.1 only, on a free port, keeps its files in a temporary directory and ends with the
 process that started it::
@@ -11,6 +11,7 @@ process that started it::
 
 from services.database import DatabaseServer
 from services.mysql import MySQLServer
+from services.nats import NatsServer
 from services.postgres import PostgresServer
 from services.process import Server, Unavailable
 from services.s3 import MotoServer, S3Server
@@ -22,6 +23,7 @@ __all__ = [
     "DatabaseServer",
     "MotoServer",
     "MySQLServer",
+    "NatsServer",
     "PostgresServer",
     "S3Server",
     "Server",
@@ -31,7 +33,8 @@ __all__ = [
 ]
 
 SERVERS: dict[str, type[Server]] = {
-    each.name: each for each in (PostgresServer, MySQLServer, S3Server, MotoServer, SparkCluster, SparkConnectServer)
+    each.name: each
+    for each in (PostgresServer, MySQLServer, S3Server, MotoServer, NatsServer, SparkCluster, SparkConnectServer)
 }
 USUAL = ("postgres", "mysql", "s3")
 """Those that are quick and small, and started when no name is given."""

@@ -20,7 +20,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from quacklake.errors import MissingExtraError
-from services import SERVERS, DatabaseServer, MotoServer, MySQLServer, PostgresServer, S3Server, Server, Unavailable
+from services import (
+    SERVERS,
+    DatabaseServer,
+    MotoServer,
+    MySQLServer,
+    NatsServer,
+    PostgresServer,
+    S3Server,
+    Server,
+    Unavailable,
+)
 from services.background import ensure, stop
 from tests import sampling, scheduling, scratch, seeds
 from tests.catalog.stock import Stock
@@ -39,7 +49,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 collect_ignore = ["tenants"] if LAYOUT == "shared" else []
 """They say of each lake which layout it has."""
 
-MARKED = ("postgres", "mysql", "s3", "moto")
+MARKED = ("postgres", "mysql", "s3", "moto", "nats")
 """The servers that have a mark."""
 
 AnyServer = TypeVar("AnyServer", bound=Server)
@@ -201,6 +211,12 @@ def s3_server(request: pytest.FixtureRequest) -> S3Server:
 def moto_server(request: pytest.FixtureRequest) -> MotoServer:
     """The S3 server that keeps all in memory and asks for no keys."""
     return cast(MotoServer, _server("moto", request))
+
+
+@pytest.fixture(scope="session")
+def nats_server(request: pytest.FixtureRequest) -> NatsServer:
+    """A NATS server with JetStream that all tests share."""
+    return cast(NatsServer, _server("nats", request))
 
 
 @pytest.fixture(scope="session")

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
-import psycopg
-import pytest
-import quacklake
-import sqlalchemy as sa
 from collections.abc import Iterator
 from pathlib import Path
-from quacklake.catalog import expiring
-from quacklake.catalog import migrations
-from quacklake.catalog import shared_lake
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+import quacklake
+from quacklake.catalog import expiring, migrations, shared_lake
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import QuacklakeError
 from quacklake.tenancy import exposing
 from quacklake.tenancy.conversion import Conversion
 from quacklake.tenancy.tenancy import Tenancy
 from tests.layout import plain_only
-from tests.removal_oracle import Oracle
-from tests.removal_oracle import watching
-from typing import Any
-
-
+from tests.removal_oracle import Oracle, watching
 
 ROWS = [{"a": i} for i in range(3)]
 

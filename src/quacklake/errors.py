@@ -39,6 +39,8 @@ The tree::
     │   ├── StreamFencedError          another query has taken over the stream
     │   ├── StreamMismatchError        the checkpoint or the table is not the one that the stream started with
     │   └── StreamBatchDoneError       the batch is in the lake already; nothing was changed
+    ├── ConnectorError                 a system that a source reads, or a sink writes, failed
+    │   └── ConnectorUnavailableError  the system cannot be reached; a retry may help       (Transient)
     ├── LeaseHeldError                 another process is doing this work already           (Transient)
     ├── CancelledError                 the caller cancelled the operation
     ├── UnsupportedFeatureError        this version does not support a feature
@@ -220,6 +222,18 @@ class StreamMismatchError(StreamError, Terminal, code="stream.mismatch"):
 
 class StreamBatchDoneError(StreamError, Terminal, code="stream.done"):
     """The batch is in the lake already: there is nothing to do."""
+
+
+class ConnectorError(QuacklakeError, Terminal, code="connector"):
+    """A foreign system refused or failed; ``number`` is its own code of the error, if it has one."""
+
+    def __init__(self, message: str, *, hint: str | None = None, number: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.number = number
+
+
+class ConnectorUnavailableError(ConnectorError, Transient, code="connector.unavailable"):
+    """A foreign system cannot be reached."""
 
 
 class LeaseHeldError(QuacklakeError, Transient, code="lease_held"):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import pytest
-import quacklake
-import sqlalchemy as sa
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+import quacklake
 from quacklake.errors import InputError
 from quacklake.tenancy.tenants import PurgeReport
-from tests.layout import by_hand
-from tests.layout import plain_only
-
-
+from tests.layout import by_hand, plain_only
 
 NOW = dt.timedelta(0)
 ROWS = {"a": list(range(50))}

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import psycopg
-import pytest
-import quacklake
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from quacklake.catalog import shared_lake
-from services import PostgresServer
-from tests.catalog.lakehouse_views import Query
-from tests.catalog.lakehouse_views import shown
-from tests.catalog.lakehouse_views import told
-from tests.catalog.lakehouse_views import write
-from tests.catalog.stock import Stock
 from typing import Any
 
+import psycopg
+import pytest
 
+import quacklake
+from quacklake.catalog import shared_lake
+from services import PostgresServer
+from tests.catalog.lakehouse_views import Query, shown, told, write
+from tests.catalog.stock import Stock
 
 pytestmark = pytest.mark.postgres
 

@@ -12,10 +12,10 @@ from quacklake.format.objects import TableInfo, check_stream
 from quacklake.format.snapshots import Operation
 from quacklake.operations import dml, evolution
 from quacklake.operations.change_feed import Bound
-from quacklake.operations.statements import MergeResult
 from quacklake.operations.expression import Expression
 from quacklake.operations.handles import Handle, HasHandle, LakeHandle
 from quacklake.operations.reference import TableRef
+from quacklake.operations.statements import MergeResult
 from quacklake.scan import to_predicate
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
 from quacklake.spark.maintenance import SparkMaintaining

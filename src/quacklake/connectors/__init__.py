@@ -1,0 +1,29 @@
+"""Sources and sinks: what a pipeline reads from and writes to.
+
+A source gives batches and says how far it has come; a sink takes batches and makes them visible in two phases. Other
+packages add kinds by an entry point of the group ``quacklake.connectors``.
+"""
+
+from quacklake.connectors.protocols import (
+    CommitInfo,
+    PreparedCommit,
+    ReadMode,
+    Sink,
+    Source,
+    SourceCheckpoint,
+    WrittenFile,
+)
+from quacklake.connectors.registry import Connector, connector, connectors
+
+__all__ = [
+    "CommitInfo",
+    "Connector",
+    "PreparedCommit",
+    "ReadMode",
+    "Sink",
+    "Source",
+    "SourceCheckpoint",
+    "WrittenFile",
+    "connector",
+    "connectors",
+]

@@ -1,0 +1,159 @@
+"""Read a Delta table: as it is, as it was, or commit by commit.
+
+With a change data feed the rows say how they changed. Without one they are those of the files that a commit added, and
+a commit that also removed rows is an error unless ``on_change`` says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from quacklake.connectors.delta.sink import delta_type, failing
+from quacklake.connectors.options import ConnectorOptions
+from quacklake.connectors.table_source import ReadOptions, TableSource, Unit
+from quacklake.errors import ConnectorError, CorruptFileError, SnapshotExpiredError
+from quacklake.storage import Store
+
+_KINDS = {"insert": 0, "update_preimage": 1, "update_postimage": 2, "delete": 3}
+_OPS = {"insert": "I", "update_postimage": "U", "delete": "D"}
+_FEED = {"_change_type": pa.string(), "_commit_version": pa.int64(), "_commit_timestamp": pa.timestamp("us", "UTC")}
+
+
+def source(options: Mapping[str, Any]) -> DeltaSource:
+    """Return the source that options describe."""
+    return DeltaSource(options)
+
+
+class DeltaSource(TableSource):
+    """One Delta table, in any of the four modes."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        read = ConnectorOptions("delta", options)
+        self.location = read.text("location")
+        self._storage = read.storage()
+        super().__init__(ReadOptions.of(read))
+        read.finish()
+        self._store = Store.open(self.location)
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the table, and those of its feed."""
+        found = _plain(pa.schema(self._table().schema().to_arrow()))
+        added = {} if not self.options.feed else _FEED if self.options.changelog == "rows" else {"_op": pa.string()}
+        return pa.schema([*found, *(pa.field(name, kind) for name, kind in added.items())])
+
+    def identity(self) -> str:
+        """Return the id that Delta gives a table when it is made."""
+        return str(self._table().metadata().id)
+
+    def newest(self) -> int:
+        """Return the newest version."""
+        return self._table().version()
+
+    def version_at(self, moment: datetime) -> int:
+        """Return the version that was the newest at a time."""
+        return self._table(moment).version()
+
+    def state(self, version: int) -> Sequence[Unit]:
+        """Return the files of a version."""
+        table = self._table(version)
+        names = ["path", "partition"] if table.metadata().partition_columns else ["path"]
+        actions = pa.table(table.get_add_actions(flatten=False)).select(names).sort_by("path").to_pylist()
+        return [self._file(table, unquote(each["path"]), each.get("partition") or {}) for each in actions]
+
+    def commits(self, after: int, until: int) -> Iterator[tuple[int, Sequence[Unit]]]:
+        """Yield each version with the rows that it added or changed."""
+        for version in range(after + 1, until + 1):
+            yield version, [Unit("", partial(self._changes, version))] if self.options.feed else self._added(version)
+
+    def _table(self, version: int | datetime | None = None) -> DeltaTable:
+        with failing("the Delta table cannot be opened"):
+            table = DeltaTable(self.location, storage_options=self._storage)
+            if version is not None:
+                table.load_as_version(version)
+            return table
+
+    def _added(self, version: int) -> Sequence[Unit]:
+        """Return the files with new rows that a commit added."""
+        actions = self._log(version)
+        adds = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
+        changed = any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)
+        if changed and self.options.on_change == "error":
+            raise ConnectorError(
+                f"version {version} of the Delta table changed or removed rows",
+                hint="Read its change data feed (change_data_feed=true), or say on_change='skip' or 'rows'.",
+            )
+        if any(add.get("deletionVector") for add in adds):
+            hint = "Read it with Spark, or read its change data feed."
+            raise ConnectorError(f"version {version} of the Delta table has deletion vectors", hint=hint)
+        if not adds or (changed and self.options.on_change == "skip"):
+            return []
+        table = self._table(version)
+        return [self._file(table, unquote(add["path"]), add.get("partitionValues") or {}) for add in adds]
+
+    def _log(self, version: int) -> list[dict[str, Any]]:
+        try:
+            text = self._store.read(f"_delta_log/{version:020}.json").decode()
+        except CorruptFileError:
+            raise SnapshotExpiredError(
+                f"the log of version {version} of the Delta table has been removed", hint="Begin without a checkpoint."
+            ) from None
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+    def _file(self, table: DeltaTable, path: str, partition: Mapping[str, Any]) -> Unit:
+        schema = _plain(pa.schema(table.schema().to_arrow()))
+
+        def read() -> Iterator[pa.RecordBatch]:
+            with self._store.open_input(path) as opened:
+                for batch in pq.ParquetFile(opened).iter_batches(self.options.batch_rows):
+                    columns = []
+                    for field in schema:
+                        if field.name in partition:
+                            columns.append(pa.repeat(_typed(partition[field.name], field.type), batch.num_rows))
+                        elif field.name in batch.schema.names:
+                            columns.append(batch.column(field.name).cast(field.type))
+                        else:
+                            columns.append(pa.nulls(batch.num_rows, field.type))
+                    yield pa.record_batch(columns, schema=schema)
+
+        return Unit(path, read)
+
+    def _changes(self, version: int) -> Sequence[pa.RecordBatch]:
+        """Return the changes of one commit: what was there before what is there after."""
+        with failing("the change data feed cannot be read"):
+            # the library gives the rows of a commit in no order
+            found = pa.table(self._table().load_cdf(starting_version=version, ending_version=version))
+        found = found.cast(_plain(found.schema))
+        rank = pc.index_in(found.column("_change_type"), value_set=pa.array(_KINDS))
+        found = found.take(pc.sort_indices(pa.table({"rank": rank}), [("rank", "ascending")]))
+        if self.options.changelog == "op":
+            places = pc.index_in(found.column("_change_type"), value_set=pa.array(_OPS))
+            found = found.append_column("_op", pc.take(pa.array(_OPS.values()), places)).filter(pc.is_valid(places))
+        schema = self.schema()
+        batches: Sequence[pa.RecordBatch] = (
+            found.select(schema.names).cast(schema).combine_chunks().to_batches(self.options.batch_rows)
+        )
+        return batches
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with times in microseconds and without the types that only some libraries have."""
+    return pa.schema([pa.field(field.name, delta_type(field), field.nullable) for field in schema])
+
+
+def _typed(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """Return the value of a partition, which the log keeps as a text."""
+    if value is None or value == "":
+        return pa.scalar(None, kind)
+    if isinstance(value, str):
+        return pa.scalar(value.encode(), kind) if pa.types.is_binary(kind) else pa.scalar(value).cast(kind)
+    return pa.scalar(value, kind)

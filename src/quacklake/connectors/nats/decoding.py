@@ -1,0 +1,237 @@
+"""Turn the bodies of messages into rows; a body that is none is kept aside with the reason.
+
+DuckDB decodes all bodies of a batch at once. Only those that fail are tried again one by one, for the reason.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.connectors.nats.connection import StoredMessages
+from quacklake.duckdb_versions import arrow_table
+from quacklake.errors import ConfigError
+from quacklake.format.names import quote
+
+FORMATS = ("json", "csv", "raw", "arrow")
+METADATA = pa.schema(
+    [
+        ("_subject", pa.string()),
+        ("_sequence", pa.int64()),
+        ("_time", pa.timestamp("us", "UTC")),
+        ("_headers", pa.binary()),
+    ]
+)
+REJECTED = pa.schema([*METADATA, ("_data", pa.binary()), ("_reason", pa.string())])
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The rows of good messages, with their metadata, and the bad messages with their reasons."""
+
+    rows: pa.Table
+    rejected: pa.Table
+
+
+class Decoder:
+    """Decodes messages of one format into columns that are given as in ``CREATE TABLE`` (``id BIGINT, v VARCHAR``).
+
+    In JSON a key that is missing is NULL, and a key that is no column is left out. Inside a nested column every field
+    must be there.
+    """
+
+    def __init__(self, form: str, columns: str | None = None) -> None:
+        if form not in FORMATS:
+            raise ConfigError(f"nats: the format cannot be {form!r}", hint=f"One of: {', '.join(FORMATS)}.")
+        if not (columns or "").strip() and form != "raw":
+            raise ConfigError(f"nats: the format {form} needs a schema", hint="schema='id BIGINT, name VARCHAR'")
+        self.form = form
+        self._connection = duckdb.connect(config={"enable_external_access": "false"})
+        self._types = _declared(self._connection, columns or "_data BLOB")
+        arrow = arrow_table(self._connection, f"SELECT {', '.join(_nulls(self._types))}").schema
+        taken = [name for name in self._types if name in METADATA.names]
+        if taken:
+            raise ConfigError(f"nats: the schema cannot have the column {taken[0]}, which messages have themselves")
+        self.columns = pa.schema([pa.field(field.name, field.type) for field in arrow])
+        self.schema = pa.schema([*self.columns, *METADATA])
+
+    def decode(self, messages: StoredMessages) -> Decoded:
+        """Return the rows of messages and the messages that are none."""
+        metadata = _metadata(messages)
+        rows: pa.Table
+        counts: list[int] | None
+        bad: dict[int, str]
+        match self.form:
+            case "raw":
+                rows, counts, bad = pa.table({"_data": pa.array(messages.data, pa.binary())}), None, {}
+            case "arrow":
+                rows, counts, bad = self._arrow(messages.data)
+            case "csv":
+                rows, counts, bad = self._csv(messages.data)
+            case _:
+                rows, counts, bad = self._json(messages.data)
+        places = [place for place in range(len(messages)) if place not in bad]
+        repeated = places if counts is None else [p for p, n in zip(places, counts, strict=True) for _ in range(n)]
+        beside = metadata.take(pa.array(repeated, pa.int64()))
+        rows = pa.table([*rows.columns, *beside.columns], schema=self.schema)
+        bad = dict(sorted(bad.items()))
+        rejected = metadata.take(pa.array(list(bad), pa.int64()))
+        rejected = rejected.append_column("_data", pa.array([messages.data[place] for place in bad], pa.binary()))
+        return Decoded(rows, rejected.append_column("_reason", pa.array(bad.values(), pa.string())).cast(REJECTED))
+
+    def _json(self, bodies: Sequence[bytes]) -> tuple[pa.Table, None, dict[int, str]]:
+        texts, bad = _texts(bodies)
+        shape = _literal(json.dumps({name: _shape(kind) for name, kind in self._types.items()}))
+        found = self._query(f"SELECT TRY(json_transform_strict(body, {shape})) AS row FROM messages", texts).column(
+            "row"
+        )
+        # Most bodies have every key. The others are read again, column by column.
+        missing = [place for place in np.flatnonzero(found.is_null().to_numpy()).tolist() if place not in bad]
+        if missing:
+            found = self._lenient(found.combine_chunks(), texts, missing, bad)
+        good = pa.array([place for place in range(len(bodies)) if place not in bad], pa.int64())
+        return _unpacked(found.take(good), self.columns), None, bad
+
+    def _lenient(self, found: pa.Array, texts: pa.Array, places: Sequence[int], bad: dict[int, str]) -> pa.ChunkedArray:
+        """Read bodies that lack keys, and say what is wrong with those that lack more than that."""
+        parts, checks = [], ["WHEN json_type(body) <> 'OBJECT' THEN 'the JSON is no object'"]
+        for name, kind in self._types.items():
+            path, shape = _literal(f'$."{name}"'), _literal(json.dumps(_shape(kind)))
+            value = f"json_extract(body, {path})"
+            part = f"TRY(json_transform_strict({value}, {shape}))"
+            parts.append(f"{quote(name)} := {part}")
+            reason = _literal(f"{name} is no {kind}: ")
+            checks.append(f"WHEN json_type({value}) <> 'NULL' AND {part} IS NULL THEN {reason} || left({value}, 100)")
+        query = f"""SELECT CASE WHEN NOT json_valid(body) THEN 'no JSON' {" ".join(checks)} END AS reason,
+            CASE WHEN json_valid(body) THEN struct_pack({", ".join(parts)}) END AS row FROM messages"""
+        again = self._query(query, texts.take(pa.array(places, pa.int64())))
+        for place, reason in zip(places, again.column("reason").to_pylist(), strict=True):
+            if reason is not None:
+                bad[place] = reason
+        kept = np.arange(len(found), dtype=np.int64)
+        kept[list(places)] = len(found) + np.arange(len(places))
+        return pa.chunked_array([found, again.column("row").combine_chunks().cast(found.type)]).take(pa.array(kept))
+
+    def _csv(self, bodies: Sequence[bytes]) -> tuple[pa.Table, None, dict[int, str]]:
+        """Read one line from each body by itself, so that a quote left open spoils no other. Empty means NULL."""
+        texts, bad = _texts(bodies)
+        rows: list[list[str | None]] = []
+        places: list[int] = []
+        for place, text in enumerate(texts.to_pylist()):
+            try:
+                lines = list(csv.reader(StringIO(text, newline=""), strict=True)) if place not in bad else []
+            except csv.Error as error:
+                bad[place] = f"no CSV: {error}"
+                continue
+            if len(lines) == 1 and len(lines[0]) == len(self._types):
+                rows.append([value or None for value in lines[0]])
+                places.append(place)
+            else:
+                bad.setdefault(place, f"not one line of {len(self._types)} values")
+        columns = list(zip(*rows, strict=True)) or [()] * len(self._types)
+        read = pa.table([pa.array(values, pa.string()) for values in columns], names=self.columns.names)
+        parts = [f"TRY_CAST({quote(name)} AS {kind}) AS {quote(name)}" for name, kind in self._types.items()]
+        cast = self._query(f"SELECT {', '.join(parts)} FROM messages", read)
+        for name, kind in self._types.items():
+            failed = pc.and_(pc.is_null(cast.column(name)), pc.is_valid(read.column(name)))
+            for row in np.flatnonzero(failed.to_numpy()).tolist():
+                bad.setdefault(places[row], f"{name} is no {kind}: {read.column(name)[row].as_py()[:100]}")
+        good = pa.array([row for row, place in enumerate(places) if place not in bad], pa.int64())
+        return cast.take(good).cast(self.columns), None, bad
+
+    def _arrow(self, bodies: Sequence[bytes]) -> tuple[pa.Table, list[int], dict[int, str]]:
+        """Return the rows of Arrow streams, of which each body may have many."""
+        tables, counts, bad = [], [], dict[int, str]()
+        for place, body in enumerate(bodies):
+            try:
+                rows = pa.ipc.open_stream(body).read_all().select(self.columns.names).cast(self.columns)
+                rows.validate(full=True)
+            except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+                bad[place] = (str(error) or "no Arrow stream").splitlines()[0][:500]
+                continue
+            tables.append(rows)
+            counts.append(rows.num_rows)
+        return pa.concat_tables([self.columns.empty_table(), *tables]), counts, bad
+
+    def _query(self, text: str, bodies: pa.Array | pa.Table) -> pa.Table:
+        given = bodies if isinstance(bodies, pa.Table) else pa.table({"body": bodies})
+        self._connection.register("messages", given)
+        try:
+            return arrow_table(self._connection, text)
+        finally:
+            self._connection.unregister("messages")
+
+
+def _declared(connection: duckdb.DuckDBPyConnection, columns: str) -> dict[str, Any]:
+    """Return the types of columns that are declared as in ``CREATE TABLE``."""
+    try:
+        statements = connection.extract_statements(f"CREATE TEMP TABLE declared ({columns})")
+        if len(statements) != 1:
+            raise ConfigError("nats: the schema is more than a list of columns")
+        connection.execute(statements[0])
+        described = connection.table("declared")
+    except duckdb.Error as error:
+        raise ConfigError(f"nats: the schema cannot be read: {str(error).splitlines()[0]}") from None
+    return dict(zip(described.columns, described.types, strict=True))
+
+
+def _nulls(types: Mapping[str, Any]) -> list[str]:
+    return [f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in types.items()]
+
+
+def _shape(kind: Any) -> Any:
+    """Return a type in the form that DuckDB's JSON functions take."""
+    match kind.id:
+        case "struct":
+            return {name: _shape(child) for name, child in kind.children}
+        case "list":
+            return [_shape(kind.children[0][1])]
+        case "map":
+            raise ConfigError("nats: a MAP cannot be read from JSON", hint="Declare the column as JSON or VARCHAR.")
+    return str(kind)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _texts(bodies: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:
+    """Return bodies as texts; those that are none are empty, with the reason."""
+    try:
+        return pa.array(bodies, pa.binary()).cast(pa.string()), {}
+    except pa.ArrowInvalid:
+        bad, texts = dict[int, str](), []
+        for place, body in enumerate(bodies):
+            try:
+                texts.append(body.decode())
+            except UnicodeDecodeError as error:
+                texts.append("")
+                bad[place] = f"no text in UTF-8: {error.reason}"
+        return pa.array(texts, pa.string()), bad
+
+
+def _unpacked(structs: pa.ChunkedArray | pa.StructArray, schema: pa.Schema) -> pa.Table:
+    array = structs.combine_chunks() if isinstance(structs, pa.ChunkedArray) else structs
+    return pa.table([array.field(place) for place in range(len(schema))], names=schema.names).cast(schema)
+
+
+def _metadata(messages: StoredMessages) -> pa.Table:
+    times = pc.divide(pa.array(messages.times, pa.int64()), 1000)
+    return pa.table(
+        [
+            pa.array(messages.subjects, pa.binary()).cast(pa.string()),
+            pa.array(messages.sequences, pa.int64()),
+            times.cast(METADATA.field("_time").type),
+            pa.array(messages.headers, pa.binary()),
+        ],
+        schema=METADATA,
+    )

@@ -1,0 +1,131 @@
+"""Arrow batches into Parquet files below a table, before any log knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+from urllib.parse import quote
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from quacklake.connectors.protocols import WrittenFile
+from quacklake.storage import Store
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+Values: TypeAlias = Mapping[str, str | None]
+"""The values of a partition as texts."""
+Split: TypeAlias = Callable[[pa.Table], Iterable[tuple[str, Values, pa.Table]]]
+"""What separates the rows of partitions: for each its folder, its values and what the file gets of its rows."""
+
+
+class FileStage:
+    """Collects batches, and writes a file for each partition when there are enough for one.
+
+    ``files`` are those that are written and not taken yet. Memory is bounded by ``target_bytes`` and one batch.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        folder: str = "",
+        split: Split | None = None,
+        target_bytes: int = 128 << 20,
+        compression: str = "zstd",
+        statistics: Callable[[pa.Table], str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> None:
+        self._store = store
+        self._folder = folder
+        self._statistics = statistics
+        self._schema = schema
+        self._split = split or _whole
+        self._target = target_bytes
+        self._compression = compression
+        self._batches: list[pa.RecordBatch] = []
+        self._buffered = 0
+        self.files: list[WrittenFile] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Keep a batch, and write files when there is enough."""
+        self._batches.append(batch)
+        self._buffered += batch.nbytes
+        if self._buffered >= self._target:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is kept."""
+        batches, self._batches, self._buffered = self._batches, [], 0
+        if not batches:
+            return
+        table = pa.Table.from_batches(batches)
+        if self._schema is not None:
+            table = table.select(self._schema.names).cast(self._schema)
+        if table.num_rows:
+            for folder, values, rows in self._split(table):
+                self.files.append(self._write(folder, values, rows))
+
+    def take(self) -> tuple[WrittenFile, ...]:
+        """Write what is kept, and return all files since the last call."""
+        self.flush()
+        files, self.files = tuple(self.files), []
+        return files
+
+    def discard(self) -> None:
+        """Forget what is kept, and remove the files that were not taken."""
+        self._batches, self._buffered = [], 0
+        files, self.files = self.files, []
+        self._store.delete(file.path for file in files)
+
+    def _write(self, folder: str, values: Values, rows: pa.Table) -> WrittenFile:
+        path = f"{self._folder}{folder}part-{uuid4()}.parquet"
+        with self._store.open_output(path) as sink:
+            pq.write_table(rows, sink, compression=self._compression)
+            size = sink.tell()
+        return WrittenFile(path, size, rows.num_rows, values, self._statistics(rows) if self._statistics else None)
+
+
+def _whole(table: pa.Table) -> Iterable[tuple[str, Values, pa.Table]]:
+    return [("", {}, table)]
+
+
+def groups(table: pa.Table, keys: pa.Table) -> Iterable[tuple[dict[str, pa.Scalar], pa.Table]]:
+    """Separate the rows of a table by the rows of ``keys`` beside it."""
+    names = keys.column_names
+    numbered = keys.append_column("_row", pa.array(range(table.num_rows), pa.int64()))
+    for group in numbered.group_by(names, use_threads=False).aggregate([("_row", "list")]).to_batches():
+        for place, rows in enumerate(group.column("_row_list")):
+            yield {name: group.column(name)[place] for name in names}, table.take(rows.values)
+
+
+def hive_split(columns: Sequence[str]) -> Split:
+    """Separate rows by the values of columns, which the names of folders keep instead of the files."""
+
+    def split(table: pa.Table) -> Iterable[tuple[str, Values, pa.Table]]:
+        for values, rows in groups(table.drop_columns(list(columns)), table.select(columns)):
+            texts = {name: partition_text(value) for name, value in values.items()}
+            yield hive_folder(texts), texts, rows
+
+    return split
+
+
+def hive_folder(values: Values) -> str:
+    """Return the folder of a partition, such as ``day=2024-01-01/``."""
+    parts = (f"{quote(name)}={HIVE_NULL if text is None else quote(text, safe='')}/" for name, text in values.items())
+    return "".join(parts)
+
+
+def partition_text(value: pa.Scalar) -> str | None:
+    """Return the text of a value in the name of a folder, None for NULL."""
+    if not value.is_valid:
+        return None
+    if pa.types.is_timestamp(value.type):
+        naive = value.cast(pa.timestamp("us"))
+        return str(pc.strftime(naive, "%Y-%m-%d %H:%M:%S").as_py())
+    if pa.types.is_boolean(value.type):
+        return str(value.as_py()).lower()
+    return str(value.as_py())

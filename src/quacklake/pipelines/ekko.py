@@ -1,0 +1,232 @@
+"""Transactions of blockchains as Ekko's pipeline sends them, and a writer into ``blockchain.transactions``.
+
+A transaction arrives as JSON beside the node that saw it. Numbers are decimal or hexadecimal texts; ``value``,
+``gas_price``, ``gas_limit`` and ``nonce`` may be larger than any integer type and are kept as decimal texts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from quacklake.errors import InputError
+from quacklake.lake.lake import Lake
+from quacklake.pipelines.buffered_writer import BufferedWriter
+
+SCHEMA, TABLE = "blockchain", "blockchain.transactions"
+KEY = "tx_hash"
+DEFINITION = f"""CREATE TABLE IF NOT EXISTS {TABLE} (
+    network VARCHAR NOT NULL,
+    subnet VARCHAR NOT NULL,
+    vm_type VARCHAR NOT NULL,
+    block_time TIMESTAMPTZ NOT NULL,
+    "year" INTEGER NOT NULL,
+    "month" INTEGER NOT NULL,
+    "day" INTEGER NOT NULL,
+    "hour" INTEGER NOT NULL,
+    block_hash VARCHAR NOT NULL,
+    block_number BIGINT NOT NULL,
+    tx_hash VARCHAR PRIMARY KEY,
+    tx_index INTEGER NOT NULL,
+    from_address VARCHAR NOT NULL,
+    to_address VARCHAR,
+    "value" VARCHAR NOT NULL,
+    gas_price VARCHAR NOT NULL,
+    gas_limit VARCHAR NOT NULL,
+    nonce VARCHAR NOT NULL,
+    input_data BLOB,
+    success BOOLEAN NOT NULL DEFAULT true,
+    ingested_at TIMESTAMPTZ DEFAULT now()
+)"""
+PARTITIONS = f"ALTER TABLE {TABLE} SET PARTITIONED BY (year(block_time), month(block_time), day(block_time))"
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """The node that saw a transaction."""
+
+    network: str
+    subnet: str
+    vm_type: str
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> NodeConfig:
+        """Return the node of a mapping that may hold more. Raises ``InputError``."""
+        return cls(*(_text(values, name) for name in ("network", "subnet", "vm_type")))
+
+
+def create_table(lake: Lake) -> None:
+    """Create the schema and the table of transactions, partitioned by day, unless they are there."""
+    with lake.transaction(message="create blockchain.transactions") as transaction:
+        transaction.sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        there = f"SELECT count(*) FROM information_schema.tables WHERE table_schema = '{SCHEMA}'"
+        if not transaction.sql(f"{there} AND table_name = 'transactions'").fetchall()[0][0]:
+            transaction.sql(DEFINITION)
+            transaction.sql(PARTITIONS)
+
+
+def transaction_row(
+    transaction: Mapping[str, Any],
+    node: NodeConfig,
+    *,
+    block_time: datetime | None = None,
+    now: datetime | None = None,
+) -> dict[str, Any]:
+    """Return the row of a transaction. Raises ``InputError`` that names the field which is missing or wrong.
+
+    The time is that of the block: ``block_time``, or the transaction's own ``timestamp`` in seconds.
+    """
+    moment = block_time or _moment(transaction)
+    return {
+        "network": node.network,
+        "subnet": node.subnet,
+        "vm_type": node.vm_type,
+        "block_time": moment,
+        "year": moment.year,
+        "month": moment.month,
+        "day": moment.day,
+        "hour": moment.hour,
+        "block_hash": _text(transaction, "blockHash"),
+        "block_number": _integer(transaction, "blockNumber", bits=63),
+        "tx_hash": _text(transaction, "hash"),
+        "tx_index": _integer(transaction, "transactionIndex", bits=31),
+        "from_address": _text(transaction, "from"),
+        "to_address": None if transaction.get("to") is None else _text(transaction, "to"),
+        "value": str(_integer(transaction, "value")),
+        "gas_price": str(_integer(transaction, "gasPrice")),
+        "gas_limit": str(_integer(transaction, "gas")),
+        "nonce": str(_integer(transaction, "nonce")),
+        "input_data": _bytes(transaction, "input"),
+        "success": _success(transaction),
+        "ingested_at": now or datetime.now(UTC),
+    }
+
+
+class DuckLakeWriter:
+    """Writes transactions in batches; one that comes again, by its hash, replaces the first.
+
+    ``batch_size`` rows or ``flush_interval`` make a commit. See :class:`BufferedWriter` for what a crash can lose.
+    """
+
+    def __init__(
+        self, lake: Lake, *, batch_size: int = 1000, flush_interval: timedelta | str = timedelta(seconds=30)
+    ) -> None:
+        create_table(lake)
+        self._writer = BufferedWriter(lake, batch_rows=batch_size, flush_interval=flush_interval, keys={TABLE: [KEY]})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._writer.__exit__(*error)
+
+    def write_transaction(
+        self,
+        transaction: Mapping[str, Any],
+        node: NodeConfig | Mapping[str, Any],
+        *,
+        block_time: datetime | None = None,
+    ) -> None:
+        """Keep a transaction for the next commit. Raises ``InputError`` for one that is no row."""
+        place = node if isinstance(node, NodeConfig) else NodeConfig.of(node)
+        self._writer.write(TABLE, transaction_row(transaction, place, block_time=block_time))
+
+    def write_block(self, block: Mapping[str, Any], node: NodeConfig | Mapping[str, Any]) -> int:
+        """Keep the transactions of a block, which have its hash, number and time, and return how many they are."""
+        shared = {
+            "blockHash": block.get("hash"),
+            "blockNumber": block.get("number"),
+            "timestamp": block.get("timestamp"),
+        }
+        listed = block.get("transactions", ())
+        if not isinstance(listed, Sequence):
+            raise InputError("the transactions of a block are a list")
+        place = node if isinstance(node, NodeConfig) else NodeConfig.of(node)
+        rows = [
+            transaction_row({"transactionIndex": index, **each, **shared}, place) for index, each in enumerate(listed)
+        ]
+        for row in rows:
+            self._writer.write(TABLE, row)
+        return len(rows)
+
+    async def write_transaction_async(
+        self, transaction: Mapping[str, Any], node: NodeConfig | Mapping[str, Any]
+    ) -> None:
+        """Do as :meth:`write_transaction`, without keeping the event loop while it waits."""
+        place = node if isinstance(node, NodeConfig) else NodeConfig.of(node)
+        await self._writer.write_async(TABLE, transaction_row(transaction, place))
+
+    def flush(self) -> int:
+        """Commit what is kept and return how many rows it was."""
+        return self._writer.flush_all()
+
+    flush_all = flush
+
+    async def flush_all_async(self) -> int:
+        """Do as :meth:`flush`, in a thread."""
+        return await asyncio.to_thread(self.flush)
+
+    def close(self) -> None:
+        """Commit what is kept, and end."""
+        self._writer.close()
+
+    # The names of the writer that this one takes the place of.
+    WriteTransaction = write_transaction
+    FlushAll = flush
+    Close = close
+
+
+def _given(values: Mapping[str, Any], name: str) -> Any:
+    found = values.get(name)
+    if found is None:
+        raise InputError(f"the transaction lacks {name!r}")
+    return found
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    found = _given(values, name)
+    if not isinstance(found, str) or not found:
+        raise InputError(f"{name!r} is a text, not {found!r:.80}")
+    return found
+
+
+def _integer(values: Mapping[str, Any], name: str, bits: int = 256) -> int:
+    found = _given(values, name)
+    try:
+        if isinstance(found, bool) or not isinstance(found, int | str) or len(str(found)) > 80:
+            raise ValueError
+        number = found if isinstance(found, int) else int(found, 16 if found.lower().startswith("0x") else 10)
+        if not 0 <= number < 1 << bits:
+            raise ValueError
+    except ValueError:
+        raise InputError(f"{name!r} is a number from 0 to 2^{bits} - 1, not {found!r:.80}") from None
+    return number
+
+
+def _moment(values: Mapping[str, Any]) -> datetime:
+    found = values.get("timestamp", values.get("blockTime"))
+    if isinstance(found, str) and not found.lower().startswith("0x") and not found.isdigit():
+        try:
+            moment = datetime.fromisoformat(found)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except ValueError:
+            raise InputError(f"'timestamp' is a time, not {found!r:.80}") from None
+    return datetime.fromtimestamp(_integer({"timestamp": found}, "timestamp", bits=37), UTC)
+
+
+def _bytes(values: Mapping[str, Any], name: str) -> bytes | None:
+    found = values.get(name)
+    if found is None or found in ("", "0x"):
+        return None
+    try:
+        return bytes.fromhex(str(found).removeprefix("0x"))
+    except ValueError:
+        raise InputError(f"{name!r} is hexadecimal, not {found!r:.80}") from None
+
+
+def _success(values: Mapping[str, Any]) -> bool:
+    found = values.get("status", values.get("success", True))
+    return found if isinstance(found, bool) else str(found).lower() in ("1", "0x1", "true", "success", "confirmed")
