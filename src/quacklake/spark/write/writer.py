@@ -309,15 +309,15 @@ def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> SortBy:
     terms = []
     for i, column in enumerate(columns):
         texts = list(dict.fromkeys(bounds[f"b{i}"] or ())) if bounds is not None else []
-        # with gaps between the bits of a number for the bits of the other columns
-        places = [bit * len(columns) + len(columns) - 1 - i for bit in range(bits)]
-        spread = [
-            [(number >> bit & 1) << place for bit, place in enumerate(places)] for number in range(len(texts) + 1)
-        ]
-        leaves = [sum(each) for each in spread]
+        leaves = [_spread(number, bits, i, len(columns)) for number in range(len(texts) + 1)]
         value = _cut(column, "lower(hex({0}))")
         terms.append(f"IF({value} IS NULL, 0L, {_tree(value, [_literal(text, column) for text in texts], leaves)})")
     return SortBy(" | ".join(terms), descending=False, nulls_first=True)
+
+
+def _spread(number: int, bits: int, place: int, count: int) -> int:
+    """Return a number with gaps between its bits for the bits of the other columns."""
+    return sum((number >> bit & 1) << (bit * count + count - 1 - place) for bit in range(bits))
 
 
 def _cut(column: Column, uuid: str) -> str:
