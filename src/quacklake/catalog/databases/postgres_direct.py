@@ -8,6 +8,7 @@ into one, which saves a small commit the round trips.
 from __future__ import annotations
 
 import functools
+import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -151,22 +152,22 @@ def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
     driver = connection.connection.driver_connection
     assert driver is not None
     with driver.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)") as copy:
-        text = b"".join(copy)
-    types = {column.name: _arrow(column.type) for column in select.selected_columns}
-    if not text:
-        return pa.schema([(name, types[name]) for name in names]).empty_table()  # a name may be there twice
-    convert = csv.ConvertOptions(
-        column_types=types,
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-        true_values=["t"],
-        false_values=["f"],
-    )
-    read = csv.ReadOptions(column_names=names, block_size=1 << 22)
-    # a lone column with NULL makes an empty line, which must stay a row
-    parse = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(names) > 1)
-    return csv.read_csv(pa.BufferReader(text), read_options=read, parse_options=parse, convert_options=convert)
+        source = _Blocks(iter(copy))
+        types = {column.name: _arrow(column.type) for column in select.selected_columns}
+        if source.at_end():
+            return pa.schema([(name, types[name]) for name in names]).empty_table()  # a name may be there twice
+        convert = csv.ConvertOptions(
+            column_types=types,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            true_values=["t"],
+            false_values=["f"],
+        )
+        read = csv.ReadOptions(column_names=names, block_size=1 << 22)
+        # a lone column with NULL makes an empty line, which must stay a row
+        parse = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(names) > 1)
+        return csv.read_csv(source, read_options=read, parse_options=parse, convert_options=convert)
 
 
 def _arrow(type_: sa.types.TypeEngine[Any]) -> pa.DataType:
@@ -177,3 +178,41 @@ def _arrow(type_: sa.types.TypeEngine[Any]) -> pa.DataType:
     if isinstance(type_, sa.Float):
         return pa.float64()
     return pa.string()
+
+
+class _Blocks(io.RawIOBase):
+    """The blocks of a COPY as a readable file."""
+
+    def __init__(self, blocks: Iterator[Any]) -> None:
+        self._blocks = blocks
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def at_end(self) -> bool:
+        """Return whether nothing is left; reads ahead one block."""
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return True
+            self._rest = bytes(block)
+        return False
+
+    def readinto(self, buffer: Any) -> int:
+        if self.at_end():
+            return 0
+        size = min(len(buffer), len(self._rest))
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return b"".join(iter(lambda: self.read(1 << 20), b""))
+        parts: list[bytes] = []
+        while size > 0 and not self.at_end():
+            part, self._rest = self._rest[:size], self._rest[size:]
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
