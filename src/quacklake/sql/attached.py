@@ -194,6 +194,7 @@ class Attachments:
             del self.attached[fold(alias)]
             self.copies.pop(attached.alias, None)
             self.committed.pop(fold(alias), None)
+            self.opened = {key: value for key, value in self.opened.items() if key[0] != attached.alias}
         if attached.owned and attached.lake is not None:
             attached.lake.close()
         return attached
