@@ -235,3 +235,12 @@ def _metadata(messages: StoredMessages) -> pa.Table:
         ],
         schema=METADATA,
     )
+
+
+def raw_batch(messages: StoredMessages) -> pa.RecordBatch:
+    """Return messages as they are: ``_data`` beside the metadata."""
+    metadata = _metadata(messages)
+    data = pa.array(messages.data, pa.binary())
+    return pa.record_batch(
+        [data, *(column.combine_chunks() for column in metadata.columns)], ["_data", *METADATA.names]
+    )

@@ -136,7 +136,7 @@ class NatsSource:
         there = self.stream.look(self._connection)
         self._created, self._end = there.created, there.last + 1
         if checkpoint is None:
-            self._sequence = self._beginning(self._connection, there) - 1
+            self._sequence = first_sequence(self.stream, self._connection, there, self._start) - 1
             return
         if checkpoint.offsets.get("created") != there.created:
             raise StreamMismatchError(
@@ -210,21 +210,6 @@ class NatsSource:
         batches: Sequence[pa.RecordBatch] = decoded.rows.combine_chunks().to_batches()
         return batches[0] if batches else None
 
-    def _beginning(self, connection: NatsConnection, there: StreamRange) -> int:
-        if self._start == "earliest":
-            return there.first
-        if self._start == "latest":
-            return there.last + 1
-        if self._start.isdigit():
-            return max(1, int(self._start))
-        try:
-            moment = datetime.fromisoformat(self._start)
-        except ValueError:
-            raise ConfigError(
-                f"nats: start={self._start!r}", hint="earliest, latest, a sequence, or a time such as 2024-01-01T12:00Z"
-            ) from None
-        return self.stream.first_since(connection, moment.astimezone(), there)
-
     def _check(self, there: StreamRange) -> None:
         """Refuse a stream whose messages behind the position have been removed, or whose end is before it."""
         if there.last < self._sequence:
@@ -239,3 +224,20 @@ class NatsSource:
                     hint="Say on_expired='skip' to go on without them.",
                 )
             self._sequence = there.first - 1
+
+
+def first_sequence(stream: NatsStream, connection: NatsConnection, there: StreamRange, start: str) -> int:
+    """Return the sequence that ``start`` means: ``earliest``, ``latest``, a sequence or a time."""
+    if start == "earliest":
+        return there.first
+    if start == "latest":
+        return there.last + 1
+    if start.isdigit():
+        return max(1, int(start))
+    try:
+        moment = datetime.fromisoformat(start)
+    except ValueError:
+        raise ConfigError(
+            f"nats: start={start!r}", hint="earliest, latest, a sequence, or a time such as 2024-01-01T12:00Z"
+        ) from None
+    return stream.first_since(connection, moment.astimezone(), there)
