@@ -136,7 +136,7 @@ def test_without_java_the_demo_says_what_to_install(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(streaming, "installed", lambda _: "4.1.4")
     console = Console(file=io.StringIO(), width=200)
     streaming.stream(Stage(console), tmp_path, 10)
-    assert "Left out: Java is not found, Spark needs it; install a JDK, 17 or newer" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Left out: Java is not found; Spark needs it; install a JDK, version 17 or newer" in console.file.getvalue()  # type: ignore[attr-defined]
     assert list(tmp_path.iterdir()) == []
 
 

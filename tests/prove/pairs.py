@@ -102,7 +102,7 @@ def _watched() -> Iterator[Watch]:
             watch.waiting.discard(me)
             watch.within.discard(me)
 
-    with mock.patch.object(Catalog, "read", reading), mock.patch.object(Catalog, "_queued", queueing):
+    with mock.patch.object(Catalog, "read", reading), mock.patch.object(Catalog, "queued", queueing):
         yield watch
 
 

@@ -294,7 +294,7 @@ def test_a_conflict_that_stays_leaves_no_files(
     def refuse(*_: Any, **__: Any) -> Any:
         raise CommitConflict("somebody was faster")
 
-    monkeypatch.setattr(lake.handle, "commit", refuse)
+    monkeypatch.setattr(lake.handle, "seal", refuse)
     with pytest.raises(CommitConflict):
         spark.append(session.range(50), "t")
     assert everything(site) == before

@@ -111,6 +111,7 @@ def _table_calls() -> Iterator[tuple[str, Callable[[Table], Any]]]:
         "insertions": lambda t: t.insertions(since=1).to_arrow(),
         "manifest": lambda t: t.manifest(),
         "merge": lambda t: t.merge(ROWS, on="a"),
+        "merge_builder": lambda t: t.merge_builder(ROWS, "a").when_matched_update_all().execute(),
         "merge_adjacent_files": lambda t: t.merge_adjacent_files(),
         "optimize": lambda t: t.optimize(order_by="a"),
         "overwrite": lambda t: t.overwrite(ROWS),

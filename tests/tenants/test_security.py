@@ -236,10 +236,10 @@ def test_the_command_line_grants_and_exposes(place: Place, capsys: pytest.Captur
     printed = run("grant", "beta", place.nobody, "--read-only", "--dry-run")
     assert printed.startswith("GRANT ")
     assert printed.endswith(";\n")
-    assert run("grant", "beta", place.nobody, "--read-only") == f"{place.nobody} may read beta\n"
+    assert run("grant", "beta", place.nobody, "--read-only") == f"{place.nobody} can read beta\n"
     quacklake.connect(place.of(place.nobody), catalog="beta").close()
     assert "REVOKE" in run("revoke", "beta", place.nobody, "--dry-run")
-    assert run("revoke", "beta", place.nobody) == f"{place.nobody} may not use beta any more\n"
+    assert run("revoke", "beta", place.nobody) == f"{place.nobody} can no longer use beta\n"
     assert "CREATE VIEW" in run("expose", "beta", "--role", place.beta, "--dry-run")
     schema = f"tenant_{place.tenants.get('beta').id}"
     assert run("expose", "beta") == f"beta is METADATA_SCHEMA '{schema}' for stock DuckDB\n"

@@ -236,7 +236,7 @@ def test_the_command_line_makes_a_round(tenants: Tenants, capsys: pytest.Capture
     assert [job["job"] for job in told["tenants"][0]["jobs"]] == ["merge_adjacent_files", "delete_orphaned_files"]
     assert (told["looked"], told["complete"]) == (1, True)
     assert main(words) == 0
-    assert capsys.readouterr().out == "0 catalogs of 1 visited, 0 files\n"
+    assert capsys.readouterr().out == "visited 0 of 1 catalog, 0 files\n"
     work(tenants, "acme")
     with tenants.open("acme") as lake:
         for path in Path(lake.data_path).rglob("*.parquet"):

@@ -61,13 +61,18 @@ class Shell:
         self.say(f"{getattr(self.view, 'url', 'the lake')}: enter .help for help, or .quit to leave")
         while True:
             try:
-                text = prompt.prompt("quacklake*> " if self.statements.session.work.explicit else "quacklake> ")
+                text = prompt.prompt(self.prompt)
             except KeyboardInterrupt:
                 continue  # only the line is abandoned, not the shell
             except EOFError:
                 return
             if text.strip() and not self.take(text):
                 return
+
+    @property
+    def prompt(self) -> str:
+        """The prompt, with a star while a transaction is open."""
+        return "quacklake*> " if self.statements.session.work.explicit else "quacklake> "
 
     def take(self, text: str) -> bool:
         """Run the input, and report errors. Return False when the shell should end."""

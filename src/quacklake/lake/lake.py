@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from quacklake.errors import InputError
 from quacklake.format.objects import Limits
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.snapshots import Signature, Snapshot
 from quacklake.lake.history import LakeHistory
 from quacklake.lake.reading import LakeReader
 from quacklake.lake.writing import LakeWriter
 from quacklake.operations.boundary import boundary
-from quacklake.operations.handles import LakeHandle, Signature, SnapshotHandle, TransactionHandle
+from quacklake.operations.handles import LakeHandle, SnapshotHandle, TransactionHandle
 from quacklake.operations.history import lake_history
 from quacklake.operations.options import LakeOptions
 from quacklake.operations.restoring import UndoReport

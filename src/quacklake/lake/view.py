@@ -13,7 +13,7 @@ from quacklake.operations.boundary import boundary
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
-from quacklake.operations.table_scan import Rows
+from quacklake.operations.rows import Rows
 from quacklake.operations.views import COMMENT, ViewSession, check_tags, view_column
 from quacklake.transaction import Transaction
 

@@ -20,30 +20,11 @@ from quacklake.errors import CommitConflict, ConfigError, InputError, NotFoundEr
 from quacklake.format.names import quote
 from quacklake.format.objects import NAME_ROW_ID, TableInfo
 from quacklake.format.options import column_ids
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.snapshots import NO_SIGNATURE, Signature, Snapshot
 from quacklake.operations.context import LakeContext
 from quacklake.operations.inserting import write_rows
 from quacklake.operations.times import instant
 from quacklake.transaction import NewDeleteFile, PastDeleteFile, PendingTable, TouchedFile, Transaction, commit
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """The author, message and extra text of a snapshot."""
-
-    author: str | None = None
-    message: str | None = None
-    extra: str | None = None
-
-    @property
-    def given(self) -> bool:
-        """True when any of them is given."""
-        return self != NO_SIGNATURE
-
-
-NO_SIGNATURE = Signature()
-"""The empty signature."""
-
 
 T = TypeVar("T")
 

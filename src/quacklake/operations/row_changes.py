@@ -154,7 +154,10 @@ def literal(value: Any) -> str:
             return f"[{', '.join(map(literal, value))}]"
         case Mapping() if value and all(isinstance(key, str) for key in value):
             return f"{{{', '.join(f'{names.literal(key)}: {literal(item)}' for key, item in value.items())}}}"
-    return str(duckdb.ConstantExpression(value))
+    try:
+        return str(duckdb.ConstantExpression(value))
+    except duckdb.Error as error:
+        raise InputError(f"a value of type {type(value).__name__} cannot be written: {error}") from error
 
 
 def cast_to(sql: str, column: Column) -> str:

@@ -30,7 +30,7 @@ from quacklake.progress import Progress, silent
 from quacklake.scan import Filter, ScanPlan
 from quacklake.spark.runtime.settings import require_pyspark
 from quacklake.spark.runtime.types import quote
-from quacklake.storage import S3Options
+from quacklake.storage import S3Options, Store
 from quacklake.transaction import NewDataFile, PastDeleteFile, TouchedFile, Transaction
 
 if TYPE_CHECKING:
@@ -58,18 +58,20 @@ class SparkCompactors:
         from quacklake.spark.runtime.session import add_keys
 
         store = handle.context.store
-        options, bucket = store.s3, store.root.partition("://")[2].partition("/")[0]
         with self._lock:
-            if options is not None and options.scoped and self._keys.setdefault(bucket, options) != options:
-                raise UnsupportedFeatureError(
-                    f"a session of Spark has one pair of keys for the bucket {bucket}, "
-                    "and catalogs there have their own",
-                    hint='maintain them with engine="duckdb"',
-                )
+            self._note_keys(store)
             engine = SparkEngine.of(handle, self._session)
             self._session = engine.session
             add_keys(self._session, store)
         return spark_maintenance(engine)
+
+    def _note_keys(self, store: Store) -> None:
+        options, bucket = store.s3, store.root.partition("://")[2].partition("/")[0]
+        if options is not None and options.scoped and self._keys.setdefault(bucket, options) != options:
+            raise UnsupportedFeatureError(
+                f"a session of Spark has one pair of keys for the bucket {bucket}, and catalogs there have their own",
+                hint='maintain them with engine="duckdb"',
+            )
 
 
 def spark_maintenance(engine: SparkEngine) -> LakeMaintenance:

@@ -15,7 +15,6 @@ from quacklake.engines.duckdb.trees import HARMLESS, LAKE
 from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
-from quacklake.operations.context import declared
 from quacklake.scan.plan import virtual_column
 from quacklake.sql import tree
 from quacklake.sql.attached import SYSTEM, Attached, Target, missing
@@ -424,6 +423,8 @@ class Binder:
             return self._known[key]
         if scope.depth >= _DEPTH:
             raise InputError(f'the macro "{macro.qualified_name}" stands on more than {_DEPTH} others, or on itself')
+        from quacklake.operations.context import declared
+
         forms, sizes = [], []
         for variant in macro.variants:
             sql = variant.sql.replace(LAKE, "")

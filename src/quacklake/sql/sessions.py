@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake import forks
 from quacklake.errors import ClosedError
-from quacklake.operations.handles import Handle
 
 if TYPE_CHECKING:
     from quacklake.config import Config
-    from quacklake.operations.handles import HasHandle
+    from quacklake.operations.handles import Handle, HasHandle
     from quacklake.sql.guard import Guard
     from quacklake.sql.safety import Safety
     from quacklake.sql.session import Session

@@ -154,9 +154,9 @@ def test_statements_are_run_and_errors_show_the_place(say: Say) -> None:
 
 def test_the_prompt_tells_that_a_transaction_is_open(shell: Shell, say: Say) -> None:
     say("BEGIN;")
-    assert shell._prompt() == "quacklake*> "
+    assert shell.prompt == "quacklake*> "
     say("ROLLBACK;")
-    assert shell._prompt() == "quacklake> "
+    assert shell.prompt == "quacklake> "
 
 
 def test_names_are_learned_from_the_lake_and_again_after_a_statement(shell: Shell, say: Say) -> None:
