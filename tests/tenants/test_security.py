@@ -242,7 +242,7 @@ def test_the_command_line_grants_and_exposes(place: Place, capsys: pytest.Captur
     assert run("revoke", "beta", place.nobody) == f"{place.nobody} can no longer use beta\n"
     assert "CREATE VIEW" in run("expose", "beta", "--role", place.beta, "--dry-run")
     schema = f"tenant_{place.tenants.get('beta').id}"
-    assert run("expose", "beta") == f"beta is METADATA_SCHEMA '{schema}' for stock DuckDB\n"
+    assert run("expose", "beta") == f"exposed beta: attach it with METADATA_SCHEMA '{schema}'\n"
     assert "DROP SCHEMA" in run("unexpose", "beta", "--dry-run")
     assert run("unexpose", "beta") == "beta is not exposed\n"
 
