@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from quacklake.connectors.nats.connection import NatsConnection, NatsCredentials
+from quacklake.connectors.nats.connection import NatsConnection
+from quacklake.connectors.nats.credentials import NatsCredentials
 from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, InputError
 from services import NatsServer
 

@@ -20,7 +20,14 @@ from quacklake.connectors import SourceCheckpoint, connector
 from quacklake.connectors.nats import NatsSource
 from quacklake.connectors.nats.connection import NatsConnection, StoredMessages
 from quacklake.connectors.nats.decoding import Decoder
-from quacklake.errors import ConfigError, InputError, NotFoundError, SnapshotExpiredError, StreamMismatchError
+from quacklake.errors import (
+    ConfigError,
+    InputError,
+    LimitError,
+    NotFoundError,
+    SnapshotExpiredError,
+    StreamMismatchError,
+)
 from services import NatsServer
 from tests.seeds import SEED
 
@@ -258,6 +265,19 @@ def test_a_stream_that_was_made_anew_is_an_error(nats: NatsConnection, nats_serv
         new_source(nats_server, stream).start(source.current_checkpoint())
     with pytest.raises(StreamMismatchError, match="anew"):
         source.poll_next()
+
+
+def test_bad_messages_that_nobody_takes_are_not_kept_for_ever(
+    nats: NatsConnection, nats_server: NatsServer, stream: str
+) -> None:
+    nats.publish([(f"{stream}.a", b"no row", None) for _ in range(30)])
+    source = new_source(nats_server, stream, max_messages=10, max_rejected=15)
+    source.start()
+    with pytest.raises(LimitError, match="take"):
+        drain(source)
+    assert source.take_rejected().num_rows == 20
+    assert drain(source) == []
+    assert source.take_rejected().num_rows == 10
 
 
 def test_a_bad_message_stops_a_source_that_says_so(nats: NatsConnection, nats_server: NatsServer, stream: str) -> None:

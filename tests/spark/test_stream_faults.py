@@ -55,16 +55,17 @@ def test_a_process_that_is_killed_goes_on_where_it_was(
 
 @pytest.mark.crash
 @pytest.mark.parametrize("mode", MODES)
-def test_a_store_that_fails_now_and_then_loses_nothing(
-    mode: str, tmp_path: Path, session: SparkSession
-) -> None:
+def test_a_store_that_fails_now_and_then_loses_nothing(mode: str, tmp_path: Path, session: SparkSession) -> None:
     stream = Deaths(session, tmp_path / "stage", mode, f"bad {SEED}")
     for _ in range(7):
         stream.stage.add(stream.dice)
     failed, before = 0, telemetry.snapshot().counters.get("storage.retries", 0)
     for how in ("fails", "loses"):
         # what the driver has takes few calls
-        with bad_local(how, 20 if mode == "append" else 5), stream.stage.open(stream_driver_rows=0 if mode == "append" else 1000) as lake:
+        with (
+            bad_local(how, 20 if mode == "append" else 5),
+            stream.stage.open(stream_driver_rows=0 if mode == "append" else 1000) as lake,
+        ):
             sink = sink_of(quacklake.spark(lake, session), mode)
             for _ in range(4):
                 try:

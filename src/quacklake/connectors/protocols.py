@@ -47,7 +47,7 @@ class _Stored:
 
 @dataclass(frozen=True)
 class SourceCheckpoint(_Stored):
-    """How far a source has come.
+    """The position of a source.
 
     ``table_version`` is the last version that was read whole; ``files_processed`` are those of the next one.
     ``offsets`` is what a source without versions needs, such as the sequence of a NATS stream.
@@ -78,7 +78,7 @@ class WrittenFile:
 
 @dataclass(frozen=True)
 class PreparedCommit(_Stored):
-    """What a sink has made durable for a checkpoint and not shown yet. ``state`` is the sink's own."""
+    """The files that a sink has made durable for a checkpoint and not shown yet. ``state`` is the sink's own."""
 
     checkpoint_id: int
     data_files: tuple[WrittenFile, ...] = ()
@@ -93,7 +93,7 @@ class PreparedCommit(_Stored):
 
 @dataclass(frozen=True)
 class CommitInfo(_Stored):
-    """What a sink has shown: the version of the table that has the rows of the checkpoint, and when it was made."""
+    """A commit that a sink has shown: the version of the table that has the rows, and its time."""
 
     checkpoint_id: int
     version: int
@@ -106,7 +106,7 @@ class CommitInfo(_Stored):
 
 @dataclass(frozen=True)
 class ReadMode:
-    """What a source reads: everything once, one version, what came since a version, or all of it and whatever comes.
+    """The rows that a source reads: all once, one version, those since a version, or all and whatever comes.
 
     >>> ReadMode.snapshot(version=3).bounded
     True

@@ -30,7 +30,7 @@ _EXTRAS = {"nkeys": "nats", "deltalake": "delta", "pyiceberg": "iceberg", "hudi"
 
 
 class Connector(Protocol):
-    """What an entry point gives: makers of sources and sinks from options; a maker that it lacks is not offered."""
+    """Makes sources and sinks from options. An entry point may lack one of the two."""
 
     def source(self, options: Mapping[str, Any]) -> Source:
         """Return a source. Raises ``ConfigError`` for options that make none."""

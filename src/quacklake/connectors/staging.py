@@ -19,7 +19,7 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 Values: TypeAlias = Mapping[str, str | None]
 """The values of a partition as texts."""
 Split: TypeAlias = Callable[[pa.Table], Iterable[tuple[str, Values, pa.Table]]]
-"""What separates the rows of partitions: for each its folder, its values and what the file gets of its rows."""
+"""A function that separates the rows of partitions: the folder, the values and the rows of each file."""
 
 
 class FileStage:

@@ -1,4 +1,4 @@
-"""What the sources of all table formats have in common: modes, positions and polling.
+"""Modes, positions and polling, which the sources of all table formats share.
 
 A table is read in units: the files of a state, then commit by commit the files that each added. A position is the last
 version that was read whole, the units of the next one that were, and how many rows of the unit in progress. So a source

@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Simulation:
-    """What is simulated: shares are of transactions, ``reorgs`` of blocks."""
+    """The blocks to simulate: shares are of transactions, ``reorgs`` of blocks."""
 
     seed: int = 0
     network: str = "Avalanche"

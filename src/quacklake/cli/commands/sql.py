@@ -118,7 +118,7 @@ class Statements:
         self._console = console
         self.session.python_frames = False  # statements do not see this program's variables
         self.interrupted = False
-        """Whether Ctrl-C was pressed during the last piece of work."""
+        """True when Ctrl-C was pressed during the last piece of work."""
 
     def close(self) -> None:
         """Roll back the open transaction."""

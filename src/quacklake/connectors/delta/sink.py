@@ -47,7 +47,6 @@ class DeltaSink:
         self.key = read.names("key")
         self._partition_by = read.names("partition_by")
         self._target = read.size("target_file_size", _TARGET)
-        self._evolves = read.boolean("schema_evolution", False)
         self._compression = read.text("compression", "zstd")
         self._storage = read.storage()
         read.finish()

@@ -1,4 +1,4 @@
-"""Where an Iceberg table is: a catalog of one of four kinds, a namespace and a name."""
+"""The place of an Iceberg table: a catalog of one of four kinds, a namespace and a name."""
 
 from __future__ import annotations
 

@@ -7,62 +7,21 @@ API as documented by NATS.
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
 import socket
-import ssl
 import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, Self
-from urllib.parse import unquote, urlsplit
 
-from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, InputError, MissingExtraError
+from quacklake.connectors.nats.credentials import NatsAddress, NatsCredentials
+from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, InputError
 
 _READ_BYTES = 1 << 18
 _MAX_CONTROL_LINE = 1 << 16
-_PORT = 4222
-
-
-@dataclass(frozen=True)
-class NatsCredentials:
-    """How a client proves who it is; what is None is not sent. None of it is ever shown."""
-
-    user: str | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    nkey_seed: str | None = field(default=None, repr=False)
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-
-    def tls_context(self) -> ssl.SSLContext:
-        """Return the context of an encrypted connection: the system's authorities, or ``ca_file``."""
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.cert_file is not None:
-                context.load_cert_chain(self.cert_file, self.key_file)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"the TLS files for NATS cannot be read: {error}") from error
-        return context
-
-    def answer(self, nonce: str | None) -> dict[str, str]:
-        """Return the fields of CONNECT that prove who we are."""
-        said = {"user": self.user, "pass": self.password, "auth_token": self.token}
-        if self.nkey_seed is not None:
-            try:
-                import nkeys
-            except ImportError as error:
-                raise MissingExtraError(
-                    "an nkey needs the package nkeys", hint="pip install 'quacklake[nats]'"
-                ) from error
-            pair = nkeys.from_seed(self.nkey_seed.strip().encode())
-            signature = base64.urlsafe_b64encode(pair.sign((nonce or "").encode())).rstrip(b"=")
-            said |= {"nkey": pair.public_key.decode(), "sig": signature.decode()}
-        return {key: value for key, value in said.items() if value is not None}
 
 
 class NatsMessage(NamedTuple):
@@ -125,7 +84,7 @@ class NatsConnection:
         max_message_bytes: int = 64 << 20,
     ) -> None:
         listed = servers.split(",") if isinstance(servers, str) else list(servers)
-        self._servers = [_Server.parse(text.strip()) for text in listed if text.strip()]
+        self._servers = [NatsAddress.parse(text.strip()) for text in listed if text.strip()]
         if not self._servers:
             raise ConfigError("no NATS server is given", hint="nats://host:4222")
         self._credentials = credentials or NatsCredentials()
@@ -370,7 +329,7 @@ class NatsConnection:
                 failure = error
         self._unavailable(failure)
 
-    def _connect_to(self, server: _Server) -> socket.socket:
+    def _connect_to(self, server: NatsAddress) -> socket.socket:
         self._socket = socket.create_connection((server.host, server.port), timeout=self._timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         line = self._line()
@@ -482,33 +441,6 @@ class NatsConnection:
         raise ConnectorUnavailableError(
             f"NATS cannot be reached at {names}: {error}", hint="Is the server running, and is the address right?"
         ) from error
-
-
-class _Server(NamedTuple):
-    host: str
-    port: int
-    tls: bool
-    user: str | None
-    password: str | None
-
-    @classmethod
-    def parse(cls, text: str) -> _Server:
-        parts = urlsplit(text if "://" in text else f"nats://{text}")
-        try:
-            port = parts.port or _PORT
-        except ValueError as error:
-            raise ConfigError(f"{parts.hostname!r} has a port that is no number") from error
-        if parts.scheme not in ("nats", "tls") or not parts.hostname:
-            raise ConfigError(f"{_shown(parts.scheme, parts.hostname)} is no address of NATS", hint="nats://host:4222")
-        user, password = (unquote(part) if part is not None else None for part in (parts.username, parts.password))
-        return cls(parts.hostname, port, parts.scheme == "tls", user, password)
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
-
-
-def _shown(scheme: str, host: str | None) -> str:
-    return repr(f"{scheme}://{host or ''}")
 
 
 def _acknowledged(message: NatsMessage) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.connectors.nats.connection import NatsConnection, NatsCredentials
+from quacklake.connectors.nats.connection import NatsConnection
+from quacklake.connectors.nats.credentials import NatsCredentials
 from quacklake.connectors.nats.decoding import FORMATS, REJECTED, Decoder
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import ReadMode, SourceCheckpoint
@@ -19,6 +19,7 @@ from quacklake.errors import (
     ConfigError,
     ConnectorError,
     InputError,
+    LimitError,
     NotFoundError,
     SnapshotExpiredError,
     StreamMismatchError,
@@ -101,7 +102,7 @@ class NatsStream:
 
 
 class NatsSource:
-    """A stream, or some of its subjects. Messages that are no rows are in ``rejected``, each with its reason."""
+    """A stream, or some of its subjects. ``take_rejected`` returns the messages that are no rows."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         read = ConnectorOptions("nats", options)
@@ -116,11 +117,12 @@ class NatsSource:
         self._batch_bytes = read.size("max_bytes", 16 << 20)
         self._expired = read.choice("on_expired", ("error", "skip"), "error")
         self._fails = read.choice("on_bad", ("reject", "fail"), "reject") == "fail"
+        self._most_rejected = read.number("max_rejected", 100_000, least=1) or 1
         read.finish()
         self._connection: NatsConnection | None = None
         self._created, self._sequence, self._end = "", 0, 0
         self._looked = 0.0
-        self.rejected: deque[pa.Table] = deque()
+        self._rejected: list[pa.Table] = []
 
     def schema(self) -> pa.Schema:
         """Return the columns that were declared, and ``_subject``, ``_sequence``, ``_time`` and ``_headers``."""
@@ -186,8 +188,8 @@ class NatsSource:
 
     def take_rejected(self) -> pa.Table:
         """Return the messages since the last call that are no rows, with ``_data`` and ``_reason``."""
-        found = pa.concat_tables([REJECTED.empty_table(), *self.rejected])
-        self.rejected.clear()
+        found = pa.concat_tables([REJECTED.empty_table(), *self._rejected])
+        self._rejected.clear()
         return found
 
     def _next(self, connection: NatsConnection) -> pa.RecordBatch | None:
@@ -205,7 +207,12 @@ class NatsSource:
                 raise InputError(
                     f"the message {first['_sequence']} of {self.stream.name!r} is no row: {first['_reason']}"
                 )
-            self.rejected.append(decoded.rejected)
+            if sum(kept.num_rows for kept in self._rejected) >= self._most_rejected:
+                raise LimitError(
+                    f"more than {self._most_rejected} messages of {self.stream.name!r} are no rows, and were not taken",
+                    hint="Call take_rejected() after each batch.",
+                )
+            self._rejected.append(decoded.rejected)
         self._sequence = messages.sequences[-1]
         batches: Sequence[pa.RecordBatch] = decoded.rows.combine_chunks().to_batches()
         return batches[0] if batches else None
