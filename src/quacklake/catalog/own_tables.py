@@ -1,4 +1,4 @@
-"""Our own tables, which stock clients do not see: tags of snapshots, retention, marks of streams, and leases."""
+"""Our own tables, which stock clients do not see: tags, retention, streams, checkpoints, definitions and leases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.tables import readable_time
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, SnapshotExpiredError, nearest
-from quacklake.format.objects import StreamMark
+from quacklake.format.objects import Checkpoint, Definition, StreamMark
 from quacklake.format.snapshots import Snapshot, SnapshotTag, check_tag
 
 _STREAM_COLUMNS = ("name", "query", "run", "epoch", "position", "snapshot_id")
@@ -139,6 +139,73 @@ def remove_stream(writer: Writer, name: str) -> None:
     """Forget a stream."""
     table = writer.meta.own["streams"]
     writer.run("delete_stream", sa.delete(table).where(table.c.name == name))
+
+
+def checkpoints(reader: Reader, stream: str | None = None) -> list[Checkpoint]:
+    """Return the checkpoints that are kept of every stream, or of one, oldest first."""
+    table = _table(reader, "checkpoints")
+    if table is None:
+        return []
+    created = readable_time(table.c.created, reader.backend.name, "created")
+    statement = sa.select(table.c.stream, table.c.checkpoint_id, table.c.state, table.c.manifest, created)
+    statement = statement.order_by(table.c.stream, table.c.checkpoint_id)
+    if stream is not None:
+        statement = statement.where(table.c.stream == stream)
+    return [Checkpoint(*row) for row in reader.run("checkpoints", statement)]
+
+
+def put_checkpoint(writer: Writer, checkpoint: Checkpoint, keep: int) -> None:
+    """Write a checkpoint, and forget those before the last ``keep`` that are finished."""
+    table = _needed(writer, "checkpoints")
+    values = {name: getattr(checkpoint, name) for name in Checkpoint.__slots__}
+    mine = table.c.stream == checkpoint.stream
+    old = table.c.checkpoint_id <= checkpoint.checkpoint_id - keep
+    writer.run("expire_checkpoints", sa.delete(table).where(mine, old, table.c.state == Checkpoint.FINISHED))
+    writer.run("insert_checkpoint", sa.insert(table), [values])
+
+
+def finish_checkpoint(writer: Writer, stream: str, checkpoint_id: int) -> None:
+    """Note that every sink has shown the rows of a checkpoint."""
+    table = _needed(writer, "checkpoints")
+    this = (table.c.stream == stream, table.c.checkpoint_id == checkpoint_id)
+    writer.run("finish_checkpoint", sa.update(table).where(*this).values(state=Checkpoint.FINISHED))
+
+
+def remove_checkpoints(writer: Writer, stream: str) -> None:
+    """Forget the checkpoints of a stream."""
+    table = _table(writer, "checkpoints")
+    if table is not None:
+        writer.run("delete_checkpoints", sa.delete(table).where(table.c.stream == stream))
+
+
+# -- definitions -------------------------------------------------------------------------------------------------------
+# Sources, sinks and pipelines, as whoever runs them wrote them down.
+
+
+def definitions(reader: Reader, kind: str | None = None) -> list[Definition]:
+    """Return the definitions of a kind, or all, by name."""
+    table = _table(reader, "definitions")
+    if table is None:
+        return []
+    created = readable_time(table.c.created, reader.backend.name, "created")
+    statement = sa.select(table.c.kind, table.c.name, table.c.body, table.c.state, created)
+    statement = statement.order_by(table.c.kind, table.c.name)
+    if kind is not None:
+        statement = statement.where(table.c.kind == kind)
+    return [Definition(*row) for row in reader.run("definitions", statement)]
+
+
+def put_definition(writer: Writer, definition: Definition) -> None:
+    """Write a definition in place of one of the same kind and name."""
+    remove_definition(writer, definition.kind, definition.name)
+    values = {name: getattr(definition, name) for name in Definition.__slots__}
+    writer.run("insert_definition", sa.insert(_needed(writer, "definitions")), [values])
+
+
+def remove_definition(writer: Writer, kind: str, name: str) -> None:
+    """Remove a definition, if it is there."""
+    table = _needed(writer, "definitions")
+    writer.run("delete_definition", sa.delete(table).where(table.c.kind == kind, table.c.name == name))
 
 
 # -- leases ------------------------------------------------------------------------------------------------------------

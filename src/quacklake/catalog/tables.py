@@ -255,6 +255,8 @@ OWN_TABLES: Mapping[str, str] = MappingProxyType(
         "retention": "table_id:id* keep:text",
         "leases": "lease_id:id* holder:uid! expires_ms:id!",
         "streams": "name:name* query:text! run:text! epoch:id! position:text snapshot_id:id",
+        "checkpoints": "stream:name* checkpoint_id:id* state:name! manifest:text! created:time",
+        "definitions": "kind:name* name:name* body:text! state:name! created:time",
     }
 )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from quacklake.errors import InputError, InvalidNameError, StreamBatchDoneError, StreamFencedError, StreamMismatchError
 from quacklake.format.layout import PartitionSpec, SortSpec
@@ -278,6 +279,34 @@ class StreamMark:
     epoch: int = NOTHING_YET
     position: str | None = None
     snapshot_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A batch of a stream that was confirmed: its positions and prepared commits, as a text of whoever runs it.
+
+    It is finished when every sink has shown the batch.
+    """
+
+    stream: str
+    checkpoint_id: int
+    state: str
+    manifest: str
+    created: dt.datetime
+
+    CONFIRMED: ClassVar[str] = "confirmed"
+    FINISHED: ClassVar[str] = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A source, sink or pipeline that the lake keeps; ``state`` is what its owner wants of it."""
+
+    kind: str
+    name: str
+    body: str
+    state: str
+    created: dt.datetime
 
 
 def check_stream(name: object) -> str:

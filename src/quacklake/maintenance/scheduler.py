@@ -38,7 +38,17 @@ class LeasedWork(enum.IntEnum):
     ORPHANS = 2
 
 
-def claim(catalog: Catalog, work: LeasedWork, length: dt.timedelta, holder: str) -> None:
+class Leased(Protocol):
+    """A piece of work that only one process at a time does, with the number of its lease."""
+
+    @property
+    def name(self) -> str:
+        """The name of the work."""
+
+    def __int__(self) -> int: ...
+
+
+def claim(catalog: Catalog, work: Leased, length: dt.timedelta, holder: str) -> None:
     """Take or extend a lease. Raises ``LeaseHeldError`` when another process holds it.
 
     Raises ``NotFoundError`` for a catalog of a shared lake that was dropped.
@@ -54,7 +64,7 @@ def claim(catalog: Catalog, work: LeasedWork, length: dt.timedelta, holder: str)
 
 
 @contextmanager
-def hold(catalog: Catalog, work: LeasedWork, length: dt.timedelta) -> Iterator[threading.Event]:
+def hold(catalog: Catalog, work: Leased, length: dt.timedelta) -> Iterator[threading.Event]:
     """Hold a lease for a block and renew it as needed. Yield an event that is set when the lease is lost.
 
     Correctness does not depend on a lease: concurrent work is still committed once. It only saves the effort.

@@ -9,7 +9,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from quacklake.errors import CommitUnknown, QuacklakeError, UnsupportedFeatureError
+from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.bounds import Predicate
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema, from_arrow
@@ -69,13 +69,8 @@ class SparkEngine:
     ) -> None:
         """Change the lake with the rows of a DataFrame, in one snapshot. Remove their files if that fails."""
         rows = SparkRows(self.context, self.writer, frame, partial=partial, fetch=fetch or Fetch())
-        try:
+        with rows.discarded_on_failure():
             self.handle.run(lambda tx: work(tx, rows))
-        except CommitUnknown:
-            raise  # the files may belong to the lake
-        except QuacklakeError:
-            rows.discard()
-            raise
 
     def staging(self, table: TableInfo) -> Staging:
         """Return a staging area for rows that are computed once.

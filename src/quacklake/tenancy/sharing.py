@@ -26,6 +26,7 @@ _LEFT_OUT = frozenset(
         "quacklake_commits",
         "quacklake_leases",
         "quacklake_streams",  # a stream continues in one place only
+        "quacklake_checkpoints",
         "ducklake_files_scheduled_for_deletion",  # the other catalog removes these files
     }
 )

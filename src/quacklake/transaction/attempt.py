@@ -18,7 +18,7 @@ from quacklake.catalog.writing.files import read_totals, write_totals
 from quacklake.errors import TenantBusyError, TenantLimitError
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import DataFile, DeleteFile, Limits, TableInfo, marked
+from quacklake.format.objects import Checkpoint, DataFile, DeleteFile, Limits, TableInfo, marked
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats, keeps_bounds, merge
@@ -181,6 +181,11 @@ class Attempt:
         """Write the marks of streams and the token, which tell later that this was committed."""
         for mark in self._marks:
             own_tables.put_stream(self.writer, replace(mark, snapshot_id=snapshot.id), new=False)
+        for given in self.changes.marks:
+            if given.manifest is not None:
+                state = Checkpoint.FINISHED if given.finished else Checkpoint.CONFIRMED
+                made = Checkpoint(given.stream, given.epoch, state, given.manifest, _now(self.latest))
+                own_tables.put_checkpoint(self.writer, made, given.keep)
         if self.catalog.has_tokens:
             self.writer.snapshots.add_token(self.changes.token, snapshot.id)
 

@@ -303,13 +303,19 @@ class RevivedTable:
 
 @dataclass(frozen=True, slots=True)
 class PendingMark:
-    """A batch of a stream that is to be marked: see ``Transaction.mark``."""
+    """A batch of a stream that is to be marked: see ``Transaction.mark``.
+
+    ``manifest`` makes it a checkpoint; the last ``keep`` are kept.
+    """
 
     stream: str
     run: str
     epoch: int
     position: str | None = None
     gaps: bool = False
+    manifest: str | None = None
+    keep: int = 3
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,15 +368,27 @@ class Transaction:
         """Remember a file that must go if the transaction does not commit; ``path`` is below the data root."""
         self._written.append(path)
 
-    def mark(self, stream: str, epoch: int, run: str, position: str | None = None, *, gaps: bool = False) -> None:
+    def mark(
+        self,
+        stream: str,
+        epoch: int,
+        run: str,
+        position: str | None = None,
+        *,
+        gaps: bool = False,
+        manifest: str | None = None,
+        keep: int = 3,
+        finished: bool = False,
+    ) -> None:
         """Let the changes be batch ``epoch`` of a stream: they are committed together with that, and only once.
 
         ``run`` is what claiming the stream gave. The commit raises ``StreamBatchDoneError`` when the batch is in the
         lake already, ``StreamFencedError`` when another run has claimed the stream, and ``StreamMismatchError`` when
-        batches before it are missing, unless there may be ``gaps``; nothing is changed then.
+        batches before it are missing, unless there may be ``gaps``; nothing is changed then. With a ``manifest`` the
+        batch is also a checkpoint, of which the lake keeps the last ``keep``; ``finished`` when nothing is left to do.
         """
         self.check_writable()
-        self._marks[stream] = PendingMark(stream, run, epoch, position, gaps)
+        self._marks[stream] = PendingMark(stream, run, epoch, position, gaps, manifest, keep, finished)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
 from quacklake.operations.change_feed import Bound
 from quacklake.operations.handles import LakeHandle, SnapshotHandle
+from quacklake.operations.keyed_changes import FEED_NAMES
 from quacklake.scan import to_predicate
 from quacklake.scan.feed import state_slices
 from quacklake.spark.datasource.table_sink import (
@@ -48,7 +49,7 @@ from quacklake.spark.datasource.table_sink import (
 )
 from quacklake.spark.read.slices import Slice
 from quacklake.spark.runtime.session import has_time, overwrites_dynamically
-from quacklake.spark.runtime.types import FEED_NAMES, quote, shown_type
+from quacklake.spark.runtime.types import quote, shown_type
 from quacklake.spark.streams.pipeline import FEED_TYPES, raw_schema, slices_of
 from quacklake.spark.streams.source import Position, StreamSource
 from quacklake.tenancy.opening import open_lake

@@ -15,13 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.format.schema import Column
+from quacklake.operations.keyed_changes import FEED_NAMES
 from quacklake.scan import ScanPlan
 from quacklake.scan.feed import FeedPlan, state_slices
 from quacklake.scan.plan import column_key
 from quacklake.spark.read.scan import ROW_COLUMNS
 from quacklake.spark.runtime.local import carried, inlined_columns, shown_columns, shown_rows, to_frame
 from quacklake.spark.runtime.session import has_time
-from quacklake.spark.runtime.types import FEED_NAMES, read_type
+from quacklake.spark.runtime.types import read_type
 from quacklake.storage import Store
 
 _BATCH_ROWS = 50_000

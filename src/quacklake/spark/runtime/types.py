@@ -27,8 +27,6 @@ from quacklake.format.layout import Transform
 from quacklake.format.schema import Column
 from quacklake.format.types import parse_type, spark_type
 
-CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
-FEED_NAMES = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 """The columns that a stream of changes has beside those of its table."""
 EPOCH_NTZ = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
 TEXT_KEYS = ("uuid", "time")

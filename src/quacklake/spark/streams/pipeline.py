@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from quacklake import faults
 from quacklake.errors import InputError, StreamMismatchError
 from quacklake.operations.change_feed import Bound
+from quacklake.operations.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES
 from quacklake.operations.stream_positions import StreamPositions
 from quacklake.scan import ScanPlan
 from quacklake.scan.feed import FeedPlan, plain_inserts, slices, state_slices
@@ -30,7 +31,7 @@ from quacklake.spark.read.slices import (
 )
 from quacklake.spark.runtime.local import shown_columns, to_frame
 from quacklake.spark.runtime.session import has_time
-from quacklake.spark.runtime.types import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES, quote
+from quacklake.spark.runtime.types import quote
 from quacklake.spark.streams.sink import BatchReport, SparkSink
 from quacklake.spark.streams.source import Position, StreamPlan, StreamSource
 

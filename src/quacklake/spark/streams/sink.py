@@ -6,10 +6,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -19,8 +19,9 @@ from quacklake import faults, telemetry
 from quacklake.catalog import own_tables
 from quacklake.errors import StorageError, StreamBatchDoneError, UnsupportedFeatureError
 from quacklake.format.names import uuid7
-from quacklake.format.objects import marked
+from quacklake.format.objects import TableInfo, marked
 from quacklake.operations import evolution
+from quacklake.operations.keyed_changes import FEED_NAMES, apply_changes, upsert
 from quacklake.operations.reference import TableRef
 from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.changes.merge import SparkMerge, conform_keys
@@ -29,20 +30,17 @@ from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import arrow_schema
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.settings import spark_path, spark_uri
-from quacklake.spark.runtime.types import FEED_NAMES
-from quacklake.spark.streams.keyed_merges import (
-    apply_changes,
-    changed_rows,
-    changes_merge,
-    upsert,
-    upsert_merge,
-    upserted_rows,
-)
+from quacklake.spark.streams.keyed_merges import changed_rows, changes_merge, upsert_merge, upserted_rows
 from quacklake.spark.write.rows import SparkRows, carried_alike, given_columns
 from quacklake.spark.write.tasks import Fetch
 from quacklake.transaction import Transaction
 
 _log = logging.getLogger("quacklake.stream")
+Counts: TypeAlias = dict[str, Any]
+Work: TypeAlias = Callable[[Transaction], Counts]
+Run: TypeAlias = Callable[[Work], Counts]
+"""Commits a change in a transaction, and returns what the change returned."""
+
 _REPORTS = 100  # the number of batches whose reports a stream keeps
 
 
@@ -84,13 +82,22 @@ class SparkSink:
 
     def write(self, frame: DataFrame, epoch: int, position: str | None = None) -> BatchReport:
         """Commit a batch, unless it is in the lake already. Raises the errors of ``Transaction.mark`` and of writes."""
+
+        def run(work: Work) -> Counts:
+            def marked_work(tx: Transaction) -> Counts:
+                counts = work(tx)
+                tx.mark(self.name, epoch, self.run, position, gaps=self.gaps)
+                return counts
+
+            return self.engine.handle.run(marked_work)
+
         with self.lock, telemetry.timed("stream.batch"):
             began = perf_counter()
             faults.reach("stream.batch.before")
             try:
                 with self.engine.context.catalog.read() as reader:  # before any file is written
                     marked(own_tables.find_stream(reader, self.name), self.name, self.run, epoch, None, gaps=self.gaps)
-                counts = self._commit(frame, epoch, position)
+                counts = self.stage(frame, run)
             except StreamBatchDoneError:
                 counts = {"skipped": True}
             faults.reach("stream.batch.after")
@@ -106,80 +113,88 @@ class SparkSink:
         _log.info("stream %s batch %d: %d rows, %d files, %d bytes, %.0f ms%s", self.name, *numbers, there)
         return report
 
-    # -- writing rows --------------------------------------------------------------------------------------------------
+    def stage(self, frame: DataFrame, run: Run) -> Counts:
+        """Write the rows of a batch, and let ``run`` commit them in a transaction, which may have more in it.
 
-    def _commit(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
+        ``run`` gets the change as a function of a transaction, which it may call again after a conflict.
+        """
         if self.mode == "append":
-            return self._append(frame, epoch, position)
+            return self._append(frame, run)
         table = self.engine.handle.view().find_table(self.table.schema, self.table.name)
         time = has_time(self.engine.session)
         given = given_columns(frame.schema, table, time=time)
         few = self.fetch.few(frame) if carried_alike(given, table) else None
         if few is not None:
-            return self._merge_here(few, epoch, position)
+            return self._merge_here(few, run)
         # the last row of each key counts, however the key is spelled
         rows = conform_keys(frame, table, self.on, time=time, evolve=self.evolve, beside=FEED_NAMES)
-        return self._merge(rows, epoch, position)
+        return self._merge(rows, run)
 
-    def _mark(self, tx: Transaction, epoch: int, position: str | None) -> Mapping[str, int]:
-        """Add the mark to a transaction. Return the numbers of files and rows in it."""
-        tx.mark(self.name, epoch, self.run, position, gaps=self.gaps)
-        files = [file for pending in tx.pendings() for file in pending.files]
-        inlined = sum(insert.rows.num_rows for pending in tx.pendings() for insert in pending.inserts)
-        return {
-            "rows": sum(file.record_count for file in files) + inlined,
-            "files": len(files),
-            "bytes": sum(file.file_size_bytes for file in files),
-        }
+    def _append(self, frame: DataFrame, run: Run) -> Counts:
+        engine = self.engine
+        rows = SparkRows(engine.context, engine.writer, frame, partial=self.evolve, fetch=self.fetch)
 
-    def _append(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
-        counts: dict[str, Any] = {}
-
-        def work(tx: Transaction, rows: SparkRows) -> None:
+        def work(tx: Transaction) -> Counts:
             table = tx.find_table(self.table.schema, self.table.name)
             if self.evolve:
-                table = evolution.evolve(self.engine.context, tx, table, arrow_schema(frame.schema, required=False))
+                table = evolution.evolve(engine.context, tx, table, arrow_schema(frame.schema, required=False))
             rows.add_to(tx, table)
-            counts.update(self._mark(tx, epoch, position))
+            return _counts(tx, table)
 
-        self.engine.write(frame, work, partial=self.evolve, fetch=self.fetch)
+        with rows.discarded_on_failure():
+            counts = run(work)
         self.fetch.last = counts["rows"]
         return counts
 
-    def _merge_here(self, rows: pa.Table, epoch: int, position: str | None) -> dict[str, Any]:
+    def _merge_here(self, rows: pa.Table, run: Run) -> Counts:
         """Merge a small batch by its keys, which the driver compares."""
         context = self.engine.context
 
-        def work(tx: Transaction) -> dict[str, Any]:
+        def work(tx: Transaction) -> Counts:
             table = tx.find_table(self.table.schema, self.table.name)
             deleted = 0
             if self.mode == "changes":
                 deleted = apply_changes(context, tx, table, rows, self.on, evolve=self.evolve)
             else:
                 upsert(context, tx, table, rows, self.on, self.order_by, evolve=self.evolve)
-            return {**self._mark(tx, epoch, position), "deleted": deleted}
+            return {**_counts(tx, table), "deleted": deleted}
 
-        return self.engine.handle.run(work)
+        return run(work)
 
-    def _merge(self, frame: DataFrame, epoch: int, position: str | None) -> dict[str, Any]:
+    def _merge(self, frame: DataFrame, run: Run) -> Counts:
         """Merge a large batch by its keys, which the executors compare."""
-        counts: dict[str, Any] = {}
+        counts: Counts = {}
         changes = self.mode == "changes"
 
-        def run(work: Callable[[Transaction], ChangeMetrics]) -> ChangeMetrics:
-            def marked(tx: Transaction) -> ChangeMetrics:
-                done = work(tx)
-                counts.update(self._mark(tx, epoch, position))
-                counts.update(rows=done.rows_inserted + done.rows_updated, deleted=done.rows_deleted)
-                return done
+        def counted(work: Callable[[Transaction], ChangeMetrics]) -> ChangeMetrics:
+            metrics: list[ChangeMetrics] = []
 
-            return self.engine.handle.run(marked)
+            def counting(tx: Transaction) -> Counts:
+                done = work(tx)
+                metrics[:] = [done]
+                table = tx.find_table(self.table.schema, self.table.name)
+                rows = {"rows": done.rows_inserted + done.rows_updated, "deleted": done.rows_deleted}
+                return {**_counts(tx, table), **rows}
+
+            counts.update(run(counting))
+            return metrics[0]
 
         rows = changed_rows(frame, self.on) if changes else upserted_rows(frame, self.on, self.order_by)
-        merge = SparkMerge(self.engine, self.table, rows, self.on, run)
+        merge = SparkMerge(self.engine, self.table, rows, self.on, counted)
         merge = changes_merge(merge, self.on) if changes else upsert_merge(merge, self.on)
         (merge.with_schema_evolution() if self.evolve else merge).execute()
         return counts
+
+
+def _counts(tx: Transaction, table: TableInfo) -> Counts:
+    """Return the numbers of rows, files and bytes that a transaction adds to a table."""
+    pending = tx.pending(table)
+    return {
+        "rows": sum(file.record_count for file in pending.files)
+        + sum(insert.rows.num_rows for insert in pending.inserts),
+        "files": len(pending.files),
+        "bytes": sum(file.file_size_bytes for file in pending.files),
+    }
 
 
 class StreamHandle:

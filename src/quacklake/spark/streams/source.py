@@ -18,9 +18,9 @@ from quacklake.format.schema import Column
 from quacklake.format.snapshots import ChangeKind, Snapshot, parse_changes
 from quacklake.operations.change_feed import Bound, first_of
 from quacklake.operations.context import LakeContext
+from quacklake.operations.keyed_changes import FEED_NAMES
 from quacklake.scan import ScanPlan, plan_scan
 from quacklake.scan.feed import FeedPlan, last_within, plan_feed
-from quacklake.spark.runtime.types import FEED_NAMES
 
 #: ``table``: its id; ``after``: the last snapshot that was read; ``state``: the snapshot whose rows come first.
 Position: TypeAlias = Mapping[str, int]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from quacklake.engines.duckdb import WriteOptions
 from quacklake.engines.duckdb.connections import writing as duckdb_writing
-from quacklake.errors import ConstraintError, QuacklakeError, UnsupportedFeatureError
+from quacklake.errors import CommitUnknown, ConstraintError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.bounds import encode_comparable
 from quacklake.format.layout import IDENTITY, directory
 from quacklake.format.mappings import MappedColumn, NameMapping
@@ -140,6 +141,17 @@ class SparkRows:
         for path in prepared.paths:
             tx.wrote(path)
         return prepared.placed(tx, table)
+
+    @contextmanager
+    def discarded_on_failure(self) -> Iterator[None]:
+        """Remove the files when the block fails, unless they may belong to the lake."""
+        try:
+            yield
+        except CommitUnknown:
+            raise
+        except QuacklakeError:
+            self.discard()
+            raise
 
     def discard(self) -> None:
         """Remove the written files. A file that cannot be removed is left to maintenance as an orphan."""

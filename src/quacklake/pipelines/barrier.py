@@ -1,0 +1,133 @@
+"""The barrier of a pipeline: every sink prepares a batch, one transaction confirms it, every sink shows it.
+
+Nothing is visible before the confirmation, and after it nothing can be lost: whoever runs the pipeline next shows what
+was confirmed. So a batch reaches all sinks or none, and each once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+from quacklake.connectors.protocols import CommitInfo, PreparedCommit, Sink
+from quacklake.errors import CommitUnknown, QuacklakeError, StreamBatchDoneError
+from quacklake.faults import reach
+from quacklake.operations.handles import LakeHandle
+from quacklake.pipelines.checkpoints import Checkpoints, Claim, Manifest
+from quacklake.pipelines.lake_tables import Counts, Run, Work
+from quacklake.transaction import Transaction
+
+_log = logging.getLogger("quacklake.pipeline")
+
+Stage: TypeAlias = Callable[[Run], Counts]
+"""Writes the rows of a lake table, and lets a function commit them."""
+Prepare: TypeAlias = Callable[[int], PreparedCommit]
+"""Makes the rows of another sink durable for a checkpoint."""
+
+
+class Barrier:
+    """Commits the batches of one run. ``sinks`` are those outside of the lake, by name."""
+
+    def __init__(self, handle: LakeHandle, checkpoints: Checkpoints, claim: Claim, sinks: Mapping[str, Sink]) -> None:
+        self._handle = handle
+        self._checkpoints = checkpoints
+        self._claim = claim
+        self._sinks = sinks
+        self._unfinished = list(claim.unfinished)
+        self.last = claim.last
+        self.commits: dict[str, CommitInfo] = {}
+
+    def recover(self) -> int:
+        """Show what an earlier run has confirmed and not shown. Return how many checkpoints that were."""
+        count = len(self._unfinished)
+        while self._unfinished:
+            self._finalize(self._unfinished[0])
+            self._unfinished.pop(0)
+        return count
+
+    def commit(
+        self, checkpoint_id: int, position: str, stages: Mapping[str, Stage], prepares: Mapping[str, Prepare]
+    ) -> dict[str, Counts]:
+        """Commit a batch and return the numbers of each sink. One that is confirmed already is only shown.
+
+        Raises ``StreamFencedError`` when another run has taken over; nothing of the batch is visible then.
+        """
+        self.recover()
+        if checkpoint_id <= self.last:
+            return {}
+        reach("pipeline.prepare.before")
+        prepared: dict[str, PreparedCommit] = {}
+        try:
+            for name, prepare in prepares.items():
+                prepared[name] = prepare(checkpoint_id)
+            manifest = Manifest(checkpoint_id, position, prepared)
+            reach("pipeline.confirm.before")
+            counts = self._confirm(manifest, stages)
+        except CommitUnknown:
+            raise  # the next run finds out
+        except StreamBatchDoneError:
+            self._abort(prepared)
+            raise
+        except Exception:
+            self._abort(prepared)
+            raise
+        reach("pipeline.confirm.after")
+        self.last = checkpoint_id
+        if prepared:
+            self._unfinished.append(manifest)
+            self.recover()
+        return counts | {name: {"rows": each.records_written} for name, each in prepared.items()}
+
+    def _confirm(self, manifest: Manifest, stages: Mapping[str, Stage]) -> dict[str, Counts]:
+        """Commit the rows of all lake tables and the checkpoint in one transaction."""
+        found: list[Counts] = []
+
+        def confirm(works: Sequence[Work]) -> None:
+            def all_works(tx: Transaction) -> list[Counts]:
+                counts = [work(tx) for work in works]
+                self._checkpoints.confirm(tx, self._claim, manifest)
+                return counts
+
+            found[:] = self._handle.run(all_works)
+
+        def enter(rest: Sequence[Stage], works: Sequence[Work]) -> None:
+            if not rest:
+                confirm(works)
+                return
+
+            def run(work: Work) -> Counts:
+                enter(rest[1:], [*works, work])
+                return found[len(works)]
+
+            rest[0](run)
+
+        enter(list(stages.values()), [])
+        return dict(zip(stages, found, strict=True))
+
+    def _finalize(self, manifest: Manifest) -> None:
+        """Let every sink show its rows. One that fails does not keep the others from it."""
+        self._checkpoints.check(self._claim)
+        failed: QuacklakeError | None = None
+        for name, prepared in manifest.prepared.items():
+            sink = self._sinks.get(name)
+            if sink is None:
+                _log.warning("checkpoint %d has rows of the sink %s, which is gone", manifest.checkpoint_id, name)
+                continue
+            reach("pipeline.finalize.before")
+            try:
+                self.commits[name] = sink.finalize_commit(prepared)
+            except QuacklakeError as error:
+                _log.error("the sink %s did not show checkpoint %d: %s", name, manifest.checkpoint_id, error.message)
+                failed = failed or error
+            reach("pipeline.finalize.after")
+        if failed is not None:
+            raise failed
+        self._checkpoints.finish(self._claim, manifest.checkpoint_id)
+        reach("pipeline.finish.after")
+
+    def _abort(self, prepared: Mapping[str, PreparedCommit]) -> None:
+        for name, sink in self._sinks.items():
+            with suppress(QuacklakeError):
+                sink.abort(prepared.get(name))

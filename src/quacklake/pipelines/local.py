@@ -1,0 +1,185 @@
+"""Run a pipeline in this process: the source's batches, a query by DuckDB, the sinks.
+
+It keeps no state between batches, so a query that needs one, such as an aggregate over the stream, is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from quacklake.connectors.protocols import Sink, SourceCheckpoint
+from quacklake.errors import ConfigError, SqlError, UnsupportedFeatureError
+from quacklake.faults import reach
+from quacklake.lake import Lake
+from quacklake.pipelines.barrier import Barrier, Prepare, Stage
+from quacklake.pipelines.checkpoints import Checkpoints, Claim
+from quacklake.pipelines.definition import SOURCE_NAME, PipelineDefinition
+from quacklake.pipelines.lake_tables import Counts, LakeSink
+from quacklake.pipelines.reports import BatchReport
+from quacklake.pipelines.sinks import Sinks, open_source
+from quacklake.sql.sessions import session_of
+
+_STATEFUL = (exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Limit, exp.Order, exp.Except, exp.Intersect)
+_IDLE_CHECKPOINT = 60.0
+"""Seconds after which a position without rows is committed, too."""
+
+
+def needs_state(query: str | None, dialect: str = "duckdb") -> bool:
+    """Return whether the rows of a query over a stream depend on more than one batch. Raises ``SqlError``."""
+    if query is None:
+        return False
+    try:
+        tree = sqlglot.parse_one(query, dialect=dialect)
+    except sqlglot.errors.SqlglotError as error:
+        raise SqlError(f"the query of the pipeline cannot be parsed: {str(error).splitlines()[0]}") from None
+    if not isinstance(tree, exp.Query):
+        raise SqlError("the query of a pipeline is a SELECT")
+    if tree.find(*_STATEFUL) is not None:
+        return True
+    return any(isinstance(node, exp.Union) and node.args.get("distinct") for node in tree.walk())
+
+
+def branch(where: str, dialect: str = "duckdb") -> str:
+    """Return the query for the rows of a branch. Raises ``SqlError`` for what is no condition."""
+    try:
+        condition = sqlglot.parse_one(where, dialect=dialect, into=exp.Condition)
+    except sqlglot.errors.SqlglotError as error:
+        raise SqlError(f"where {where!r} is no condition: {str(error).splitlines()[0]}") from None
+    return exp.select("*").from_(SOURCE_NAME).where(condition).sql(dialect=dialect)
+
+
+class LocalRun:
+    """One run of a pipeline in this process."""
+
+    def __init__(self, lake: Lake, definition: PipelineDefinition, checkpoints: Checkpoints, claim: Claim) -> None:
+        if needs_state(definition.query):
+            raise UnsupportedFeatureError(
+                "the query needs rows of more than one batch, which the engine local does not keep",
+                hint="engine: spark",
+            )
+        self._definition = definition
+        self._lake = lake
+        self._source = open_source(lake, definition.source, f"{definition.every.total_seconds():g} seconds")
+        self._sinks = Sinks.open(lake, definition, claim.incarnation)
+        self._session = session_of(lake.handle)
+        self._letters = None if definition.dead_letters is None else LakeSink(lake, {"table": definition.dead_letters})
+        self.barrier = Barrier(lake.handle, checkpoints, claim, self._sinks.others)
+        self._claim = claim
+        self._committed = time.monotonic()
+        self._confirmed: str | None = claim.position
+
+    def open(self) -> None:
+        """Show what an earlier run has confirmed, make the sinks ready, and begin behind the last checkpoint."""
+        self.barrier.recover()
+        schema = self._source.schema()
+        empty = self._results(pa.table([pa.array([], field.type) for field in schema], schema=schema))
+        self._sinks.initialize({name: rows.schema for name, rows in empty.items()})
+        if self._letters is not None:
+            if not hasattr(self._source, "take_rejected"):
+                raise ConfigError("dead_letters are for sources of messages", hint="Leave it out.")
+            self._letters.initialize(self._source.take_rejected().schema)
+        position = self._claim.position
+        self._source.start(None if position is None else SourceCheckpoint.from_json(position))
+
+    def step(self) -> BatchReport | None:
+        """Pass one batch on and return its report; None when there is nothing new."""
+        began = time.perf_counter()
+        batches = self._gather()
+        position = self._source.current_checkpoint().to_json()
+        rejected = self._rejected()
+        recent = position == self._confirmed or time.monotonic() - self._committed < _IDLE_CHECKPOINT
+        if not batches and rejected is None and recent:
+            return None
+        rows = pa.Table.from_batches(batches, self._source.schema())
+        results = self._results(rows)
+        stages: dict[str, Stage] = {name: _stage(sink, results[name]) for name, sink in self._sinks.tables.items()}
+        if self._letters is not None and rejected is not None:
+            stages["dead_letters"] = _stage(self._letters, rejected)
+        prepares = {name: _prepare(sink, results[name]) for name, sink in self._sinks.others.items()}
+        reach("pipeline.batch.read")
+        counts = self.barrier.commit(self.barrier.last + 1, position, stages, prepares)
+        self._committed, self._confirmed = time.monotonic(), position
+        self._source.commit(SourceCheckpoint.from_json(position))
+        letters = counts.pop("dead_letters", {}).get("rows", 0)
+        milliseconds = (time.perf_counter() - began) * 1000
+        return BatchReport(self.barrier.last, rows.num_rows, _sink_rows(counts), letters, milliseconds, position)
+
+    @property
+    def bounded(self) -> bool:
+        """True when the source comes to an end."""
+        mode = getattr(self._source, "mode", None) or getattr(getattr(self._source, "options", None), "mode", None)
+        return bool(getattr(mode, "bounded", False))
+
+    def close(self) -> None:
+        """Let go of the source and the sinks."""
+        self._source.close()
+        self._sinks.close()
+        self._session.close()
+        self._session.attachments.close()
+
+    def _gather(self) -> list[pa.RecordBatch]:
+        """Return batches until the limits of one, the time for one, or until nothing is new."""
+        limits, rows, size = self._definition, 0, 0
+        found: list[pa.RecordBatch] = []
+        until = time.monotonic() + limits.every.total_seconds()
+        while rows < limits.batch_rows and size < limits.batch_bytes and (not found or time.monotonic() < until):
+            batch = self._source.poll_next()
+            if batch is None:
+                break
+            found.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        return found
+
+    def _rejected(self) -> pa.Table | None:
+        take = getattr(self._source, "take_rejected", None)
+        found: pa.Table | None = None if take is None else take()
+        if found is None or not found.num_rows:
+            return None
+        if self._letters is None:
+            first = found.slice(0, 1).to_pylist()[0]
+            raise ConfigError(
+                f"the message {first['_sequence']} is no row: {first['_reason']}",
+                hint="dead_letters: TABLE keeps such messages; on_bad: fail says that you want none.",
+            )
+        return found
+
+    def _results(self, rows: pa.Table) -> Mapping[str, pa.Table]:
+        """Return the rows that each sink gets."""
+        if self._definition.query is None and not any(self._sinks.wheres.values()):
+            return dict.fromkeys(self._sinks.names, rows)
+        query = self._definition.query or f"SELECT * FROM {SOURCE_NAME}"
+        self._session.register(SOURCE_NAME, rows)
+        try:
+            result = self._session.sql(query).to_arrow()
+            self._session.unregister(SOURCE_NAME)
+            self._session.register(SOURCE_NAME, result)
+            found: dict[str, pa.Table] = {}
+            for name in self._sinks.names:
+                where = self._sinks.wheres[name]
+                found[name] = result if where is None else self._session.sql(branch(where)).to_arrow()
+            return found
+        finally:
+            self._session.unregister(SOURCE_NAME)
+
+
+def _stage(sink: LakeSink, rows: pa.Table) -> Stage:
+    return lambda run: sink.stage(rows, run)
+
+
+def _prepare(sink: Sink, rows: pa.Table) -> Prepare:
+    def prepare(checkpoint_id: int) -> Any:
+        for batch in rows.to_batches():
+            sink.write_batch(batch)
+        return sink.prepare_commit(checkpoint_id)
+
+    return prepare
+
+
+def _sink_rows(counts: Mapping[str, Counts]) -> dict[str, int]:
+    return {name: int(each.get("rows", 0)) for name, each in counts.items()}

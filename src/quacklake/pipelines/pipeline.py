@@ -1,0 +1,235 @@
+"""Run pipelines: one process at a time, again after errors that pass, until they are stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from quacklake.errors import InputError, LeaseHeldError, QuacklakeError, StreamFencedError, Transient
+from quacklake.lake import Lake
+from quacklake.maintenance.scheduler import hold
+from quacklake.pipelines.barrier import Barrier
+from quacklake.pipelines.checkpoints import Checkpoints, Claim, manifest_view
+from quacklake.pipelines.definition import SPARK, PipelineDefinition, check_secrets
+from quacklake.pipelines.local import LocalRun, needs_state
+from quacklake.pipelines.reports import BatchReport, RunReport
+
+_log = logging.getLogger("quacklake.pipeline")
+
+OnBatch = Callable[[BatchReport], None]
+
+
+class Run(Protocol):
+    """One run of a pipeline on an engine."""
+
+    barrier: Barrier
+
+    def open(self) -> None:
+        """Show what an earlier run has confirmed, and begin behind the last checkpoint."""
+
+    def step(self) -> BatchReport | None:
+        """Pass one batch on; None when there is nothing new."""
+
+    @property
+    def bounded(self) -> bool:
+        """True when the source comes to an end."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+@dataclass(frozen=True)
+class PipelineLease:
+    """The lease of a pipeline, as the catalog counts leases: by a number."""
+
+    pipeline: str
+
+    @property
+    def name(self) -> str:
+        """The work that the lease is for."""
+        return f'pipeline "{self.pipeline}"'
+
+    def __int__(self) -> int:
+        return (1 << 62) | int.from_bytes(hashlib.sha256(self.pipeline.encode()).digest()[:7])
+
+
+class Pipeline:
+    """A pipeline of a lake. ``run`` returns at the end of the source; ``start`` runs in a thread until ``stop``.
+
+    ``pipeline.run(until_caught_up=True)`` ends when nothing is new. Only one process at a time runs a pipeline.
+    """
+
+    def __init__(self, lake: Lake, definition: PipelineDefinition | Mapping[str, Any]) -> None:
+        if not isinstance(definition, PipelineDefinition):
+            definition = PipelineDefinition.parse(definition)
+        self.lake = lake
+        self.definition = definition
+        self.checkpoints = Checkpoints(lake.handle, definition.name, definition.keep_checkpoints)
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self.report = RunReport()
+
+    @classmethod
+    def load(cls, lake: Lake, path: str | Path) -> Pipeline:
+        """Return the pipeline of a YAML file."""
+        return cls(lake, PipelineDefinition.load(path))
+
+    @property
+    def name(self) -> str:
+        """The name of the pipeline."""
+        return self.definition.name
+
+    @property
+    def engine(self) -> str:
+        """The engine that runs it: ``local``, or ``spark`` when it asks for that, or needs it."""
+        if self.definition.engine != "auto":
+            return self.definition.engine
+        source = self.definition.source
+        if source.type == SPARK or source.watermark is not None:
+            return "spark"
+        return "spark" if needs_state(self.definition.query, "spark") else "local"
+
+    def check(self) -> None:
+        """Raise the errors that starting the pipeline would raise, as far as they need no server."""
+        from quacklake.pipelines.sinks import Sinks, open_source
+
+        check_secrets(self.definition.source.options, "source")
+        for sink in self.definition.sinks:
+            check_secrets(sink.options, sink.name)
+        if self.engine == "local":
+            needs_state(self.definition.query)
+        if self.definition.source.type != SPARK:
+            open_source(self.lake, self.definition.source, "1 second").close()
+        Sinks.open(self.lake, self.definition, "check").close()
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        *,
+        until_caught_up: bool = False,
+        restart: bool = False,
+        accept: bool = False,
+        on_batch: OnBatch | None = None,
+    ) -> RunReport:
+        """Run in this thread, until the source ends, ``stop`` is called, or, on request, until nothing is new.
+
+        ``restart`` forgets the position and begins anew. ``accept`` goes on from the position although the pipeline has
+        changed. Raises ``LeaseHeldError`` when another process runs it, ``StreamFencedError`` when one has taken over.
+        """
+        began, attempt = time.monotonic(), 0
+        self.report = RunReport()
+        with self._lease() as lost:
+            while True:
+                try:
+                    self._run_once(lost, until_caught_up, on_batch, restart=restart and not attempt, accept=accept)
+                    break
+                except QuacklakeError as error:
+                    policy, passes = self.definition.restart, isinstance(error, Transient)
+                    if not passes or isinstance(error, StreamFencedError) or attempt >= policy.attempts:
+                        raise
+                    attempt += 1
+                    wait = policy.wait(attempt)
+                    _log.warning("pipeline %s: %s; again in %.1f s", self.name, error.message, wait)
+                    self.report = replace(self.report, restarts=attempt)
+                    if self._stopped.wait(wait):
+                        break
+        self.report = replace(self.report, seconds=time.monotonic() - began)
+        return self.report
+
+    def start(self, **options: Any) -> Pipeline:
+        """Run in a thread, with the options of ``run``, until ``stop``."""
+        if self.is_active:
+            raise InputError(f'the pipeline "{self.name}" runs already')
+        self._stopped.clear()
+        self._error = None
+
+        def go() -> None:
+            try:
+                self.run(**options)
+            except BaseException as error:
+                self._error = error
+
+        self._thread = threading.Thread(target=go, name=f"pipeline {self.name}", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> RunReport:
+        """Stop after the batch in progress, and return the report. Raises the error that the pipeline failed with."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self.report
+
+    def request_stop(self) -> None:
+        """Let the run end after its batch, without waiting. Safe in a signal handler."""
+        self._stopped.set()
+
+    @property
+    def is_active(self) -> bool:
+        """True while the pipeline runs in its thread."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return the checkpoints that are kept, oldest first."""
+        return [manifest_view(each) for each in self.checkpoints.list()]
+
+    def forget(self) -> None:
+        """Remove the position: the next run begins anew."""
+        self.checkpoints.forget()
+
+    def _run_once(
+        self, lost: threading.Event, until_caught_up: bool, on_batch: OnBatch | None, *, restart: bool, accept: bool
+    ) -> None:
+        engine = self.engine
+        claim = self.checkpoints.claim(self.definition.hash, restart=restart, accept=accept)
+        self.report = replace(self.report, recovered=self.report.recovered + len(claim.unfinished))
+        run = self._make(engine, claim, until_caught_up=until_caught_up)
+        try:
+            run.open()
+            while not self._stopped.is_set():
+                if lost.is_set():
+                    raise StreamFencedError(f'another process runs the pipeline "{self.name}" now')
+                report = run.step()
+                if report is None:
+                    if until_caught_up or run.bounded:
+                        return
+                    continue
+                self.report = self.report.plus(report)
+                if on_batch is not None:
+                    on_batch(report)
+        finally:
+            run.close()
+
+    def _make(self, engine: str, claim: Claim, *, until_caught_up: bool) -> Run:
+        if engine == "spark":
+            from quacklake.pipelines.streaming import SparkRun
+
+            return SparkRun(self.lake, self.definition, self.checkpoints, claim, until_caught_up=until_caught_up)
+        return LocalRun(self.lake, self.definition, self.checkpoints, claim)
+
+    @contextmanager
+    def _lease(self) -> Iterator[threading.Event]:
+        """Hold the lease of the pipeline; wait for that of a process that died, no longer than it lasts."""
+        until = time.monotonic() + self.definition.lease.total_seconds() * 1.1
+        catalog, lease = self.lake.handle.context.catalog, PipelineLease(self.name)
+        with ExitStack() as held:
+            while True:
+                try:
+                    lost = held.enter_context(hold(catalog, lease, self.definition.lease))
+                    break
+                except LeaseHeldError as error:
+                    if time.monotonic() >= until or self._stopped.wait(0.1):
+                        said = f'another process runs the pipeline "{self.name}"'
+                        raise LeaseHeldError(said, hint=error.hint) from None
+            yield lost

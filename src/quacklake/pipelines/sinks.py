@@ -1,0 +1,78 @@
+"""Open the source and the sinks of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.connectors.protocols import Sink, Source
+from quacklake.connectors.registry import connector
+from quacklake.lake import Lake
+from quacklake.pipelines.definition import LAKE, PipelineDefinition, SourceDefinition
+from quacklake.pipelines.lake_tables import LakeSink, LakeSource
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """The sinks of a pipeline by name: tables of the lake, and others. ``wheres`` are the conditions of branches."""
+
+    tables: Mapping[str, LakeSink] = field(default_factory=dict)
+    others: Mapping[str, Sink] = field(default_factory=dict)
+    wheres: Mapping[str, str | None] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, lake: Lake, definition: PipelineDefinition, incarnation: str) -> Sinks:
+        """Open every sink. Raises ``ConfigError`` for options that are wrong."""
+        tables: dict[str, LakeSink] = {}
+        others: dict[str, Sink] = {}
+        for sink in definition.sinks:
+            if sink.type == LAKE:
+                tables[sink.name] = LakeSink(lake, sink.options)
+                continue
+            options = dict(sink.options)
+            given = options.pop("writer_id", options.pop("writer.id", definition.name))
+            options["writer_id"] = f"{given}:{sink.name}:{incarnation}"
+            if sink.type == "nats":
+                options.setdefault("staging", f"{staging(lake, definition.name)}{sink.name}")
+            others[sink.name] = connector(sink.type, "sink")(options)
+        return cls(tables, others, {sink.name: sink.where for sink in definition.sinks})
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all sinks, those of tables first."""
+        return [*self.tables, *self.others]
+
+    def initialize(self, schemas: Mapping[str, pa.Schema]) -> None:
+        """Create the tables of all sinks, or check that the rows fit."""
+        for name, table in self.tables.items():
+            table.initialize(schemas[name])
+        for name, sink in self.others.items():
+            sink.initialize(schemas[name])
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for sink in self.others.values():
+            sink.close()
+
+
+def open_source(lake: Lake, definition: SourceDefinition, poll_interval: str) -> Source:
+    """Open the source, which looks for more at the given intervals unless its options say otherwise."""
+    options: dict[str, Any] = dict(definition.options)
+    if "mode" not in options and "read.mode" not in options:
+        options["mode"] = "continuous"
+    if str(options.get("mode", "")).lower() == "continuous" and "poll.interval.ms" not in options:
+        options.setdefault("poll_interval", poll_interval)
+    if definition.type == LAKE:
+        return LakeSource(lake, options)
+    source: Source = connector(definition.type, "source")(options)
+    return source
+
+
+def staging(lake: Lake, name: str) -> str:
+    """Return the folder of a pipeline below the data path, for what it keeps beside the catalog."""
+    from urllib.parse import quote
+
+    return f"{lake.data_path.rstrip('/')}/_quacklake/pipelines/{quote(name, safe='')}/"
