@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TypeAlias
 from urllib.parse import quote
 from uuid import uuid4
@@ -39,7 +40,7 @@ class FileStage:
         statistics: Callable[[pa.Table], str] | None = None,
         schema: pa.Schema | None = None,
     ) -> None:
-        self._store = store
+        self.store = store
         self._folder = folder
         self._statistics = statistics
         self._schema = schema
@@ -49,6 +50,12 @@ class FileStage:
         self._batches: list[pa.RecordBatch] = []
         self._buffered = 0
         self.files: list[WrittenFile] = []
+
+    def empty(self) -> FileStage:
+        """Return the same stage without rows or files, for a task of its own."""
+        made = copy(self)
+        made._batches, made._buffered, made.files = [], 0, []
+        return made
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Keep a batch, and write files when there is enough."""
@@ -79,11 +86,11 @@ class FileStage:
         """Forget what is kept, and remove the files that were not taken."""
         self._batches, self._buffered = [], 0
         files, self.files = self.files, []
-        self._store.delete(file.path for file in files)
+        self.store.delete(file.path for file in files)
 
     def _write(self, folder: str, values: Values, rows: pa.Table) -> WrittenFile:
         path = f"{self._folder}{folder}part-{uuid4()}.parquet"
-        with self._store.open_output(path) as sink:
+        with self.store.open_output(path) as sink:
             pq.write_table(rows, sink, compression=self._compression)
             size = sink.tell()
         return WrittenFile(path, size, rows.num_rows, values, self._statistics(rows) if self._statistics else None)

@@ -106,7 +106,7 @@ class Checkpoints:
         return Claim(self.name, run, incarnation, mark.epoch, mark.position, unfinished)
 
     def confirm(self, tx: Transaction, claim: Claim, manifest: Manifest) -> None:
-        """Let a transaction confirm a checkpoint. Its commit raises ``StreamFencedError`` for a run that was replaced."""
+        """Let a transaction confirm a checkpoint. Its commit raises ``StreamFencedError`` in a replaced run."""
         tx.mark(
             self.name,
             manifest.checkpoint_id,

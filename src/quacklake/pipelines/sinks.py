@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -36,7 +37,7 @@ class Sinks:
             given = options.pop("writer_id", options.pop("writer.id", definition.name))
             options["writer_id"] = f"{given}:{sink.name}:{incarnation}"
             if sink.type == "nats":
-                options.setdefault("staging", f"{staging(lake, definition.name)}{sink.name}")
+                options.setdefault("staging", f"{lake.data_path.rstrip('/')}/{folder(definition.name)}{sink.name}")
             others[sink.name] = connector(sink.type, "sink")(options)
         return cls(tables, others, {sink.name: sink.where for sink in definition.sinks})
 
@@ -71,8 +72,6 @@ def open_source(lake: Lake, definition: SourceDefinition, poll_interval: str) ->
     return source
 
 
-def staging(lake: Lake, name: str) -> str:
+def folder(name: str) -> str:
     """Return the folder of a pipeline below the data path, for what it keeps beside the catalog."""
-    from urllib.parse import quote
-
-    return f"{lake.data_path.rstrip('/')}/_quacklake/pipelines/{quote(name, safe='')}/"
+    return f"_quacklake/pipelines/{quote(name, safe='')}/"

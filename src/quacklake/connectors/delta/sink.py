@@ -82,20 +82,24 @@ class DeltaSink:
             target_bytes=self._target,
             compression=self._compression,
             statistics=None if staged else statistics,
+            schema=self._schema,
         )
+
+    @property
+    def stage(self) -> FileStage:
+        """The files of the next commit."""
+        if self._stage is None:
+            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
+        return self._stage
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""
-        if self._stage is None:
-            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
-        self._stage.add(batch)
+        self.stage.add(batch)
 
     def prepare_commit(self, checkpoint_id: int) -> PreparedCommit:
         """Write what is left, and return what the commit will add."""
-        if self._stage is None:
-            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
         reach("connector.delta.prepare.before")
-        files = self._stage.take()
+        files = self.stage.take()
         reach("connector.delta.prepare.after")
         return PreparedCommit(
             checkpoint_id, files, sum(file.bytes for file in files), sum(file.records for file in files)

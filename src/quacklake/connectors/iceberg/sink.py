@@ -87,13 +87,20 @@ class IcebergSink:
             schema=written,
         )
 
+    @property
+    def stage(self) -> FileStage:
+        """The files of the next commit."""
+        if self._stage is None:
+            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
+        return self._stage
+
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""
-        self._staged().add(batch)
+        self.stage.add(batch)
 
     def prepare_commit(self, checkpoint_id: int) -> PreparedCommit:
         """Write what is left, and return what the commit will add."""
-        stage = self._staged()
+        stage = self.stage
         reach("connector.iceberg.prepare.before")
         files = stage.take()
         reach("connector.iceberg.prepare.after")
@@ -143,11 +150,6 @@ class IcebergSink:
         if self._stage is not None:
             self._stage.discard()
         self._stage = None
-
-    def _staged(self) -> FileStage:
-        if self._stage is None:
-            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
-        return self._stage
 
     def _create(self, schema: pa.Schema) -> Table:
         catalog, numbered = self._place.catalog, _with_ids(schema)

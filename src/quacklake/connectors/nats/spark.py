@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from quacklake.connectors.nats.source import NatsStream, first_sequence
 from quacklake.connectors.options import ConnectorOptions
@@ -18,6 +18,7 @@ from quacklake.errors import ConfigError, SnapshotExpiredError, StreamMismatchEr
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 FORMAT = "quacklake_nats"
 COLUMNS = "_data BINARY, _subject STRING, _sequence BIGINT, _time TIMESTAMP, _headers BINARY"
@@ -31,7 +32,14 @@ def read_nats(session: SparkSession, options: Mapping[str, Any]) -> DataFrame:
     return session.readStream.format(FORMAT).options(**{key: str(value) for key, value in options.items()}).load()
 
 
-def decode(frame: DataFrame, form: str, columns: str) -> tuple[DataFrame, DataFrame]:
+def read_range(session: SparkSession, options: Mapping[str, Any], first: int, last: int) -> DataFrame:
+    """Return the messages of a range of sequences, as :func:`read_nats` does."""
+    session.dataSource.register(NatsDataSource)
+    given = {**options, "range_first": first, "range_last": last}
+    return session.read.format(FORMAT).options(**{key: str(value) for key, value in given.items()}).load()
+
+
+def decode(frame: DataFrame, form: str, columns: str | StructType) -> tuple[DataFrame, DataFrame]:
     """Return the rows of messages, and the messages that are none with ``_reason``.
 
     ``columns`` are Spark's own (``id BIGINT, name STRING``).
@@ -41,9 +49,9 @@ def decode(frame: DataFrame, form: str, columns: str) -> tuple[DataFrame, DataFr
 
     if form not in ("json", "csv"):
         raise ConfigError(f"nats: Spark does not decode {form!r}", hint="json or csv; _data has every message as it is")
-    declared = StructType.fromDDL(columns)
+    declared = StructType.fromDDL(columns) if isinstance(columns, str) else columns
     assert isinstance(declared, StructType)
-    schema = declared.add(_BAD, StringType())
+    schema = StructType([*declared.fields]).add(_BAD, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD, "timeZone": "UTC"}
     text = f.col("_data").cast("string")
     read = (
@@ -67,6 +75,7 @@ class _NatsOptions:
         self.cap = read.number("max_messages", least=1)
         self.parts = read.number("partitions", 2, least=1) or 1
         self.skips = read.choice("on_expired", ("error", "skip"), "error") == "skip"
+        self.range = read.number("range_first"), read.number("range_last")
         read.finish()
 
 
@@ -82,6 +91,10 @@ class NatsDataSource(DataSource):
         """Return the columns of a message."""
         return COLUMNS
 
+    def reader(self, schema: Any) -> NatsRangeReader:
+        """Return the reader of a range of sequences."""
+        return NatsRangeReader(_NatsOptions(dict(self.options)))
+
     def streamReader(self, schema: Any) -> NatsStreamReader:
         """Return the reader of a query."""
         return NatsStreamReader(_NatsOptions(dict(self.options)))
@@ -91,6 +104,38 @@ class _Range(InputPartition):
     def __init__(self, first: int, end: int) -> None:
         self.first = first
         self.end = end
+
+
+class NatsRangeReader(DataSourceReader):
+    """Reads the sequences from ``range_first`` to ``range_last`` on executors."""
+
+    def __init__(self, options: _NatsOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the parts of the range."""
+        first, last = self._options.range
+        return [] if first is None or last is None else _parts(first, last, self._options.parts)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a part."""
+        return _read(self._options.stream, partition)
+
+
+def _parts(first: int, last: int, count: int) -> list[InputPartition]:
+    if first > last:
+        return []
+    size = -(-(last - first + 1) // count)
+    return [_Range(low, min(low + size, last + 1)) for low in range(first, last + 1, size)]
+
+
+def _read(stream: NatsStream, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    from quacklake.connectors.nats.decoding import raw_batch
+
+    assert isinstance(partition, _Range)
+    with stream.connect() as connection:
+        for messages in connection.read_range(stream.name, partition.first, partition.end, stream.subjects):
+            yield raw_batch(messages)
 
 
 class NatsStreamReader(DataSourceStreamReader):
@@ -140,18 +185,11 @@ class NatsStreamReader(DataSourceStreamReader):
                 " before they were read",
                 hint="Say on_expired='skip' to go on without them.",
             )
-        size = -(-(last - first + 1) // self._options.parts)
-        return [_Range(low, min(low + size, last + 1)) for low in range(first, last + 1, size)]
+        return _parts(first, last, self._options.parts)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range."""
-        from quacklake.connectors.nats.decoding import raw_batch
-
-        assert isinstance(partition, _Range)
-        stream = self._options.stream
-        with stream.connect() as connection:
-            for messages in connection.read_range(stream.name, partition.first, partition.end, stream.subjects):
-                yield raw_batch(messages)
+        return _read(self._options.stream, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: a stream keeps its messages as long as its own limits say."""

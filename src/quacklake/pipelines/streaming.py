@@ -1,0 +1,409 @@
+"""Run a pipeline on Spark: Structured Streaming reads and keeps state, executors write the files of all sinks.
+
+Spark's own progress and state are in a folder below the lake's data path. The barrier is what counts: a batch that
+Spark repeats after a crash is known by its number, and only shown if that is what was left to do.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quacklake.connectors.options import ConnectorOptions, resolved
+from quacklake.connectors.protocols import PreparedCommit, Sink, WrittenFile
+from quacklake.connectors.staging import FileStage
+from quacklake.errors import ConfigError, StreamMismatchError, nearest
+from quacklake.faults import reach
+from quacklake.lake import Lake
+from quacklake.pipelines.barrier import Barrier, Prepare, Stage
+from quacklake.pipelines.checkpoints import Checkpoints, Claim
+from quacklake.pipelines.definition import LAKE, SOURCE_NAME, SPARK, PipelineDefinition
+from quacklake.pipelines.lake_tables import LakeSink
+from quacklake.pipelines.local import branch, needs_state
+from quacklake.pipelines.reports import BatchReport
+from quacklake.pipelines.sinks import Sinks, folder
+from quacklake.pipelines.windows import spark_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_FILES = "path STRING, bytes BIGINT, records BIGINT, partition STRING, statistics STRING"
+_WAIT = 0.2
+"""Seconds between two looks at a running query."""
+
+
+class SparkRun:
+    """One run of a pipeline on Spark."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        definition: PipelineDefinition,
+        checkpoints: Checkpoints,
+        claim: Claim,
+        *,
+        until_caught_up: bool,
+        session: SparkSession | None = None,
+    ) -> None:
+        from quacklake.spark.lake import spark
+
+        self._lake = lake
+        self._definition = definition
+        self._claim = claim
+        self._spark = spark(lake, session)
+        self._session = self._spark.session
+        self._stateful = needs_state(definition.query, "spark")
+        self._until_caught_up = until_caught_up
+        self._sinks = Sinks.open(lake, definition, claim.incarnation)
+        self._letters = None if definition.dead_letters is None else LakeSink(lake, {"table": definition.dead_letters})
+        self.barrier = Barrier(lake.handle, checkpoints, claim, self._sinks.others)
+        self._folder = f"{folder(definition.name)}{claim.incarnation}/"
+        self._store = lake.handle.context.store
+        self._reports: queue.Queue[BatchReport] = queue.Queue()
+        self._error: BaseException | None = None
+        self._query: StreamingQuery | None = None
+        self._caught_up = threading.Event()
+        self._source = _SparkSource(self._spark, definition)
+
+    def open(self) -> None:
+        """Show what an earlier run has confirmed, and start the query behind the last checkpoint."""
+        self.barrier.recover()
+        last = self._claim.last
+        if last >= 0 and not self._store.exists(f"{self._folder}offsets/{last}"):
+            raise StreamMismatchError(
+                f"the progress of Spark behind checkpoint {last} is gone",
+                hint="Say restart to begin anew.",
+            )
+        from quacklake.spark.runtime.settings import spark_uri
+
+        frame = self._source.stream()
+        shown = self._queried(self._source.rows(frame)) if self._stateful else frame
+        self._initialize(shown)
+        place = spark_uri(self._store.url(self._folder))
+        writer = shown.writeStream.foreachBatch(self._batch).option("checkpointLocation", place)
+        writer = writer.outputMode(self._definition.output_mode)
+        every = 0.0 if self._until_caught_up else self._definition.every.total_seconds()
+        writer = writer.trigger(processingTime=f"{int(every * 1000)} milliseconds")
+        self._query = writer.queryName(f"quacklake {self._definition.name}").start()
+        if self._until_caught_up:
+            threading.Thread(target=self._catch_up, name="quacklake-pipeline", daemon=True).start()
+
+    def step(self) -> BatchReport | None:
+        """Return the report of the next batch; None when there is none yet, or all is done."""
+        assert self._query is not None
+        while True:
+            try:
+                return self._reports.get(timeout=_WAIT)
+            except queue.Empty:
+                pass
+            self._raise()
+            if self._caught_up.is_set() and self._reports.empty():
+                return None
+            if not self._until_caught_up:
+                return None
+
+    @property
+    def bounded(self) -> bool:
+        """False: a streaming query goes on."""
+        return False
+
+    def close(self) -> None:
+        """Stop the query, and let go of the sinks."""
+        if self._query is not None:
+            self._query.stop()
+        self._sinks.close()
+
+    # -- the query -----------------------------------------------------------------------------------------------------
+
+    def _catch_up(self) -> None:
+        assert self._query is not None
+        try:
+            self._query.processAllAvailable()
+        except Exception as error:
+            self._error = self._error or error
+        self._caught_up.set()
+
+    def _raise(self) -> None:
+        assert self._query is not None
+        if self._error is not None:
+            raise self._error
+        if not self._query.isActive:
+            failed = self._query.exception()
+            if failed is not None:
+                raise ConfigError(f"the query stopped: {str(failed).splitlines()[0]}") from failed
+
+    def _queried(self, rows: DataFrame) -> DataFrame:
+        """Return the rows of the pipeline's query."""
+        if self._definition.query is None:
+            return rows
+        from quacklake.spark.lake import spark
+
+        session = rows.sparkSession
+        rows.createOrReplaceTempView(SOURCE_NAME)
+        lake = self._spark if session is self._session else spark(self._lake, session)
+        return lake.sql(spark_query(self._definition.query))
+
+    def _initialize(self, shown: DataFrame) -> None:
+        from quacklake.spark.runtime.local import arrow_schema
+
+        rows = shown if self._stateful else self._queried(self._source.rows(self._source.nothing()))
+        schema = arrow_schema(rows.schema, required=False)
+        self._sinks.initialize(dict.fromkeys(self._sinks.names, schema))
+        if self._letters is not None:
+            found = self._source.rejected(self._source.nothing())
+            if found is None:
+                raise ConfigError("dead_letters are for sources of messages", hint="Leave it out.")
+            self._letters.initialize(arrow_schema(found.schema, required=False))
+
+    def _batch(self, frame: DataFrame, epoch: int) -> None:
+        """Pass a batch on."""
+        began = time.perf_counter()
+        try:
+            if self._error is not None:
+                raise self._error
+            if epoch <= self.barrier.last:
+                self.barrier.recover()
+                return
+            report = self._pass_on(frame, epoch, began)
+        except BaseException as error:
+            self._error = error
+            raise
+        self._reports.put(report)
+
+    def _pass_on(self, frame: DataFrame, epoch: int, began: float) -> BatchReport:
+        position = json.dumps(self._offsets(epoch)[1])
+        frame = frame.persist()
+        try:
+            rows = frame if self._stateful else self._queried(self._source.rows(frame))
+            bad = self._bad(frame, epoch)
+            branches = {name: self._branch(rows, where) for name, where in self._sinks.wheres.items()}
+            stages: dict[str, Stage] = {
+                name: self._stage(name, sink, branches[name]) for name, sink in self._sinks.tables.items()
+            }
+            if bad is not None:
+                assert self._letters is not None
+                stages["dead_letters"] = self._stage("dead_letters", self._letters, bad)
+            prepares = {name: self._prepare(sink, branches[name]) for name, sink in self._sinks.others.items()}
+            reach("pipeline.batch.read")
+            counts = self.barrier.commit(epoch, position, stages, prepares)
+        finally:
+            frame.unpersist()
+        letters = counts.pop("dead_letters", {}).get("rows", 0)
+        written = {name: int(each.get("rows", 0)) for name, each in counts.items()}
+        total = max(written.values(), default=0)
+        return BatchReport(epoch, total, written, letters, (time.perf_counter() - began) * 1000, position)
+
+    def _branch(self, rows: DataFrame, where: str | None) -> DataFrame:
+        if where is None:
+            return rows
+        rows.createOrReplaceTempView(SOURCE_NAME)
+        return rows.sparkSession.sql(branch(where, "spark"))
+
+    def _bad(self, frame: DataFrame, epoch: int) -> DataFrame | None:
+        """Return the messages of a batch that are no rows. Raises ``ConfigError`` when nothing keeps them."""
+        bad = self._source.rejected(frame) if not self._stateful else self._source.rejected_again(self._offsets(epoch))
+        if bad is None:
+            return None
+        if self._letters is not None:
+            return bad
+        for first in bad.select("_sequence", "_reason").limit(1).collect():
+            raise ConfigError(
+                f"the message {first[0]} is no row: {first[1]}", hint="dead_letters: TABLE keeps such messages."
+            )
+        return None
+
+    def _offsets(self, epoch: int) -> tuple[Any, Any]:
+        """Return where a batch begins, None for the first, and where it ends."""
+
+        def read(number: int) -> Any:
+            if number < 0:
+                return None
+            return json.loads(self._store.read(f"{self._folder}offsets/{number}").decode().splitlines()[-1])
+
+        return read(epoch - 1), read(epoch)
+
+    # -- sinks ---------------------------------------------------------------------------------------------------------
+
+    def _stage(self, name: str, sink: LakeSink, rows: DataFrame) -> Stage:
+        from quacklake.spark.engine import SparkEngine
+        from quacklake.spark.streams.sink import SparkSink
+
+        engine = SparkEngine.of(self._lake.handle, rows.sparkSession)
+        keys = sink.key if sink.mode != "append" else ()
+        made = SparkSink(engine, name, sink.ref, sink.mode, keys, sink.order_by, evolve=sink.evolve)
+        return lambda run: made.stage(rows, run)
+
+    def _prepare(self, sink: Sink, rows: DataFrame) -> Prepare:
+        def prepare(checkpoint_id: int) -> PreparedCommit:
+            stage = getattr(sink, "stage", None)
+            if isinstance(stage, FileStage):
+                stage.files.extend(_write(rows, stage))
+                return sink.prepare_commit(checkpoint_id)
+            stage = FileStage(self._store, folder=f"{self._folder}rows/")
+            for file in _write(rows, stage):
+                with stage.store.open_input(file.path) as opened:
+                    for batch in pq.ParquetFile(opened).iter_batches():
+                        sink.write_batch(batch)
+                stage.store.delete([file.path])
+            return sink.prepare_commit(checkpoint_id)
+
+        return prepare
+
+
+def _write(rows: DataFrame, stage: FileStage) -> list[WrittenFile]:
+    """Let executors write the files of a stage, and return them."""
+    task = _task(stage.empty())
+    most = rows.sparkSession.sparkContext.defaultParallelism
+    found = rows.coalesce(most).mapInArrow(task, _FILES).collect()
+    return [WrittenFile(row[0], row[1], row[2], json.loads(row[3]), row[4]) for row in found]
+
+
+def _task(stage: FileStage) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            stage.add(batch)
+        files = stage.take()
+        yield pa.record_batch(
+            {
+                "path": pa.array([file.path for file in files], pa.string()),
+                "bytes": pa.array([file.bytes for file in files], pa.int64()),
+                "records": pa.array([file.records for file in files], pa.int64()),
+                "partition": pa.array([json.dumps(dict(file.partition)) for file in files], pa.string()),
+                "statistics": pa.array([file.statistics for file in files], pa.string()),
+            }
+        )
+
+    return write
+
+
+def _instants(frame: DataFrame, name: str) -> DataFrame:
+    """Return rows whose column has instants, as Spark wants for a watermark; times without a zone are UTC."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import TimestampNTZType, TimestampType
+
+    from quacklake.spark.runtime.types import quote
+
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    if name not in kinds:
+        hint = nearest(name, kinds) or f"They have {', '.join(kinds)}."
+        raise ConfigError(f"watermark: the rows have no column {name!r}", hint=hint)
+    if isinstance(kinds[name], TimestampNTZType):
+        column = f.from_utc_timestamp(f.col(quote(name)).cast("timestamp"), f.current_timezone())
+        return frame.withColumn(name, column)
+    if not isinstance(kinds[name], TimestampType):
+        raise ConfigError(f"watermark: the column {name!r} has no times, but {kinds[name].simpleString()}")
+    return frame
+
+
+class _SparkSource:
+    """The source of a pipeline as a streaming DataFrame."""
+
+    def __init__(self, spark: Any, definition: PipelineDefinition) -> None:
+        self._spark = spark
+        self._session: SparkSession = spark.session
+        self._source = definition.source
+        self._schema: Any = None
+        self._frame: DataFrame | None = None
+
+    def stream(self) -> DataFrame:
+        """Return the stream as it comes."""
+        options = dict(self._source.options)
+        if self._source.type == LAKE:
+            self._frame = self._lake_stream(options)
+        elif self._source.type == "nats":
+            self._frame = self._nats_stream(options)
+        elif self._source.type == SPARK:
+            self._frame = self._foreign_stream(options)
+        else:
+            raise ConfigError(
+                f"Spark does not stream from {self._source.type!r} through a connector of ours",
+                hint=f"type: spark, format: {self._source.type} uses Spark's own; or engine: local",
+            )
+        return self._frame
+
+    def nothing(self) -> DataFrame:
+        """Return the stream's columns without rows."""
+        assert self._frame is not None
+        return self._session.createDataFrame([], self._frame.schema)
+
+    def rows(self, frame: DataFrame) -> DataFrame:
+        """Return the rows of what came."""
+        if self._source.type == "nats":
+            frame = self._decoded(frame)[0]
+        if self._source.watermark is None:
+            return frame
+        column, delay = self._source.watermark
+        frame = _instants(frame, column)
+        return frame.withWatermark(column, delay) if frame.isStreaming else frame
+
+    def rejected(self, frame: DataFrame) -> DataFrame | None:
+        """Return what came and is no row; None for a source of rows."""
+        return self._decoded(frame)[1] if self._source.type == "nats" else None
+
+    def rejected_again(self, offsets: tuple[Any, Any]) -> DataFrame | None:
+        """Read a batch once more for the messages that are no rows."""
+        if self._source.type != "nats":
+            return None
+        from quacklake.connectors.nats.spark import read_range
+
+        start, end = offsets
+        first = int(start["sequence"]) + 1 if start is not None else 1
+        return self.rejected(read_range(self._session, self._nats, first, int(end["sequence"])))
+
+    def _lake_stream(self, options: dict[str, Any]) -> DataFrame:
+        read = ConnectorOptions(LAKE, options)
+        table = read.text("table")
+        feed, starting = read.boolean("change_data_feed", False), read.optional("start") or "earliest"
+        limits = read.number("max_files", least=1), read.number("max_bytes", least=1)
+        read.finish()
+        found: DataFrame = self._spark.read_stream(
+            table,
+            starting=int(starting) if starting.isdigit() else starting,
+            changes=feed,
+            max_files=limits[0],
+            max_bytes=limits[1],
+        )
+        return found
+
+    def _nats_stream(self, options: dict[str, Any]) -> DataFrame:
+        from quacklake.connectors.nats.decoding import FORMATS, Decoder
+        from quacklake.connectors.nats.spark import read_nats
+
+        read = ConnectorOptions("nats", {key: options.pop(key) for key in ("format", "schema") if key in options})
+        self._form = read.choice("format", FORMATS, "json")
+        columns = read.optional("schema")
+        for name in ("mode", "poll_interval", "on_bad", "max_rejected"):
+            options.pop(name, None)
+        if self._form != "raw":
+            from pyspark.sql.pandas.types import from_arrow_schema
+
+            decoder = Decoder(self._form, columns)
+            self._schema = from_arrow_schema(pa.schema([f for f in decoder.schema if not f.name.startswith("_")]))
+        self._nats = options
+        return read_nats(self._session, options)
+
+    def _decoded(self, frame: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+        from quacklake.connectors.nats.spark import decode
+
+        return (frame, None) if self._form == "raw" else decode(frame, self._form, self._schema)
+
+    def _foreign_stream(self, options: dict[str, Any]) -> DataFrame:
+        form = str(options.pop("format", ""))
+        if not form:
+            raise ConfigError("a source of the type spark needs a format", hint="format: kafka")
+        reader = self._session.readStream.format(form)
+        schema = options.pop("schema", None)
+        if schema is not None:
+            reader = reader.schema(str(schema))
+        try:
+            return reader.options(**{key: resolved(str(value), key) for key, value in options.items()}).load()
+        except Exception as error:
+            raise ConfigError(f"Spark cannot read {form!r}: {str(error).splitlines()[0]}") from error

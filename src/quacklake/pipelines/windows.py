@@ -1,0 +1,55 @@
+"""Windows over time in the SQL of streams: TUMBLE, HOP and SESSION, in the words of Spark."""
+
+from __future__ import annotations
+
+import sqlglot
+from sqlglot import exp
+
+from quacklake.errors import SqlError
+
+_KINDS = {"TUMBLE": 2, "HOP": 3, "SESSION": 2}
+_EDGES = {"_START": "start", "_END": "end"}
+
+
+def spark_query(query: str) -> str:
+    """Return a query with Spark's windows in place of TUMBLE, HOP and SESSION. Raises ``SqlError``.
+
+    ``TUMBLE(ts, INTERVAL '1' MINUTE)`` groups rows by minutes, ``HOP(ts, slide, size)`` by windows that overlap,
+    ``SESSION(ts, gap)`` by pauses. ``TUMBLE_START(…)`` and ``TUMBLE_END(…)`` are the edges of a window.
+
+    >>> spark_query("SELECT TUMBLE_START(ts, INTERVAL '1' MINUTE) AS t FROM source")
+    "SELECT window(ts, '1 MINUTE').start AS t FROM source"
+    """
+    try:
+        tree = sqlglot.parse_one(query, dialect="spark")
+    except sqlglot.errors.SqlglotError as error:
+        raise SqlError(f"the query of the pipeline cannot be parsed: {str(error).splitlines()[0]}") from None
+    if not isinstance(tree, exp.Query):
+        raise SqlError("the query of a pipeline is a SELECT")
+    return str(tree.transform(_translated).sql(dialect="spark"))
+
+
+def _translated(node: exp.Expression) -> exp.Expression:
+    if not isinstance(node, exp.Anonymous):
+        return node
+    name = node.name.upper()
+    edge = next((edge for ending, edge in _EDGES.items() if name.endswith(ending)), None)
+    kind = name.removesuffix("_START").removesuffix("_END")
+    if kind not in _KINDS:
+        return node
+    column, *spans = node.expressions
+    if len(spans) + 1 != _KINDS[kind]:
+        raise SqlError(f"{name} has {_KINDS[kind]} arguments", hint=f"{kind}(ts, INTERVAL '1' MINUTE)")
+    texts = [_span(span, name) for span in spans]
+    if kind == "HOP":  # the slide comes first, and last in Spark
+        texts.reverse()
+    made = exp.Anonymous(this="session_window" if kind == "SESSION" else "window", expressions=[column, *texts])
+    return made if edge is None else exp.Dot(this=made, expression=exp.to_identifier(edge))
+
+
+def _span(node: exp.Expression, name: str) -> exp.Expression:
+    if isinstance(node, exp.Literal) and node.is_string:
+        return node
+    if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal) and node.unit is not None:
+        return exp.Literal.string(f"{node.this.name} {node.unit.name}")
+    raise SqlError(f"{name}: {node.sql()} is no interval", hint="INTERVAL '1' MINUTE")
