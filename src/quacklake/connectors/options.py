@@ -64,7 +64,9 @@ class ConnectorOptions:
         if found is not None:
             return found
         if default is None:
-            raise ConfigError(f"{self.kind} needs {name}", hint=f"{name}='…'")
+            left = [key for key in self._given if key not in self._taken]
+            near = next((f"{name} instead of {key}" for key in left if nearest(key, [name])), None)
+            raise ConfigError(f"{self.kind} needs {name}", hint=near or f"{name}='…'")
         return default
 
     def optional(self, name: str) -> str | None:

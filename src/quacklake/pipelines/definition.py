@@ -62,6 +62,7 @@ class PipelineDefinition:
 
     ``query`` is SQL over ``source``; None passes every row on. A batch ends after ``every``, or when it has
     ``batch_rows`` rows or ``batch_bytes`` bytes. ``dead_letters`` is a table of the lake that keeps what is no row.
+    ``partitions`` divide the state of a query on Spark.
     """
 
     name: str
@@ -75,6 +76,7 @@ class PipelineDefinition:
     batch_bytes: int = 256 << 20
     dead_letters: str | None = None
     keep_checkpoints: int = 3
+    partitions: int | None = None
     lease: timedelta = timedelta(seconds=30)
     restart: RestartPolicy = RestartPolicy()
 
@@ -94,6 +96,7 @@ class PipelineDefinition:
             batch_bytes=read.size("batch_bytes", cls.batch_bytes),
             dead_letters=read.text("dead_letters", "") or None,
             keep_checkpoints=read.number("keep_checkpoints", cls.keep_checkpoints),
+            partitions=read.number("partitions", 0, least=0) or None,
             lease=read.duration("lease", cls.lease),
             restart=_restart(read.take("restart", {})),
         )
@@ -129,6 +132,7 @@ class PipelineDefinition:
             "batch_bytes": f"{self.batch_bytes}B",
             "dead_letters": self.dead_letters,
             "keep_checkpoints": self.keep_checkpoints,
+            "partitions": self.partitions,
             "lease": _seconds(self.lease),
             "restart": {
                 "attempts": self.restart.attempts,
@@ -223,7 +227,8 @@ def _plain(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _seconds(span: timedelta) -> str:
-    return f"{span.total_seconds():g} seconds"
+    number = f"{span.total_seconds():g}"
+    return f"{number} second" if number == "1" else f"{number} seconds"
 
 
 def _without_secrets(value: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -30,14 +31,20 @@ _IDLE_CHECKPOINT = 60.0
 """Seconds after which a position without rows is committed, too."""
 
 
-def needs_state(query: str | None, dialect: str = "duckdb") -> bool:
+def needs_state(query: str | None) -> bool:
     """Return whether the rows of a query over a stream depend on more than one batch. Raises ``SqlError``."""
     if query is None:
         return False
     try:
-        tree = sqlglot.parse_one(query, dialect=dialect)
+        tree = sqlglot.parse_one(query, dialect="duckdb")
     except sqlglot.errors.SqlglotError as error:
+        with suppress(sqlglot.errors.SqlglotError):
+            return _has_state(sqlglot.parse_one(query, dialect="spark"))
         raise SqlError(f"the query of the pipeline cannot be parsed: {str(error).splitlines()[0]}") from None
+    return _has_state(tree)
+
+
+def _has_state(tree: Any) -> bool:
     if not isinstance(tree, exp.Query):
         raise SqlError("the query of a pipeline is a SELECT")
     if tree.find(*_STATEFUL) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import threading
 import time
@@ -12,16 +13,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from quacklake.catalog.own_tables import lease_left
 from quacklake.errors import InputError, LeaseHeldError, QuacklakeError, StreamFencedError, Transient
 from quacklake.lake import Lake
 from quacklake.maintenance.scheduler import hold
 from quacklake.pipelines.barrier import Barrier
-from quacklake.pipelines.checkpoints import Checkpoints, Claim, manifest_view
+from quacklake.pipelines.checkpoints import Checkpoints, Claim, Manifest, manifest_view
 from quacklake.pipelines.definition import SPARK, PipelineDefinition, check_secrets
 from quacklake.pipelines.local import LocalRun, needs_state
 from quacklake.pipelines.reports import BatchReport, RunReport
+from quacklake.pipelines.sinks import Sinks, open_source
 
 _log = logging.getLogger("quacklake.pipeline")
+
+_LOOK = 5.0
+"""Seconds between two looks at whether a pipeline is still wanted."""
 
 OnBatch = Callable[[BatchReport], None]
 
@@ -74,8 +80,11 @@ class Pipeline:
         self.checkpoints = Checkpoints(lake.handle, definition.name, definition.keep_checkpoints)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self._looked = 0.0
         self._error: BaseException | None = None
         self.report = RunReport()
+        self.wanted: Callable[[], bool] | None = None
+        """Asked now and then while the pipeline runs; it stops when the answer is no."""
 
     @classmethod
     def load(cls, lake: Lake, path: str | Path) -> Pipeline:
@@ -95,12 +104,10 @@ class Pipeline:
         source = self.definition.source
         if source.type == SPARK or source.watermark is not None:
             return "spark"
-        return "spark" if needs_state(self.definition.query, "spark") else "local"
+        return "spark" if needs_state(self.definition.query) else "local"
 
     def check(self) -> None:
         """Raise the errors that starting the pipeline would raise, as far as they need no server."""
-        from quacklake.pipelines.sinks import Sinks, open_source
-
         check_secrets(self.definition.source.options, "source")
         for sink in self.definition.sinks:
             check_secrets(sink.options, sink.name)
@@ -184,6 +191,30 @@ class Pipeline:
         """Return the checkpoints that are kept, oldest first."""
         return [manifest_view(each) for each in self.checkpoints.list()]
 
+    def is_running_somewhere(self) -> bool:
+        """Return whether some process holds the lease of the pipeline."""
+        with self.lake.handle.context.catalog.read() as reader:
+            return lease_left(reader, int(PipelineLease(self.name))) > 0
+
+    def behind(self) -> int | None:
+        """Return how many messages or versions of the source were not passed on yet; None if that is not known."""
+        checkpoints = self.checkpoints.list()
+        if not checkpoints or self.definition.source.type == SPARK:
+            return None
+        position = json.loads(Manifest.from_json(checkpoints[-1].manifest).position)
+        source = open_source(self.lake, self.definition.source, "1 second")
+        try:
+            newest = getattr(source, "newest", None)
+            if newest is None:
+                return None
+            known = position.get("offsets", position)  # Spark has its own form
+            done = known.get("sequence", known.get("after", position.get("table_version")))
+            return None if done is None else max(0, int(newest()) - int(done))
+        except QuacklakeError:
+            return None  # the source cannot be reached
+        finally:
+            source.close()
+
     def forget(self) -> None:
         """Remove the position: the next run begins anew."""
         self.checkpoints.forget()
@@ -200,6 +231,8 @@ class Pipeline:
             while not self._stopped.is_set():
                 if lost.is_set():
                     raise StreamFencedError(f'another process runs the pipeline "{self.name}" now')
+                if self._unwanted():
+                    return
                 report = run.step()
                 if report is None:
                     if until_caught_up or run.bounded:
@@ -210,6 +243,14 @@ class Pipeline:
                     on_batch(report)
         finally:
             run.close()
+
+    def _unwanted(self) -> bool:
+        """Return whether somebody has stopped the pipeline through the lake; looks at most every few seconds."""
+        now = time.monotonic()
+        if self.wanted is None or now - self._looked < _LOOK:
+            return False
+        self._looked = now
+        return not self.wanted()
 
     def _make(self, engine: str, claim: Claim, *, until_caught_up: bool) -> Run:
         if engine == "spark":

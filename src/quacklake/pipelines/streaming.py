@@ -60,7 +60,7 @@ class SparkRun:
         self._claim = claim
         self._spark = spark(lake, session)
         self._session = self._spark.session
-        self._stateful = needs_state(definition.query, "spark")
+        self._stateful = needs_state(definition.query)
         self._until_caught_up = until_caught_up
         self._sinks = Sinks.open(lake, definition, claim.incarnation)
         self._letters = None if definition.dead_letters is None else LakeSink(lake, {"table": definition.dead_letters})
@@ -90,9 +90,16 @@ class SparkRun:
         place = spark_uri(self._store.url(self._folder))
         writer = shown.writeStream.foreachBatch(self._batch).option("checkpointLocation", place)
         writer = writer.outputMode(self._definition.output_mode)
+        session = self._session
+        most = self._definition.partitions or _partitions(session)
+        before = session.conf.get("spark.sql.shuffle.partitions")
         every = 0.0 if self._until_caught_up else self._definition.every.total_seconds()
         writer = writer.trigger(processingTime=f"{int(every * 1000)} milliseconds")
-        self._query = writer.queryName(f"quacklake {self._definition.name}").start()
+        session.conf.set("spark.sql.shuffle.partitions", str(most or before))
+        try:
+            self._query = writer.queryName(f"quacklake {self._definition.name}").start()
+        finally:
+            session.conf.set("spark.sql.shuffle.partitions", str(before))
         if self._until_caught_up:
             threading.Thread(target=self._catch_up, name="quacklake-pipeline", daemon=True).start()
 
@@ -282,6 +289,12 @@ def _task(stage: FileStage) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.
         )
 
     return write
+
+
+def _partitions(session: SparkSession) -> int | None:
+    """Return the number of partitions of a query's state that suits a single machine, None on a cluster."""
+    context = session.sparkContext
+    return 2 * context.defaultParallelism if str(context.master).startswith("local") else None
 
 
 def _instants(frame: DataFrame, name: str) -> DataFrame:

@@ -427,7 +427,7 @@ class Session:
 
     def foreign(self, names: Sequence[str]) -> Any:
         """Return the rows of a relation that belongs neither to a lake nor to DuckDB, or None."""
-        from quacklake.sql import listing, metadata
+        from quacklake.sql import extensions, listing, metadata
 
         self.guard.foreign(self, names)
         found = metadata.relation(self, names)
@@ -437,6 +437,8 @@ class Session:
             found = self.attachments.frames.get(fold(names[0]))
             if found is None and self._frame is not None and first_row(self.connection, _KNOWN, [names[0]]) is None:
                 found = find_frame(self._frame, names[0])
+            if found is None and not self.guard.safe:
+                found = extensions.source_rows(self, names[0])
         return found
 
     def call(self, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:

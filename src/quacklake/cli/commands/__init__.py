@@ -50,6 +50,18 @@ _CONFIG = (
     Entry("unset", "Remove a setting from quacklake.toml", "config:unset"),
 )
 
+_PIPELINE = (
+    Entry("apply", "Keep the pipelines of YAML files in the lake", "pipeline:apply"),
+    Entry("list", "List the pipelines of the lake", "pipeline:list_"),
+    Entry("run", "Run a pipeline until it ends or is interrupted", "pipeline:run"),
+    Entry("start", "Start a pipeline in a process of its own", "pipeline:start"),
+    Entry("stop", "Stop a pipeline, wherever it runs", "pipeline:stop"),
+    Entry("status", "Show checkpoints, and how far pipelines are behind", "pipeline:status"),
+    Entry("explain", "Show what a pipeline does", "pipeline:explain"),
+    Entry("logs", "Print what a started pipeline said", "pipeline:logs"),
+    Entry("drop", "Remove a pipeline and its position", "pipeline:drop"),
+)
+
 _TENANT = (
     Entry("create", "Create catalogs, and the shared lake if it does not exist", "tenant:create"),
     Entry("list", "List the catalogs by name", "tenant:list_"),
@@ -90,6 +102,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("append", "Append the rows of Parquet, CSV, JSON or Arrow files to a table", "append:append", _WRITE),
     Entry("merge", "Update rows by key, and insert new ones", "append:merge", _WRITE),
     Entry("add-files", "Add existing Parquet files to a table without copying them", "append:add_files", _WRITE),
+    Entry("pipeline", "Run rows from sources through queries into sinks", panel=_WRITE, commands=_PIPELINE),
     Entry("alter", "Change the columns, layout or options of a table", panel=_WRITE, commands=_ALTER),
     Entry("tag", "Tag a snapshot, or list the tags", "snapshots:tag", _BACK),
     Entry("restore", "Restore a table to an older snapshot", "snapshots:restore", _BACK),

@@ -172,6 +172,11 @@ class NatsSource:
             if self._sequence + 1 >= self._end:
                 return None
 
+    def newest(self) -> int:
+        """Return the last sequence of the stream."""
+        with self.stream.connect() as connection:
+            return self.stream.look(connection).last
+
     def current_checkpoint(self) -> SourceCheckpoint:
         """Return the last sequence of the rows that were returned."""
         return SourceCheckpoint(offsets={"created": self._created, "sequence": self._sequence})

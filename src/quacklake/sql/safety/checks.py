@@ -16,6 +16,7 @@ from quacklake.errors import NotPermittedError, StatementTooLargeError
 from quacklake.format.names import fold, quote
 from quacklake.sql import statements, tree
 from quacklake.sql.attached import PREFIX
+from quacklake.sql.extensions import is_of_pipelines
 from quacklake.sql.guard import Size
 from quacklake.sql.statements import inserting, merging, queries, rows
 from quacklake.sql.tree import Node
@@ -38,7 +39,7 @@ def admit(session: Session, cursor: Cursor, *, read_only: bool) -> Cursor:
     """Return the statement in the form that may run. Raises ``NotPermittedError`` for any other statement."""
     first = cursor.peek()
     word = "" if first is None else first.upper
-    if word in _TRANSACTIONS:
+    if word in _TRANSACTIONS and not is_of_pipelines(cursor):
         return Cursor(_TRANSACTIONS[word])
     if word in _FORMS:
         return _FORMS[word](session, Cursor(cursor.text, cursor.words))

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import SqlError
+from quacklake.sql.extensions import is_of_pipelines, run_of_pipelines
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ _HANDLERS: Mapping[str, str] = {
 
 def handler(cursor: Cursor) -> Handler:
     """Return the function that runs the statement of a cursor."""
+    if is_of_pipelines(cursor):
+        return run_of_pipelines
     module, _, function = _home(cursor).partition(".")
     found: Handler = getattr(import_module(f"quacklake.sql.statements.{module}"), function)
     return found
