@@ -140,6 +140,10 @@ class TableSource(ABC):
                 return None
             self._steps = self._commits(newest)
 
+    def behind(self, version: int) -> int:
+        """Return how many versions the table has after one."""
+        return max(0, self.newest() - version)
+
     def current_checkpoint(self) -> SourceCheckpoint:
         """Return how far the batches have come that were returned."""
         return self._position
@@ -170,29 +174,31 @@ class TableSource(ABC):
                     mode.version if mode.version is not None else self.version_at(mode.timestamp or datetime.now(UTC))
                 )
             if version != NOTHING:
-                yield from self._units(self.state(version), state=version)
-                yield None, self._at(version)
+                yield from self._units(self.state(version), self._at(version), state=version)
         elif mode.kind in ("incremental", "continuous") and newest != self._position.table_version:
             yield from self._commits(newest)
 
     def _commits(self, until: int) -> Iterator[_Step]:
         for version, units in self.commits(self._position.table_version, until):
-            yield from self._units(units)
-            yield None, self._at(version)
+            yield from self._units(units, self._at(version))
 
-    def _units(self, units: Sequence[Unit], **offsets: int) -> Iterator[_Step]:
-        """Yield the rows of units, without those that the position is behind."""
+    def _units(self, units: Sequence[Unit], final: SourceCheckpoint, **offsets: int) -> Iterator[_Step]:
+        """Yield the rows of units, without those that the position is behind; ``final`` is the position after all."""
         base, done = self._position.table_version, list(self._position.files_processed)
         skipped = int(self._position.offsets.get("rows", 0))
-        for unit in units:
+        for place, unit in enumerate(units):
             if unit.name in done:
                 continue
-            returned = 0
+            returned, last = 0, None
             for batch in unit.read():
                 rest = batch.slice(max(0, skipped - returned))
                 returned += batch.num_rows
                 if rest.num_rows:
-                    yield rest, self._at(base, tuple(done), rows=returned, **offsets)
+                    if last is not None:
+                        yield last
+                    last = rest, self._at(base, tuple(done), rows=returned, **offsets)
             skipped = 0
             done.append(unit.name)
-            yield None, self._at(base, tuple(done), **offsets)
+            behind = final if place == len(units) - 1 else self._at(base, tuple(done), **offsets)
+            yield None if last is None else last[0], behind
+        yield None, final

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.table_source import ReadOptions, TableSource, Unit
-from quacklake.errors import ConfigError, NotFoundError, SnapshotExpiredError
+from quacklake.errors import ConfigError, NotFoundError
 from quacklake.lake import Lake
 from quacklake.operations import dml
 from quacklake.operations.frames import to_source
@@ -110,6 +110,10 @@ class LakeSource(TableSource):
         """Return the newest snapshot."""
         return self._lake.current_snapshot()
 
+    def behind(self, version: int) -> int:
+        """Return how many snapshots after one have changed the table."""
+        return sum(id_ > version for id_ in self._table.history().column("snapshot_id").to_pylist())
+
     def version_at(self, moment: datetime) -> int:
         """Return the snapshot that was the newest at a time."""
         return self._lake.at(timestamp=moment).snapshot_id
@@ -126,22 +130,20 @@ class LakeSource(TableSource):
         return list(_ranges(ids, read))
 
     def commits(self, after: int, until: int) -> Iterator[tuple[int, Sequence[Unit]]]:
-        """Yield the snapshots behind one, each with the rows that it inserted, or with its changes."""
-        for version in range(max(after, 0) + 1, until + 1):
+        """Yield the snapshots behind one that changed the table, each with its new rows or changes, and the last."""
+        self._table.changes(max(after, 0) + 1, until).plan()  # raises when part of the history is gone
+        touched = (id_ for id_ in self._table.history().column("snapshot_id").to_pylist() if after < id_ <= until)
+        for version in sorted(touched):
             changes = self._table.changes(version, version)
             if not self.options.feed:
                 changes = self._table.insertions(version, version).where("change_type = 'insert'")
-            try:
-                ids = pc.min_max(changes.select("rowid").to_arrow().column("rowid"))
-            except NotFoundError as error:
-                if isinstance(error, SnapshotExpiredError):
-                    raise
-                continue  # the table was not made yet
+            ids = pc.min_max(changes.select("rowid").to_arrow().column("rowid"))
 
             def read(first: int, end: int, changes: Any = changes) -> Iterable[pa.RecordBatch]:
                 return self._changed(changes.where(f"rowid >= {first} AND rowid < {end}").to_arrow())
 
             yield version, list(_ranges(ids, read))
+        yield until, ()
 
     def _changed(self, rows: pa.Table) -> Iterable[pa.RecordBatch]:
         order = pc.index_in(rows.column("change_type"), pa.array(["delete", "update_preimage", "update_postimage"]))

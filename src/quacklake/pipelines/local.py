@@ -23,7 +23,7 @@ from quacklake.pipelines.checkpoints import Checkpoints, Claim
 from quacklake.pipelines.definition import SOURCE_NAME, PipelineDefinition
 from quacklake.pipelines.lake_tables import Counts, LakeSink
 from quacklake.pipelines.reports import BatchReport
-from quacklake.pipelines.sinks import Sinks, open_source
+from quacklake.pipelines.sinks import Sinks, open_source, poll_interval
 from quacklake.sql.sessions import session_of
 
 _STATEFUL = (exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Limit, exp.Order, exp.Except, exp.Intersect)
@@ -72,12 +72,14 @@ class LocalRun:
             )
         self._definition = definition
         self._lake = lake
-        self._source = open_source(lake, definition.source, f"{definition.every.total_seconds():g} seconds")
+        self._source = open_source(lake, definition.source)
         self._sinks = Sinks.open(lake, definition, claim.incarnation)
         self._session = session_of(lake.handle)
         self._letters = None if definition.dead_letters is None else LakeSink(lake, {"table": definition.dead_letters})
         self.barrier = Barrier(lake.handle, checkpoints, claim, self._sinks.others)
         self._claim = claim
+        self.idle = poll_interval(definition.source, definition.every)
+        self.full = False
         self._committed = time.monotonic()
         self._confirmed: str | None = claim.position
 
@@ -141,6 +143,10 @@ class LocalRun:
                 break
             found.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
+        else:
+            self.full = True
+            return found
+        self.full = False
         return found
 
     def _rejected(self) -> pa.Table | None:

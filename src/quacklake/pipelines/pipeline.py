@@ -36,6 +36,10 @@ class Run(Protocol):
     """One run of a pipeline on an engine."""
 
     barrier: Barrier
+    idle: float
+    """Seconds to wait after nothing was new."""
+    full: bool
+    """True when the last batch has ended because of its limits, and more may be there."""
 
     def open(self) -> None:
         """Show what an earlier run has confirmed, and begin behind the last checkpoint."""
@@ -114,7 +118,7 @@ class Pipeline:
         if self.engine == "local":
             needs_state(self.definition.query)
         if self.definition.source.type != SPARK:
-            open_source(self.lake, self.definition.source, "1 second").close()
+            open_source(self.lake, self.definition.source).close()
         Sinks.open(self.lake, self.definition, "check").close()
 
     # -- running -------------------------------------------------------------------------------------------------------
@@ -202,14 +206,14 @@ class Pipeline:
         if not checkpoints or self.definition.source.type == SPARK:
             return None
         position = json.loads(Manifest.from_json(checkpoints[-1].manifest).position)
-        source = open_source(self.lake, self.definition.source, "1 second")
+        source = open_source(self.lake, self.definition.source)
         try:
-            newest = getattr(source, "newest", None)
-            if newest is None:
+            behind = getattr(source, "behind", None)
+            if behind is None:
                 return None
             known = position.get("offsets", position)  # Spark has its own form
             done = known.get("sequence", known.get("after", position.get("table_version")))
-            return None if done is None else max(0, int(newest()) - int(done))
+            return None if done is None else int(behind(int(done)))
         except QuacklakeError:
             return None  # the source cannot be reached
         finally:
@@ -222,7 +226,7 @@ class Pipeline:
     def _run_once(
         self, lost: threading.Event, until_caught_up: bool, on_batch: OnBatch | None, *, restart: bool, accept: bool
     ) -> None:
-        engine = self.engine
+        engine, every = self.engine, self.definition.every.total_seconds()
         claim = self.checkpoints.claim(self.definition.hash, restart=restart, accept=accept)
         self.report = replace(self.report, recovered=self.report.recovered + len(claim.unfinished))
         run = self._make(engine, claim, until_caught_up=until_caught_up)
@@ -233,14 +237,18 @@ class Pipeline:
                     raise StreamFencedError(f'another process runs the pipeline "{self.name}" now')
                 if self._unwanted():
                     return
+                began = time.monotonic()
                 report = run.step()
                 if report is None:
                     if until_caught_up or run.bounded:
                         return
+                    self._stopped.wait(run.idle)
                     continue
                 self.report = self.report.plus(report)
                 if on_batch is not None:
                     on_batch(report)
+                if not (run.full or until_caught_up or run.bounded):
+                    self._stopped.wait(max(0.0, began + every - time.monotonic()))
         finally:
             run.close()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
+from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import Sink, Source
 from quacklake.connectors.registry import connector
 from quacklake.lake import Lake
@@ -59,17 +61,23 @@ class Sinks:
             sink.close()
 
 
-def open_source(lake: Lake, definition: SourceDefinition, poll_interval: str) -> Source:
-    """Open the source, which looks for more at the given intervals unless its options say otherwise."""
+def open_source(lake: Lake, definition: SourceDefinition) -> Source:
+    """Open the source. It never waits for more: whoever runs the pipeline does, so that it can be stopped."""
     options: dict[str, Any] = dict(definition.options)
     if "mode" not in options and "read.mode" not in options:
         options["mode"] = "continuous"
-    if str(options.get("mode", "")).lower() == "continuous" and "poll.interval.ms" not in options:
-        options.setdefault("poll_interval", poll_interval)
+    options.pop("poll.interval.ms", None)
+    options["poll_interval"] = "1 ms"
     if definition.type == LAKE:
         return LakeSource(lake, options)
     source: Source = connector(definition.type, "source")(options)
     return source
+
+
+def poll_interval(definition: SourceDefinition, default: timedelta) -> float:
+    """Return the seconds between two looks at a source that had nothing new."""
+    given = {key: value for key, value in definition.options.items() if key in ("poll_interval", "poll.interval.ms")}
+    return ConnectorOptions(definition.type, given).duration("poll_interval", default).total_seconds()
 
 
 def folder(name: str) -> str:

@@ -76,7 +76,7 @@ def relation(session: Session, name: str) -> pa.Table:
         if given["mode"] == "incremental":
             given.setdefault("version", 0)
     parsed = PipelineDefinition.parse({"pipeline": name, "source": given, "sinks": [{"type": LAKE, "table": name}]})
-    source = open_source(lake, parsed.source, "1 second")
+    source = open_source(lake, parsed.source)
     try:
         source.start()
         batches: list[pa.RecordBatch] = []
@@ -239,7 +239,7 @@ def _check_source(lake: Lake, name: str, body: Mapping[str, Any]) -> None:
     """Raise ``ConfigError`` for options that make no source."""
     parsed = PipelineDefinition.parse({"pipeline": name, "source": body, "sinks": [{"type": LAKE, "table": name}]})
     if parsed.source.type != "spark":
-        open_source(lake, parsed.source, "1 second").close()
+        open_source(lake, parsed.source).close()
 
 
 def _check_sink(lake: Lake, name: str, options: Mapping[str, Any]) -> None:

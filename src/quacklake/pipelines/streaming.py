@@ -71,6 +71,8 @@ class SparkRun:
         self._error: BaseException | None = None
         self._query: StreamingQuery | None = None
         self._caught_up = threading.Event()
+        self.idle = 0.0  # `step` waits itself, and Spark keeps the pace
+        self.full = True
         self._source = _SparkSource(self._spark, definition)
 
     def open(self) -> None:

@@ -172,10 +172,10 @@ class NatsSource:
             if self._sequence + 1 >= self._end:
                 return None
 
-    def newest(self) -> int:
-        """Return the last sequence of the stream."""
+    def behind(self, sequence: int) -> int:
+        """Return how many sequences the stream has after one."""
         with self.stream.connect() as connection:
-            return self.stream.look(connection).last
+            return max(0, self.stream.look(connection).last - sequence)
 
     def current_checkpoint(self) -> SourceCheckpoint:
         """Return the last sequence of the rows that were returned."""
