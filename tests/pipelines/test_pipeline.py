@@ -175,10 +175,10 @@ def test_random_changes_batches_and_faults_leave_the_table_of_a_model(lake: quac
         source={"type": "lake", "table": "orders", "change_data_feed": True},
         query="SELECT id, v, _change_type, _commit_version FROM source",
         sinks=[{"type": "lake", "table": "copied", "mode": "changes", "key": "id"}],
-        batch_rows=chance.choice([1, 7, 1000]),
+        batch_rows=chance.choice([3, 7, 1000]),
     )
     model: dict[int, int] = {}
-    for _ in range(10 if not seeds.LONG else 200):
+    for _ in range(6 if not seeds.LONG else 200):
         for _ in range(chance.randint(1, 4)):
             change(lake, model, chance)
         with arm(Fault(at=chance.randint(1, 60))):

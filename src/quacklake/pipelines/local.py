@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from quacklake.pipelines.definition import SOURCE_NAME, PipelineDefinition
 from quacklake.pipelines.lake_tables import Counts, LakeSink
 from quacklake.pipelines.reports import BatchReport
 from quacklake.pipelines.sinks import Sinks, open_source, poll_interval
+from quacklake.pipelines.windows import parse_query
 from quacklake.sql.sessions import session_of
 
 _STATEFUL = (exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Limit, exp.Order, exp.Except, exp.Intersect)
@@ -36,17 +36,9 @@ def needs_state(query: str | None) -> bool:
     if query is None:
         return False
     try:
-        tree = sqlglot.parse_one(query, dialect="duckdb")
-    except sqlglot.errors.SqlglotError as error:
-        with suppress(sqlglot.errors.SqlglotError):
-            return _has_state(sqlglot.parse_one(query, dialect="spark"))
-        raise SqlError(f"the query of the pipeline cannot be parsed: {str(error).splitlines()[0]}") from None
-    return _has_state(tree)
-
-
-def _has_state(tree: Any) -> bool:
-    if not isinstance(tree, exp.Query):
-        raise SqlError("the query of a pipeline is a SELECT")
+        tree = parse_query(query, "duckdb")
+    except SqlError:
+        tree = parse_query(query, "spark")
     if tree.find(*_STATEFUL) is not None:
         return True
     return any(isinstance(node, exp.Union) and node.args.get("distinct") for node in tree.walk())

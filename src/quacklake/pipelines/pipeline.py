@@ -26,7 +26,7 @@ from quacklake.pipelines.sinks import Sinks, open_source
 
 _log = logging.getLogger("quacklake.pipeline")
 
-_LOOK = 5.0
+_LOOK = 2.0
 """Seconds between two looks at whether a pipeline is still wanted."""
 
 OnBatch = Callable[[BatchReport], None]

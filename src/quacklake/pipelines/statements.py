@@ -18,6 +18,7 @@ from quacklake.pipelines.definitions import PIPELINE, RUNNING, SINK, SOURCE, STO
 from quacklake.pipelines.local import needs_state
 from quacklake.pipelines.pipeline import Pipeline
 from quacklake.pipelines.sinks import open_source
+from quacklake.pipelines.windows import parse_query
 from quacklake.sql.result import Result
 
 if TYPE_CHECKING:
@@ -146,12 +147,7 @@ def _create_sink(definitions: Definitions, cursor: Cursor, kind: str, name: str,
 
 def _from(definitions: Definitions, query: str) -> tuple[Mapping[str, Any], str]:
     """Return the source of a query and the query over it: a source that the lake keeps, else its first table."""
-    try:
-        tree = sqlglot.parse_one(query, dialect="duckdb")
-    except sqlglot.errors.SqlglotError as error:
-        raise SqlError(f"the query cannot be parsed: {str(error).splitlines()[0]}") from None
-    if not isinstance(tree, exp.Query):
-        raise SqlError("AS is followed by a SELECT")
+    tree = parse_query(query, "duckdb")
     common = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     tables = [table for table in tree.find_all(exp.Table) if table.name and table.name.lower() not in common]
     known = {each.name.lower(): each for each in definitions.list(SOURCE)}

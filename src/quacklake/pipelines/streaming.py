@@ -113,10 +113,9 @@ class SparkRun:
                 return self._reports.get(timeout=_WAIT)
             except queue.Empty:
                 pass
-            self._raise()
-            if self._caught_up.is_set() and self._reports.empty():
-                return None
-            if not self._until_caught_up:
+            ended = self._caught_up.is_set() and self._reports.empty()
+            self._raise()  # after the look at whether it has ended, which an error may be the cause of
+            if ended or not self._until_caught_up:
                 return None
 
     @property

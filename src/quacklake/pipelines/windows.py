@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import sqlglot
 from sqlglot import exp
 
 from quacklake.errors import SqlError
 
-_KINDS = {"TUMBLE": 2, "HOP": 3, "SESSION": 2}
+_SESSION = "SESSION_OF"
+_KINDS = {"TUMBLE": 2, "HOP": 3, "SESSION": 2, _SESSION: 2}
 _EDGES = {"_START": "start", "_END": "end"}
 
 
@@ -18,15 +21,29 @@ def spark_query(query: str) -> str:
     ``SESSION(ts, gap)`` by pauses. ``TUMBLE_START(…)`` and ``TUMBLE_END(…)`` are the edges of a window.
 
     >>> spark_query("SELECT TUMBLE_START(ts, INTERVAL '1' MINUTE) AS t FROM source")
-    "SELECT window(ts, '1 MINUTE').start AS t FROM source"
+    "SELECT WINDOW(ts, '1 MINUTE').start AS t FROM source"
     """
+    return str(parse_query(query, "spark").transform(_translated).sql(dialect="spark"))
+
+
+def parse_query(query: str, dialect: str) -> exp.Query:
+    """Return the tree of a query. Raises ``SqlError`` for anything else."""
     try:
-        tree = sqlglot.parse_one(query, dialect="spark")
+        tree = sqlglot.parse_one(_without_keyword(query, dialect), dialect=dialect)
     except sqlglot.errors.SqlglotError as error:
         raise SqlError(f"the query of the pipeline cannot be parsed: {str(error).splitlines()[0]}") from None
     if not isinstance(tree, exp.Query):
         raise SqlError("the query of a pipeline is a SELECT")
-    return str(tree.transform(_translated).sql(dialect="spark"))
+    return tree
+
+
+def _without_keyword(query: str, dialect: str) -> str:
+    """Return a query with another name for the function SESSION, which the parser takes for a keyword."""
+    tokens = sqlglot.tokenize(query, read=dialect)
+    for token, following in reversed(list(pairwise(tokens))):
+        if token.text.upper() == "SESSION" and following.text == "(" and query[token.start] not in "\"`'":
+            query = f"{query[: token.start]}{_SESSION}{query[token.end + 1 :]}"
+    return query
 
 
 def _translated(node: exp.Expression) -> exp.Expression:
@@ -43,7 +60,9 @@ def _translated(node: exp.Expression) -> exp.Expression:
     texts = [_span(span, name) for span in spans]
     if kind == "HOP":  # the slide comes first, and last in Spark
         texts.reverse()
-    made = exp.Anonymous(this="session_window" if kind == "SESSION" else "window", expressions=[column, *texts])
+    made = exp.Anonymous(
+        this="session_window" if kind in ("SESSION", _SESSION) else "window", expressions=[column, *texts]
+    )
     return made if edge is None else exp.Dot(this=made, expression=exp.to_identifier(edge))
 
 

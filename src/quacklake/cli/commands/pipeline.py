@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from quacklake.pipelines.definitions import Definitions
 
 _LOG_LINES = 100
+_STOP = 10.0
+"""Seconds in which a pipeline should have seen that it is to stop."""
 Files = Annotated[list[str], argument("FILE…", "YAML files, one pipeline each.")]
 Name = Annotated[str, argument("NAME", "The name of a pipeline of the lake.")]
 NameOrFile = Annotated[str, argument("NAME", "The name of a pipeline of the lake, or a YAML file.")]
@@ -116,6 +118,7 @@ def start(context: Context, name: Name, restart: Restart = False, accept: Accept
             start_new_session=True,
             env=os.environ | _environment(context),
         )
+    started.returncode = 0  # nobody waits for it: it goes on by itself
     facts = {"pipeline": pipeline.name, "process": started.pid, "log": str(log)}
     context.output.result(f"Process {started.pid} runs the pipeline {pipeline.name}.", facts)
 
@@ -128,7 +131,7 @@ def stop(context: Context, name: Name) -> None:
         definitions = _definitions(lake)
         pipeline = definitions.pipeline(name)
         definitions.set_state(name, STOPPED)
-        until = time.monotonic() + pipeline.definition.lease.total_seconds()
+        until = time.monotonic() + pipeline.definition.lease.total_seconds() + _STOP
         while pipeline.is_running_somewhere() and time.monotonic() < until:
             time.sleep(0.2)
         ended = not pipeline.is_running_somewhere()
@@ -292,7 +295,7 @@ def _environment(context: Context) -> dict[str, str]:
 def _sentence(pipeline: Pipeline, report: RunReport) -> str:
     parts: Sequence[str] = [f"{plural(report.rows, 'row')} in {plural(report.batches, 'batch')}"]
     parts = [*parts, *(f"{name} {rows:,}" for name, rows in sorted(report.sinks.items()))]
-    return f"The pipeline {pipeline.name} passed on {'; '.join(parts)}."
+    return f"The pipeline {pipeline.name} read {'; '.join(parts)}."
 
 
 def _facts(pipeline: Pipeline, report: RunReport) -> dict[str, Any]:

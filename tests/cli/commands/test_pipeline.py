@@ -1,0 +1,121 @@
+"""``quacklake pipeline``: from a YAML file to rows in every sink."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import quacklake
+from tests.cli.conftest import Run
+
+YAML = """
+source: {type: lake, table: orders}
+query: SELECT id, price FROM source WHERE price > 1
+sinks:
+  - {name: table, type: lake, table: copied}
+  - {name: files, type: delta, location: delta}
+every: 20 ms
+lease: 2 seconds
+"""
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[quacklake.Lake]:
+    monkeypatch.setenv("QUACKLAKE_URL", f"sqlite:///{tmp_path}/lake.db")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "orders.yaml").write_text(YAML)
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data")) as opened:
+        opened.sql("CREATE TABLE orders (id BIGINT, price DOUBLE)")
+        opened.sql("INSERT INTO orders VALUES (1, 1.0), (2, 2.0), (3, 3.0)")
+        yield opened
+
+
+def count(lake: quacklake.Lake) -> int:
+    return lake.table("copied").count() if "main.copied" in lake.tables() else 0
+
+
+def until(condition: object) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_pipeline_is_applied_run_and_shown(lake: quacklake.Lake, run: Run) -> None:
+    assert "The lake has the pipeline orders" in run("pipeline", "apply", "orders.yaml").out
+    answer = run("pipeline", "run", "orders", "--until-caught-up", "--output", "json")
+    lines = [line for line in answer.out.splitlines() if line]
+    assert '"rows": 3' in lines[0]
+    assert '"sinks"' in answer.out
+    assert count(lake) == 2
+    status = run("pipeline", "status", "--output", "json").json
+    assert [(row["pipeline"], row["running"], row["checkpoint"], row["behind"]) for row in status] == [
+        ("orders", False, 0, 0)
+    ]
+    assert run("pipeline", "list", "--output", "json").json[0]["sinks"] == "table, files"
+    explained = run("pipeline", "explain", "orders").out
+    assert "local" in explained
+    assert "commits with the checkpoint" in explained
+    run("pipeline", "drop", "orders")
+    assert run("pipeline", "list", "--output", "json").json == []
+
+
+def test_a_file_is_run_without_being_kept(lake: quacklake.Lake, run: Run) -> None:
+    answer = run("pipeline", "run", "orders.yaml", "--until-caught-up")
+    assert "read 3 rows in 1 batch; files 2; table 2." in answer.out
+    assert run("pipeline", "list", "--output", "json").json == []
+
+
+def test_errors_have_a_code_and_a_hint(lake: quacklake.Lake, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(YAML.replace("type: delta", "type: delto"))
+    for words in (("apply", "bad.yaml"), ("run", "gone"), ("apply", "gone.yaml"), ("stop", "gone"), ("logs", "gone")):
+        answer = run("pipeline", *words)
+        assert answer.code == 1, words
+        assert answer.err, words
+    run("pipeline", "apply", "orders.yaml")
+    run("pipeline", "run", "orders", "--until-caught-up")
+    (tmp_path / "orders.yaml").write_text(YAML.replace("price > 1", "price > 2"))
+    run("pipeline", "apply", "orders.yaml")
+    answer = run("pipeline", "run", "orders", "--until-caught-up")
+    assert answer.code == 1
+    assert "has changed since its checkpoint" in answer.err
+    assert run("pipeline", "run", "orders", "--until-caught-up", "--accept").code == 0
+
+
+def test_a_started_pipeline_runs_on_until_it_is_stopped(lake: quacklake.Lake, run: Run) -> None:
+    run("pipeline", "apply", "orders.yaml")
+    process = run("pipeline", "start", "orders", "--output", "json").json["process"]
+    try:
+        until(lambda: count(lake) == 2)
+        assert run("pipeline", "status", "orders", "--output", "json").json[0]["running"] is True
+        assert run("pipeline", "drop", "orders").code == 1
+        lake.sql("INSERT INTO orders VALUES (4, 4.0)")
+        until(lambda: count(lake) == 3)
+        stopped = run("pipeline", "stop", "orders", "--output", "json").json
+        assert stopped["stopped"] is True
+        assert "batch 0: 3 rows" in run("pipeline", "logs", "orders").out
+    finally:
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def test_a_signal_ends_a_run_after_its_batch(lake: quacklake.Lake, run: Run) -> None:
+    command = [sys.executable, "-m", "quacklake.cli", "pipeline", "run", "orders.yaml", "--output", "json"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until(lambda: count(lake) == 2)
+        running.send_signal(signal.SIGTERM)
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 0, err
+    assert '"batches": 1' in out
