@@ -100,7 +100,9 @@ def test_tables_columns_and_first_rows_are_those_of_stock_ducklake(
     mine = tables(ours)
     own = {name: mine.pop(name) for name in list(mine) if name.startswith("quacklake_")}
     assert set(own) == {
+        "quacklake_checkpoints",
         "quacklake_commits",
+        "quacklake_definitions",
         "quacklake_leases",
         "quacklake_retention",
         "quacklake_snapshot_tags",

@@ -26,8 +26,8 @@ FORMAT = frozenset(
 #: Those that exposed catalogs do not have.
 SHARED = frozenset(
     """
-    ducklake_inlined_deletes ducklake_inlined_rows ducklake_view_column_tag quacklake_commits quacklake_leases
-    quacklake_retention quacklake_snapshot_tags quacklake_streams
+    ducklake_inlined_deletes ducklake_inlined_rows ducklake_view_column_tag quacklake_checkpoints quacklake_commits
+    quacklake_definitions quacklake_leases quacklake_retention quacklake_snapshot_tags quacklake_streams
     """.split()  # noqa: SIM905
 )
 CHANGED = "SELECT INSERT DELETE UPDATE(*)"

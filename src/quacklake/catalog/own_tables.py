@@ -23,7 +23,10 @@ def _table(reader: Reader, name: str) -> sa.Table | None:
 def _needed(writer: Writer, name: str) -> sa.Table:
     table = _table(writer, name)
     if table is None:
-        raise ReadOnlyError(f"no right to create the table quacklake_{name} in this catalog")
+        hint = (
+            "the operator adds it by opening the shared lake: `quacklake tenant list`" if writer.meta.shared else None
+        )
+        raise ReadOnlyError(f"no right to create the table quacklake_{name} in this catalog", hint=hint)
     return table
 
 

@@ -17,13 +17,14 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.schema import CreateTable
 
 from quacklake import faults
 from quacklake.catalog import scoped, shared_lake
 from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
 from quacklake.catalog.shared_tables import CatalogRow, CatalogTotals, SharedFacts, SharedTables, create_statements
 from quacklake.catalog.statements import DELETES, ROWS, SOME, parts
-from quacklake.catalog.tables import VERSION
+from quacklake.catalog.tables import ADDED_LATER, VERSION
 from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedVersionError
 from quacklake.format.names import check_tenant_name, folder_of, may_be_in_name, tenant_key, tombstone
 from quacklake.format.snapshots import Change, ChangeKind, render_changes
@@ -117,6 +118,17 @@ class Registry:
         self._put("metadata", "key value", [(_NOBODY, "version", _MANY)])
         row = {"id": 0, "next_catalog_id": 0, "layout": LAYOUT, "data_path": data_path, "encrypted": int(encrypted)}
         self.run("insert_shared", sa.insert(self.meta.shared).values(row))
+
+    def missing_tables(self) -> list[sa.Table]:
+        """Return the tables that the lake lacks, because an older version made it."""
+        tables = (self.meta.definitions[f"quacklake_{name}"] for name in ADDED_LATER)
+        schema = self.meta.metadata.schema
+        return [table for table in tables if not self.backend.has_table(self.connection, table.name, schema)]
+
+    def mend_tables(self) -> None:
+        """Make the tables that the lake lacks."""
+        for table in self.missing_tables():
+            self.run("create_table", CreateTable(table, if_not_exists=True))
 
     def missing_indexes(self) -> list[sa.Index]:
         """Return the indexes that the lake lacks."""

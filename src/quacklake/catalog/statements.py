@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from quacklake import faults, telemetry
 from quacklake.catalog import scoped
 from quacklake.catalog.databases.database import Database, Rows
-from quacklake.catalog.tables import NamedType, Tables, Text
+from quacklake.catalog.tables import ADDED_LATER, NamedType, Tables, Text
 from quacklake.errors import NotFoundError, SnapshotExpiredError
 from quacklake.format import inline
 from quacklake.format.inline import LIFE, data_table_name, delete_table_name, pack, parse_table_name, unpack
@@ -186,6 +186,8 @@ class CatalogStatements:
     def has_table(self, name: str) -> bool:
         """Return whether the database has a table of that name, or in a shared lake what stands for it."""
         if not self.meta.shared:
+            return self.backend.has_table(self.connection, name, self.meta.metadata.schema)
+        if name.removeprefix("quacklake_") in ADDED_LATER:
             return self.backend.has_table(self.connection, name, self.meta.metadata.schema)
         named = parse_table_name(name)
         if named is None or named[1] is not None:

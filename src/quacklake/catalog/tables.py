@@ -260,6 +260,9 @@ OWN_TABLES: Mapping[str, str] = MappingProxyType(
     }
 )
 
+#: Those of our own tables that shared lakes of older versions lack.
+ADDED_LATER = ("checkpoints", "definitions")
+
 #: What each of the older format versions added to the one before: table -> columns, or None for the whole table.
 ADDED_BY: Mapping[str, Mapping[str, tuple[str, ...] | None]] = {
     "0.2": {

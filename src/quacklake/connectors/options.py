@@ -79,7 +79,7 @@ class ConnectorOptions:
         key = self._find(name)
         value = None if key is None else self._given[key]
         parts = value if isinstance(value, list | tuple) else re.split(r",(?![^(]*\))", str(value or ""))
-        return [str(part).strip() for part in parts if str(part).strip()]
+        return [resolved(str(part).strip(), f"{self.kind}.{key}") for part in parts if str(part).strip()]
 
     def choice(self, name: str, known: tuple[str, ...], default: str) -> str:
         """Return one of several words."""

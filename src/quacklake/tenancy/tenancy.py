@@ -97,13 +97,14 @@ class Tenancy:
         return self.need_facts()
 
     def mend_indexes(self) -> None:
-        """Add missing indexes and columns to a lake of an older version, if the rights suffice."""
+        """Add missing tables, indexes and columns to a lake of an older version, if the rights suffice."""
         with suppress(ReadOnlyError):
             self._catalog.widen()
         with self.reading() as registry:
-            if not registry.missing_indexes():
+            if not registry.missing_tables() and not registry.missing_indexes():
                 return
         with suppress(ReadOnlyError), self.writing() as registry:
+            registry.mend_tables()
             registry.mend_indexes()
 
     def mend_access(self) -> None:
