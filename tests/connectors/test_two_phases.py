@@ -170,7 +170,7 @@ def test_a_death_at_any_point_is_made_good_by_the_next_process(tmp_path: Path, f
     (tmp_path / "whole").mkdir()
     with record() as points:
         run(tmp_path / "whole")
-    assert len([point for point in points if point.startswith(f"connector.{form.name}")]) == 4
+    assert len([point for point in points if point.startswith(f"connector.{form.name}")]) >= 4
     for number in range(1, len(points) + 1):
         path = tmp_path / str(number)
         path.mkdir()

@@ -12,6 +12,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTEr
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
+from quacklake.connectors.object_store import iceberg_options
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, NotFoundError
 
@@ -36,7 +37,7 @@ class IcebergTable:
         if kind == "glue" and (uri := settings.pop("uri")):  # arn:aws:glue:<region>:<account>:catalog
             settings["glue.region"] = uri.split(":")[3] if uri.startswith("arn:") and uri.count(":") > 3 else None
             settings["glue.endpoint"] = None if uri.startswith("arn:") else uri
-        given = {key: value for key, value in settings.items() if value} | read.storage()
+        given = {key: value for key, value in settings.items() if value} | iceberg_options(read.storage())
         if kind != "glue" and "uri" not in given:
             raise ConfigError(f"iceberg: a catalog of the type {kind} needs catalog_uri")
         namespace = tuple(read.text("namespace").split("."))

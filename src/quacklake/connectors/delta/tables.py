@@ -1,0 +1,47 @@
+"""Open Delta tables, and the types of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from quacklake.errors import ConnectorError, ConnectorUnavailableError
+
+
+@contextmanager
+def failing(what: str) -> Iterator[None]:
+    """Turn the errors of the library into ours."""
+    try:
+        yield
+    except DeltaError as error:
+        raise ConnectorError(f"{what}: {error}") from error
+    except OSError as error:
+        raise ConnectorUnavailableError(f"{what}: {error}") from error
+
+
+def delta_type(field: pa.Field) -> pa.DataType:
+    """Return the type as Delta keeps it: microseconds, and no types that Arrow alone has."""
+    kind = field.type
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return delta_type(pa.field(field.name, kind.value_type))
+    return kind
+
+
+def plain(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with times in microseconds and without the types that only some libraries have."""
+    return pa.schema([pa.field(field.name, delta_type(field), field.nullable) for field in schema])
+
+
+def arrow_schema(table: DeltaTable) -> pa.Schema:
+    """Return the columns of a table as rows have them."""
+    return plain(pa.schema(table.schema().to_arrow()))
