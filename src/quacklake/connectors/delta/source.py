@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from quacklake.connectors.change_feed import KIND, feed_schema, shown
 from quacklake.connectors.delta.tables import arrow_schema, failing, plain
 from quacklake.connectors.object_store import delta_options, open_store
 from quacklake.connectors.options import ConnectorOptions
@@ -25,8 +26,6 @@ from quacklake.connectors.table_source import ReadOptions, TableSource, Unit
 from quacklake.errors import ConnectorError, CorruptFileError, SnapshotExpiredError
 
 _KINDS = {"insert": 0, "update_preimage": 1, "update_postimage": 2, "delete": 3}
-_OPS = {"insert": "I", "update_postimage": "U", "delete": "D"}
-_FEED = {"_change_type": pa.string(), "_commit_version": pa.int64(), "_commit_timestamp": pa.timestamp("us", "UTC")}
 
 
 def source(options: Mapping[str, Any]) -> DeltaSource:
@@ -49,8 +48,7 @@ class DeltaSource(TableSource):
     def schema(self) -> pa.Schema:
         """Return the columns of the table, and those of its feed."""
         found = arrow_schema(self._table())
-        added = {} if not self.options.feed else _FEED if self.options.changelog == "rows" else {"_op": pa.string()}
-        return pa.schema([*found, *(pa.field(name, kind) for name, kind in added.items())])
+        return feed_schema(found, self.options.changelog) if self.options.feed else found
 
     def identity(self) -> str:
         """Return the id that Delta gives a table when it is made."""
@@ -134,16 +132,10 @@ class DeltaSource(TableSource):
             # the library gives the rows of a commit in no order
             found = pa.table(self._table().load_cdf(starting_version=version, ending_version=version))
         found = found.cast(plain(found.schema))
-        rank = pc.index_in(found.column("_change_type"), value_set=pa.array(_KINDS))
+        rank = pc.index_in(found.column(KIND), value_set=pa.array(_KINDS))
         found = found.take(pc.sort_indices(pa.table({"rank": rank}), [("rank", "ascending")]))
-        if self.options.changelog == "op":
-            places = pc.index_in(found.column("_change_type"), value_set=pa.array(_OPS))
-            found = found.append_column("_op", pc.take(pa.array(_OPS.values()), places)).filter(pc.is_valid(places))
         schema = self.schema()
-        batches: Sequence[pa.RecordBatch] = (
-            found.select(schema.names).cast(schema).combine_chunks().to_batches(self.options.batch_rows)
-        )
-        return batches
+        return [shown(batch, schema) for batch in found.combine_chunks().to_batches(self.options.batch_rows)]
 
 
 def _typed(value: Any, kind: pa.DataType) -> pa.Scalar:
