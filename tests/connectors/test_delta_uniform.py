@@ -143,6 +143,21 @@ def test_commits_of_others_and_a_table_in_the_place_of_another_are_followed(tmp_
     assert check(path) == 2
 
 
+def test_many_commits_leave_few_snapshots_and_manifests(tmp_path: Path) -> None:
+    sink = new_initialized(tmp_path)
+    for number in range(25):
+        write(sink, number, rows(number, number + 1))
+    mirror = StaticTable.from_metadata(str(tmp_path))
+    snapshot = mirror.current_snapshot()
+    assert snapshot is not None
+    assert (len(mirror.snapshots()), len(snapshot.manifests(mirror.io)) < 20) == (11, True)
+    assert check(tmp_path) == 25
+    for number in range(25, 47):  # more than are followed one by one
+        deltalake.write_deltalake(str(tmp_path), pa.Table.from_batches([rows(number, number + 1)]), mode="append")
+    write(sink, 25, rows(47, 48))
+    assert check(tmp_path) == 48
+
+
 def test_the_option_and_the_table_decide(tmp_path: Path) -> None:
     def value(path: Path) -> str | None:
         found: str | None = deltalake.DeltaTable(str(path)).metadata().configuration.get(PROPERTY)

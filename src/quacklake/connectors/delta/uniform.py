@@ -7,6 +7,7 @@ good whatever a crash, or a writer that does not do this, has left behind.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -23,8 +24,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromByteStream
 from pyiceberg.table import CommitTableResponse, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
@@ -32,7 +35,7 @@ from quacklake.connectors.delta.tables import arrow_schema
 from quacklake.connectors.iceberg.catalogs import failing
 from quacklake.connectors.iceberg.files import ReplaceFiles, data_file
 from quacklake.connectors.iceberg.partitions import raw_value
-from quacklake.connectors.iceberg.schemas import with_ids
+from quacklake.connectors.iceberg.schemas import is_same_schema, with_ids
 from quacklake.errors import CorruptFileError
 from quacklake.faults import reach
 from quacklake.storage import Store
@@ -40,6 +43,10 @@ from quacklake.storage import Store
 HINT = "metadata/version-hint.text"
 _VERSION, _ID, _MAPPING = "delta-version", "delta-table-id", "schema.name-mapping.default"
 _THREADS = 8
+_REMEMBERED = 10
+"""How many snapshots the metadata keeps besides a new one."""
+_FOLLOWED = 20
+"""The most commits that are looked at one by one; behind more, all files are compared."""
 
 
 def write_metadata(table: DeltaTable, store: Store, *, moved: bool = False) -> bool:
@@ -58,6 +65,7 @@ def write_metadata(table: DeltaTable, store: Store, *, moved: bool = False) -> b
     reach("connector.delta.uniform.before")
     store.make_parent(HINT)
     with failing("the Iceberg metadata of the Delta table cannot be written"), mirror.transaction() as transaction:
+        _forget(transaction, mirror.snapshots())
         _evolve(transaction, table)
         names = transaction.table_metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({_VERSION: str(version), _ID: identity, _MAPPING: names})
@@ -142,7 +150,11 @@ def _new(table: DeltaTable, store: Store) -> Table:
         PartitionField(schema.find_field(name).field_id, 1000 + place, IdentityTransform(), name)
         for place, name in enumerate(table.metadata().partition_columns)
     ]
-    properties = {"commit.manifest-merge.enabled": "true", "write.metadata.previous-versions-max": "10"}
+    properties = {
+        "commit.manifest-merge.enabled": "true",
+        "commit.manifest.min-count-to-merge": "20",
+        "write.metadata.previous-versions-max": "10",
+    }
     metadata = new_table_metadata(
         schema, PartitionSpec(*fields), UNSORTED_SORT_ORDER, store.root.rstrip("/"), properties
     )
@@ -158,30 +170,40 @@ def _fits(mirror: Table, table: DeltaTable) -> bool:
     schema = _schema(table)
     if [field.name for field in mirror.spec().fields] != table.metadata().partition_columns:
         return False
-    if not set(mirror.schema().column_names) <= set(schema.column_names):
-        return False
+    if is_same_schema(mirror.schema(), schema):
+        return True
     try:
         mirror.update_schema().union_by_name(schema)
     except (ValueError, ValidationError):
         return False
-    return True
+    return set(mirror.schema().column_names) <= set(schema.column_names)
 
 
 def _evolve(transaction: Transaction, table: DeltaTable) -> None:
     schema = _schema(table)
-    if schema.as_struct() != transaction.table_metadata.schema().as_struct():
+    if not is_same_schema(transaction.table_metadata.schema(), schema):
         with transaction.update_schema() as update:
             update.union_by_name(schema)
 
 
+def _forget(transaction: Transaction, snapshots: list[Snapshot]) -> None:
+    """Leave out old snapshots: the library copies all of them many times in each commit, and Delta has the history."""
+    if len(snapshots) > _REMEMBERED:
+        old = sorted(snapshots, key=lambda snapshot: snapshot.sequence_number or 0)[:-_REMEMBERED]
+        ExpireSnapshots(transaction).by_ids([snapshot.snapshot_id for snapshot in old]).commit()
+
+
 def _change_files(transaction: Transaction, table: DeltaTable, store: Store, moved: bool) -> None:
-    there = {file.file_path: file for file in _live_files(transaction)}
     actions = pa.table(table.get_add_actions(flatten=False))
-    root = transaction.table_metadata.location
-    wanted = {f"{root}/{path}": place for place, path in enumerate(map(unquote, actions.column("path").to_pylist()))}
-    added = [place for path, place in wanted.items() if path not in there]
-    removed = [file for path, file in there.items() if path not in wanted]
-    if not added and not removed:
+    places = {path: place for place, path in enumerate(map(unquote, actions.column("path").to_pylist()))}
+    new = _appended(transaction, table, store)
+    removed: list[DataFile] = []
+    if new is None or not new <= places.keys():
+        root = transaction.table_metadata.location
+        there = {file.file_path.removeprefix(f"{root}/"): file for file in _live_files(transaction)}
+        new = places.keys() - there.keys()
+        removed = [file for path, file in there.items() if path not in places]
+    if not new and not removed:
         return
     marks = {_VERSION: str(table.version())}
     snapshot = transaction.update_snapshot(snapshot_properties=marks)
@@ -195,8 +217,30 @@ def _change_files(transaction: Transaction, table: DeltaTable, store: Store, mov
     with producer as update:
         for file in removed:
             update.delete_data_file(file)
-        for file in _data_files(transaction.table_metadata, store, actions.take(added)):
+        for file in _data_files(transaction.table_metadata, store, actions.take(sorted(places[path] for path in new))):
             update.append_data_file(file)
+
+
+def _appended(transaction: Transaction, table: DeltaTable, store: Store) -> set[str] | None:
+    """Return the files that the log has added since the metadata was written, None when that is not all it did.
+
+    This is how nearly every commit is, and no manifest has to be read for it.
+    """
+    last = int(transaction._table.metadata.properties.get(_VERSION, -1))
+    if last < 0 or table.version() - last > _FOLLOWED:
+        return None
+    added: set[str] = set()
+    for version in range(last + 1, table.version() + 1):
+        try:
+            actions = map(json.loads, store.read(f"_delta_log/{version:020}.json").splitlines())
+        except CorruptFileError:  # the log has been cleaned
+            return None
+        for action in actions:
+            if "remove" in action or not action.get("add", {}).get("dataChange", True):
+                return None
+            if "add" in action:
+                added.add(unquote(action["add"]["path"]))
+    return added
 
 
 def _live_files(transaction: Transaction) -> Iterator[DataFile]:

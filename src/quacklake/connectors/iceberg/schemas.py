@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, ResolveError, ValidationError
-from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids, schema_to_pyarrow
 from pyiceberg.schema import Schema, assign_fresh_schema_ids, promote
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, NestedField
@@ -52,7 +52,7 @@ def _is_change(field: NestedField, there: NestedField | None, *, evolve: bool) -
     """Return whether a column of rows asks for a change of the table. Raises ``SchemaMismatchError``."""
     if there is None and evolve:
         return True
-    if there is not None and (_same(there.field_type, field.field_type)):
+    if there is not None and _same(there.field_type, field.field_type):
         return False
     if there is not None and evolve:
         if _can_hold(there.field_type, field.field_type):
@@ -66,10 +66,13 @@ def _is_change(field: NestedField, there: NestedField | None, *, evolve: bool) -
     )
 
 
+def is_same_schema(first: Schema, second: Schema) -> bool:
+    """Return whether schemas are the same but for the numbers of their fields."""
+    return _same(first.as_struct(), second.as_struct())
+
+
 def _same(first: IcebergType, second: IcebergType) -> bool:
     """Return whether types are the same but for the numbers of their fields."""
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
     return first == second or bool(
         schema_to_pyarrow(first, include_field_ids=False) == schema_to_pyarrow(second, include_field_ids=False)
     )

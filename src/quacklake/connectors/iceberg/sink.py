@@ -117,7 +117,6 @@ class IcebergSink:
                     # whoever was quicker may have committed this very checkpoint: look again
                     if attempt == self._retries:
                         raise
-            table = self._place.load()
         if self.mode == "upsert":
             _store(table).delete(file.path for file in prepared.data_files)
         snapshot = self._committed(table, prepared.checkpoint_id)
