@@ -6,6 +6,7 @@ import json
 import logging
 import struct
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import util
 from pathlib import Path
@@ -156,6 +157,21 @@ def test_many_commits_leave_few_snapshots_and_manifests(tmp_path: Path) -> None:
         deltalake.write_deltalake(str(tmp_path), pa.Table.from_batches([rows(number, number + 1)]), mode="append")
     write(sink, 25, rows(47, 48))
     assert check(tmp_path) == 48
+
+
+def test_writers_at_the_same_time_leave_metadata_that_is_whole(tmp_path: Path) -> None:
+    new_initialized(tmp_path)
+
+    def run(writer: int) -> None:
+        sink = new_initialized(tmp_path, writer_id=str(writer))
+        for number in range(4):
+            first = writer * 100 + number * 2
+            write(sink, number, rows(first, first + 2))
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(run, range(3)))
+    new(tmp_path, writer_id="0").finalize_commit(PreparedCommit(3))
+    assert check(tmp_path) == 24
 
 
 def test_the_option_and_the_table_decide(tmp_path: Path) -> None:

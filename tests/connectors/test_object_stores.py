@@ -10,7 +10,7 @@ import pytest
 from pyarrow import fs
 
 from quacklake.connectors import PreparedCommit, Sink, connector
-from quacklake.connectors.object_store import delta_options, iceberg_options, s3_options
+from quacklake.connectors.object_store import delta_options, iceberg_options, open_store, s3_options
 from quacklake.errors import ConfigError
 from services import MotoServer, S3Server
 from tests.connectors.test_two_phases import SCHEMA, comparable, rows
@@ -164,3 +164,8 @@ def test_half_a_pair_of_keys_and_two_values_of_one_option_are_refused() -> None:
     for options in ({"aws_access_key_id": "a"}, {"aws_region": "a", "s3.region": "b"}):
         with pytest.raises(ConfigError):
             connector("delta", "sink")({"location": "s3://bucket/t", **options})
+
+
+def test_addresses_may_be_spelled_as_hadoop_does(tmp_path: Path) -> None:
+    assert open_store("s3a://bucket/t", {}).root == open_store("s3://bucket/t", {}).root
+    assert open_store(f"file:{tmp_path}/t", {}).root == open_store(f"{tmp_path}/t", {}).root

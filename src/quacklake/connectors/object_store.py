@@ -6,6 +6,7 @@ Whichever you use reaches the library and the store of the staged files alike.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from quacklake.errors import ConfigError
@@ -23,8 +24,12 @@ _SPELLINGS = {
 
 
 def open_store(location: str, options: Mapping[str, str]) -> Store:
-    """Return the store of a table with the credentials of its options. Raises ``ConfigError``."""
-    return Store.open(location, s3=s3_options(options))
+    """Return the store of a table with the credentials of its options. Raises ``ConfigError``.
+
+    Addresses may be in the spellings of Hadoop, ``s3a://bucket/t`` and ``file:/folder/t``.
+    """
+    plain = re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:/(?!/)", "file:///", location))
+    return Store.open(plain, s3=s3_options(options))
 
 
 def s3_options(options: Mapping[str, str]) -> S3Options | None:

@@ -161,7 +161,7 @@ class DeltaSink:
                     return MaintenanceReport(due=True, conflict=True)
             removed = maintenance.vacuum(table, self._maintenance.retention)
         if uniform:
-            removed += self._write_iceberg(moved=True, before=now - self._maintenance.retention)
+            removed += self._write_iceberg(now - self._maintenance.retention)
         return MaintenanceReport(True, replaced, written, removed)
 
     def close(self) -> None:
@@ -240,12 +240,12 @@ class DeltaSink:
         refuse_deletion_vectors(table)
         return True
 
-    def _write_iceberg(self, *, moved: bool = False, before: datetime | None = None) -> int:
+    def _write_iceberg(self, before: datetime | None = None) -> int:
         """Bring Iceberg's metadata to the newest version; forget what is older than a time, and return how much."""
         from quacklake.connectors.delta import uniform
 
         with failing("the Delta table cannot be opened"):
-            uniform.write_metadata(self._table(), self._store, moved=moved)
+            uniform.write_metadata(self._table(), self._store)
         return 0 if before is None else uniform.prune_metadata(self._store, before)
 
     def _commit(self, table: DeltaTable, prepared: PreparedCommit) -> None:

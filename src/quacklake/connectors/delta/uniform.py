@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
-from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.table.update.snapshot import ExpireSnapshots, _MergeAppendFiles, _OverwriteFiles
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
@@ -49,11 +50,10 @@ _FOLLOWED = 20
 """The most commits that are looked at one by one; behind more, all files are compared."""
 
 
-def write_metadata(table: DeltaTable, store: Store, *, moved: bool = False) -> bool:
+def write_metadata(table: DeltaTable, store: Store) -> bool:
     """Bring the Iceberg metadata to the version of a Delta table; return False when it is there already.
 
-    ``moved`` says that the rows since the last call are the same in other files. Raises ``SchemaMismatchError`` for a
-    type that Iceberg does not have.
+    Raises ``SchemaMismatchError`` for a type that Iceberg does not have.
     """
     version, identity = table.version(), str(table.metadata().id)
     mirror = _load(store)
@@ -69,7 +69,7 @@ def write_metadata(table: DeltaTable, store: Store, *, moved: bool = False) -> b
         _evolve(transaction, table)
         names = transaction.table_metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({_VERSION: str(version), _ID: identity, _MAPPING: names})
-        _change_files(transaction, table, store, moved)
+        _change_files(transaction, table, store)
     reach("connector.delta.uniform.after")
     return True
 
@@ -193,11 +193,11 @@ def _forget(transaction: Transaction, snapshots: list[Snapshot]) -> None:
         ExpireSnapshots(transaction).by_ids([snapshot.snapshot_id for snapshot in old]).commit()
 
 
-def _change_files(transaction: Transaction, table: DeltaTable, store: Store, moved: bool) -> None:
+def _change_files(transaction: Transaction, table: DeltaTable, store: Store) -> None:
     actions = pa.table(table.get_add_actions(flatten=False))
     places = {path: place for place, path in enumerate(map(unquote, actions.column("path").to_pylist()))}
-    new = _appended(transaction, table, store)
-    removed: list[DataFile] = []
+    log = _log_since(transaction, table, store)
+    new, removed = log.appended, []
     if new is None or not new <= places.keys():
         root = transaction.table_metadata.location
         there = {file.file_path.removeprefix(f"{root}/"): file for file in _live_files(transaction)}
@@ -207,13 +207,11 @@ def _change_files(transaction: Transaction, table: DeltaTable, store: Store, mov
         return
     marks = {_VERSION: str(table.version())}
     snapshot = transaction.update_snapshot(snapshot_properties=marks)
-    producer = (
-        ReplaceFiles.of(transaction, marks)
-        if removed and moved
-        else snapshot.overwrite()
-        if removed
-        else snapshot.merge_append()
-    )
+    producer: ReplaceFiles | _OverwriteFiles | _MergeAppendFiles
+    if removed:
+        producer = ReplaceFiles.of(transaction, marks) if log.moved else snapshot.overwrite()
+    else:
+        producer = snapshot.merge_append()
     with producer as update:
         for file in removed:
             update.delete_data_file(file)
@@ -221,26 +219,29 @@ def _change_files(transaction: Transaction, table: DeltaTable, store: Store, mov
             update.append_data_file(file)
 
 
-def _appended(transaction: Transaction, table: DeltaTable, store: Store) -> set[str] | None:
-    """Return the files that the log has added since the metadata was written, None when that is not all it did.
+class _Log(NamedTuple):
+    """What the log did: the files that it added, None if that is not all; and whether all rows are the same."""
 
-    This is how nearly every commit is, and no manifest has to be read for it.
-    """
+    appended: set[str] | None
+    moved: bool
+
+
+def _log_since(transaction: Transaction, table: DeltaTable, store: Store) -> _Log:
+    """Return what the log did since the metadata was written. Nearly always it has only added files."""
     last = int(transaction._table.metadata.properties.get(_VERSION, -1))
     if last < 0 or table.version() - last > _FOLLOWED:
-        return None
-    added: set[str] = set()
+        return _Log(None, False)
+    actions: list[dict[str, Any]] = []
     for version in range(last + 1, table.version() + 1):
         try:
-            actions = map(json.loads, store.read(f"_delta_log/{version:020}.json").splitlines())
+            actions += map(json.loads, store.read(f"_delta_log/{version:020}.json").splitlines())
         except CorruptFileError:  # the log has been cleaned
-            return None
-        for action in actions:
-            if "remove" in action or not action.get("add", {}).get("dataChange", True):
-                return None
-            if "add" in action:
-                added.add(unquote(action["add"]["path"]))
-    return added
+            return _Log(None, False)
+    adds = [action["add"] for action in actions if "add" in action]
+    removes = [action["remove"] for action in actions if "remove" in action]
+    changes = [each.get("dataChange", True) for each in (*adds, *removes)]
+    appended = None if removes or not all(changes) else {unquote(add["path"]) for add in adds}
+    return _Log(appended, not any(changes))
 
 
 def _live_files(transaction: Transaction) -> Iterator[DataFile]:
