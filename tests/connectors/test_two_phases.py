@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from quacklake.errors import ConfigError, ConnectorError, SchemaMismatchError
+from quacklake.errors import ConfigError, ConnectorError, ConstraintError, SchemaMismatchError
 from quacklake.faults import Fault, FaultInjected, arm, record
 from tests.connectors.recover_sink import recover
 from tests.connectors.sinks import FORMATS, Format
@@ -144,6 +144,29 @@ def test_an_upsert_replayed_changes_nothing(tmp_path: Path, form: Format) -> Non
     found = form.read(tmp_path).sort_by("id")
     assert found.column("s").to_pylist() == texts
     assert [file for file in form.files(tmp_path) if "quacklake" in file] == []
+
+
+def test_an_upsert_keeps_the_last_row_of_a_key(tmp_path: Path, form: Format) -> None:
+    sink = form.new(tmp_path, mode="upsert", key="id", target_file_size="1kB")
+    sink.initialize(SCHEMA)
+    sink.write_batch(rows(0, 5, "old"))
+    sink.finalize_commit(sink.prepare_commit(0))
+    for text in ("first", "second", "third"):
+        sink.write_batch(rows(3, 8, text))
+    sink.write_batch(rows(4, 5, "last"))
+    sink.finalize_commit(sink.prepare_commit(1))
+    texts = [*(f"old{n}" for n in range(3)), "third3", "last4", *(f"third{n}" for n in range(5, 8))]
+    assert form.read(tmp_path).sort_by("id").column("s").to_pylist() == texts
+
+
+def test_a_row_without_a_key_is_refused_before_it_is_written(tmp_path: Path, form: Format) -> None:
+    sink = form.new(tmp_path, mode="upsert", key="id,day")
+    sink.initialize(SCHEMA)
+    sink.write_batch(rows(0, 5))
+    with pytest.raises(ConstraintError, match='"day"'):
+        sink.write_batch(rows(5, 15))
+    sink.finalize_commit(sink.prepare_commit(0))
+    assert form.ids(tmp_path) == list(range(5))
 
 
 def test_an_overwrite_leaves_the_rows_of_the_last_checkpoint(tmp_path: Path, form: Format) -> None:

@@ -34,6 +34,7 @@ from quacklake.connectors.object_store import delta_options, open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
 from quacklake.connectors.staging import FileStage
+from quacklake.connectors.upserts import check_key, last_rows
 from quacklake.errors import ConfigError, ConnectorError, SchemaMismatchError
 from quacklake.faults import reach
 from quacklake.format.names import quote
@@ -101,6 +102,8 @@ class DeltaSink:
         """Keep a batch; write files when they would have the target size."""
         if not batch.schema.equals(self._given):
             batch = self._follow(batch)
+        if self.mode == "upsert":
+            check_key(batch, self.key)
         self._staged().add(batch)
 
     def prepare_commit(self, checkpoint_id: int) -> PreparedCommit:
@@ -285,7 +288,7 @@ class DeltaSink:
                 failures.append(error)
                 raise
 
-        source = pa.RecordBatchReader.from_batches(schema, rows())
+        source = pa.RecordBatchReader.from_batches(schema, last_rows(rows(), schema, self.key))
         same = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in self.key)
         merge = table.merge(source, same, source_alias="s", target_alias="t", commit_properties=properties)
         try:

@@ -7,15 +7,13 @@ gone and one that has come are the two sides of an update.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from uuid import uuid4
 
-import duckdb
 import pyarrow as pa
 from pyiceberg.table import FileScanTask, Table
 
 from quacklake.connectors.change_feed import KIND
+from quacklake.connectors.upserts import load, restored, spilling_duckdb
 from quacklake.format.names import quote
 
 
@@ -46,20 +44,15 @@ def compared(
 
     DuckDB compares them, and spills to a temporary folder what does not fit in memory.
     """
-    with duckdb.connect() as connection:
-        # it makes the folder when it needs it, and removes it in the end
-        connection.execute("SET temp_directory = ?", [f"{tempfile.gettempdir()}/quacklake-{uuid4().hex}"])
-        connection.execute("SET TimeZone = 'UTC'")
-        for name, batches in (("old_rows", gone), ("new_rows", come)):
-            connection.register("given", pa.RecordBatchReader.from_batches(schema, batches))
-            connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM given")
-            connection.unregister("given")
+    with spilling_duckdb() as connection:
+        load(connection, "old_rows", gone, schema)
+        load(connection, "new_rows", come, schema)
         connection.execute("CREATE TEMP TABLE gone AS FROM old_rows EXCEPT ALL FROM new_rows")
         connection.execute("CREATE TEMP TABLE come AS FROM new_rows EXCEPT ALL FROM old_rows")
         reader = connection.execute(_query(schema.names, key)).to_arrow_reader(batch_rows)
         shape = pa.schema([*schema, pa.field(KIND, pa.string())])
         for batch in reader:
-            yield batch.select(shape.names).cast(shape)
+            yield restored(batch, shape)
 
 
 def _query(columns: Sequence[str], key: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ from quacklake.connectors.object_store import open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, WrittenFile
 from quacklake.connectors.staging import FileStage
+from quacklake.connectors.upserts import check_key, last_rows
 from quacklake.errors import ConfigError, ConnectorError, NotFoundError, SchemaMismatchError
 from quacklake.faults import reach
 from quacklake.storage import Store
@@ -89,6 +90,8 @@ class IcebergSink:
         """Keep a batch; write files when they would have the target size."""
         if not batch.schema.equals(self._given):
             batch = self._follow(batch)
+        if self.mode == "upsert":
+            check_key(batch, self.key)
         self._staged().add(batch)
 
     def prepare_commit(self, checkpoint_id: int) -> PreparedCommit:
@@ -243,7 +246,8 @@ class IcebergSink:
                 parts.append(pq.read_table(source))
         if not parts:
             return pa.schema([]).empty_table()
-        return pa.concat_tables(parts, promote_options="default")
+        rows = pa.concat_tables(parts, promote_options="default")
+        return pa.Table.from_batches(last_rows(rows.to_batches(), rows.schema, self.key), rows.schema)
 
 
 def _store(table: Table) -> Store:
