@@ -6,11 +6,24 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 
-from quacklake.connectors.delta.tables import arrow_schema
+from quacklake.connectors.delta.tables import arrow_schema, plain
 from quacklake.connectors.evolution import holds
 from quacklake.errors import SchemaMismatchError
 
 _ATTEMPTS = 5
+
+
+def delta_schema(schema: pa.Schema) -> Schema:
+    """Return the Delta form of a schema. Raises ``SchemaMismatchError`` for a type that Delta does not have."""
+    for field in schema:
+        try:
+            kept = plain(pa.schema(Schema.from_arrow(pa.schema([field])).to_arrow())).field(0).type
+        except Exception as error:  # the library has no class for it
+            reason = str(error).partition("\n")[0]
+            raise SchemaMismatchError(f'Delta cannot keep the column "{field.name}": {reason}') from error
+        if not kept.equals(field.type):
+            raise SchemaMismatchError(f'Delta cannot keep the column "{field.name}": it has no type {field.type}')
+    return Schema.from_arrow(schema)
 
 
 def fitted(table: DeltaTable, schema: pa.Schema, *, evolve: bool) -> pa.Schema:
@@ -26,7 +39,7 @@ def fitted(table: DeltaTable, schema: pa.Schema, *, evolve: bool) -> pa.Schema:
         if not new:
             break
         try:
-            table.alter.add_columns(Schema.from_arrow(pa.schema(new)).fields)
+            table.alter.add_columns(delta_schema(pa.schema(new)).fields)
         except CommitFailedError:  # another writer changed the table, perhaps in the same way
             if attempt == _ATTEMPTS - 1:
                 raise

@@ -26,7 +26,7 @@ from quacklake.connectors.delta.formats import (
     set_uniform,
     uniform_option,
 )
-from quacklake.connectors.delta.schemas import fitted
+from quacklake.connectors.delta.schemas import delta_schema, fitted
 from quacklake.connectors.delta.tables import arrow_schema, failing, plain
 from quacklake.connectors.evolution import check_same, conformed, united
 from quacklake.connectors.maintenance import MaintenanceOptions, MaintenanceReport
@@ -186,7 +186,7 @@ class DeltaSink:
         if not DeltaTable.is_deltatable(self.location, storage_options=self._storage):
             DeltaTable.create(
                 self.location,
-                schema,
+                delta_schema(schema),
                 mode="ignore",
                 partition_by=self._partition_by or None,
                 configuration=property_value(self._uniform is not False),

@@ -34,12 +34,22 @@ def delta_type(field: pa.Field) -> pa.DataType:
         return pa.binary()
     if pa.types.is_dictionary(kind):
         return delta_type(pa.field(field.name, kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain_field(child) for child in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
     return kind
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, delta_type(field), field.nullable)
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
     """Return a schema with times in microseconds and without the types that only some libraries have."""
-    return pa.schema([pa.field(field.name, delta_type(field), field.nullable) for field in schema])
+    return pa.schema([_plain_field(field) for field in schema])
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:
