@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.connectors.object_store import open_store
 from quacklake.connectors.staging import FileStage, hive_split
-from quacklake.storage import Store
 
 _LONGEST_BOUND = 64
 
 
 def delta_stage(
-    store: Store,
+    location: str,
+    storage: Mapping[str, str],
     schema: pa.Schema,
     *,
     upsert: bool,
@@ -24,9 +25,12 @@ def delta_stage(
     target_bytes: int,
     compression: str,
 ) -> FileStage:
-    """Return the stage of a sink. Rows of an upsert are set aside, because only the merge makes files of the table."""
+    """Return the stage of a sink, in any process: the arguments are plain data.
+
+    Rows of an upsert are set aside, because only the merge makes files of the table.
+    """
     return FileStage(
-        store,
+        open_store(location, storage),
         folder="_quacklake/" if upsert else "",
         split=hive_split(partition_by) if partition_by and not upsert else None,
         target_bytes=target_bytes,

@@ -66,12 +66,12 @@ class DeltaSink:
         self._evolution = read.boolean("schema_evolution", False)
         self._maintenance = MaintenanceOptions.of(read)
         self._zorder_by = read.names("zorder_by")
-        storage = read.storage()
+        self._given_storage = read.storage()
         read.finish()
         if self.mode == "upsert" and not self.key:
             raise ConfigError("delta: the mode upsert needs a key", hint="key='id'")
-        self._storage = delta_options(storage)
-        self._store = open_store(self.location, storage)
+        self._storage = delta_options(self._given_storage)
+        self._store = open_store(self.location, self._given_storage)
         self._stage: FileStage | None = None
         self._given = pa.schema([])
         self._maintained: datetime | None = None
@@ -90,7 +90,8 @@ class DeltaSink:
             written = fitted(table, plain(schema), evolve=self._evolution)
         self._given = schema
         self._stage = delta_stage(
-            self._store,
+            self.location,
+            self._given_storage,
             written,
             upsert=self.mode == "upsert",
             partition_by=self._partition_by,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
@@ -12,6 +12,7 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -21,22 +22,39 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.typedef import Record
 
 from quacklake.connectors.iceberg.partitions import iceberg_split
+from quacklake.connectors.object_store import open_store
 from quacklake.connectors.staging import FileStage
 from quacklake.storage import Store
 
 
 def iceberg_stage(
-    store: Store, table: Table, written: Schema, *, upsert: bool, target_bytes: int, compression: str
+    location: str,
+    storage: Mapping[str, str],
+    schema: Schema,
+    spec: PartitionSpec,
+    *,
+    columns: Sequence[str],
+    upsert: bool,
+    target_bytes: int,
+    compression: str,
 ) -> FileStage:
-    """Return the stage of a sink. Rows of an upsert are set aside, because only the merge makes files of the table."""
+    """Return the stage of a sink for rows with some of the columns, in any process: the arguments are plain data.
+
+    Rows of an upsert are set aside, because only the merge makes files of the table.
+    """
     return FileStage(
-        store,
+        open_store(location, storage),
         folder="quacklake/" if upsert else "data/",
-        split=None if upsert else iceberg_split(table.spec(), table.schema()),
+        split=None if upsert else iceberg_split(spec, schema),
         target_bytes=target_bytes,
         compression=compression,
-        schema=schema_to_pyarrow(written),
+        schema=schema_to_pyarrow(schema.select(*columns)),
     )
+
+
+def storage_of(table: Table) -> dict[str, str]:
+    """Return the options of a table's store: those of its catalog, and the keys that the catalog lends."""
+    return {key: str(value) for key, value in table.io.properties.items()}
 
 
 def data_file(store: Store, path: str, size: int, partition: Record, metadata: TableMetadata) -> DataFile:

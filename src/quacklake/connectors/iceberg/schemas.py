@@ -22,8 +22,8 @@ def with_ids(schema: pa.Schema) -> Schema:
         raise SchemaMismatchError(f"Iceberg cannot keep the rows: {error}") from error
 
 
-def fitted(table: Table, schema: pa.Schema, *, evolve: bool) -> Schema:
-    """Return the columns in which rows are written: with ``evolve``, the table gets new ones and wider types.
+def fit(table: Table, schema: pa.Schema, *, evolve: bool) -> None:
+    """Check that a table takes rows: with ``evolve``, it gets new columns and wider types.
 
     Raises ``SchemaMismatchError`` for rows that the table cannot take.
     """
@@ -45,7 +45,6 @@ def fitted(table: Table, schema: pa.Schema, *, evolve: bool) -> Schema:
     lacking = [field.name for field in there.values() if field.required and field.name not in schema.names]
     if lacking:
         raise SchemaMismatchError(f'the rows lack the column "{lacking[0]}", which the Iceberg table requires')
-    return table.schema().select(*schema.names)
 
 
 def _is_change(field: NestedField, there: NestedField | None, *, evolve: bool) -> bool:

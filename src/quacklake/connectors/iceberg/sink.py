@@ -6,7 +6,7 @@ table with the number of the checkpoint. A checkpoint that the table has already
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
@@ -22,9 +21,9 @@ from pyiceberg.table.snapshots import Snapshot
 from quacklake.connectors.evolution import check_same, conformed, united
 from quacklake.connectors.iceberg import maintenance
 from quacklake.connectors.iceberg.catalogs import IcebergTable, failing
-from quacklake.connectors.iceberg.files import data_file, iceberg_stage
+from quacklake.connectors.iceberg.files import data_file, iceberg_stage, storage_of
 from quacklake.connectors.iceberg.partitions import partition_record, partition_spec
-from quacklake.connectors.iceberg.schemas import fitted, with_ids
+from quacklake.connectors.iceberg.schemas import fit, with_ids
 from quacklake.connectors.maintenance import MaintenanceOptions, MaintenanceReport
 from quacklake.connectors.object_store import open_store
 from quacklake.connectors.options import ConnectorOptions
@@ -82,9 +81,9 @@ class IcebergSink:
             except NotFoundError:
                 table = self._create(schema)
             self._check(table)
-            written = fitted(table, schema, evolve=self._evolution)
+            fit(table, schema, evolve=self._evolution)
         self._given = schema
-        self._stage = self._new_stage(table, written)
+        self._stage = self._new_stage(table, schema.names)
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""
@@ -170,13 +169,15 @@ class IcebergSink:
             raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
         return self._stage
 
-    def _new_stage(self, table: Table, written: Schema | None = None) -> FileStage:
-        """Return a stage for rows of the sink, or without ``written`` for whole rows of the table."""
+    def _new_stage(self, table: Table, columns: Sequence[str] | None = None) -> FileStage:
+        """Return a stage for rows of the sink, or without ``columns`` for whole rows of the table."""
         return iceberg_stage(
-            _store(table),
-            table,
-            written or table.schema(),
-            upsert=written is not None and self.mode == "upsert",
+            table.location(),
+            storage_of(table),
+            table.schema(),
+            table.spec(),
+            columns=columns or [field.name for field in table.schema().fields],
+            upsert=columns is not None and self.mode == "upsert",
             target_bytes=self._target,
             compression=self._compression,
         )
@@ -252,7 +253,7 @@ class IcebergSink:
 
 def _store(table: Table) -> Store:
     """Return the store of a table, with the credentials of its catalog."""
-    return open_store(table.location(), {key: str(value) for key, value in table.io.properties.items()})
+    return open_store(table.location(), storage_of(table))
 
 
 def _without_retries(table: Table) -> Table:
