@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,23 @@ def test_a_compaction_of_iceberg_that_another_writer_overtakes_leaves_nothing(tm
         report = upkeep(sink)
     assert (report.conflict, report.files_compacted) == (True, 0)
     assert (form.ids(tmp_path), form.files(tmp_path)) == (list(range(20)), files)
+
+
+@pytest.mark.parametrize(("name", "mode"), [(name, mode) for name in FORMATS for mode in ("append", "upsert")])
+def test_files_of_a_sink_that_died_are_removed_when_they_are_old(tmp_path: Path, name: str, mode: str) -> None:
+    form = chosen(name)
+    options = {"mode": mode, "key": "id", "compaction_min_files": 2, "vacuum_retention": "0 hours"}
+    filled(form, tmp_path, 1, **options)
+    known = form.files(tmp_path)
+    dead = form.new(tmp_path, writer_id="dead", **options)
+    dead.initialize(SCHEMA)
+    dead.write_batch(rows(0, 5))
+    dead.prepare_commit(0)
+    (orphan,) = form.files(tmp_path) - known
+    upkeep(form.new(tmp_path, **options))
+    assert orphan in form.files(tmp_path)  # its commit may still come
+    for file in form.files(tmp_path):
+        os.utime(tmp_path / file, (0, 0))
+    upkeep(form.new(tmp_path, **options))
+    assert form.files(tmp_path) == known
+    assert form.ids(tmp_path) == list(range(6))

@@ -54,6 +54,15 @@ class MaintenanceOptions:
             read.duration("vacuum_retention", timedelta(hours=168)),
         )
 
+    @property
+    def orphan_age(self) -> timedelta:
+        """How old a file is that no commit will take any more: a checkpoint may wait long for its second phase."""
+        return max(self.retention, timedelta(hours=168))
+
     def is_due(self, last: datetime | None, now: datetime) -> bool:
         """Return True when upkeep is wanted, and the last was at least an interval ago."""
         return self.enabled and (last is None or now - last >= self.interval)
+
+    def is_sweep_due(self, last: datetime | None, now: datetime) -> bool:
+        """Return True when orphans were looked for at least a day ago: every file of the table is listed for that."""
+        return last is None or now - last >= timedelta(days=1)

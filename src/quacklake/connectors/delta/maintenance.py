@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
+
+from quacklake.connectors.staging import is_staged, staged_before
+from quacklake.storage import Store
 
 _MARK = CommitProperties(custom_metadata={"quacklake.maintenance": "compaction"})
 
@@ -44,3 +47,15 @@ def vacuum(table: DeltaTable, retention: timedelta) -> int:
     if not table.vacuum(hours, dry_run=True, enforce_retention_duration=False):
         return 0
     return len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False))
+
+
+def remove_orphans(table: DeltaTable, store: Store, age: timedelta) -> int:
+    """Remove files of sinks that died before their commit, and return how many.
+
+    The library finds them among all files that the log does not need. What others have left is not touched, above all
+    not the metadata of Iceberg.
+    """
+    hours = math.ceil(age / timedelta(hours=1))
+    unknown = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+    aside = staged_before(store, "_quacklake/", datetime.now(UTC) - age)
+    return store.delete([*filter(is_staged, unknown), *aside])

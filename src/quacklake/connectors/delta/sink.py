@@ -75,6 +75,7 @@ class DeltaSink:
         self._stage: FileStage | None = None
         self._given = pa.schema([])
         self._maintained: datetime | None = None
+        self._swept: datetime | None = None
 
     def initialize(self, schema: pa.Schema) -> None:
         """Create the table unless it is there; otherwise check that rows of the schema fit, or add their columns."""
@@ -164,6 +165,9 @@ class DeltaSink:
                 except CommitFailedError:
                     return MaintenanceReport(due=True, conflict=True)
             removed = maintenance.vacuum(table, self._maintenance.retention)
+            if self._maintenance.is_sweep_due(self._swept, now):
+                self._swept = now
+                removed += maintenance.remove_orphans(table, self._store, self._maintenance.orphan_age)
         if uniform:
             removed += self._write_iceberg(now - self._maintenance.retention)
         return MaintenanceReport(True, replaced, written, removed)

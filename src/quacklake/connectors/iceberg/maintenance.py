@@ -17,7 +17,7 @@ from quacklake.connectors.evolution import conformed
 from quacklake.connectors.iceberg.files import ReplaceFiles, data_file
 from quacklake.connectors.iceberg.partitions import partition_record
 from quacklake.connectors.protocols import WrittenFile
-from quacklake.connectors.staging import FileStage
+from quacklake.connectors.staging import FileStage, staged_before
 from quacklake.faults import reach
 from quacklake.storage import Store
 
@@ -95,6 +95,16 @@ def expire(table: Table, store: Store, before: datetime) -> int:
     files -= _files(table, table.snapshots())
     root = f"{table.location().rstrip('/')}/"
     return store.delete(sorted(path.removeprefix(root) for path in files if path.startswith(root)))
+
+
+def remove_orphans(table: Table, store: Store, before: datetime) -> int:
+    """Remove files of sinks that died before their commit, if they are older than a time, and return how many."""
+    root = f"{table.location().rstrip('/')}/"
+    old = [path for folder in ("data/", "quacklake/") for path in staged_before(store, folder, before)]
+    if not old:
+        return 0
+    needed = {path.removeprefix(root) for path in _files(table, table.snapshots())}
+    return store.delete([path for path in old if path not in needed])
 
 
 def _files(table: Table, snapshots: Iterable[Snapshot]) -> set[str]:

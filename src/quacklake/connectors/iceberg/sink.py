@@ -64,6 +64,7 @@ class IcebergSink:
         self._stage: FileStage | None = None
         self._given = pa.schema([])
         self._maintained: datetime | None = None
+        self._swept: datetime | None = None
 
     @property
     def _mark(self) -> str:
@@ -152,8 +153,11 @@ class IcebergSink:
             try:
                 if groups:
                     replaced, written = maintenance.compact(table, _store(table), self._new_stage(table), groups)
-                before = now - self._maintenance.retention
-                removed = maintenance.expire(_without_retries(self._place.load()), _store(table), before)
+                table = _without_retries(self._place.load())
+                removed = maintenance.expire(table, _store(table), now - self._maintenance.retention)
+                if self._maintenance.is_sweep_due(self._swept, now):
+                    self._swept = now
+                    removed += maintenance.remove_orphans(table, _store(table), now - self._maintenance.orphan_age)
             except CommitFailedException:
                 return MaintenanceReport(True, replaced, written, conflict=True)
         return MaintenanceReport(True, replaced, written, removed)
