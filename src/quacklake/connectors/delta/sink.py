@@ -6,15 +6,14 @@ the writer and the number of the checkpoint. A checkpoint that the log has alrea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from quacklake.connectors.delta import maintenance
@@ -26,18 +25,18 @@ from quacklake.connectors.delta.formats import (
     set_uniform,
     uniform_option,
 )
+from quacklake.connectors.delta.merges import merge
 from quacklake.connectors.delta.schemas import delta_schema, fitted
-from quacklake.connectors.delta.tables import arrow_schema, failing, plain
+from quacklake.connectors.delta.tables import failing, plain
 from quacklake.connectors.evolution import check_same, conformed, united
 from quacklake.connectors.maintenance import MaintenanceOptions, MaintenanceReport
 from quacklake.connectors.object_store import delta_options, open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
 from quacklake.connectors.staging import FileStage
-from quacklake.connectors.upserts import check_key, last_rows
+from quacklake.connectors.upserts import check_key
 from quacklake.errors import ConfigError, ConnectorError, SchemaMismatchError
 from quacklake.faults import reach
-from quacklake.format.names import quote
 
 MODES = ("append", "overwrite", "upsert")
 _TARGET = 128 * 1000**2
@@ -263,7 +262,7 @@ class DeltaSink:
             app_transactions=[Transaction(self.writer_id, prepared.checkpoint_id)],
         )
         if self.mode == "upsert":
-            self._merge(table, prepared, properties)
+            merge(table, self._store, [file.path for file in prepared.data_files], self.key, properties)
             return
         now = int(datetime.now(UTC).timestamp() * 1000)
         actions: list[Any] = [
@@ -277,37 +276,3 @@ class DeltaSink:
             partition_by=table.metadata().partition_columns or None,
             commit_properties=properties,
         )
-
-    def _merge(self, table: DeltaTable, prepared: PreparedCommit, properties: CommitProperties) -> None:
-        paths = [file.path for file in prepared.data_files]
-        schema = self._staged_schema(table, paths)
-        failures: list[Exception] = []
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            try:
-                for path in paths:
-                    with self._store.open_input(path) as source:
-                        for batch in pq.ParquetFile(source).iter_batches():
-                            yield conformed(batch, schema)
-            except Exception as error:  # the library would tell of it in its own words
-                failures.append(error)
-                raise
-
-        source = pa.RecordBatchReader.from_batches(schema, last_rows(rows(), schema, self.key))
-        same = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in self.key)
-        merge = table.merge(source, same, source_alias="s", target_alias="t", commit_properties=properties)
-        try:
-            merge.when_matched_update_all().when_not_matched_insert_all().execute()
-        except DeltaError:
-            if failures:
-                raise failures[0] from None
-            raise
-
-    def _staged_schema(self, table: DeltaTable, paths: list[str]) -> pa.Schema:
-        """Return the columns of staged files, which may be fewer than those of the table."""
-        names: dict[str, None] = {}
-        for path in paths:
-            with self._store.open_input(path) as source:
-                names |= dict.fromkeys(pq.read_schema(source).names)
-        schema = arrow_schema(table)
-        return pa.schema([schema.field(name) for name in names]) if names else schema
