@@ -207,6 +207,7 @@ def test_without_pyiceberg_there_is_no_metadata_and_one_sentence(
         "the Delta sink writes no Iceberg metadata, because the package pyiceberg is not installed"
     ]
     assert not (tmp_path / "metadata").exists()
+    assert deltalake.DeltaTable(str(tmp_path)).metadata().configuration[PROPERTY] == ""
     with pytest.raises(MissingExtraError, match="pyiceberg"):
         new(tmp_path, uniform_iceberg=True)
 
@@ -226,6 +227,7 @@ def test_deletion_vectors_are_refused_before_anything_is_written(tmp_path: Path)
     )
     with pytest.raises(ConnectorError, match="deletion vectors"):
         new(tmp_path, uniform_iceberg=True).initialize(SCHEMA)
+    assert deltalake.DeltaTable(str(tmp_path)).version() == 0
     sink = new_initialized(tmp_path, uniform_iceberg=False)
     write(sink, 0, pa.record_batch(rows(0, 9).slice(0, 1)))
     table.update_incremental()

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from quacklake.errors import ConfigError, ConnectorError, ConstraintError, SchemaMismatchError
-from quacklake.faults import Fault, FaultInjected, arm, record
+from quacklake.faults import Fault, FaultInjected, _hooked, arm, record
 from tests.connectors.recover_sink import recover
 from tests.connectors.sinks import FORMATS, Format
 
@@ -157,6 +157,26 @@ def test_an_upsert_keeps_the_last_row_of_a_key(tmp_path: Path, form: Format) -> 
     sink.finalize_commit(sink.prepare_commit(1))
     texts = [*(f"old{n}" for n in range(3)), "third3", "last4", *(f"third{n}" for n in range(5, 8))]
     assert form.read(tmp_path).sort_by("id").column("s").to_pylist() == texts
+
+
+def test_an_upsert_that_another_writer_overtakes_is_tried_again(tmp_path: Path, form: Format) -> None:
+    sinks = {name: form.new(tmp_path, mode="upsert", key="id", writer_id=name) for name in ("first", "slow", "quick")}
+    for name, sink in sinks.items():
+        sink.initialize(SCHEMA)
+        sink.write_batch(rows(0, 5, name))
+    prepared = {name: sink.prepare_commit(0) for name, sink in sinks.items()}
+    sinks["first"].finalize_commit(prepared["first"])
+    waiting = ["quick"]
+
+    def overtake(point: str) -> None:
+        if point == "storage.open_input.before" and waiting:  # the slow one has opened the table
+            name = waiting.pop()
+            sinks[name].finalize_commit(prepared[name])
+
+    with _hooked(overtake):
+        sinks["slow"].finalize_commit(prepared["slow"])
+    assert not waiting
+    assert form.read(tmp_path).sort_by("id").column("s").to_pylist() == [f"slow{n}" for n in range(5)]
 
 
 def test_a_row_without_a_key_is_refused_before_it_is_written(tmp_path: Path, form: Format) -> None:

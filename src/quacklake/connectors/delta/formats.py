@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 from deltalake import DeltaTable
@@ -15,18 +16,37 @@ _LOG = logging.getLogger("quacklake.connectors")
 _HINT = "Say uniform_iceberg=false, or rewrite the table without deletion vectors."
 
 
-def uniform_option(read: ConnectorOptions) -> bool | None:
-    """Return whether Iceberg metadata is wanted, None when the table decides. Raises ``MissingExtraError``."""
-    given = read.optional("uniform_iceberg") is not None
-    wanted = read.boolean("uniform_iceberg", True)
-    if wanted and find_spec("pyiceberg") is None:
-        if given:
+@dataclass(frozen=True)
+class UniformOption:
+    """What the option says: True, False, or None when it is not given; and whether the metadata can be written."""
+
+    given: bool | None
+    possible: bool
+
+    @classmethod
+    def of(cls, read: ConnectorOptions) -> UniformOption:
+        """Take the option. Raises ``MissingExtraError`` when what it asks for needs another package."""
+        given = None if read.optional("uniform_iceberg") is None else read.boolean("uniform_iceberg", True)
+        possible = find_spec("pyiceberg") is not None
+        if given and not possible:
             raise MissingExtraError(
                 "uniform_iceberg needs the package pyiceberg", hint="pip install 'quacklake[iceberg]'"
             )
-        _LOG.warning("the Delta sink writes no Iceberg metadata, because the package pyiceberg is not installed")
-        return False
-    return wanted if given else None
+        if given is None and not possible:
+            _LOG.warning("the Delta sink writes no Iceberg metadata, because the package pyiceberg is not installed")
+        return cls(given, possible)
+
+    @property
+    def for_new_tables(self) -> bool:
+        """True when a table that is made gets the metadata."""
+        return self.possible and self.given is not False
+
+    def applies(self, table: DeltaTable) -> bool:
+        """Return whether a table shall have the metadata. Raises ``ConnectorError`` when it cannot."""
+        wanted = self.possible and (is_uniform(table) if self.given is None else self.given)
+        if wanted:
+            _refuse_deletion_vectors(table)
+        return wanted
 
 
 def property_value(wanted: bool) -> dict[str, str]:
@@ -45,7 +65,7 @@ def set_uniform(table: DeltaTable, wanted: bool) -> None:
         table.alter.set_table_properties(property_value(wanted), raise_if_not_exists=False)
 
 
-def refuse_deletion_vectors(table: DeltaTable) -> None:
+def _refuse_deletion_vectors(table: DeltaTable) -> None:
     """Raise ``ConnectorError`` for a table whose files have rows that only a deletion vector leaves out.
 
     Iceberg metadata would show those rows.

@@ -18,13 +18,7 @@ from deltalake.transaction import AddAction
 
 from quacklake.connectors.delta import maintenance
 from quacklake.connectors.delta.files import delta_stage
-from quacklake.connectors.delta.formats import (
-    is_uniform,
-    property_value,
-    refuse_deletion_vectors,
-    set_uniform,
-    uniform_option,
-)
+from quacklake.connectors.delta.formats import UniformOption, is_uniform, property_value, set_uniform
 from quacklake.connectors.delta.merges import merge
 from quacklake.connectors.delta.schemas import delta_schema, fitted
 from quacklake.connectors.delta.tables import failing, plain
@@ -60,8 +54,9 @@ class DeltaSink:
         self.key = read.names("key")
         self._partition_by = read.names("partition_by")
         self._target = read.size("target_file_size", _TARGET)
+        self._retries = read.number("max_commit_retries", 5) or 0
         self._compression = read.text("compression", "zstd")
-        self._uniform = uniform_option(read)
+        self._uniform = UniformOption.of(read)
         self._evolution = read.boolean("schema_evolution", False)
         self._maintenance = MaintenanceOptions.of(read)
         self._zorder_by = read.names("zorder_by")
@@ -88,6 +83,8 @@ class DeltaSink:
             table = self._open(plain(schema))
             self._check(table)
             written = fitted(table, plain(schema), evolve=self._evolution)
+            if self._uniform.given is not None:
+                set_uniform(table, self._uniform.given)
         self._given = schema
         self._stage = delta_stage(
             self.location,
@@ -120,14 +117,20 @@ class DeltaSink:
     def finalize_commit(self, prepared: PreparedCommit) -> CommitInfo:
         """Add the files to the log, unless this writer has got so far already; then bring Iceberg's metadata there."""
         with failing("the commit to the Delta table failed"):
-            table = self._table()
-            uniform = self._keeps_iceberg(table)
-            if self._last_checkpoint(table) < prepared.checkpoint_id:
-                reach("connector.delta.commit.before")
-                self._commit(table, prepared)
-                reach("connector.delta.commit.after")
+            for attempt in range(self._retries + 1):
                 table = self._table()
-            info = self._committed(table, prepared.checkpoint_id)
+                uniform = self._keeps_iceberg(table)
+                if self._last_checkpoint(table) >= prepared.checkpoint_id:
+                    break
+                try:
+                    reach("connector.delta.commit.before")
+                    self._commit(table, prepared)
+                    reach("connector.delta.commit.after")
+                except CommitFailedError:
+                    # whoever was quicker may have committed this very checkpoint: look again
+                    if attempt == self._retries:
+                        raise
+            info = self._committed(self._table(), prepared.checkpoint_id)
         if uniform:
             self._write_iceberg()
         if self.mode == "upsert":
@@ -193,14 +196,11 @@ class DeltaSink:
                 delta_schema(schema),
                 mode="ignore",
                 partition_by=self._partition_by or None,
-                configuration=property_value(self._uniform is not False),
+                configuration=property_value(self._uniform.for_new_tables),
                 storage_options=self._storage,
                 raise_if_key_not_exists=False,  # the library does not know the property
             )
-        table = self._table()
-        if self._uniform is not None:
-            set_uniform(table, self._uniform)
-        return table
+        return self._table()
 
     def _check(self, table: DeltaTable) -> None:
         partitions = table.metadata().partition_columns
@@ -212,7 +212,10 @@ class DeltaSink:
         self._partition_by = partitions
         if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
             raise ConnectorError("the Delta table maps its columns to other names, which a sink cannot write")
-        self._keeps_iceberg(table)
+        if self._uniform.applies(table):
+            from quacklake.connectors.delta.uniform import check_types
+
+            check_types(table)
 
     def _follow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of another schema in the columns of the sink, which get those that are new."""
@@ -242,10 +245,7 @@ class DeltaSink:
 
     def _keeps_iceberg(self, table: DeltaTable) -> bool:
         """Return whether the table has Iceberg metadata to keep. Raises ``ConnectorError`` where it cannot."""
-        if self._uniform is False or not is_uniform(table):
-            return False
-        refuse_deletion_vectors(table)
-        return True
+        return self._uniform.applies(table) and is_uniform(table)
 
     def _write_iceberg(self, before: datetime | None = None) -> int:
         """Bring Iceberg's metadata to the newest version; forget what is older than a time, and return how much."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from quacklake.errors import ConnectorError, ConnectorUnavailableError
 
@@ -17,6 +17,8 @@ def failing(what: str) -> Iterator[None]:
     """Turn the errors of the library into ours."""
     try:
         yield
+    except CommitFailedError as error:  # another writer was quicker
+        raise ConnectorUnavailableError(f"{what}: {error}") from error
     except DeltaError as error:
         raise ConnectorError(f"{what}: {error}") from error
     except OSError as error:

@@ -50,6 +50,11 @@ _FOLLOWED = 20
 """The most commits that are looked at one by one; behind more, all files are compared."""
 
 
+def check_types(table: DeltaTable) -> None:
+    """Raise ``SchemaMismatchError`` for a table with a type that Iceberg does not have."""
+    _schema(table)
+
+
 def write_metadata(table: DeltaTable, store: Store) -> bool:
     """Bring the Iceberg metadata to the version of a Delta table; return False when it is there already.
 
