@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from quacklake.errors import ConfigError, ConnectorError, SchemaMismatchError
-from quacklake.faults import Fault, FaultInjected, arm, record
+from quacklake.errors import ConfigError, ConnectorError, ConstraintError, SchemaMismatchError
+from quacklake.faults import Fault, FaultInjected, _hooked, arm, record
 from tests.connectors.recover_sink import recover
 from tests.connectors.sinks import FORMATS, Format
 
@@ -146,6 +146,49 @@ def test_an_upsert_replayed_changes_nothing(tmp_path: Path, form: Format) -> Non
     assert [file for file in form.files(tmp_path) if "quacklake" in file] == []
 
 
+def test_an_upsert_keeps_the_last_row_of_a_key(tmp_path: Path, form: Format) -> None:
+    sink = form.new(tmp_path, mode="upsert", key="id", target_file_size="1kB")
+    sink.initialize(SCHEMA)
+    sink.write_batch(rows(0, 5, "old"))
+    sink.finalize_commit(sink.prepare_commit(0))
+    for text in ("first", "second", "third"):
+        sink.write_batch(rows(3, 8, text))
+    sink.write_batch(rows(4, 5, "last"))
+    sink.finalize_commit(sink.prepare_commit(1))
+    texts = [*(f"old{n}" for n in range(3)), "third3", "last4", *(f"third{n}" for n in range(5, 8))]
+    assert form.read(tmp_path).sort_by("id").column("s").to_pylist() == texts
+
+
+def test_an_upsert_that_another_writer_overtakes_is_tried_again(tmp_path: Path, form: Format) -> None:
+    sinks = {name: form.new(tmp_path, mode="upsert", key="id", writer_id=name) for name in ("first", "slow", "quick")}
+    for name, sink in sinks.items():
+        sink.initialize(SCHEMA)
+        sink.write_batch(rows(0, 5, name))
+    prepared = {name: sink.prepare_commit(0) for name, sink in sinks.items()}
+    sinks["first"].finalize_commit(prepared["first"])
+    waiting = ["quick"]
+
+    def overtake(point: str) -> None:
+        if point == "storage.open_input.before" and waiting:  # the slow one has opened the table
+            name = waiting.pop()
+            sinks[name].finalize_commit(prepared[name])
+
+    with _hooked(overtake):
+        sinks["slow"].finalize_commit(prepared["slow"])
+    assert not waiting
+    assert form.read(tmp_path).sort_by("id").column("s").to_pylist() == [f"slow{n}" for n in range(5)]
+
+
+def test_a_row_without_a_key_is_refused_before_it_is_written(tmp_path: Path, form: Format) -> None:
+    sink = form.new(tmp_path, mode="upsert", key="id,day")
+    sink.initialize(SCHEMA)
+    sink.write_batch(rows(0, 5))
+    with pytest.raises(ConstraintError, match='"day"'):
+        sink.write_batch(rows(5, 15))
+    sink.finalize_commit(sink.prepare_commit(0))
+    assert form.ids(tmp_path) == list(range(5))
+
+
 def test_an_overwrite_leaves_the_rows_of_the_last_checkpoint(tmp_path: Path, form: Format) -> None:
     sink = form.new(tmp_path, mode="overwrite")
     sink.initialize(SCHEMA)
@@ -170,13 +213,17 @@ def test_a_death_at_any_point_is_made_good_by_the_next_process(tmp_path: Path, f
     (tmp_path / "whole").mkdir()
     with record() as points:
         run(tmp_path / "whole")
-    assert len([point for point in points if point.startswith(f"connector.{form.name}")]) == 4
-    for number in range(1, len(points) + 1):
+    assert len([point for point in points if point.startswith(f"connector.{form.name}")]) >= 4
+    # every step of ours, and the first and the last time that a step of the store is reached
+    places = [place for place, point in enumerate(points, 1) if point.startswith("connector.")]
+    places += {point: place for place, point in enumerate(points, 1)}.values()
+    places += {point: len(points) - place for place, point in enumerate(reversed(points))}.values()
+    for number in sorted(set(places)):
         path = tmp_path / str(number)
         path.mkdir()
         with arm(Fault(at=number)), pytest.raises(FaultInjected):
             run(path)
-        if number == len(points) // 2:  # another process once, this one for the others
+        if number == points.index(f"connector.{form.name}.commit.before") + 1:  # another process once
             command = [sys.executable, "-m", "tests.connectors.recover_sink", form.name, str(path), mode]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
             subprocess.run(command, check=True, env=environment, timeout=120)
@@ -204,6 +251,37 @@ def test_bad_options_are_refused_and_nothing_is_made(
         form.new(tmp_path, **options).initialize(SCHEMA)
     assert not (tmp_path / "t").exists()
     assert not list(tmp_path.rglob("*.metadata.json"))
+
+
+def test_types_of_arrow_that_delta_has_under_another_name_are_kept(tmp_path: Path) -> None:
+    form = FORMATS["delta"]
+    if not form.there():
+        pytest.skip("the package deltalake is not installed")
+    rows = pa.table(
+        {
+            "id": pa.array([1, 2]),
+            "nested": pa.array([[{"a": "x"}], None], pa.large_list(pa.struct([("a", pa.large_string())]))),
+            "mapped": pa.array([[("k", 1)], []], pa.map_(pa.string_view(), pa.timestamp("ms", "Europe/Berlin"))),
+            "coded": pa.array(["a", "b"]).dictionary_encode(),
+        }
+    )
+    for number in range(2):  # the second finds the table
+        sink = form.new(tmp_path, mode="overwrite")
+        sink.initialize(rows.schema)
+        for batch in rows.to_batches():
+            sink.write_batch(batch)
+        sink.finalize_commit(sink.prepare_commit(number))
+    assert form.read(tmp_path).sort_by("id").to_pylist() == rows.to_pylist()
+
+
+@pytest.mark.parametrize("kind", [pa.uint32(), pa.time64("us"), pa.duration("s"), pa.list_(pa.uint64())], ids=str)
+def test_a_type_that_delta_does_not_have_is_refused_and_nothing_is_made(tmp_path: Path, kind: pa.DataType) -> None:
+    form = FORMATS["delta"]
+    if not form.there():
+        pytest.skip("the package deltalake is not installed")
+    with pytest.raises(SchemaMismatchError, match='"odd"'):
+        form.new(tmp_path).initialize(SCHEMA.append(pa.field("odd", kind)))
+    assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.parametrize("text", ["bucket(id)", "bucket(0, id)", "weeks(t)", "days(s)", "days(nothing)", "days(2, t)"])

@@ -4,6 +4,7 @@ A source gives batches and says how far it has come; a sink takes batches and ma
 packages add kinds by an entry point of the group ``quacklake.connectors``.
 """
 
+from quacklake.connectors.maintenance import Maintained, MaintenanceReport
 from quacklake.connectors.protocols import (
     CommitInfo,
     PreparedCommit,
@@ -18,6 +19,8 @@ from quacklake.connectors.registry import Connector, connector, connectors
 __all__ = [
     "CommitInfo",
     "Connector",
+    "Maintained",
+    "MaintenanceReport",
     "PreparedCommit",
     "ReadMode",
     "Sink",

@@ -132,9 +132,13 @@ class ConnectorOptions:
 
     def storage(self) -> dict[str, str]:
         """Return the options that the store of the table gets, such as ``aws_region``."""
-        found = {key: value for key, value in self._given.items() if key.startswith(_STORAGE)}
+        return {key.removeprefix("storage."): value for key, value in self.prefixed(*_STORAGE).items()}
+
+    def prefixed(self, *prefixes: str) -> dict[str, str]:
+        """Return the options that begin in one of several ways, as they are."""
+        found = {key: value for key, value in self._given.items() if key.startswith(prefixes)}
         self._taken |= set(found)
-        return {key.removeprefix("storage."): resolved(str(value), key) for key, value in found.items()}
+        return {key: resolved(str(value), key) for key, value in found.items()}
 
     def finish(self) -> None:
         """Refuse the options that nobody asked for."""

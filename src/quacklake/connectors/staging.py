@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from datetime import datetime
 from typing import TypeAlias
 from urllib.parse import quote
 from uuid import uuid4
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 from quacklake.connectors.protocols import WrittenFile
 from quacklake.storage import Store
 
+_STAGED = re.compile(r"(?:.*/)?part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet")
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 Values: TypeAlias = Mapping[str, str | None]
@@ -94,6 +97,18 @@ class FileStage:
             pq.write_table(rows, sink, compression=self._compression)
             size = sink.tell()
         return WrittenFile(path, size, rows.num_rows, values, self._statistics(rows) if self._statistics else None)
+
+
+def is_staged(path: str) -> bool:
+    """Return True for the name of a file that a stage has written."""
+    return _STAGED.fullmatch(path) is not None
+
+
+def staged_before(store: Store, folder: str, before: datetime) -> Iterator[str]:
+    """Yield the files of stages in a folder that are older than a time."""
+    for entry in store.list(folder):
+        if is_staged(entry.path) and entry.mtime is not None and entry.mtime < before:
+            yield entry.path
 
 
 def _whole(table: pa.Table) -> Iterable[tuple[str, Values, pa.Table]]:

@@ -6,29 +6,36 @@ the writer and the number of the checkpoint. A checkpoint that the log has alrea
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
+from quacklake.connectors.delta import maintenance
+from quacklake.connectors.delta.files import delta_stage
+from quacklake.connectors.delta.formats import UniformOption, is_uniform, property_value, set_uniform
+from quacklake.connectors.delta.merges import merge
+from quacklake.connectors.delta.schemas import delta_schema, fitted
+from quacklake.connectors.delta.tables import failing, plain
+from quacklake.connectors.evolution import check_same, conformed, united
+from quacklake.connectors.maintenance import MaintenanceOptions, MaintenanceReport
+from quacklake.connectors.object_store import delta_options, open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
-from quacklake.connectors.staging import FileStage, hive_split
-from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, SchemaMismatchError
+from quacklake.connectors.staging import FileStage
+from quacklake.connectors.upserts import check_key
+from quacklake.errors import ConfigError, ConnectorError, SchemaMismatchError
 from quacklake.faults import reach
-from quacklake.storage import Store
 
 MODES = ("append", "overwrite", "upsert")
 _TARGET = 128 * 1000**2
-_LONGEST_BOUND = 64
+_LOOKED_AT = (1, 100)
+"""How many commits are looked at for that of a checkpoint; it is nearly always the last."""
 
 
 def sink(options: Mapping[str, Any]) -> DeltaSink:
@@ -47,42 +54,46 @@ class DeltaSink:
         self.key = read.names("key")
         self._partition_by = read.names("partition_by")
         self._target = read.size("target_file_size", _TARGET)
+        self._retries = read.number("max_commit_retries", 5) or 0
         self._compression = read.text("compression", "zstd")
-        self._storage = read.storage()
+        self._uniform = UniformOption.of(read)
+        self._evolution = read.boolean("schema_evolution", False)
+        self._maintenance = MaintenanceOptions.of(read)
+        self._zorder_by = read.names("zorder_by")
+        self._given_storage = read.storage()
         read.finish()
         if self.mode == "upsert" and not self.key:
             raise ConfigError("delta: the mode upsert needs a key", hint="key='id'")
-        self._store = Store.open(self.location)
+        self._storage = delta_options(self._given_storage)
+        self._store = open_store(self.location, self._given_storage)
         self._stage: FileStage | None = None
-        self._schema: pa.Schema | None = None
+        self._given = pa.schema([])
+        self._maintained: datetime | None = None
+        self._swept: datetime | None = None
 
     def initialize(self, schema: pa.Schema) -> None:
-        """Create the table unless it is there; otherwise check that rows of the schema fit."""
-        unknown = next((name for name in [*self._partition_by, *self.key] if name not in schema.names), None)
+        """Create the table unless it is there; otherwise check that rows of the schema fit, or add their columns."""
+        named = [*self._partition_by, *self.key, *self._zorder_by]
+        unknown = next((name for name in named if name not in schema.names), None)
         if unknown is not None:
             raise SchemaMismatchError(
                 f"the rows have no column {unknown!r}", hint=f"They have {', '.join(schema.names)}."
             )
-        self._schema = pa.schema([pa.field(field.name, delta_type(field), field.nullable) for field in schema])
         with failing("the Delta table cannot be opened"):
-            if not DeltaTable.is_deltatable(self.location, storage_options=self._storage):
-                DeltaTable.create(
-                    self.location,
-                    self._schema,
-                    mode="ignore",
-                    partition_by=self._partition_by or None,
-                    storage_options=self._storage,
-                )
-            self._check(self._table())
-        staged = self.mode == "upsert"
-        self._stage = FileStage(
-            self._store,
-            folder="_quacklake/" if staged else "",
-            split=hive_split(self._partition_by) if self._partition_by and not staged else None,
+            table = self._open(plain(schema))
+            self._check(table)
+            written = fitted(table, plain(schema), evolve=self._evolution)
+            if self._uniform.given is not None:
+                set_uniform(table, self._uniform.given)
+        self._given = schema
+        self._stage = delta_stage(
+            self.location,
+            self._given_storage,
+            written,
+            upsert=self.mode == "upsert",
+            partition_by=self._partition_by,
             target_bytes=self._target,
             compression=self._compression,
-            statistics=None if staged else statistics,
-            schema=self._schema,
         )
 
     @property
@@ -94,29 +105,44 @@ class DeltaSink:
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""
+        if not batch.schema.equals(self._given):
+            batch = self._follow(batch)
+        if self.mode == "upsert":
+            check_key(batch, self.key)
         self.stage.add(batch)
 
     def prepare_commit(self, checkpoint_id: int) -> PreparedCommit:
         """Write what is left, and return what the commit will add."""
+        stage = self.stage
         reach("connector.delta.prepare.before")
-        files = self.stage.take()
+        files = stage.take()
         reach("connector.delta.prepare.after")
         return PreparedCommit(
             checkpoint_id, files, sum(file.bytes for file in files), sum(file.records for file in files)
         )
 
     def finalize_commit(self, prepared: PreparedCommit) -> CommitInfo:
-        """Add the files to the log, unless this writer has got so far already."""
+        """Add the files to the log, unless this writer has got so far already; then bring Iceberg's metadata there."""
         with failing("the commit to the Delta table failed"):
-            table = self._table()
-            if self._last_checkpoint(table) < prepared.checkpoint_id:
-                reach("connector.delta.commit.before")
-                self._commit(table, prepared)
-                reach("connector.delta.commit.after")
+            for attempt in range(self._retries + 1):
                 table = self._table()
+                uniform = self._keeps_iceberg(table)
+                if self._last_checkpoint(table) >= prepared.checkpoint_id:
+                    break
+                try:
+                    reach("connector.delta.commit.before")
+                    self._commit(table, prepared)
+                    reach("connector.delta.commit.after")
+                except CommitFailedError:
+                    # whoever was quicker may have committed this very checkpoint: look again
+                    if attempt == self._retries:
+                        raise
+            info = self._committed(self._table(), prepared.checkpoint_id)
+        if uniform:
+            self._write_iceberg()
         if self.mode == "upsert":
             self._store.delete(file.path for file in prepared.data_files)
-        return CommitInfo(prepared.checkpoint_id, table.version(), datetime.now(UTC))
+        return info
 
     def abort(self, prepared: PreparedCommit | None = None) -> None:
         """Remove the files of a commit that the log does not have, and whatever was kept."""
@@ -130,6 +156,31 @@ class DeltaSink:
                 return
         self._store.delete(file.path for file in prepared.data_files)
 
+    def maintain(self, now: datetime | None = None) -> MaintenanceReport:
+        """Compact small files and remove old ones if that is due. Rows and checkpoints stay as they are."""
+        now = now or datetime.now(UTC)
+        if not self._maintenance.is_due(self._maintained, now):
+            return MaintenanceReport()
+        self._maintained = now
+        with failing("the upkeep of the Delta table failed"):
+            table = self._table()
+            uniform = self._keeps_iceberg(table)
+            replaced = written = 0
+            if maintenance.small_files(table, self._target) >= self._maintenance.min_files:
+                if uniform:
+                    self._write_iceberg()
+                try:
+                    replaced, written = maintenance.compact(table, self._target, self._zorder_by)
+                except CommitFailedError:
+                    return MaintenanceReport(due=True, conflict=True)
+            removed = maintenance.vacuum(table, self._maintenance.retention)
+            if self._maintenance.is_sweep_due(self._swept, now):
+                self._swept = now
+                removed += maintenance.remove_orphans(table, self._store, self._maintenance.orphan_age)
+        if uniform:
+            removed += self._write_iceberg(now - self._maintenance.retention)
+        return MaintenanceReport(True, replaced, written, removed)
+
     def close(self) -> None:
         """Forget what was not prepared."""
         if self._stage is not None:
@@ -139,21 +190,21 @@ class DeltaSink:
     def _table(self) -> DeltaTable:
         return DeltaTable(self.location, storage_options=self._storage)
 
-    def _last_checkpoint(self, table: DeltaTable) -> int:
-        """Return the last checkpoint of this writer that the log has, -1 for none."""
-        found = table.transaction_version(self.writer_id)
-        return -1 if found is None else found
+    def _open(self, schema: pa.Schema) -> DeltaTable:
+        """Return the table, which is created unless it is there."""
+        if not DeltaTable.is_deltatable(self.location, storage_options=self._storage):
+            DeltaTable.create(
+                self.location,
+                delta_schema(schema),
+                mode="ignore",
+                partition_by=self._partition_by or None,
+                configuration=property_value(self._uniform.for_new_tables),
+                storage_options=self._storage,
+                raise_if_key_not_exists=False,  # the library does not know the property
+            )
+        return self._table()
 
     def _check(self, table: DeltaTable) -> None:
-        assert self._schema is not None
-        there = pa.schema(table.schema().to_arrow())
-        for field in self._schema:
-            found = there.get_field_index(field.name)
-            if found < 0 or delta_type(there.field(found)) != field.type:
-                kind = "no such column" if found < 0 else f"the type {there.field(found).type}"
-                raise SchemaMismatchError(
-                    f'the rows have a column "{field.name}" of the type {field.type}, the Delta table has {kind}'
-                )
         partitions = table.metadata().partition_columns
         if self._partition_by and partitions != self._partition_by:
             raise ConfigError(
@@ -163,14 +214,57 @@ class DeltaSink:
         self._partition_by = partitions
         if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
             raise ConnectorError("the Delta table maps its columns to other names, which a sink cannot write")
+        if self._uniform.applies(table):
+            from quacklake.connectors.delta.uniform import check_types
+
+            check_types(table)
+
+    def _follow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of another schema in the columns of the sink, which get those that are new."""
+        stage = self.stage
+        if not self._evolution:
+            check_same(batch.schema, self._given)
+        elif (schema := united(self._given, batch.schema)) != self._given:
+            stage.flush()
+            self.initialize(schema)
+            self.stage.files[:0] = stage.files
+        return conformed(batch, self._given)
+
+    def _last_checkpoint(self, table: DeltaTable) -> int:
+        """Return the last checkpoint of this writer that the log has, -1 for none."""
+        found = table.transaction_version(self.writer_id)
+        return -1 if found is None else found
+
+    def _committed(self, table: DeltaTable, checkpoint_id: int) -> CommitInfo:
+        """Return the commit of a checkpoint that the log has; the newest when that was long ago."""
+        for commit in chain.from_iterable(map(table.history, _LOOKED_AT)):
+            marks = (commit.get("quacklake.writer"), commit.get("quacklake.checkpoint"))
+            if marks == (self.writer_id, str(checkpoint_id)):
+                return CommitInfo(
+                    checkpoint_id, commit["version"], datetime.fromtimestamp(commit["timestamp"] / 1000, UTC)
+                )
+        return CommitInfo(checkpoint_id, table.version(), datetime.now(UTC))
+
+    def _keeps_iceberg(self, table: DeltaTable) -> bool:
+        """Return whether the table has Iceberg metadata to keep. Raises ``ConnectorError`` where it cannot."""
+        return self._uniform.applies(table) and is_uniform(table)
+
+    def _write_iceberg(self, before: datetime | None = None) -> int:
+        """Bring Iceberg's metadata to the newest version; forget what is older than a time, and return how much."""
+        from quacklake.connectors.delta import uniform
+
+        with failing("the Delta table cannot be opened"):
+            uniform.write_metadata(self._table(), self._store)
+        return 0 if before is None else uniform.prune_metadata(self._store, before)
 
     def _commit(self, table: DeltaTable, prepared: PreparedCommit) -> None:
+        checkpoint = str(prepared.checkpoint_id)
         properties = CommitProperties(
-            custom_metadata={"quacklake.checkpoint": str(prepared.checkpoint_id)},
+            custom_metadata={"quacklake.checkpoint": checkpoint, "quacklake.writer": self.writer_id},
             app_transactions=[Transaction(self.writer_id, prepared.checkpoint_id)],
         )
         if self.mode == "upsert":
-            self._merge(table, prepared, properties)
+            merge(table, self._store, [file.path for file in prepared.data_files], self.key, properties)
             return
         now = int(datetime.now(UTC).timestamp() * 1000)
         actions: list[Any] = [
@@ -181,93 +275,6 @@ class DeltaSink:
             list(actions),
             self.mode,
             table.schema(),
-            partition_by=self._partition_by or None,
+            partition_by=table.metadata().partition_columns or None,
             commit_properties=properties,
         )
-
-    def _merge(self, table: DeltaTable, prepared: PreparedCommit, properties: CommitProperties) -> None:
-        schema = pa.schema(table.schema().to_arrow())
-        paths = [file.path for file in prepared.data_files]
-
-        failures: list[Exception] = []
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            try:
-                for path in paths:
-                    with self._store.open_input(path) as source:
-                        yield from pq.ParquetFile(source).iter_batches()
-            except Exception as error:  # the library would tell of it in its own words
-                failures.append(error)
-                raise
-
-        names = (self._schema or schema).names
-        source = pa.RecordBatchReader.from_batches(pa.schema([schema.field(name) for name in names]), rows())
-        same = " AND ".join(f't."{name}" = s."{name}"' for name in self.key)
-        merge = table.merge(source, same, source_alias="s", target_alias="t", commit_properties=properties)
-        try:
-            merge.when_matched_update_all().when_not_matched_insert_all().execute()
-        except DeltaError:
-            if failures:
-                raise failures[0] from None
-            raise
-
-
-@contextmanager
-def failing(what: str) -> Iterator[None]:
-    """Turn the errors of the library into ours."""
-    try:
-        yield
-    except DeltaError as error:
-        raise ConnectorError(f"{what}: {error}") from error
-    except OSError as error:
-        raise ConnectorUnavailableError(f"{what}: {error}") from error
-
-
-def delta_type(field: pa.Field) -> pa.DataType:
-    """Return the type as Delta keeps it: microseconds, and no types that Arrow alone has."""
-    kind = field.type
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-        return pa.binary()
-    if pa.types.is_dictionary(kind):
-        return delta_type(pa.field(field.name, kind.value_type))
-    return kind
-
-
-def statistics(rows: pa.Table) -> str:
-    """Return the statistics of a file in the form of Delta's log.
-
-    A bound that could be wrong is left out: those of columns with NaN, and of texts that are long.
-    """
-    least: dict[str, Any] = {}
-    most: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        if pa.types.is_nested(field.type):
-            continue
-        nulls[field.name] = column.null_count
-        if not _has_bounds(field.type) or column.null_count == len(column):
-            continue
-        if pa.types.is_floating(field.type) and pc.any(pc.is_nan(column)).as_py():
-            continue
-        bounds = pc.min_max(column)
-        low, high = (_bound(bounds[name]) for name in ("min", "max"))
-        if len(str(low)) <= _LONGEST_BOUND and len(str(high)) <= _LONGEST_BOUND:
-            least[field.name], most[field.name] = low, high
-    found = {"numRecords": rows.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
-    return json.dumps(found, default=str)
-
-
-def _has_bounds(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_date, pa.types.is_timestamp)
-    return any(test(kind) for test in tests)
-
-
-def _bound(value: pa.Scalar) -> Any:
-    if pa.types.is_timestamp(value.type):
-        text = value.cast(pa.timestamp("us")).as_py().isoformat(timespec="microseconds")
-        return f"{text}Z" if value.type.tz else text
-    return value.as_py()

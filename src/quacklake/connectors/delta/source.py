@@ -18,15 +18,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from quacklake.connectors.delta.sink import delta_type, failing
+from quacklake.connectors.change_feed import KIND, feed_schema, shown
+from quacklake.connectors.delta.tables import arrow_schema, failing, plain
+from quacklake.connectors.object_store import delta_options, open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.table_source import ReadOptions, TableSource, Unit
 from quacklake.errors import ConnectorError, CorruptFileError, SnapshotExpiredError
-from quacklake.storage import Store
 
 _KINDS = {"insert": 0, "update_preimage": 1, "update_postimage": 2, "delete": 3}
-_OPS = {"insert": "I", "update_postimage": "U", "delete": "D"}
-_FEED = {"_change_type": pa.string(), "_commit_version": pa.int64(), "_commit_timestamp": pa.timestamp("us", "UTC")}
 
 
 def source(options: Mapping[str, Any]) -> DeltaSource:
@@ -40,16 +39,16 @@ class DeltaSource(TableSource):
     def __init__(self, options: Mapping[str, Any]) -> None:
         read = ConnectorOptions("delta", options)
         self.location = read.text("location")
-        self._storage = read.storage()
+        storage = read.storage()
         super().__init__(ReadOptions.of(read))
         read.finish()
-        self._store = Store.open(self.location)
+        self._storage = delta_options(storage)
+        self._store = open_store(self.location, storage)
 
     def schema(self) -> pa.Schema:
         """Return the columns of the table, and those of its feed."""
-        found = _plain(pa.schema(self._table().schema().to_arrow()))
-        added = {} if not self.options.feed else _FEED if self.options.changelog == "rows" else {"_op": pa.string()}
-        return pa.schema([*found, *(pa.field(name, kind) for name, kind in added.items())])
+        found = arrow_schema(self._table())
+        return feed_schema(found, self.options.changelog) if self.options.feed else found
 
     def identity(self) -> str:
         """Return the id that Delta gives a table when it is made."""
@@ -110,7 +109,7 @@ class DeltaSource(TableSource):
         return [json.loads(line) for line in text.splitlines() if line.strip()]
 
     def _file(self, table: DeltaTable, path: str, partition: Mapping[str, Any]) -> Unit:
-        schema = _plain(pa.schema(table.schema().to_arrow()))
+        schema = arrow_schema(table)
 
         def read() -> Iterator[pa.RecordBatch]:
             with self._store.open_input(path) as opened:
@@ -132,22 +131,11 @@ class DeltaSource(TableSource):
         with failing("the change data feed cannot be read"):
             # the library gives the rows of a commit in no order
             found = pa.table(self._table().load_cdf(starting_version=version, ending_version=version))
-        found = found.cast(_plain(found.schema))
-        rank = pc.index_in(found.column("_change_type"), value_set=pa.array(_KINDS))
+        found = found.cast(plain(found.schema))
+        rank = pc.index_in(found.column(KIND), value_set=pa.array(_KINDS))
         found = found.take(pc.sort_indices(pa.table({"rank": rank}), [("rank", "ascending")]))
-        if self.options.changelog == "op":
-            places = pc.index_in(found.column("_change_type"), value_set=pa.array(_OPS))
-            found = found.append_column("_op", pc.take(pa.array(_OPS.values()), places)).filter(pc.is_valid(places))
         schema = self.schema()
-        batches: Sequence[pa.RecordBatch] = (
-            found.select(schema.names).cast(schema).combine_chunks().to_batches(self.options.batch_rows)
-        )
-        return batches
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with times in microseconds and without the types that only some libraries have."""
-    return pa.schema([pa.field(field.name, delta_type(field), field.nullable) for field in schema])
+        return [shown(batch, schema) for batch in found.combine_chunks().to_batches(self.options.batch_rows)]
 
 
 def _typed(value: Any, kind: pa.DataType) -> pa.Scalar:

@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    NotInstalledError,
+    RESTError,
+    ValidationException,
+)
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
+from quacklake.connectors.object_store import iceberg_options
 from quacklake.connectors.options import ConnectorOptions
-from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, NotFoundError
+from quacklake.errors import (
+    ConfigError,
+    ConnectorError,
+    ConnectorUnavailableError,
+    MissingExtraError,
+    NotFoundError,
+    QuacklakeError,
+)
 
 CATALOGS = ("rest", "glue", "hive", "sql")
+_EXAMPLES = {
+    "rest": "catalog_uri='https://catalog.example.com'",
+    "hive": "catalog_uri='thrift://metastore:9083'",
+    "sql": "catalog_uri='sqlite:///catalog.db'",
+}
+_SIGN_IN = ("credential", "token", "scope", "oauth2_server_uri")
+"""Options of a REST catalog."""
+_PASSED = ("client.", "glue.", "hive.", "header.")
+"""How options begin that the library gets as they are."""
+_ARN = re.compile(r"arn:aws[\w-]*:glue:([\w-]+):(\d*)(?::.*)?")
 
 
 @dataclass
@@ -32,14 +57,20 @@ class IcebergTable:
     def of(cls, read: ConnectorOptions) -> IcebergTable:
         """Take the options. Raises ``ConfigError``."""
         kind = read.choice("catalog_type", CATALOGS, "rest")
-        settings = {"type": kind, "warehouse": read.optional("warehouse"), "uri": read.optional("catalog_uri")}
-        if kind == "glue" and (uri := settings.pop("uri")):  # arn:aws:glue:<region>:<account>:catalog
-            settings["glue.region"] = uri.split(":")[3] if uri.startswith("arn:") and uri.count(":") > 3 else None
-            settings["glue.endpoint"] = None if uri.startswith("arn:") else uri
-        given = {key: value for key, value in settings.items() if value} | read.storage()
-        if kind != "glue" and "uri" not in given:
-            raise ConfigError(f"iceberg: a catalog of the type {kind} needs catalog_uri")
-        namespace = tuple(read.text("namespace").split("."))
+        uri = read.optional("catalog_uri")
+        if kind != "glue" and uri is None:
+            raise ConfigError(f"iceberg: a catalog of the type {kind} needs catalog_uri", hint=_EXAMPLES[kind])
+        settings = {"type": kind, "warehouse": read.optional("warehouse"), **_place(kind, uri)}
+        if kind == "rest":
+            settings |= {name.replace("_", "-"): read.optional(name) for name in _SIGN_IN}
+        given: dict[str, Any] = {key: value for key, value in settings.items() if value}
+        given |= iceberg_options(read.storage()) | read.prefixed(*_PASSED)
+        if (retries := read.number("glue.max-retries")) is not None:
+            given["glue.max-retries"] = retries  # the library does not take a text
+        parts = read.names("namespace") or [read.text("namespace")]
+        namespace = tuple(part for name in parts for part in name.split("."))
+        if kind in ("glue", "hive") and len(namespace) > 1:
+            raise ConfigError(f"iceberg: a namespace of the type {kind} has one level, not {'.'.join(namespace)}")
         return cls(namespace, read.text("table_name"), read.text("catalog_name", "quacklake"), given)
 
     @property
@@ -65,12 +96,38 @@ class IcebergTable:
                 raise NotFoundError(f"there is no Iceberg table {'.'.join(self.identifier)}") from error
 
 
+def _place(kind: str, uri: str | None) -> dict[str, str | None]:
+    """Return the settings that an address stands for. Raises ``ConfigError`` for one that is none."""
+    if kind == "glue" and uri is not None and not uri.startswith(("http://", "https://")):
+        match = _ARN.fullmatch(uri)
+        if match is None:
+            hint = "catalog_uri='arn:aws:glue:eu-central-1:123456789012:catalog', or the address of an endpoint"
+            raise ConfigError(f"iceberg: catalog_uri={uri!r} is no catalog of Glue", hint=hint)
+        return {"glue.region": match[1], "glue.id": match[2]}
+    if kind == "glue":
+        return {"glue.endpoint": uri}
+    schemes = {"hive": ("thrift://",), "rest": ("http://", "https://")}
+    if kind in schemes and uri is not None and not uri.startswith(schemes[kind]):
+        raise ConfigError(f"iceberg: catalog_uri={uri!r} is no address of the type {kind}", hint=_EXAMPLES[kind])
+    return {"uri": uri}
+
+
 @contextmanager
 def failing(what: str) -> Iterator[None]:
     """Turn the errors of the library into ours."""
     try:
         yield
+    except QuacklakeError:
+        raise
     except (CommitFailedException, OSError, SQLAlchemyError, RESTError) as error:
         raise ConnectorUnavailableError(f"{what}: {error}") from error
-    except (ValueError, NotImplementedError) as error:
+    except NotInstalledError as error:
+        raise MissingExtraError(
+            f"{what}: {error}", hint="pip install boto3 (for Glue), or thrift (for Hive)"
+        ) from error
+    except (ValueError, NotImplementedError, ValidationException) as error:
         raise ConnectorError(f"{what}: {error}") from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("botocore", "thrift"):
+            raise
+        raise ConnectorUnavailableError(f"{what}: {error}") from error

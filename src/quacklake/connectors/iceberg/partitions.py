@@ -96,7 +96,7 @@ def iceberg_split(spec: PartitionSpec, schema: Schema) -> Split | None:
             }
         )
         for values, rows in groups(table, keys):
-            raw = {name: _raw(value) for name, value in values.items()}
+            raw = {name: raw_value(value) for name, value in values.items()}
             shown = {
                 field.name: None if (value := raw[field.name]) is None else _shown(field, types[field.name], value)
                 for field in spec.fields
@@ -125,7 +125,7 @@ def result_types(spec: PartitionSpec, schema: Schema) -> dict[str, PrimitiveType
     return {field.name: field.field_type for field in spec.partition_type(schema).fields}  # type: ignore[misc]
 
 
-def _raw(value: pa.Scalar) -> Any:
+def raw_value(value: pa.Scalar) -> Any:
     """Return a value as Iceberg counts it: days, microseconds, or the thing itself."""
     if not value.is_valid:
         return None

@@ -6,7 +6,7 @@ table with the number of the checkpoint. A checkpoint that the table has already
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -14,22 +14,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
-from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-    schema_to_pyarrow,
-)
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
+from quacklake.connectors.evolution import check_same, conformed, united
+from quacklake.connectors.iceberg import maintenance
 from quacklake.connectors.iceberg.catalogs import IcebergTable, failing
-from quacklake.connectors.iceberg.partitions import iceberg_split, partition_record, partition_spec
+from quacklake.connectors.iceberg.files import data_file, iceberg_stage, storage_of
+from quacklake.connectors.iceberg.partitions import partition_record, partition_spec
+from quacklake.connectors.iceberg.schemas import fit, with_ids
+from quacklake.connectors.maintenance import MaintenanceOptions, MaintenanceReport
+from quacklake.connectors.object_store import open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, WrittenFile
 from quacklake.connectors.staging import FileStage
+from quacklake.connectors.upserts import check_key, last_rows
 from quacklake.errors import ConfigError, ConnectorError, NotFoundError, SchemaMismatchError
 from quacklake.faults import reach
 from quacklake.storage import Store
@@ -56,17 +56,22 @@ class IcebergSink:
         self._target = read.size("target_file_size", _TARGET)
         self._retries = read.number("max_commit_retries", 5) or 0
         self._compression = read.text("compression", "zstd")
+        self._evolution = read.boolean("schema_evolution", False)
+        self._maintenance = MaintenanceOptions.of(read)
         read.finish()
         if self.mode == "upsert" and not self.key:
             raise ConfigError("iceberg: the mode upsert needs a key", hint="key='id'")
         self._stage: FileStage | None = None
+        self._given = pa.schema([])
+        self._maintained: datetime | None = None
+        self._swept: datetime | None = None
 
     @property
     def _mark(self) -> str:
         return f"quacklake.checkpoint.{self.writer_id}"
 
     def initialize(self, schema: pa.Schema) -> None:
-        """Create the table unless it is there; otherwise check that rows of the schema fit."""
+        """Create the table unless it is there; otherwise check that rows of the schema fit, or add their columns."""
         unknown = next((name for name in self.key if name not in schema.names), None)
         if unknown is not None:
             known = ", ".join(schema.names)
@@ -76,16 +81,10 @@ class IcebergSink:
                 table = self._place.load()
             except NotFoundError:
                 table = self._create(schema)
-            self._check(table, schema)
-        written = schema_to_pyarrow(table.schema().select(*schema.names))
-        self._stage = FileStage(
-            Store.open(table.location()),
-            folder="data/" if self.mode != "upsert" else "quacklake/",
-            split=iceberg_split(table.spec(), table.schema()) if self.mode != "upsert" else None,
-            target_bytes=self._target,
-            compression=self._compression,
-            schema=written,
-        )
+            self._check(table)
+            fit(table, schema, evolve=self._evolution)
+        self._given = schema
+        self._stage = self._new_stage(table, schema.names)
 
     @property
     def stage(self) -> FileStage:
@@ -96,6 +95,10 @@ class IcebergSink:
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""
+        if not batch.schema.equals(self._given):
+            batch = self._follow(batch)
+        if self.mode == "upsert":
+            check_key(batch, self.key)
         self.stage.add(batch)
 
     def prepare_commit(self, checkpoint_id: int) -> PreparedCommit:
@@ -112,7 +115,7 @@ class IcebergSink:
         """Commit a snapshot with the files, unless this writer has got so far already."""
         with failing("the commit to the Iceberg table failed"):
             for attempt in range(self._retries + 1):
-                table = self._place.load()
+                table = _without_retries(self._place.load())
                 if self._last_checkpoint(table) >= prepared.checkpoint_id:
                     break
                 try:
@@ -124,10 +127,9 @@ class IcebergSink:
                     # whoever was quicker may have committed this very checkpoint: look again
                     if attempt == self._retries:
                         raise
-            table = self._place.load()
         if self.mode == "upsert":
-            Store.open(table.location()).delete(file.path for file in prepared.data_files)
-        snapshot = table.current_snapshot()
+            _store(table).delete(file.path for file in prepared.data_files)
+        snapshot = self._committed(table, prepared.checkpoint_id)
         time = datetime.now(UTC) if snapshot is None else datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
         return CommitInfo(prepared.checkpoint_id, 0 if snapshot is None else snapshot.snapshot_id, time)
 
@@ -143,7 +145,29 @@ class IcebergSink:
             except NotFoundError:
                 return
         if self._last_checkpoint(table) < prepared.checkpoint_id:
-            Store.open(table.location()).delete(file.path for file in prepared.data_files)
+            _store(table).delete(file.path for file in prepared.data_files)
+
+    def maintain(self, now: datetime | None = None) -> MaintenanceReport:
+        """Compact small files and forget old snapshots if that is due. Rows and checkpoints stay as they are."""
+        now = now or datetime.now(UTC)
+        if not self._maintenance.is_due(self._maintained, now):
+            return MaintenanceReport()
+        self._maintained = now
+        with failing("the upkeep of the Iceberg table failed"):
+            table = _without_retries(self._place.load())
+            groups = maintenance.small_files(table, self._target, self._maintenance.min_files)
+            replaced = written = 0
+            try:
+                if groups:
+                    replaced, written = maintenance.compact(table, _store(table), self._new_stage(table), groups)
+                table = _without_retries(self._place.load())
+                removed = maintenance.expire(table, _store(table), now - self._maintenance.retention)
+                if self._maintenance.is_sweep_due(self._swept, now):
+                    self._swept = now
+                    removed += maintenance.remove_orphans(table, _store(table), now - self._maintenance.orphan_age)
+            except CommitFailedException:
+                return MaintenanceReport(True, replaced, written, conflict=True)
+        return MaintenanceReport(True, replaced, written, removed)
 
     def close(self) -> None:
         """Forget what was not prepared."""
@@ -151,8 +175,32 @@ class IcebergSink:
             self._stage.discard()
         self._stage = None
 
+    def _new_stage(self, table: Table, columns: Sequence[str] | None = None) -> FileStage:
+        """Return a stage for rows of the sink, or without ``columns`` for whole rows of the table."""
+        return iceberg_stage(
+            table.location(),
+            storage_of(table),
+            table.schema(),
+            table.spec(),
+            columns=columns or [field.name for field in table.schema().fields],
+            upsert=columns is not None and self.mode == "upsert",
+            target_bytes=self._target,
+            compression=self._compression,
+        )
+
+    def _follow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of another schema in the columns of the sink, which get those that are new."""
+        stage = self.stage
+        if not self._evolution:
+            check_same(batch.schema, self._given)
+        elif (schema := united(self._given, batch.schema)) != self._given:
+            stage.flush()
+            self.initialize(schema)
+            self.stage.files[:0] = stage.files
+        return conformed(batch, self._given)
+
     def _create(self, schema: pa.Schema) -> Table:
-        catalog, numbered = self._place.catalog, _with_ids(schema)
+        catalog, numbered = self._place.catalog, with_ids(schema)
         spec = partition_spec(self._partition_by, numbered)
         with suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(self._place.namespace)
@@ -161,17 +209,17 @@ class IcebergSink:
     def _last_checkpoint(self, table: Table) -> int:
         return int(table.properties.get(self._mark, -1))
 
-    def _check(self, table: Table, schema: pa.Schema) -> None:
-        there = {field.name: field for field in table.schema().fields}
-        for field in _with_ids(schema).fields:
-            found = there.get(field.name)
-            if found is None or found.field_type != field.field_type:
-                kind = "no such column" if found is None else f"the type {found.field_type}"
-                given = f'a column "{field.name}" of the type {field.field_type}'
-                raise SchemaMismatchError(f"the rows have {given}, the Iceberg table has {kind}")
-        needed = [field.name for field in there.values() if field.required and field.name not in schema.names]
-        if needed:
-            raise SchemaMismatchError(f'the rows lack the column "{needed[0]}", which the Iceberg table requires')
+    def _committed(self, table: Table, checkpoint_id: int) -> Snapshot | None:
+        """Return the snapshot of a checkpoint, the current one when that has expired or there was nothing to add."""
+        marks = {"quacklake.writer": self.writer_id, "quacklake.checkpoint": str(checkpoint_id)}
+        found = [
+            snapshot
+            for snapshot in table.snapshots()
+            if snapshot.summary is not None and marks.items() <= snapshot.summary.additional_properties.items()
+        ]
+        return found[-1] if found else table.current_snapshot()
+
+    def _check(self, table: Table) -> None:
         if self._partition_by:
             wanted = partition_spec(self._partition_by, table.schema())
             if not wanted.compatible_with(table.spec()):
@@ -180,9 +228,6 @@ class IcebergSink:
                 )
 
     def _commit(self, table: Table, prepared: PreparedCommit) -> None:
-        # The library would try a lost race again by itself, and so add the rows of a checkpoint twice.
-        properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
-        table.metadata = table.metadata.model_copy(update={"properties": properties})
         marks = {"quacklake.writer": self.writer_id, "quacklake.checkpoint": str(prepared.checkpoint_id)}
         with table.transaction() as transaction:
             transaction.set_properties({self._mark: str(prepared.checkpoint_id)})
@@ -194,50 +239,31 @@ class IcebergSink:
             if self.mode == "overwrite" and table.current_snapshot() is not None:
                 transaction.delete("true", snapshot_properties=marks)
             if prepared.data_files:
+                store = _store(table)
                 with transaction.update_snapshot(snapshot_properties=marks, branch=MAIN_BRANCH).fast_append() as append:
                     for file in prepared.data_files:
-                        append.append_data_file(_data_file(table, file))
+                        record = partition_record(file, table.spec(), table.schema())
+                        append.append_data_file(data_file(store, file.path, file.bytes, record, table.metadata))
 
     def _rows(self, table: Table, files: tuple[WrittenFile, ...]) -> pa.Table:
-        store = Store.open(table.location())
+        store = _store(table)
         parts = []
         for file in files:
             with store.open_input(file.path) as source:
                 parts.append(pq.read_table(source))
         if not parts:
             return pa.schema([]).empty_table()
-        return pa.concat_tables(parts)
+        rows = pa.concat_tables(parts, promote_options="default")
+        return pa.Table.from_batches(last_rows(rows.to_batches(), rows.schema, self.key), rows.schema)
 
 
-def _with_ids(schema: pa.Schema) -> Schema:
-    """Return the Iceberg form of a schema of Arrow, with numbers for its columns."""
-    from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
-    from pyiceberg.schema import assign_fresh_schema_ids
-
-    try:
-        return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema, downcast_ns_timestamp_to_us=True))
-    except (TypeError, ValueError) as error:
-        raise SchemaMismatchError(f"Iceberg cannot keep the rows: {error}") from error
+def _store(table: Table) -> Store:
+    """Return the store of a table, with the credentials of its catalog."""
+    return open_store(table.location(), storage_of(table))
 
 
-def _data_file(table: Table, file: WrittenFile) -> DataFile:
-    store = Store.open(table.location())
-    with store.open_input(file.path) as source:
-        metadata = pq.read_metadata(source)
-    statistics = data_file_statistics_from_parquet_metadata(
-        metadata,
-        stats_columns=compute_statistics_plan(table.schema(), table.properties),
-        parquet_column_mapping=parquet_path_to_id_mapping(table.schema()),
-    )
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=f"{table.location().rstrip('/')}/{file.path}",
-        file_format=FileFormat.PARQUET,
-        partition=partition_record(file, table.spec(), table.schema()),
-        file_size_in_bytes=file.bytes,
-        sort_order_id=None,
-        spec_id=table.spec().spec_id,
-        equality_ids=None,
-        key_metadata=None,
-        **statistics.to_serialized_dict(),
-    )
+def _without_retries(table: Table) -> Table:
+    """Have the library give up a lost race: tried again by itself, it would add the rows of a checkpoint twice."""
+    properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
+    table.metadata = table.metadata.model_copy(update={"properties": properties})
+    return table

@@ -1,26 +1,33 @@
 """Read an Iceberg table: as it is, as it was, or snapshot by snapshot.
 
 A version is the id of a snapshot. The rows of a snapshot are those of the files that it added; one that also removed
-rows is an error unless ``on_change`` says otherwise, and one that only moved rows (a compaction) has none.
+rows is an error unless ``on_change`` says otherwise, and one that only moved rows (a compaction) has none. With
+``change_data_feed`` the rows say how they changed, which a comparison of files finds out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
+from quacklake.connectors.change_feed import feed_schema, shown, with_commit
+from quacklake.connectors.evolution import conformed
 from quacklake.connectors.iceberg.catalogs import IcebergTable, failing
+from quacklake.connectors.iceberg.changes import changed_files, compared
 from quacklake.connectors.options import ConnectorOptions
+from quacklake.connectors.protocols import SourceCheckpoint
 from quacklake.connectors.table_source import NOTHING, ReadOptions, TableSource, Unit
-from quacklake.errors import ConfigError, ConnectorError, NotFoundError, SnapshotExpiredError
+from quacklake.errors import ConfigError, ConnectorError, NotFoundError, SnapshotExpiredError, nearest
 
 
 def source(options: Mapping[str, Any]) -> IcebergSource:
@@ -35,13 +42,25 @@ class IcebergSource(TableSource):
         read = ConnectorOptions("iceberg", options)
         self._place = IcebergTable.of(read)
         super().__init__(ReadOptions.of(read))
+        self._key = read.names("key")
         read.finish()
-        if self.options.feed:
-            raise ConfigError("iceberg: a change data feed is read with Spark only", hint="Leave out change_data_feed.")
+        if self._key and not self.options.feed:
+            raise ConfigError("iceberg: a source has a key for its change data feed only", hint="change_data_feed=true")
 
     def schema(self) -> pa.Schema:
-        """Return the columns of the table."""
-        return self._place.load().schema().as_arrow()
+        """Return the columns of the table, and those of its changes. Raises ``ConfigError`` for an unknown key."""
+        found = self._place.load().schema().as_arrow()
+        unknown = next((name for name in self._key if name not in found.names), None)
+        if unknown is not None:
+            raise ConfigError(
+                f"iceberg: the table has no column {unknown!r}", hint=nearest(unknown, found.names) or None
+            )
+        return feed_schema(found, self.options.changelog) if self.options.feed else found
+
+    def start(self, checkpoint: SourceCheckpoint | None = None) -> None:
+        """Begin behind a checkpoint, without one at the beginning."""
+        self.schema()
+        super().start(checkpoint)
 
     def identity(self) -> str:
         """Return the id that Iceberg gives a table when it is made."""
@@ -80,11 +99,49 @@ class IcebergSource(TableSource):
                     f"the snapshot {after} of the Iceberg table has expired, or the table was rolled back behind it",
                     hint="Begin without a checkpoint.",
                 )
-        for snapshot in reversed(passed):
-            yield snapshot.snapshot_id, self._added(table, snapshot)
+        for group in _commits(reversed(passed)):
+            if self.options.feed:
+                yield group[-1].snapshot_id, self._changes(table, group)
+            else:
+                yield group[-1].snapshot_id, [unit for snapshot in group for unit in self._added(table, snapshot)]
+
+    def _changes(self, table: Table, group: Sequence[Snapshot]) -> Sequence[Unit]:
+        """Return what a commit changed."""
+        operations = {_operation(snapshot) for snapshot in group}
+        if operations == {Operation.REPLACE}:
+            return []
+        before, after = group[0].parent_snapshot_id, group[-1]
+        time, schema = datetime.fromtimestamp(after.timestamp_ms / 1000, UTC), self.schema()
+
+        def labelled(read: Callable[[], Iterable[pa.RecordBatch]], kind: str | None) -> Iterator[pa.RecordBatch]:
+            for batch in read():
+                yield shown(with_commit(batch, after.snapshot_id, time, kind), schema)
+
+        if operations == {Operation.APPEND}:
+            files = [file for snapshot in group for file in self._added_files(table, snapshot)]
+            units = (self._file(table, FileScanTask(file)) for file in files)
+            return [Unit(unit.name, partial(labelled, unit.read, "insert")) for unit in units]
+        if before is not None and table.snapshot_by_id(before) is None:
+            raise SnapshotExpiredError(
+                f"the snapshot {before} of the Iceberg table has expired, and {after.snapshot_id} changed its rows",
+                hint="Begin without a checkpoint.",
+            )
+        return [Unit("", partial(labelled, partial(self._compared, table, before, after.snapshot_id), None))]
+
+    def _compared(self, table: Table, before: int | None, after: int) -> Iterator[pa.RecordBatch]:
+        schema = table.schema()
+        scan, shape = ArrowScan(table.metadata, table.io, schema, AlwaysTrue()), schema.as_arrow()
+
+        def rows(tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
+            return (conformed(batch, shape) for batch in scan.to_record_batches(tasks))
+
+        key = self._key or sorted(schema.identifier_field_names())
+        with failing("the changes of the Iceberg table cannot be read"):
+            gone, come = changed_files(table, before, after)
+            yield from compared(rows(gone), rows(come), shape, key, self.options.batch_rows)
 
     def _added(self, table: Table, snapshot: Snapshot) -> Sequence[Unit]:
-        operation = Operation.APPEND if snapshot.summary is None else snapshot.summary.operation
+        operation = _operation(snapshot)
         if operation == Operation.REPLACE:
             return []
         if operation != Operation.APPEND and self.options.on_change == "error":
@@ -94,6 +151,9 @@ class IcebergSource(TableSource):
             )
         if operation != Operation.APPEND and self.options.on_change == "skip":
             return []
+        return [self._file(table, FileScanTask(file)) for file in self._added_files(table, snapshot)]
+
+    def _added_files(self, table: Table, snapshot: Snapshot) -> Sequence[DataFile]:
         with failing("the Iceberg table cannot be read"):
             files = [
                 entry.data_file
@@ -102,11 +162,11 @@ class IcebergSource(TableSource):
                 for entry in manifest.fetch_manifest_entry(table.io)
                 if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id
             ]
-        return [self._file(table, FileScanTask(file)) for file in sorted(files, key=lambda file: file.file_path)]
+        return sorted(files, key=lambda file: file.file_path)
 
     def _file(self, table: Table, task: FileScanTask) -> Unit:
         def read() -> Iterable[pa.RecordBatch]:
-            schema = self.schema()
+            schema = table.schema().as_arrow()
             scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
             with failing("a file of the Iceberg table cannot be read"):
                 for batch in scan.to_record_batches([task]):
@@ -115,3 +175,19 @@ class IcebergSource(TableSource):
                         yield part.select(schema.names).cast(schema)
 
         return Unit(task.file.file_path, read)
+
+
+def _operation(snapshot: Snapshot) -> Operation:
+    return Operation.APPEND if snapshot.summary is None else snapshot.summary.operation
+
+
+def _commits(snapshots: Iterable[Snapshot]) -> Iterator[list[Snapshot]]:
+    """Yield snapshots that were committed together: an upsert of a sink has several, with the same marks."""
+
+    def marks(snapshot: Snapshot) -> object:
+        known = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        mark = (known.get("quacklake.writer"), known.get("quacklake.checkpoint"))
+        return snapshot.snapshot_id if None in mark else mark
+
+    for _, group in groupby(snapshots, key=marks):
+        yield list(group)

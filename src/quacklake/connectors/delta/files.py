@@ -1,0 +1,76 @@
+"""Data files of a Delta table: where they are staged, and the statistics that its log keeps of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.connectors.object_store import open_store
+from quacklake.connectors.staging import FileStage, hive_split
+
+_LONGEST_BOUND = 64
+
+
+def delta_stage(
+    location: str,
+    storage: Mapping[str, str],
+    schema: pa.Schema,
+    *,
+    upsert: bool,
+    partition_by: Sequence[str],
+    target_bytes: int,
+    compression: str,
+) -> FileStage:
+    """Return the stage of a sink, in any process: the arguments are plain data.
+
+    Rows of an upsert are set aside, because only the merge makes files of the table.
+    """
+    return FileStage(
+        open_store(location, storage),
+        folder="_quacklake/" if upsert else "",
+        split=hive_split(partition_by) if partition_by and not upsert else None,
+        target_bytes=target_bytes,
+        compression=compression,
+        statistics=None if upsert else statistics,
+        schema=schema,
+    )
+
+
+def statistics(rows: pa.Table) -> str:
+    """Return the statistics of a file in the form of Delta's log.
+
+    A bound that could be wrong is left out: those of columns with NaN, and of texts that are long.
+    """
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if pa.types.is_nested(field.type):
+            continue
+        nulls[field.name] = column.null_count
+        if not _has_bounds(field.type) or column.null_count == len(column):
+            continue
+        if pa.types.is_floating(field.type) and pc.any(pc.is_nan(column)).as_py():
+            continue
+        bounds = pc.min_max(column)
+        low, high = (_bound(bounds[name]) for name in ("min", "max"))
+        if len(str(low)) <= _LONGEST_BOUND and len(str(high)) <= _LONGEST_BOUND:
+            least[field.name], most[field.name] = low, high
+    found = {"numRecords": rows.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+    return json.dumps(found, default=str)
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_date, pa.types.is_timestamp)
+    return any(test(kind) for test in tests)
+
+
+def _bound(value: pa.Scalar) -> Any:
+    if pa.types.is_timestamp(value.type):
+        text = value.cast(pa.timestamp("us")).as_py().isoformat(timespec="microseconds")
+        return f"{text}Z" if value.type.tz else text
+    return value.as_py()

@@ -1,0 +1,52 @@
+"""Stages of files, which another process can make from the same plain data."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from quacklake.connectors import PreparedCommit
+from tests.connectors.sinks import FORMATS, Iceberg
+from tests.connectors.test_two_phases import SCHEMA, comparable, rows
+
+
+def test_files_of_a_stage_in_another_process_are_committed_by_a_delta_sink(tmp_path: Path) -> None:
+    form = FORMATS["delta"]
+    pytest.importorskip("deltalake", reason="the package deltalake is not installed")
+    from quacklake.connectors.delta.files import delta_stage
+
+    sink = form.new(tmp_path, partition_by="day")
+    sink.initialize(SCHEMA)
+    data = pickle.loads(pickle.dumps((str(tmp_path / "t"), {}, SCHEMA, ["day"])))
+    location, storage, schema, partition_by = data
+    stage = delta_stage(
+        location, storage, schema, upsert=False, partition_by=partition_by, target_bytes=1 << 20, compression="zstd"
+    )
+    stage.add(rows(0, 10))
+    sink.finalize_commit(PreparedCommit(0, stage.take()))
+    assert comparable(form.read(tmp_path)) == comparable(pa.Table.from_batches([rows(0, 10)]))
+
+
+def test_files_of_a_stage_in_another_process_are_committed_by_an_iceberg_sink(tmp_path: Path) -> None:
+    form = FORMATS["iceberg"]
+    pytest.importorskip("pyiceberg", reason="the package pyiceberg is not installed")
+    from quacklake.connectors.iceberg.files import iceberg_stage, storage_of
+
+    assert isinstance(form, Iceberg)
+    sink = form.new(tmp_path, partition_by="days(t), bucket(2, id)")
+    sink.initialize(SCHEMA)
+    table = form.table(tmp_path)
+    data = (table.location(), storage_of(table), table.schema(), table.spec())
+    stage = iceberg_stage(
+        *pickle.loads(pickle.dumps(data)),
+        columns=SCHEMA.names,
+        upsert=False,
+        target_bytes=1 << 20,
+        compression="zstd",
+    )
+    stage.add(rows(0, 10))
+    sink.finalize_commit(PreparedCommit(0, stage.take()))
+    assert comparable(form.read(tmp_path)) == comparable(pa.Table.from_batches([rows(0, 10)]))
