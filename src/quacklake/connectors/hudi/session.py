@@ -1,0 +1,67 @@
+"""The Spark session that writes Hudi tables, and the settings that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from quacklake.errors import ConfigError, ConnectorError, UnsupportedVersionError
+from quacklake.spark.runtime.settings import HUDI, installed_version, require_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def settings() -> dict[str, str]:
+    """Return the settings of a session that writes Hudi tables, for the installed Spark.
+
+    Raises ``UnsupportedVersionError`` for a Spark that Hudi has no jar for.
+    """
+    require_pyspark()
+    version = installed_version()
+    assert version is not None
+    if version not in HUDI:
+        known = ", ".join(f"{major}.{minor}" for major, minor in HUDI)
+        raise UnsupportedVersionError(
+            f"Hudi does not write with Spark {version[0]}.{version[1]}", hint=f"Use one of these: {known}."
+        )
+    return {
+        "spark.jars.packages": HUDI[version],
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    }
+
+
+def active_session() -> SparkSession:
+    """Return the session of this process. Raises ``ConfigError`` when there is none."""
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    found = SparkSession.getActiveSession()
+    if found is None:
+        raise ConfigError("hudi: there is no Spark session, which alone writes Hudi tables", hint=_hint())
+    return found
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Turn the errors of Spark into ours."""
+    try:
+        yield
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        text = str(error)
+        if "data source: hudi" in text or "DATA_SOURCE_NOT_FOUND" in text or "HoodieSparkSessionExtension" in text:
+            raise ConfigError("hudi: the Spark session has no jar of Hudi", hint=_hint()) from error
+        if "KryoSerializer" in text:
+            raise ConfigError("hudi: the Spark session lacks a serializer that Hudi needs", hint=_hint()) from error
+        first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+        raise ConnectorError(f"the commit to the Hudi table failed: {first}") from error
+
+
+def _hint() -> str:
+    needed = " ".join(f"{key}={value}" for key, value in settings().items())
+    return f"Start Spark with: {needed}"
