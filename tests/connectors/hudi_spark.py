@@ -40,12 +40,12 @@ def hudi_session() -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.session.timeZone": "UTC",
         "spark.log.level": "OFF",
     }
-    builder = SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder.master("local[1]")
     for key, value in {**quick, **settings()}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

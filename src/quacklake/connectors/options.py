@@ -35,6 +35,8 @@ _ALIASES = {
     "catalog_type": ("catalog.type",),
     "catalog_uri": ("catalog.uri",),
     "table_name": ("table.name",),
+    "table_type": ("table.type",),
+    "order_by": ("precombine", "precombine.field"),
     "max_buffer_records": ("max.buffer.records",),
     "max_buffer_duration": ("max.buffer.duration.ms",),
     "compaction": ("compaction.enabled",),
@@ -133,6 +135,12 @@ class ConnectorOptions:
         found = {key: value for key, value in self._given.items() if key.startswith(_STORAGE)}
         self._taken |= set(found)
         return {key.removeprefix("storage."): resolved(str(value), key) for key, value in found.items()}
+
+    def prefixed(self, prefix: str) -> dict[str, str]:
+        """Return the options whose names begin so, under their whole names."""
+        found = {key: value for key, value in self._given.items() if key.startswith(prefix)}
+        self._taken |= set(found)
+        return {key: resolved(str(value), key) for key, value in found.items()}
 
     def finish(self) -> None:
         """Refuse the options that nobody asked for."""

@@ -37,12 +37,13 @@ def settings() -> dict[str, str]:
 def active_session() -> SparkSession:
     """Return the session of this process. Raises ``ConfigError`` when there is none."""
     require_pyspark()
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    found = SparkSession.getActiveSession()
-    if found is None:
-        raise ConfigError("hudi: there is no Spark session, which alone writes Hudi tables", hint=_hint())
-    return found
+    try:
+        return SparkSession.active()
+    except PySparkException:
+        raise ConfigError("hudi: there is no Spark session, which alone writes Hudi tables", hint=_hint()) from None
 
 
 @contextmanager

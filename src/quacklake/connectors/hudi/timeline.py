@@ -202,8 +202,9 @@ def failing(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConnectorUnavailableError(f"{what}: {error}") from error
-    except Exception as error:
-        # the library does not export the class of its errors
-        if type(error).__name__ != "HudiCoreError":
+    except BaseException as error:
+        # The library does not export the classes of its errors. What it has not implemented is a panic, which is no
+        # ``Exception``.
+        if type(error).__name__ not in ("HudiCoreError", "PanicException"):
             raise
         raise ConnectorError(f"{what}: {error}") from error
