@@ -143,6 +143,7 @@ def test_a_checkpoint_is_written_once_and_each_writer_counts_for_itself(write: W
     assert staged(tmp_path) == []
 
 
+@pytest.mark.daily(0.5)
 @pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
 def test_an_upsert_changes_rows_by_their_key(write: Write, tmp_path: Path, table_type: str) -> None:
     options = {"mode": "upsert", "record_key": "id", "precombine": "t", "table_type": table_type}
@@ -152,6 +153,7 @@ def test_an_upsert_changes_rows_by_their_key(write: Write, tmp_path: Path, table
     assert bool(list(tmp_path.glob("t/.*.log.*"))) == (table_type == "merge_on_read")
 
 
+@pytest.mark.daily(0.5)
 def test_an_overwrite_leaves_the_rows_of_the_last_checkpoint(write: Write, tmp_path: Path) -> None:
     options = {"mode": "overwrite", "partition_by": "part"}
     write(step(0), step(1, (0, 5)), step(2, (8, 9)), AGAIN, **options)
@@ -161,6 +163,7 @@ def test_an_overwrite_leaves_the_rows_of_the_last_checkpoint(write: Write, tmp_p
 
 
 @pytest.mark.crash
+@pytest.mark.daily(0.34)
 @pytest.mark.parametrize("point", ["commit.before", "commit.after", "kept.after"])
 def test_a_death_at_any_point_is_made_good_by_the_next_process(
     jvm: dict[str, str], write: Write, tmp_path: Path, point: str
@@ -176,6 +179,7 @@ def test_a_death_at_any_point_is_made_good_by_the_next_process(
     assert (ids(tmp_path), commits(tmp_path), staged(tmp_path)) == (list(range(20)), 1, [])
 
 
+@pytest.mark.daily(0.5)
 def test_a_write_that_fails_in_the_middle_is_repeated(jvm: dict[str, str], write: Write, tmp_path: Path) -> None:
     write(step(0, (0, 3)))
     sink = new({"location": str(tmp_path / "t")})
@@ -186,7 +190,7 @@ def test_a_write_that_fails_in_the_middle_is_repeated(jvm: dict[str, str], write
     good = file.read_bytes()
     file.write_bytes(good[:4] + bytes(200) + good[204:])
     done = process(jvm, job(tmp_path, AGAIN))
-    assert "ConnectorError" in done.stderr and ids(tmp_path) == [0, 1, 2]
+    assert "the commit to the Hudi table failed: org.apache" in done.stderr and ids(tmp_path) == [0, 1, 2]
     file.write_bytes(good)
     write(AGAIN)
     assert (ids(tmp_path), commits(tmp_path)) == (list(range(9)), 2)

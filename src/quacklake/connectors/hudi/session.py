@@ -59,8 +59,10 @@ def writing() -> Iterator[None]:
             raise ConfigError("hudi: the Spark session has no jar of Hudi", hint=_hint()) from error
         if "KryoSerializer" in text:
             raise ConfigError("hudi: the Spark session lacks a serializer that Hudi needs", hint=_hint()) from error
-        first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-        raise ConnectorError(f"the commit to the Hudi table failed: {first}") from error
+        lines = [line.lstrip(": ") for line in text.splitlines() if line.strip()]
+        if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+            del lines[0]  # the second line has the error of the JVM
+        raise ConnectorError(f"the commit to the Hudi table failed: {''.join(lines[:1])}") from error
 
 
 def _hint() -> str:
