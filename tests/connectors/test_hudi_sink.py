@@ -264,6 +264,19 @@ def test_a_checkpoint_that_was_archived_is_not_written_again(tmp_path: Path) -> 
     assert sink.finalize_commit(prepared).version == newest
 
 
+def test_a_checkpoint_is_found_behind_a_commit_that_another_writer_has_not_completed(tmp_path: Path) -> None:
+    """A source waits for such a commit in a table of the old layout. A sink that did would write its rows again."""
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        archive.extractall(tmp_path)
+    _, under_way, ours = sorted((tmp_path / "old_layout").glob(".hoodie/*.commit"))
+    under_way.unlink()
+    metadata = json.loads(ours.read_text())
+    metadata["extraMetadata"] |= {"quacklake.writer": "quacklake", "quacklake.checkpoint": "7"}
+    ours.write_text(json.dumps(metadata))
+    prepared = PreparedCommit(7, (WrittenFile(".quacklake/staged/x", 1, 1),), 1, 1, {"newest": -1})
+    assert new({"location": str(tmp_path / "old_layout")}).finalize_commit(prepared).version == int(ours.stem)
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

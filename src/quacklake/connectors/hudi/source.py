@@ -24,6 +24,7 @@ from quacklake.errors import (
     ConfigError,
     ConnectorError,
     NotFoundError,
+    QuacklakeError,
     SnapshotExpiredError,
     StreamMismatchError,
     UnsupportedFeatureError,
@@ -63,16 +64,12 @@ class HudiSource(TableSource):
         """Begin behind a checkpoint; without one at the beginning, which the mode decides."""
         super().start(checkpoint)
         position = NOTHING if checkpoint is None else checkpoint.offsets.get("state", checkpoint.table_version)
-        if position <= 0:
-            return
-        timeline = self._load()
-        first = timeline.commits[0].version if timeline.commits else None
-        if (first is None or position < first) and not timeline.archived:
-            self.close()
-            raise StreamMismatchError(
-                "the table is not the one that was read before", hint="Begin without a checkpoint."
-            )
-        timeline.after(position)
+        if position > 0:
+            try:
+                self._find(position)
+            except QuacklakeError:
+                self.close()
+                raise
 
     def newest(self) -> int:
         """Return the instant of the commit that was completed last."""
@@ -114,8 +111,17 @@ class HudiSource(TableSource):
             if commit.version == until:
                 return
 
+    def _find(self, position: int) -> None:
+        """Raise ``StreamMismatchError`` or ``SnapshotExpiredError`` when the timeline does not have a commit."""
+        timeline = self._load()
+        first = timeline.commits[0].version if timeline.commits else None
+        if (first is None or position < first) and not timeline.archived:
+            hint = "Begin without a checkpoint."
+            raise StreamMismatchError("the table is not the one that was read before", hint=hint)
+        timeline.after(position)
+
     def _load(self) -> Timeline:
-        timeline = Timeline.load(self.location, self._store, self._storage)
+        timeline = Timeline.load(self.location, self._store, self._storage, settled=True)
         if timeline.options.get("hoodie.populate.meta.fields", "true") != "true":
             raise UnsupportedFeatureError(
                 "the Hudi table does not write down which commit wrote a row (hoodie.populate.meta.fields=false)",

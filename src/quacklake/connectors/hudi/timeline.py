@@ -106,13 +106,17 @@ class Timeline:
     options: Mapping[str, str]
 
     @classmethod
-    def load(cls, location: str, store: Store, storage: Mapping[str, str]) -> Self:
-        """Open a table. Raises ``ConnectorError`` where there is none."""
+    def load(cls, location: str, store: Store, storage: Mapping[str, str], *, settled: bool = False) -> Self:
+        """Open a table. Raises ``ConnectorError`` where there is none.
+
+        A timeline of the old layout does not say when commits were completed. Of such a table, ``settled`` leaves out
+        the commits behind one that is still under way: nothing can then appear before those that are left.
+        """
         with failing("the Hudi table cannot be opened"):
             options = HudiTable(location, dict(storage)).hudi_options()
         folder = _folder(options)
         # A listing that races with writers may show a commit and not the one before it. The second one shows both.
-        limit = max((done for _, done in _completed(store, folder)), default="")
+        limit = max((done for _, done in _completed(store, folder, settled)), default="")
         with failing("the Hudi table cannot be opened"):
             table = HudiTable(location, dict(storage))
             timeline = table.get_timeline()
@@ -124,7 +128,7 @@ class Timeline:
         known = {each.timestamp: each for instants in lists for each in instants}
         found = [
             Commit(instant, done, known[instant], timeline)
-            for instant, done in _completed(store, folder)
+            for instant, done in _completed(store, folder, settled)
             if done <= limit and instant in known
         ]
         return cls(table, store, tuple(sorted(found, key=lambda commit: commit.completed)), options)
@@ -180,19 +184,16 @@ def _folder(options: Mapping[str, str]) -> str:
     return f"{_ROOT}{options.get('hoodie.timeline.path', 'timeline')}/"
 
 
-def _completed(store: Store, folder: str) -> list[tuple[str, str]]:
-    """Return the instants of completed commits, and when each was completed.
-
-    A timeline of the old layout does not say when. There a commit does not count before all that began earlier are
-    completed or rolled back.
-    """
+def _completed(store: Store, folder: str, settled: bool) -> list[tuple[str, str]]:
+    """Return the instants of completed commits, and when each was completed; when it began, if that is not known."""
     paths = [entry.path.removeprefix(folder) for entry in store.list(folder)]
     names = [path for path in paths if "/" not in path]
     found = [(match[1], match[2]) for name in names if (match := _FILE.fullmatch(name))]
-    old = {instant for instant, completed in found if completed is None}
-    begun = {match[1] for name in names if (match := _PENDING.fullmatch(name))}
-    stop = min(begun - {instant for instant, _ in found}, default="~")
-    return [(instant, completed or instant) for instant, completed in found if instant not in old or instant < stop]
+    if settled and folder == _ROOT:
+        begun = {match[1] for name in names if (match := _PENDING.fullmatch(name))}
+        first = min(begun - {instant for instant, _ in found}, default=None)
+        found = [each for each in found if first is None or each[0] < first]
+    return [(instant, completed or instant) for instant, completed in found]
 
 
 @contextmanager
