@@ -22,9 +22,9 @@ from deltalake.transaction import AddAction
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
 from quacklake.connectors.staging import FileStage, hive_split
+from quacklake.connectors.stores import open_store
 from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, SchemaMismatchError
 from quacklake.faults import reach
-from quacklake.storage import Store
 
 MODES = ("append", "overwrite", "upsert")
 _TARGET = 128 * 1000**2
@@ -52,7 +52,7 @@ class DeltaSink:
         read.finish()
         if self.mode == "upsert" and not self.key:
             raise ConfigError("delta: the mode upsert needs a key", hint="key='id'")
-        self._store = Store.open(self.location)
+        self._store = open_store(self.location, self._storage)
         self._stage: FileStage | None = None
         self._schema: pa.Schema | None = None
 

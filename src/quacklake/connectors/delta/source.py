@@ -20,9 +20,9 @@ from deltalake import DeltaTable
 
 from quacklake.connectors.delta.sink import delta_type, failing
 from quacklake.connectors.options import ConnectorOptions
+from quacklake.connectors.stores import open_store
 from quacklake.connectors.table_source import ReadOptions, TableSource, Unit
 from quacklake.errors import ConnectorError, CorruptFileError, SnapshotExpiredError
-from quacklake.storage import Store
 
 _KINDS = {"insert": 0, "update_preimage": 1, "update_postimage": 2, "delete": 3}
 _OPS = {"insert": "I", "update_postimage": "U", "delete": "D"}
@@ -43,7 +43,7 @@ class DeltaSource(TableSource):
         self._storage = read.storage()
         super().__init__(ReadOptions.of(read))
         read.finish()
-        self._store = Store.open(self.location)
+        self._store = open_store(self.location, self._storage)
 
     def schema(self) -> pa.Schema:
         """Return the columns of the table, and those of its feed."""

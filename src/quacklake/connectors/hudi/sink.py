@@ -21,11 +21,11 @@ from quacklake.connectors.hudi.types import check_fit, hudi_schema
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
 from quacklake.connectors.staging import FileStage
+from quacklake.connectors.stores import open_store
 from quacklake.connectors.table_source import NOTHING
 from quacklake.errors import CommitUnknown, ConfigError, ConnectorError, SchemaMismatchError
 from quacklake.faults import reach
 from quacklake.spark.runtime.settings import spark_path, spark_uri
-from quacklake.storage import Store
 
 OPERATIONS = {"append": "insert", "overwrite": "insert_overwrite_table", "upsert": "upsert"}
 """The modes, and the operations of Hudi's that they are."""
@@ -45,7 +45,8 @@ class HudiSink:
         self.location = read.text("location")
         self.writer_id = read.text("writer_id", "quacklake")
         self.mode = read.choice("mode", tuple(OPERATIONS), "append")
-        self._store = Store.open(self.location)
+        self._storage = read.storage()
+        self._store = open_store(self.location, self._storage)
         self._table_type = read.optional("table_type")
         self._shape = Shape(
             read.text("table_name", self._store.root.rstrip("/").rpartition("/")[2]),
@@ -56,7 +57,6 @@ class HudiSink:
         self._order_by = read.names("order_by")
         self._target = read.size("target_file_size", _TARGET)
         self._compression = read.text("compression", "zstd")
-        self._storage = read.storage()
         self._settings = read.prefixed("hoodie.")
         read.finish()
         if self.mode == "upsert" and not self._shape.key:

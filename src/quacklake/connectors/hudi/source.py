@@ -19,6 +19,7 @@ from hudi import HudiFileSlice, HudiReadOptions
 from quacklake.connectors.hudi.timeline import Commit, Timeline, failing
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import SourceCheckpoint
+from quacklake.connectors.stores import open_store
 from quacklake.connectors.table_source import NOTHING, ReadOptions, TableSource, Unit
 from quacklake.errors import (
     ConfigError,
@@ -29,7 +30,6 @@ from quacklake.errors import (
     StreamMismatchError,
     UnsupportedFeatureError,
 )
-from quacklake.storage import Store
 
 _TIME, _NUMBER, _KEY = "_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key"
 
@@ -50,7 +50,7 @@ class HudiSource(TableSource):
         read.finish()
         if self.options.feed:
             raise ConfigError("hudi: a change data feed is read with Spark only", hint="Leave out change_data_feed.")
-        self._store = Store.open(self.location)
+        self._store = open_store(self.location, self._storage)
 
     def schema(self) -> pa.Schema:
         """Return the columns of the table, without Hudi's own."""
