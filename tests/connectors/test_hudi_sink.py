@@ -23,7 +23,13 @@ from hudi import HudiTable
 
 from quacklake.connectors import PreparedCommit, WrittenFile, connector
 from quacklake.connectors.hudi.session import writing
-from quacklake.errors import CommitUnknown, ConfigError, ConnectorError, SchemaMismatchError
+from quacklake.errors import (
+    CommitUnknown,
+    ConfigError,
+    ConnectorError,
+    SchemaMismatchError,
+    UnsupportedVersionError,
+)
 from quacklake.faults import Fault, FaultInjected, arm
 from tests.conftest import skip_or_fail
 from tests.connectors.hudi_spark import Unreachable, hudi_jvm
@@ -302,6 +308,16 @@ def test_bad_options_are_refused_and_nothing_is_made(
 def test_a_type_that_hudi_does_not_have_is_refused(tmp_path: Path, kind: pa.DataType) -> None:
     with pytest.raises(SchemaMismatchError, match='"x"'):
         new({"location": str(tmp_path / "t")}).initialize(pa.schema([("id", pa.int64()), ("x", kind)]))
+
+
+def test_a_spark_that_hudi_has_no_jar_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="the package pyspark is not installed")
+    monkeypatch.setattr("quacklake.connectors.hudi.session.installed_version", lambda: (4, 3))
+    with pytest.raises(UnsupportedVersionError, match=r"4\.3") as caught, writing():
+        from pyspark.errors import AnalysisException
+
+        raise AnalysisException("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: hudi.")
+    assert "3.5" in str(caught.value)
 
 
 def test_a_process_without_a_spark_session_for_hudi_is_told_what_it_needs(tmp_path: Path) -> None:

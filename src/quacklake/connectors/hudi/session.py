@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_TESTED = (3, 5)
+
+
 def settings() -> dict[str, str]:
     """Return the settings of a session that writes Hudi tables, for the installed Spark.
 
@@ -67,4 +70,5 @@ def writing() -> Iterator[None]:
 
 def _hint() -> str:
     needed = " ".join(f"{key}={value}" for key, value in settings().items())
-    return f"Start Spark with: {needed}"
+    tested = "" if installed_version() == _TESTED else f" (tested with Spark {_TESTED[0]}.{_TESTED[1]} only)"
+    return f"Start Spark with: {needed}{tested}"
