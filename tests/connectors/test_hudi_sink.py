@@ -159,7 +159,7 @@ def test_an_upsert_changes_rows_by_their_key(write: Write, tmp_path: Path, table
     assert bool(list(tmp_path.glob("t/.*.log.*"))) == (table_type == "merge_on_read")
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.34)
 def test_an_overwrite_leaves_the_rows_of_the_last_checkpoint(write: Write, tmp_path: Path) -> None:
     options = {"mode": "overwrite", "partition_by": "part"}
     write(step(0), step(1, (0, 5)), step(2, (8, 9)), AGAIN, **options)
@@ -185,7 +185,7 @@ def test_a_death_at_any_point_is_made_good_by_the_next_process(
     assert (ids(tmp_path), commits(tmp_path), staged(tmp_path)) == (list(range(20)), 1, [])
 
 
-@pytest.mark.daily(0.5)
+@pytest.mark.daily(0.34)
 def test_a_write_that_fails_in_the_middle_is_repeated(jvm: dict[str, str], write: Write, tmp_path: Path) -> None:
     write(step(0, (0, 3)))
     sink = new({"location": str(tmp_path / "t")})
