@@ -29,7 +29,7 @@ SEED ?=
 PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-spark test-newest prove check bench yardstick docs clean
+.PHONY: help setup demo test test-all test-spark test-hudi test-newest prove check bench yardstick docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ test-all: setup ## Run every test there is, on plain lakes and on shared ones: i
 
 test-spark: setup .venv/spark-$(SPARK) ## Run the tests of Spark on another version of it: SPARK=4.0.5
 	PYTHONPATH=$(CURDIR)/.venv/spark-$(SPARK) $(PYTHON) -m pytest tests/spark $(ARGS)
+
+test-hudi: setup .venv/spark-3.5.9 ## Run the tests of Hudi, with the Spark that its jar can be had for; `make test` then runs them, too
+	$(PYTHON) -m pytest tests/connectors/test_hudi_source.py tests/connectors/test_hudi_sink.py $(ARGS)
 
 test-newest: setup ## Install the wheel with the newest of everything, and look at each part
 	$(PYTHON) -m tests.newest $(ARGS)

@@ -24,6 +24,7 @@ BY_PARAMETER = frozenset({"tests/crash/test_crashes.py", "tests/scan/test_prunin
 FIRST = (
     *SHARED,
     *APART,
+    "tests/connectors/test_hudi_sink.py",
     "tests/conformance/",
     "tests/concurrency/",
     "tests/prove/",

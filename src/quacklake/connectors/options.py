@@ -35,6 +35,8 @@ _ALIASES = {
     "catalog_type": ("catalog.type",),
     "catalog_uri": ("catalog.uri",),
     "table_name": ("table.name",),
+    "table_type": ("table.type",),
+    "order_by": ("precombine", "precombine.field"),
     "max_buffer_records": ("max.buffer.records",),
     "max_buffer_duration": ("max.buffer.duration.ms",),
     "compaction": ("compaction.enabled",),

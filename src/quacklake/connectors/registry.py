@@ -22,6 +22,7 @@ GROUP = "quacklake.connectors"
 _BUILT_IN: Mapping[str, str] = {
     "delta": "quacklake.connectors.delta",
     "delta-lake": "quacklake.connectors.delta",
+    "hudi": "quacklake.connectors.hudi",
     "iceberg": "quacklake.connectors.iceberg",
     "nats": "quacklake.connectors.nats",
 }

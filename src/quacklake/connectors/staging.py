@@ -42,9 +42,11 @@ class FileStage:
         compression: str = "zstd",
         statistics: Callable[[pa.Table], str] | None = None,
         schema: pa.Schema | None = None,
+        ending: str = ".parquet",
     ) -> None:
         self.store = store
         self._folder = folder
+        self._ending = ending
         self._statistics = statistics
         self._schema = schema
         self._split = split or _whole
@@ -92,7 +94,7 @@ class FileStage:
         self.store.delete(file.path for file in files)
 
     def _write(self, folder: str, values: Values, rows: pa.Table) -> WrittenFile:
-        path = f"{self._folder}{folder}part-{uuid4()}.parquet"
+        path = f"{self._folder}{folder}part-{uuid4()}{self._ending}"
         with self.store.open_output(path) as sink:
             pq.write_table(rows, sink, compression=self._compression)
             size = sink.tell()

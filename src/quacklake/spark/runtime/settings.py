@@ -27,6 +27,12 @@ _USUAL: Version = (4, 1)
 #: The jars of the formats that the benchmarks compare with.
 DELTA = "io.delta:delta-spark_4.1_2.13:4.4.0"
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+#: The jars that write Hudi tables, by the version of Spark. The tests run the first one.
+HUDI: Mapping[Version, str] = {
+    (3, 5): "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",
+    (4, 0): "org.apache.hudi:hudi-spark4.0-bundle_2.13:1.2.0",
+    (4, 1): "org.apache.hudi:hudi-spark4.1-bundle_2.13:1.2.0",
+}
 
 _HADOOP: Mapping[Version, str] = {
     (3, 5): "3.3.4",
