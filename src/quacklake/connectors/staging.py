@@ -26,6 +26,7 @@ class FileStage:
     """Collects batches, and writes a file for each partition when there are enough for one.
 
     ``files`` are those that are written and not taken yet. Memory is bounded by ``target_bytes`` and one batch.
+    ``count`` says how many records the rows of a file are, where ``split`` has made something else of them.
     """
 
     def __init__(
@@ -38,11 +39,13 @@ class FileStage:
         compression: str = "zstd",
         statistics: Callable[[pa.Table], str] | None = None,
         schema: pa.Schema | None = None,
+        count: Callable[[pa.Table], int] | None = None,
     ) -> None:
         self._store = store
         self._folder = folder
         self._statistics = statistics
         self._schema = schema
+        self._count = count or (lambda rows: rows.num_rows)
         self._split = split or _whole
         self._target = target_bytes
         self._compression = compression
@@ -86,7 +89,7 @@ class FileStage:
         with self._store.open_output(path) as sink:
             pq.write_table(rows, sink, compression=self._compression)
             size = sink.tell()
-        return WrittenFile(path, size, rows.num_rows, values, self._statistics(rows) if self._statistics else None)
+        return WrittenFile(path, size, self._count(rows), values, self._statistics(rows) if self._statistics else None)
 
 
 def _whole(table: pa.Table) -> Iterable[tuple[str, Values, pa.Table]]:

@@ -139,7 +139,7 @@ class Decoder:
                 bad.setdefault(place, f"not one line of {len(self._types)} values")
         columns = list(zip(*rows, strict=True)) or [()] * len(self._types)
         read = pa.table([pa.array(values, pa.string()) for values in columns], names=self.columns.names)
-        parts = [f"TRY_CAST({quote(name)} AS {kind}) AS {quote(name)}" for name, kind in self._types.items()]
+        parts = [f"{_from_text(quote(name), kind)} AS {quote(name)}" for name, kind in self._types.items()]
         cast = self._query(f"SELECT {', '.join(parts)} FROM messages", read)
         for name, kind in self._types.items():
             failed = pc.and_(pc.is_null(cast.column(name)), pc.is_valid(read.column(name)))
@@ -198,6 +198,14 @@ def _shape(kind: Any) -> Any:
         case "map":
             raise ConfigError("nats: a MAP cannot be read from JSON", hint="Declare the column as JSON or VARCHAR.")
     return str(kind)
+
+
+def _from_text(value: str, kind: Any) -> str:
+    """Return the expression of a value in CSV; nested ones may be JSON."""
+    cast = f"TRY_CAST({value} AS {kind})"
+    if kind.id not in ("struct", "list"):
+        return cast
+    return f"coalesce(TRY(json_transform_strict({value}, {_literal(json.dumps(_shape(kind)))})), {cast})"
 
 
 def _literal(text: str) -> str:

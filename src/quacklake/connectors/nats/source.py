@@ -114,8 +114,10 @@ class NatsSource:
         return found
 
     def _next(self, connection: NatsConnection) -> pa.RecordBatch | None:
-        limits = {"batch": self._batch, "batch_bytes": self._batch_bytes}
-        parts = connection.read_range(self.stream.name, self._sequence + 1, self._end, self.stream.subjects, **limits)
+        stream, first = self.stream, self._sequence + 1
+        parts = connection.read_range(
+            stream.name, first, self._end, stream.subjects, batch=self._batch, batch_bytes=self._batch_bytes
+        )
         messages = next(parts, None)
         parts.close()
         if messages is None:  # the rest was deleted, or has other subjects
