@@ -197,6 +197,8 @@ class Publisher:
         return Sighting(after, there.last, found, pairs[:, 0], pairs[:, 1], frozenset(ids - {b""}))
 
     def _publish(self, progress: Progress, batches: Batches) -> None:
+        if progress.finished:
+            return
         for first, batch in batches():
             if progress.ids:  # the server may have forgotten an id by now
                 known = pc.is_in(batch.column("id").cast(pa.binary()), pa.array(progress.ids, pa.binary()))
@@ -223,11 +225,9 @@ class Publisher:
                 self._receive(progress)
                 continue
             end = max(sent + 1, min(end, int(np.searchsorted(offsets, offsets[sent] + _SENT_AT_ONCE)) - 1))
-            if time.monotonic() - self._awake > self._patience:
-                raise ConnectionError("this process has slept, and another may have published in its place")
+            self._stay_awake()
             progress.sent = max(progress.sent, int(numbers[end - 1]) + 1)
             self._connection.send_publishes(view[offsets[sent] : offsets[end]])
-            self._awake = time.monotonic()
             reach("connector.nats.publish.sent")
             sent = end
 
@@ -240,7 +240,14 @@ class Publisher:
                     hint=_OWN_NAME,
                 )
             progress.stored(acknowledgement.place, acknowledgement.sequence)
-        self._awake = time.monotonic()
+        self._stay_awake()
+
+    def _stay_awake(self) -> None:
+        """Raise after a long sleep: the server may have forgotten the ids that another has published in our place."""
+        now = time.monotonic()
+        if now - self._awake > self._patience:
+            raise ConnectionError("this process was held up for longer than the stream remembers ids")
+        self._awake = now
 
     def _encode(self, rows: pa.RecordBatch, numbers: Numbers) -> pa.BinaryArray:
         """Return each message as the wire has it, all of them in one buffer."""

@@ -143,17 +143,27 @@ class NatsSink:
         checked(self.stream, self.stream.look(connection), created, after)
         checkpoint, version = self._published(created)
         if checkpoint < prepared.checkpoint_id:
-            text = prepared.to_json()
-            fresh = text in self._fresh  # nobody has begun to publish it
-            self._fresh.discard(text)
-            messages = _StagedMessages(self._store, prepared.data_files)
-            progress = Progress(messages.total, after, window, fresh=fresh)
-            version = max(after, self._publisher(prepared).publish(progress, messages.read))
-            self._remember(created, prepared.checkpoint_id, version)
+            version = self._publish(prepared, created, after, window)
             reach("connector.nats.commit.after")
         self._store.delete(file.path for file in prepared.data_files)
         reach("connector.nats.clean.after")
         return CommitInfo(prepared.checkpoint_id, version, datetime.now(UTC))
+
+    def _publish(self, prepared: PreparedCommit, created: str, after: int, window: int) -> int:
+        text = prepared.to_json()
+        fresh = text in self._fresh  # nobody has begun to publish it
+        self._fresh.discard(text)
+        try:
+            messages = _StagedMessages(self._store, prepared.data_files)
+            progress = Progress(messages.total, after, window, fresh=fresh)
+            version = max(after, self._publisher(prepared).publish(progress, messages.read))
+        except CorruptFileError:
+            checkpoint, version = self._published(created)
+            if checkpoint < prepared.checkpoint_id:
+                raise
+            return version  # another process was quicker, and has removed the files
+        self._remember(created, prepared.checkpoint_id, version)
+        return version
 
     def abort(self, prepared: PreparedCommit | None = None) -> None:
         """Remove the files of a commit of which nothing is published, and whatever was kept."""
