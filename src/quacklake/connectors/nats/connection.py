@@ -75,14 +75,6 @@ class StoredMessages:
         )
 
 
-class Acknowledgement(NamedTuple):
-    """The server has stored a message: the number in its reply, and its sequence; or that of the one before it."""
-
-    place: int
-    sequence: int
-    duplicate: bool
-
-
 class NatsConnection:
     """One connection to one of several servers; not safe for use by two threads at once.
 
@@ -205,14 +197,17 @@ class NatsConnection:
         """Send encoded publishes. Their replies are ``reply_prefix()`` and a number, by which acknowledgements come."""
         self._send(data)
 
-    def acknowledgements(self) -> list[Acknowledgement]:
-        """Return the acknowledgements that have come, at least one. Raises for a message that was not stored."""
+    def acknowledgements(self) -> list[tuple[int, int, bool]]:
+        """Return the acknowledgements that have come, at least one: the number, the sequence, and if it was there.
+
+        Raises for a message that was not stored.
+        """
         deadline = time.monotonic() + self._timeout
-        found: list[Acknowledgement] = []
+        found: list[tuple[int, int, bool]] = []
         while True:
             while match := _STORED.match(self._buffer, self._place):
                 self._place = match.end()
-                found.append(Acknowledgement(int(match[1]), int(match[2]), match[3] is not None))
+                found.append((int(match[1]), int(match[2]), match[3] is not None))
             if found:
                 return found
             if self._place < len(self._buffer):
@@ -224,7 +219,7 @@ class NatsConnection:
                 prefix, _, place = message.subject.rpartition(_PLACE)
                 if prefix == f"{self._inbox}.":
                     answer = _acknowledged(message)
-                    found.append(Acknowledgement(int(place), int(answer["seq"]), bool(answer.get("duplicate"))))
+                    found.append((int(place), int(answer["seq"]), bool(answer.get("duplicate"))))
             else:
                 self._receive(deadline)
 

@@ -8,7 +8,7 @@ moment, of a process that was killed, arrives within the server's window of dupl
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -114,10 +114,10 @@ class Progress:
         self.after, self.sent, self.ids = sighting.last, 0, self.ids | sighting.ids
         self.advance()
 
-    def stored(self, place: int, sequence: int) -> None:
-        """Learn that the server has stored a message."""
-        self.done[place] = True
-        self.last = max(self.last, sequence)
+    def stored(self, places: Sequence[int], last: int) -> None:
+        """Learn that the server has stored messages, and the sequence of the last."""
+        self.done[np.array(places, dtype=np.int64)] = True
+        self.last = max(self.last, last)
 
     @property
     def finished(self) -> bool:
@@ -232,14 +232,14 @@ class Publisher:
             sent = end
 
     def _receive(self, progress: Progress) -> None:
-        for acknowledgement in self._connection.acknowledgements():
-            if acknowledgement.duplicate and acknowledgement.sequence <= self._base and not self._has_ids:
-                raise ConnectorError(
-                    f"the stream had messages of the checkpoint {self._label.checkpoint} of the writer "
-                    f"{self._label.writer!r} before they were prepared",
-                    hint=_OWN_NAME,
-                )
-            progress.stored(acknowledgement.place, acknowledgement.sequence)
+        places, sequences, duplicates = zip(*self._connection.acknowledgements(), strict=True)
+        if any(duplicates) and min(sequences) <= self._base and not self._has_ids:
+            raise ConnectorError(
+                f"the stream had messages of the checkpoint {self._label.checkpoint} of the writer "
+                f"{self._label.writer!r} before they were prepared",
+                hint=_OWN_NAME,
+            )
+        progress.stored(places, max(sequences))
         self._stay_awake()
 
     def _stay_awake(self) -> None:
