@@ -53,7 +53,8 @@ class Decoder:
         if form not in FORMATS:
             raise ConfigError(f"nats: the format cannot be {form!r}", hint=f"One of: {', '.join(FORMATS)}.")
         if not (columns or "").strip() and form != "raw":
-            raise ConfigError(f"nats: the format {form} needs a schema", hint="schema='id BIGINT, name VARCHAR'")
+            hint = "schema='id BIGINT, name VARCHAR', or sample=1000 to infer the columns of JSON and CSV"
+            raise ConfigError(f"nats: the format {form} needs a schema", hint=hint)
         self.form = form
         self._connection = duckdb.connect(config={"enable_external_access": "false"})
         self._types = _declared(self._connection, columns or "_data BLOB")
@@ -90,7 +91,7 @@ class Decoder:
 
     def _json(self, bodies: Sequence[bytes]) -> tuple[pa.Table, None, dict[int, str]]:
         texts, bad = _texts(bodies)
-        shape = _literal(json.dumps({name: _shape(kind) for name, kind in self._types.items()}))
+        shape = literal(json.dumps({name: _shape(kind) for name, kind in self._types.items()}))
         found = self._query(f"SELECT TRY(json_transform_strict(body, {shape})) AS row FROM messages", texts).column(
             "row"
         )
@@ -105,11 +106,11 @@ class Decoder:
         """Read bodies that lack keys, and say what is wrong with those that lack more than that."""
         parts, checks = [], ["WHEN json_type(body) <> 'OBJECT' THEN 'the JSON is no object'"]
         for name, kind in self._types.items():
-            path, shape = _literal(f'$."{name}"'), _literal(json.dumps(_shape(kind)))
+            path, shape = literal(pointer(name)), literal(json.dumps(_shape(kind)))
             value = f"json_extract(body, {path})"
             part = f"TRY(json_transform_strict({value}, {shape}))"
             parts.append(f"{quote(name)} := {part}")
-            reason = _literal(f"{name} is no {kind}: ")
+            reason = literal(f"{name} is no {kind}: ")
             checks.append(f"WHEN json_type({value}) <> 'NULL' AND {part} IS NULL THEN {reason} || left({value}, 100)")
         query = f"""SELECT CASE WHEN NOT json_valid(body) THEN 'no JSON' {" ".join(checks)} END AS reason,
             CASE WHEN json_valid(body) THEN struct_pack({", ".join(parts)}) END AS row FROM messages"""
@@ -205,11 +206,17 @@ def _from_text(value: str, kind: Any) -> str:
     cast = f"TRY_CAST({value} AS {kind})"
     if kind.id not in ("struct", "list"):
         return cast
-    return f"coalesce(TRY(json_transform_strict({value}, {_literal(json.dumps(_shape(kind)))})), {cast})"
+    return f"coalesce(TRY(json_transform_strict({value}, {literal(json.dumps(_shape(kind)))})), {cast})"
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """Return a text as SQL has it."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def pointer(name: str) -> str:
+    """Return the JSON pointer to a key."""
+    return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
 def _texts(bodies: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:

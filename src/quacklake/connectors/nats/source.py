@@ -11,10 +11,19 @@ import pyarrow as pa
 
 from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.connectors.nats.decoding import FORMATS, REJECTED, Decoder
+from quacklake.connectors.nats.inference import INFERRED, sample_columns
 from quacklake.connectors.nats.stream import NatsStream, StreamRange, first_sequence
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import ReadMode, SourceCheckpoint
-from quacklake.errors import ConnectorError, InputError, LimitError, SnapshotExpiredError, StreamMismatchError
+from quacklake.errors import (
+    ConfigError,
+    ConnectorError,
+    InputError,
+    LimitError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+    StreamMismatchError,
+)
 
 
 def source(options: Mapping[str, Any]) -> NatsSource:
@@ -33,7 +42,14 @@ class NatsSource:
             poll_interval=read.duration("poll_interval", timedelta(seconds=1)),
         )
         self._start = read.text("start", "earliest")
-        self._decoder = Decoder(read.choice("format", FORMATS, "json"), read.optional("schema"))
+        self._form = read.choice("format", FORMATS, "json")
+        self._columns = read.optional("schema")
+        self._sample = read.number("sample", least=1)
+        self._decoder = None if self._sample else Decoder(self._form, self._columns)
+        if self._sample and (self._columns is not None or self._form not in INFERRED):
+            raise ConfigError(
+                f"nats: sample is for {' and '.join(INFERRED)} without a schema", hint="Leave one of the two out."
+            )
         self._batch = read.number("max_messages", 10_000, least=1) or 1
         self._batch_bytes = read.size("max_bytes", 16 << 20)
         self._expired = read.choice("on_expired", ("error", "skip"), "error")
@@ -46,8 +62,14 @@ class NatsSource:
         self._rejected: list[pa.Table] = []
 
     def schema(self) -> pa.Schema:
-        """Return the columns that were declared, and ``_subject``, ``_sequence``, ``_time`` and ``_headers``."""
-        return self._decoder.schema
+        """Return the columns that were declared, and ``_subject``, ``_sequence``, ``_time`` and ``_headers``.
+
+        With ``sample`` the columns are those of the first messages. They are inferred once, and kept in checkpoints.
+        """
+        if self._decoder is None:
+            with self.stream.connect() as connection:
+                self._infer(connection)
+        return self._fixed_decoder().schema
 
     def start(self, checkpoint: SourceCheckpoint | None = None) -> None:
         """Begin behind a checkpoint; without one at ``start``: ``earliest``, ``latest``, a sequence or a time.
@@ -58,6 +80,8 @@ class NatsSource:
         self._connection = self.stream.connect()
         there = self.stream.look(self._connection)
         self._created, self._end = there.created, there.last + 1
+        if self._sample:
+            self._fix_columns(self._connection, checkpoint)
         if checkpoint is None:
             self._sequence = first_sequence(self.stream, self._connection, there, self._start) - 1
             return
@@ -95,7 +119,8 @@ class NatsSource:
 
     def current_checkpoint(self) -> SourceCheckpoint:
         """Return the last sequence of the rows that were returned."""
-        return SourceCheckpoint(offsets={"created": self._created, "sequence": self._sequence})
+        offsets = {"created": self._created, "sequence": self._sequence}
+        return SourceCheckpoint(offsets={**offsets, "columns": self._columns} if self._sample else offsets)
 
     def commit(self, checkpoint: SourceCheckpoint) -> None:
         """Do nothing: a stream keeps its messages as long as its own limits say."""
@@ -123,7 +148,7 @@ class NatsSource:
         if messages is None:  # the rest was deleted, or has other subjects
             self._sequence = self._end - 1
             return None
-        decoded = self._decoder.decode(messages)
+        decoded = self._fixed_decoder().decode(messages)
         if decoded.rejected.num_rows:
             if self._fails:
                 first = decoded.rejected.slice(0, 1).to_pylist()[0]
@@ -139,6 +164,28 @@ class NatsSource:
         self._sequence = messages.sequences[-1]
         batches: Sequence[pa.RecordBatch] = decoded.rows.combine_chunks().to_batches()
         return batches[0] if batches else None
+
+    def _fix_columns(self, connection: NatsConnection, checkpoint: SourceCheckpoint | None) -> None:
+        """Take the columns of the checkpoint; infer them where there is none."""
+        kept = checkpoint.offsets.get("columns") if checkpoint is not None else None
+        if kept is not None and self._decoder is None:
+            self._columns, self._decoder = kept, Decoder(self._form, kept)
+        elif kept is not None and kept != self._columns:
+            raise SchemaMismatchError(
+                f"the messages of the NATS stream {self.stream.name!r} had other columns before: {kept}",
+                hint="Start with the checkpoint before you ask for the schema, or say schema='…'.",
+            )
+        elif self._decoder is None:
+            self._infer(connection)
+
+    def _infer(self, connection: NatsConnection) -> None:
+        assert self._sample is not None
+        self._columns = sample_columns(self.stream, connection, self._form, self._sample)
+        self._decoder = Decoder(self._form, self._columns)
+
+    def _fixed_decoder(self) -> Decoder:
+        assert self._decoder is not None
+        return self._decoder
 
     def _check(self, there: StreamRange) -> None:
         """Refuse a stream whose messages behind the position have been removed, or whose end is before it."""
