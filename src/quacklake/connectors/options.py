@@ -76,11 +76,14 @@ class ConnectorOptions:
         return None if key is None else resolved(str(self._given[key]), f"{self.kind}.{key}")
 
     def names(self, name: str) -> list[str]:
-        """Return a list of names, which a text separates by commas outside of parentheses."""
+        """Return a list of names, which a text separates by commas outside of parentheses.
+
+        ``${env:NAME}`` and ``${file:PATH}`` are replaced in each.
+        """
         key = self._find(name)
         value = None if key is None else self._given[key]
         parts = value if isinstance(value, list | tuple) else re.split(r",(?![^(]*\))", str(value or ""))
-        return [str(part).strip() for part in parts if str(part).strip()]
+        return [resolved(str(part).strip(), f"{self.kind}.{name}") for part in parts if str(part).strip()]
 
     def choice(self, name: str, known: tuple[str, ...], default: str) -> str:
         """Return one of several words."""

@@ -364,14 +364,18 @@ class NatsConnection:
     def _connect(self) -> socket.socket:
         if self._socket is not None:
             return self._socket
-        failure: Exception | None = None
+        failures: list[Exception] = []
         for server in self._servers:
             try:
                 return self._connect_to(server)
-            except (OSError, ConnectorUnavailableError) as error:
+            except (OSError, ConnectorUnavailableError, ConfigError) as error:
                 self.close()
-                failure = error
-        self._unavailable(failure)
+                failures.append(error)
+        # a server that refuses us will go on to; one that is away may come back
+        away = [error for error in failures if not isinstance(error, ConfigError)]
+        if not away:
+            raise failures[0]
+        self._unavailable(away[-1])
 
     def _connect_to(self, server: NatsAddress) -> socket.socket:
         self._socket = socket.create_connection((server.host, server.port), timeout=self._timeout)
@@ -384,7 +388,7 @@ class NatsConnection:
         if server.tls or self.info.get("tls_required") or credentials.ca_file:
             if not self.info.get("tls_required") and not self.info.get("tls_available"):
                 raise ConfigError(f"the NATS server {server} does not offer TLS")
-            self._socket = credentials.tls_context().wrap_socket(self._socket, server_hostname=server.host)
+            self._socket = credentials.encrypted(self._socket, server.host)
         hello = {
             "verbose": False,
             "pedantic": False,
@@ -394,7 +398,7 @@ class NatsConnection:
             "protocol": 1,
             "headers": True,
             "no_responders": True,
-            **({"user": server.user, "pass": server.password} if server.user else {}),
+            **server.answer(),
             **credentials.answer(self.info.get("nonce")),
         }
         self._socket.sendall(b"CONNECT %s\r\nPING\r\n" % json.dumps(hello).encode())

@@ -29,7 +29,7 @@ class StreamRange:
 class NatsStream:
     """One stream and the subjects that are read of it, as data that travels to executors."""
 
-    servers: tuple[str, ...]
+    servers: tuple[str, ...] = field(repr=False)  # a URL may have a password
     name: str
     subjects: tuple[str, ...]
     credentials: NatsCredentials
