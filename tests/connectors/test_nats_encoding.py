@@ -133,7 +133,7 @@ def test_a_subject_is_filled_from_columns() -> None:
     assert SubjectTemplate("o").fill(rows).to_pylist() == ["o", "o"]
 
 
-@pytest.mark.parametrize("value", ["", " ", "a b", "a.b", "*", ">", "a\r\nPUB x 0", "\t", "\x00", None])
+@pytest.mark.parametrize("value", ["", " ", "a b", "a.b", "*", ">", "a\r\nPUB x 0", "\t", "\x00", None, "x" * 3000])
 def test_a_value_that_is_no_token_is_refused(value: str | None) -> None:
     with pytest.raises(InputError, match="subject"):
         Encoder("json", SubjectTemplate("o.{v}")).messages(pa.table({"v": pa.array(["good", value], pa.string())}))

@@ -175,10 +175,9 @@ def test_what_a_look_has_found_is_never_too_much_or_too_little() -> None:
             removed |= set(range(after + 1, after + 1 + dice.randint(0, len(everything))))
         seen = [(place, number) for number, place in stored.items() if place not in removed]
         pairs = np.array(seen, dtype=np.int64).reshape(-1, 2)
-        left = np.array([each for each in everything if each not in removed], dtype=np.int64)
         progress = Progress(total, after, window, fresh=False)
         try:
-            progress.take(Sighting(after, sequence, left, pairs[:, 0], pairs[:, 1]), trusting=False)
+            progress.take(Sighting(sequence, max(removed, default=0), pairs[:, 0], pairs[:, 1]), trusting=False)
         except SnapshotExpiredError:
             assert removed
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 from urllib.parse import quote
 from uuid import uuid4
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quacklake.connectors.protocols import WrittenFile
+from quacklake.errors import StorageError
 from quacklake.storage import Store
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -54,23 +56,34 @@ class FileStage:
         self.files: list[WrittenFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keep a batch, and write files when there is enough."""
+        """Keep a batch, and write files when there is enough. A batch that raises is not kept."""
         self._batches.append(batch)
         self._buffered += batch.nbytes
         if self._buffered >= self._target:
-            self.flush()
+            try:
+                self.flush()
+            except BaseException:
+                self._batches.pop()
+                self._buffered -= batch.nbytes
+                raise
 
     def flush(self) -> None:
-        """Write what is kept."""
-        batches, self._batches, self._buffered = self._batches, [], 0
-        if not batches:
+        """Write what is kept. When that fails everything is kept, so that no later call goes on without it."""
+        if not self._batches:
             return
-        table = pa.Table.from_batches(batches)
+        table = pa.Table.from_batches(self._batches)
         if self._schema is not None:
             table = table.select(self._schema.names).cast(self._schema)
-        if table.num_rows:
-            for folder, values, rows in self._split(table):
-                self.files.append(self._write(folder, values, rows))
+        written: list[WrittenFile] = []
+        try:
+            for folder, values, rows in self._split(table) if table.num_rows else ():
+                written.append(self._write(folder, values, rows))
+        except BaseException:
+            with suppress(StorageError):
+                self._store.delete(file.path for file in written)
+            raise
+        self.files += written
+        self._batches, self._buffered = [], 0
 
     def take(self) -> tuple[WrittenFile, ...]:
         """Write what is kept, and return all files since the last call."""

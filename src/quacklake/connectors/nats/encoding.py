@@ -26,6 +26,7 @@ _NO_TOKEN = r"[\s.*>\x00-\x1f\x7f]"
 _NO_HEADER = r"[\r\n\x00]|^\s|\s$"
 _ROWS_AT_ONCE = 50_000
 _ARROW_ROWS = 1000
+_LONGEST_SUBJECT = 2000
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class SubjectTemplate:
 
     def __post_init__(self) -> None:
         tokens = _PLACEHOLDER.sub("x", self.text).split(".")
-        if any(not token or re.search(r"[\s*>{}\x00-\x1f\x7f]", token) for token in tokens):
+        bad = any(not token or re.search(r"[\s*>{}\x00-\x1f\x7f]", token) for token in tokens)
+        if bad or len(self.text.encode()) > _LONGEST_SUBJECT:
             raise ConfigError(f"nats: {self.text!r} cannot be the subject of a sink", hint="subject='orders.{region}'")
 
     @property
@@ -50,7 +52,10 @@ class SubjectTemplate:
         if len(parts) == 1:
             return pa.chunked_array([pa.repeat(self.text, rows.num_rows)], pa.string())
         filled = [self._values(rows, part) if place % 2 else part for place, part in enumerate(parts) if part]
-        return pc.binary_join_element_wise(*filled, "")
+        subjects = pc.binary_join_element_wise(*filled, "")
+        if (pc.max(pc.binary_length(subjects)).as_py() or 0) > _LONGEST_SUBJECT:
+            raise InputError(f"a subject of {self.text!r} is longer than {_LONGEST_SUBJECT} bytes")
+        return subjects
 
     def _values(self, rows: pa.Table, name: str) -> pa.ChunkedArray:
         values = _texts(rows, name)
@@ -97,7 +102,8 @@ class Encoder:
             some = rows.slice(start, _ROWS_AT_ONCE)
             parts.extend(self._arrow(some) if self.form == "arrow" else [self._one_each(some)])
         found = pa.concat_tables(parts)
-        longest = pc.max(pc.binary_length(found.column("data"))).as_py() or 0
+        sizes = pc.add(pc.binary_length(found.column("data")), pc.fill_null(pc.binary_length(found.column("id")), 0))
+        longest = pc.max(sizes).as_py() or 0
         if longest > self.largest:
             raise InputError(
                 f"a message of {longest} bytes is larger than the {self.largest} that the stream takes",

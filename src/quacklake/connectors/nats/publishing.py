@@ -8,7 +8,7 @@ moment, of a process that was killed, arrives within the server's window of dupl
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -35,8 +35,9 @@ _BYTES_IN_FLIGHT = 32 << 20
 _LEAST_PATIENCE = 1.0
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
-Batches: TypeAlias = Callable[[], Iterator[tuple[int, pa.RecordBatch]]]
-"""Begins to read the messages, in batches with the number of their first."""
+Done: TypeAlias = npt.NDArray[np.bool_]
+Batches: TypeAlias = Callable[[Done], Iterator[tuple[int, pa.RecordBatch]]]
+"""Begins to read the messages that are not done, and maybe others, in batches with the number of their first."""
 
 
 @dataclass(frozen=True)
@@ -51,26 +52,24 @@ class Label:
         """What stands before the number of a message, in its header and in its id."""
         return f"{self.writer}:{self.checkpoint}:"
 
-    def number(self, headers: bytes) -> int:
-        """Return the number that a message has under this label, -1 for a message of others."""
-        rest = _value(headers, f"\r\n{HEADER}: {self.prefix}".encode())
-        return int(rest) if rest.isdigit() else -1
+    def numbers(self, headers: Iterable[bytes]) -> Iterator[int]:
+        """Yield the number that each message has under this label, -1 for a message of others."""
+        before = f"\r\n{HEADER}: {self.prefix}".encode()
+        for block in headers:
+            rest = _value(block, before)
+            yield int(rest) if rest.isdigit() else -1
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """What a look at a stream behind a sequence has found: every sequence there, and the numbers of our messages."""
+    """What a look at a stream behind a sequence has found: our messages, and whether any have been removed."""
 
-    after: int
     last: int
-    sequences: Numbers
+    last_missing: int
+    """The last sequence whose message has been removed; 0 when all are there."""
     own_sequences: Numbers
     own_numbers: Numbers
     ids: frozenset[bytes] = frozenset()
-
-    def has_gap_after(self, sequence: int) -> bool:
-        """Return whether messages behind a sequence have been removed."""
-        return int(np.count_nonzero(self.sequences > sequence)) < self.last - sequence
 
 
 class Progress:
@@ -101,12 +100,12 @@ class Progress:
             self.done[numbers] = True
             self.last = max(self.last, int(sighting.own_sequences.max()))
             vouched = max(0, int(numbers.max()) - self.window + 1)
-            if vouched and sighting.has_gap_after(base):
+            if vouched and sighting.last_missing > base:
                 self.done[:vouched] = True
                 known = sighting.own_sequences[numbers < vouched]
                 base = int(known.max()) if len(known) else base
         unknown = not bool(self.done[: self.sent].all())
-        if unknown and not trusting and sighting.has_gap_after(base):
+        if unknown and not trusting and sighting.last_missing > base:
             raise SnapshotExpiredError(
                 "messages have been removed from the stream, and it cannot be told whether they were of this commit",
                 hint="Say on_expired='publish' to publish all that are not in the stream.",
@@ -183,23 +182,25 @@ class Publisher:
         there = checked(stream, stream.look(connection), self._created, after)
         self._patience = max(_LEAST_PATIENCE, int(there.config.get("duplicate_window", 0)) / 2e9)
         self._awake = time.monotonic()
-        sequences: list[int] = []
+        seen, last_missing = after, 0
         own: list[tuple[int, int]] = []
         ids: set[bytes] = set()
         for part in connection.read_range(stream.name, after + 1, there.last + 1, headers_only=True):
-            sequences += part.sequences
-            numbers = map(self._label.number, part.headers)
+            gaps = np.flatnonzero(np.diff(part.sequences, prepend=seen) > 1)
+            last_missing = part.sequences[gaps[-1]] - 1 if len(gaps) else last_missing
+            seen = part.sequences[-1]
+            numbers = self._label.numbers(part.headers)
             own += [pair for pair in zip(part.sequences, numbers, strict=True) if pair[1] >= 0]
             if self._has_ids:
                 ids.update(_value(headers, b"\r\nNats-Msg-Id: ") for headers in part.headers)
         pairs = np.array(own, dtype=np.int64).reshape(-1, 2)
-        found = np.array(sequences, dtype=np.int64)
-        return Sighting(after, there.last, found, pairs[:, 0], pairs[:, 1], frozenset(ids - {b""}))
+        last_missing = there.last if seen < there.last else last_missing
+        return Sighting(there.last, last_missing, pairs[:, 0], pairs[:, 1], frozenset(ids - {b""}))
 
     def _publish(self, progress: Progress, batches: Batches) -> None:
         if progress.finished:
             return
-        for first, batch in batches():
+        for first, batch in batches(progress.done):
             if progress.ids:  # the server may have forgotten an id by now
                 known = pc.is_in(batch.column("id").cast(pa.binary()), pa.array(progress.ids, pa.binary()))
                 progress.done[first + np.flatnonzero(known.to_numpy(zero_copy_only=False))] = True

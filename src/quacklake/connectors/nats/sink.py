@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.connectors.nats.decoding import FORMATS
 from quacklake.connectors.nats.encoding import MESSAGES, Encoder, SubjectTemplate, encoded_rows
-from quacklake.connectors.nats.publishing import Label, Progress, Publisher, checked
+from quacklake.connectors.nats.publishing import Done, Label, Progress, Publisher, checked
 from quacklake.connectors.nats.stream import NatsStream, StreamRange
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, WrittenFile
@@ -32,7 +32,7 @@ from quacklake.storage import Store
 
 _TARGET = 32 * 1000**2
 _BATCH_BYTES = 8 << 20
-_HEADER_ROOM = 1024
+_HEADER_ROOM = 256
 _LONGEST_NAME = 200
 
 
@@ -98,7 +98,10 @@ class NatsSink:
         _check(self.stream, there)
         largest = int(connection.info.get("max_payload", 1 << 20))
         limit = int(there.config.get("max_msg_size", -1))
-        largest = (min(largest, limit) if limit > 0 else largest) - _HEADER_ROOM
+        names = len(self.stream.name) + 2 * len(self.writer_id.encode())
+        largest = (min(largest, limit) if limit > 0 else largest) - _HEADER_ROOM - names
+        if largest <= 0:
+            raise ConfigError(f"the NATS stream {self.stream.name!r} takes messages of {limit} bytes only")
         encoder = Encoder(self._form, self._subject, self._id_column, largest)
         encoder.check(schema)
         self._make_stage = MessageStage(self._staging, self._folder, schema, encoder, self._target, self._compression)
@@ -237,12 +240,15 @@ class _StagedMessages:
             with self._opened(file) as parquet:
                 self.total += parquet.metadata.num_rows
 
-    def read(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the messages with the number of the first."""
+    def read(self, done: Done) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the messages with the number of the first; files of which all are done are left out."""
         number = 0
         for file in self._files:
             with self._opened(file) as parquet:
                 metadata = parquet.metadata
+                if done[number : number + metadata.num_rows].all():
+                    number += metadata.num_rows
+                    continue
                 size = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
                 rows = max(1, min(10_000, _BATCH_BYTES * metadata.num_rows // max(1, size)))
                 batches = parquet.iter_batches(rows, columns=MESSAGES.names)
