@@ -55,9 +55,14 @@ def new_place(url: str, folder: Path, name: str) -> Path:
 
 def in_child(work: Callable[[], None]) -> int:
     """Run in a child and return its exit code, minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(start_child(work), 0)[1])
+
+
+def start_child(work: Callable[[], None]) -> int:
+    """Begin to run in a child and return its process id."""
     child = os.fork()
     if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return child
     try:
         work()
     except BaseException:

@@ -21,7 +21,8 @@ from tests.connectors.nats_sinks import make_stream, new_sink
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
+def server(nats_server: NatsServer, tmp_path: Path) -> Iterator[NatsServer]:
+    """A server that may be killed."""
     with NatsServer(tmp_path / "nats") as started:
         yield started
 

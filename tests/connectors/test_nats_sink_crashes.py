@@ -46,7 +46,8 @@ def test_a_client_that_is_killed_at_any_point_is_made_good_by_the_next(nats_serv
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
+def server(nats_server: NatsServer, tmp_path: Path) -> Iterator[NatsServer]:
+    """A server that may be killed."""
     with NatsServer(tmp_path / "nats") as started:
         yield started
 
