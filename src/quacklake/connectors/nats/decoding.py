@@ -31,6 +31,7 @@ METADATA = pa.schema(
         ("_headers", pa.binary()),
     ]
 )
+_INTEGERS = {f"{sign}{size}" for sign in ("", "u") for size in ("tinyint", "smallint", "integer", "bigint", "hugeint")}
 REJECTED = pa.schema([*METADATA, ("_data", pa.binary()), ("_reason", pa.string())])
 
 
@@ -92,9 +93,12 @@ class Decoder:
     def _json(self, bodies: Sequence[bytes]) -> tuple[pa.Table, None, dict[int, str]]:
         texts, bad = _texts(bodies)
         shape = literal(json.dumps({name: _shape(kind) for name, kind in self._types.items()}))
-        found = self._query(f"SELECT TRY(json_transform_strict(body, {shape})) AS row FROM messages", texts).column(
-            "row"
-        )
+        row = f"TRY(json_transform_strict(body, {shape}))"
+        integers = [literal(pointer(name)) for name, kind in self._types.items() if kind.id in _INTEGERS]
+        if integers:  # DuckDB would round 1.5, and take true for 1
+            kinds = f"json_type(body, [{', '.join(integers)}])"
+            row = f"CASE WHEN NOT TRY(list_has_any({kinds}, ['DOUBLE', 'BOOLEAN'])) THEN {row} END"
+        found = self._query(f"SELECT {row} AS row FROM messages", texts).column("row")
         # Most bodies have every key. The others are read again, column by column.
         missing = [place for place in np.flatnonzero(found.is_null().to_numpy()).tolist() if place not in bad]
         if missing:
@@ -111,7 +115,11 @@ class Decoder:
             part = f"TRY(json_transform_strict({value}, {shape}))"
             parts.append(f"{quote(name)} := {part}")
             reason = literal(f"{name} is no {kind}: ")
-            checks.append(f"WHEN json_type({value}) <> 'NULL' AND {part} IS NULL THEN {reason} || left({value}, 100)")
+            wrong = f"{part} IS NULL"
+            if kind.id in _INTEGERS:
+                number = f"TRY(CAST({value} AS DOUBLE))"
+                wrong += f" OR json_type({value}) = 'BOOLEAN' OR {number} <> trunc({number})"
+            checks.append(f"WHEN json_type({value}) <> 'NULL' AND ({wrong}) THEN {reason} || left({value}, 100)")
         query = f"""SELECT CASE WHEN NOT json_valid(body) THEN 'no JSON' {" ".join(checks)} END AS reason,
             CASE WHEN json_valid(body) THEN struct_pack({", ".join(parts)}) END AS row FROM messages"""
         again = self._query(query, texts.take(pa.array(places, pa.int64())))
@@ -204,6 +212,9 @@ def _shape(kind: Any) -> Any:
 def _from_text(value: str, kind: Any) -> str:
     """Return the expression of a value in CSV; nested ones may be JSON."""
     cast = f"TRY_CAST({value} AS {kind})"
+    if kind.id in _INTEGERS:  # DuckDB would round 1.5
+        number = f"TRY_CAST({value} AS DOUBLE)"
+        return f"CASE WHEN {number} = trunc({number}) THEN {cast} END"
     if kind.id not in ("struct", "list"):
         return cast
     return f"coalesce(TRY(json_transform_strict({value}, {literal(json.dumps(_shape(kind)))})), {cast})"
