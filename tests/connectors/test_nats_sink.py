@@ -26,7 +26,7 @@ from quacklake.errors import (
     StreamMismatchError,
 )
 from quacklake.faults import Fault, FaultInjected, arm
-from services import NatsServer
+from services import NatsServer, S3Server
 from tests.connectors.nats_sinks import SCHEMA, ids, make_stream, new_sink, new_stream, rows, staged
 
 
@@ -361,6 +361,27 @@ def test_stages_of_other_processes_write_the_files(
     assert ids(nats, stream) == list(range(20))
 
 
+def test_staged_files_may_lie_in_an_object_store(
+    nats: NatsConnection, nats_server: NatsServer, stream: str, s3_server: S3Server
+) -> None:
+    options = {
+        "staging": f"{s3_server.create_bucket(stream)}/staging",
+        "aws_endpoint": f"http://{s3_server.host}",
+        "aws_access_key_id": s3_server.access_key,
+        "aws_secret_access_key": s3_server.secret_key,
+        "storage.aws_region": s3_server.region,
+    }
+    sink = new_sink(nats_server.url, stream, Path(), **options)
+    sink.initialize(SCHEMA)
+    stage = sink.stage()
+    prepared = prepare(sink, 0, 20)
+    publish_part(sink, prepared, 1)
+    new_sink(nats_server.url, stream, Path(), **options).finalize_commit(prepared)
+    assert ids(nats, stream) == list(range(20))
+    assert [entry.path for entry in sink._store.list()] == [f"{stream}/quacklake/published.json"]
+    assert s3_server.secret_key not in repr(pickle.loads(pickle.dumps(stage)))
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -375,6 +396,8 @@ def test_stages_of_other_processes_write_the_files(
         {"max_in_flight": "0"},
         {"on_expired": "skip"},
         {"staging": "ftp://x/y"},
+        {"aws_regio": "eu"},
+        {"azure_storage_account_name": "x"},
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quacklake.connectors.protocols import WrittenFile
-from quacklake.errors import StorageError
-from quacklake.storage import Store
+from quacklake.errors import ConfigError, StorageError, nearest
+from quacklake.storage import S3Options, Store
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -22,6 +22,31 @@ Values: TypeAlias = Mapping[str, str | None]
 """The values of a partition as texts."""
 Split: TypeAlias = Callable[[pa.Table], Iterable[tuple[str, Values, pa.Table]]]
 """A function that separates the rows of partitions: the folder, the values and the rows of each file."""
+
+
+_S3_OPTIONS = {
+    "aws_endpoint": "endpoint",
+    "aws_endpoint_url": "endpoint",
+    "aws_access_key_id": "access_key",
+    "aws_secret_access_key": "secret_key",
+    "aws_session_token": "session_token",
+    "aws_region": "region",
+}
+
+
+def s3_options(storage: Mapping[str, str]) -> S3Options | None:
+    """Return how to sign in at the object store of staged files, None for the environment's own way.
+
+    Raises ``ConfigError`` for an option that is not one of S3.
+    """
+    unknown = next((name for name in storage if name not in _S3_OPTIONS), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"staged files have no storage option {unknown!r}",
+            hint=nearest(unknown, _S3_OPTIONS) or f"One of: {', '.join(_S3_OPTIONS)}.",
+        )
+    given: dict[str, Any] = {_S3_OPTIONS[name]: value for name, value in storage.items()}
+    return S3Options(**given) if given else None
 
 
 class FileStage:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -25,10 +25,10 @@ from quacklake.connectors.nats.publishing import Done, Label, Progress, Publishe
 from quacklake.connectors.nats.stream import NatsStream, StreamRange
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, WrittenFile
-from quacklake.connectors.staging import FileStage
+from quacklake.connectors.staging import FileStage, s3_options
 from quacklake.errors import ConfigError, ConnectorError, CorruptFileError, InputError, NotFoundError
 from quacklake.faults import reach
-from quacklake.storage import Store
+from quacklake.storage import S3Options, Store
 
 _TARGET = 32 * 1000**2
 _BATCH_BYTES = 8 << 20
@@ -51,11 +51,12 @@ class MessageStage:
     encoder: Encoder
     target_bytes: int
     compression: str
+    s3: S3Options | None = field(default=None, repr=False)
 
     def __call__(self) -> FileStage:
         """Return a new stage: rows in, files with messages out."""
         return FileStage(
-            Store.open(self.staging),
+            Store.open(self.staging, s3=self.s3),
             folder=self.folder,
             split=lambda rows: [("", {}, self.encoder.messages(rows))],
             count=encoded_rows,
@@ -82,8 +83,9 @@ class NatsSink:
         self._trusting = read.choice("on_expired", ("error", "publish"), "error") == "publish"
         self._target = read.size("target_file_size", _TARGET)
         self._compression = read.text("compression", "zstd")
+        self._s3 = s3_options(read.storage())
         read.finish()
-        self._store = Store.open(self._staging)
+        self._store = Store.open(self._staging, s3=self._s3)
         writer = quote(self.writer_id, safe="").replace("%", "=").replace(".", "=2E")
         self._folder = f"{self.stream.name}/{writer}/"
         self._connection: NatsConnection | None = None
@@ -104,7 +106,9 @@ class NatsSink:
             raise ConfigError(f"the NATS stream {self.stream.name!r} takes messages of {limit} bytes only")
         encoder = Encoder(self._form, self._subject, self._id_column, largest)
         encoder.check(schema)
-        self._make_stage = MessageStage(self._staging, self._folder, schema, encoder, self._target, self._compression)
+        self._make_stage = MessageStage(
+            self._staging, self._folder, schema, encoder, self._target, self._compression, self._s3
+        )
         self._stage = self._make_stage()
 
     def stage(self) -> MessageStage:
