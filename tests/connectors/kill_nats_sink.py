@@ -15,19 +15,22 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
+import pyarrow as pa
+
 from quacklake.connectors import PreparedCommit
 from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.faults import Fault, arm, record
-from tests.connectors.nats_sinks import SCHEMA, ids, make_stream, new_sink, rows, staged
+from tests.connectors.nats_sinks import ids, make_stream, new_sink, staged
 
 ROWS = 20
 
 
 def write(url: str, stream: str, folder: Path) -> None:
     """Write rows as a pipeline would: the prepared commit is kept before it is finalized."""
-    sink = new_sink(url, stream, folder, max_in_flight=10)
-    sink.initialize(SCHEMA)
-    sink.write_batch(rows(0, ROWS))
+    sink = new_sink(url, stream, folder, subject=f"{stream}.all", format="raw", max_in_flight=10)
+    rows = pa.record_batch({"_data": [f'{{"id": {number}}}' for number in range(ROWS)]})
+    sink.initialize(rows.schema)
+    sink.write_batch(rows)
     prepared = sink.prepare_commit(0)
     (folder / "prepared").write_text(prepared.to_json())
     sink.finalize_commit(prepared)
@@ -81,7 +84,7 @@ def main(url: str, folder: Path) -> None:
         (folder / "points").write_text(json.dumps(points))
 
     with suppress(ImportError):
-        import_module("pandas")  # DuckDB loads it, which takes longer than all the rest of a child
+        import_module("pandas")  # Arrow loads it, which takes longer than all the rest of a child
     assert in_child(pass_all) == 0
     points = json.loads((folder / "points").read_text())
     for number in range(1, len(points) + 1):
