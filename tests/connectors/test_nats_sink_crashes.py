@@ -124,6 +124,25 @@ def test_a_server_that_stays_away_is_an_error_and_a_later_finalize_publishes_the
         assert ids(nats, "orders") == list(range(1000))
 
 
+def test_rows_are_kept_when_the_server_is_away_while_they_are_prepared(server: NatsServer, tmp_path: Path) -> None:
+    with NatsConnection(server.url) as nats:
+        make_stream(nats, "orders", storage="file")
+    sink = new_sink(server.url, "orders", tmp_path, max_retries=1, target_file_size="1B")
+    sink.initialize(SCHEMA)
+    sink.write_batch(rows(0, 10))
+    kill(server)
+    with pytest.raises(ConnectorUnavailableError):
+        sink.prepare_commit(0)
+    restart(server)
+    with NatsConnection(server.url, attempts=8) as nats:
+        nats.jetstream("INFO")  # the server is back
+    prepared = sink.prepare_commit(0)
+    assert prepared.records_written == 10
+    sink.finalize_commit(prepared)
+    with NatsConnection(server.url) as nats:
+        assert ids(nats, "orders") == list(range(10))
+
+
 def test_a_process_that_slept_looks_at_the_stream_again(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,10 +95,8 @@ class NatsSink:
 
     def initialize(self, schema: pa.Schema) -> None:
         """Check that the stream is there and can take the rows. Nothing is created."""
-        connection = self._connect()
-        there = self.stream.look(connection)
-        _check(self.stream, there)
-        largest = int(connection.info.get("max_payload", 1 << 20))
+        there = self._look()
+        largest = int(self._connect().info.get("max_payload", 1 << 20))
         limit = int(there.config.get("max_msg_size", -1))
         names = len(self.stream.name) + 2 * len(self.writer_id.encode())
         largest = (min(largest, limit) if limit > 0 else largest) - _HEADER_ROOM - names
@@ -124,24 +122,15 @@ class NatsSink:
     def prepare_commit(self, checkpoint_id: int) -> PreparedCommit:
         """Write what is left, and return what will be published."""
         stage = self._staged()
+        there = self._look()  # first: what fails after the files were taken would lose them
         reach("connector.nats.prepare.before")
-        prepared = self.prepare_files(checkpoint_id, stage.take())
+        prepared = self._prepared(checkpoint_id, stage.take(), there)
         reach("connector.nats.prepare.after")
         return prepared
 
     def prepare_files(self, checkpoint_id: int, files: tuple[WrittenFile, ...]) -> PreparedCommit:
         """Return the commit of files that stages have written; their order is that of the messages."""
-        there = self.stream.look(self._connect())
-        _check(self.stream, there)
-        prepared = PreparedCommit(
-            checkpoint_id,
-            files,
-            sum(file.bytes for file in files),
-            sum(file.records for file in files),
-            {"created": there.created, "sequence": there.last, "window": self._window},
-        )
-        self._fresh.add(prepared.to_json())
-        return prepared
+        return self._prepared(checkpoint_id, files, self._look())
 
     def finalize_commit(self, prepared: PreparedCommit) -> CommitInfo:
         """Publish the messages that the stream does not have, then remove the staged files."""
@@ -155,22 +144,6 @@ class NatsSink:
         self._store.delete(file.path for file in prepared.data_files)
         reach("connector.nats.clean.after")
         return CommitInfo(prepared.checkpoint_id, version, datetime.now(UTC))
-
-    def _publish(self, prepared: PreparedCommit, created: str, after: int, window: int) -> int:
-        text = prepared.to_json()
-        fresh = text in self._fresh  # nobody has begun to publish it
-        self._fresh.discard(text)
-        try:
-            messages = _StagedMessages(self._store, prepared.data_files)
-            progress = Progress(messages.total, after, window, fresh=fresh)
-            version = max(after, self._publisher(prepared).publish(progress, messages.read))
-        except CorruptFileError:
-            checkpoint, version = self._published(created)
-            if checkpoint < prepared.checkpoint_id:
-                raise
-            return version  # another process was quicker, and has removed the files
-        self._remember(created, prepared.checkpoint_id, version)
-        return version
 
     def abort(self, prepared: PreparedCommit | None = None) -> None:
         """Remove the files of a commit of which nothing is published, and whatever was kept."""
@@ -188,15 +161,56 @@ class NatsSink:
             self._connection.close()
         self._stage = self._make_stage = self._connection = None
 
+    def _prepared(self, checkpoint_id: int, files: tuple[WrittenFile, ...], there: StreamRange) -> PreparedCommit:
+        prepared = PreparedCommit(
+            checkpoint_id,
+            files,
+            sum(file.bytes for file in files),
+            sum(file.records for file in files),
+            {"created": there.created, "sequence": there.last, "window": self._window},
+        )
+        self._fresh.add(prepared.to_json())
+        return prepared
+
     def _staged(self) -> FileStage:
         if self._stage is None:
             raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
         return self._stage
 
+    def _look(self) -> StreamRange:
+        """Return what the stream has.
+
+        Refuse one that forgets messages as soon as they are read: a repeat could not tell what it has had.
+        """
+        there = self.stream.look(self._connect())
+        retention = there.config.get("retention", "limits")
+        if retention != "limits":
+            raise ConfigError(
+                f"the NATS stream {self.stream.name!r} has the retention {retention!r}",
+                hint="Write to a stream with the retention 'limits', and let the other one take from it.",
+            )
+        return there
+
     def _connect(self) -> NatsConnection:
         if self._connection is None:
             self._connection = self.stream.connect()
         return self._connection
+
+    def _publish(self, prepared: PreparedCommit, created: str, after: int, window: int) -> int:
+        text = prepared.to_json()
+        fresh = text in self._fresh  # nobody has begun to publish it
+        self._fresh.discard(text)
+        try:
+            messages = _StagedMessages(self._store, prepared.data_files)
+            progress = Progress(messages.total, after, window, fresh=fresh)
+            version = max(after, self._publisher(prepared).publish(progress, messages.read))
+        except CorruptFileError:
+            checkpoint, version = self._published(created)
+            if checkpoint < prepared.checkpoint_id:
+                raise
+            return version  # another process was quicker, and has removed the files
+        self._remember(created, prepared.checkpoint_id, version)
+        return version
 
     def _publisher(self, prepared: PreparedCommit) -> Publisher:
         label = Label(self.writer_id, prepared.checkpoint_id)
@@ -275,16 +289,6 @@ class _StagedMessages:
             return next(batches, None)
         except (OSError, pa.ArrowException) as error:
             raise CorruptFileError(f"the staged file {file.path} is damaged: {error}") from error
-
-
-def _check(stream: NatsStream, there: StreamRange) -> None:
-    """Refuse a stream that forgets messages as soon as they are read: a repeat could not tell what it has had."""
-    retention = there.config.get("retention", "limits")
-    if retention != "limits":
-        raise ConfigError(
-            f"the NATS stream {stream.name!r} has the retention {retention!r}",
-            hint="Write to a stream with the retention 'limits', and let the other one take from it.",
-        )
 
 
 def _state(prepared: PreparedCommit) -> tuple[str, int, int]:
