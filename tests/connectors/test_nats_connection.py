@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from quacklake.connectors.nats.connection import NatsConnection
-from quacklake.connectors.nats.credentials import NatsCredentials
+from quacklake.connectors.nats.credentials import NatsAddress, NatsCredentials
 from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, InputError
 from services import NatsServer
 
@@ -124,8 +124,10 @@ def _kill_and_restart(server: NatsServer) -> None:
     [
         ({"authorization": {"user": "ann", "password": "s3cret"}}, {"user": "ann", "password": "s3cret"}, {"user": "ann", "password": "no-s3cret"}),
         ({"authorization": {"token": "t0ken"}}, {"token": "t0ken"}, {}),
+        ({"authorization": {"token": "t0ken"}}, {"token": "t0ken"}, {"token": "no-t0ken"}),
+        ({}, {}, {"nkey_seed": "SUnos33d"}),
     ],
-    ids=["user", "token"],
+    ids=["user", "token", "wrong token", "nkey"],
 )  # fmt: skip
 def test_credentials_are_asked_for_and_never_shown(
     settings: dict[str, Any], right: dict[str, str], wrong: dict[str, str]
@@ -141,6 +143,18 @@ def test_credentials_are_asked_for_and_never_shown(
     ] == []
 
 
+def test_a_url_may_give_a_user_or_a_token() -> None:
+    for login, settings in (("ann:s%403cret", {"user": "ann", "password": "s@3cret"}), ("t0ken", {"token": "t0ken"})):
+        with NatsServer(settings={"authorization": settings}) as server:
+            url = server.url.replace("//", f"//{login}@")
+            with NatsConnection(url) as nats:
+                new_stream(nats)
+            assert login not in repr(NatsAddress.parse(url))
+            with NatsConnection(url.replace(login, f"x{login}")) as nats, pytest.raises(ConfigError) as caught:
+                new_stream(nats)
+            assert login not in str(caught.value)
+
+
 def test_an_nkey_signs_the_nonce_of_the_server() -> None:
     nkeys = pytest.importorskip("nkeys")
     pair = nkeys.from_seed(b"SUAEIV3COV7ADQZS52WTYHUJQRV7WKJGU7EGDF3RMSEXJCQHP4Z6IZBBKI")
@@ -152,42 +166,33 @@ def test_an_nkey_signs_the_nonce_of_the_server() -> None:
             new_stream(nats)
 
 
-def test_tls_is_used_and_the_certificate_is_looked_at(tmp_path: Path) -> None:
-    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    made = subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-keyout",
-            key,
-            "-out",
-            cert,
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-        ],
-        capture_output=True,
-        check=False,
-    )
-    if made.returncode:
+def new_certificate(folder: Path) -> tuple[Path, Path]:
+    folder.mkdir()
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-nodes", "-keyout", key, "-out", cert, "-days", "2"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", *files, *names]
+    try:
+        subprocess.run(command, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
         pytest.skip("there is no openssl to make a certificate with")
+    return key, cert
+
+
+def test_tls_is_used_and_the_certificate_is_looked_at(tmp_path: Path) -> None:
+    key, cert = new_certificate(tmp_path / "right")
+    _, other = new_certificate(tmp_path / "wrong")
     with NatsServer(settings={"tls": {"cert_file": str(cert), "key_file": str(key)}}) as server:
         with NatsConnection(server.url, NatsCredentials(ca_file=str(cert))) as nats:
             stream = new_stream(nats)
             fill(nats, stream, 3000)
             assert read(nats, stream, 1, 3001) == list(range(1, 3001))
-        with (
-            NatsConnection(server.url, attempts=1) as nats,
-            pytest.raises(ConnectorUnavailableError, match="certificate"),
-        ):
-            new_stream(nats)
+        for trusted in (None, str(other)):
+            stranger = NatsConnection(server.url, NatsCredentials(ca_file=trusted))
+            with pytest.raises(ConfigError, match=r"certificate of the NATS server 127\.0\.0\.1 is not trusted"):
+                new_stream(stranger)
+        with pytest.raises(ConfigError, match="TLS files"):
+            new_stream(NatsConnection(server.url, NatsCredentials(ca_file=str(tmp_path / "none.pem"))))
 
 
 def test_what_is_wrong_is_said_in_a_sentence(nats: NatsConnection) -> None:

@@ -106,6 +106,15 @@ def test_csv_is_a_row_or_has_a_reason() -> None:
     assert decoded.rejected.column("_data").to_pylist() == bad
 
 
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_a_number_with_a_fraction_is_no_integer(form: str) -> None:
+    bad, good = ["1.5", "true", "-0.1", "0.25"], ["1", "-9223372036854775808", "2.0", "1e3", "9223372036854775807"]
+    bodies = [f'{{"id":{text},"x":1.5}}' if form == "json" else f"{text},1.5" for text in [*bad, *good]]
+    decoded = Decoder(form, "id BIGINT, x DOUBLE").decode(messages([body.encode() for body in bodies]))
+    assert decoded.rows.column("id").to_pylist() == [1, -(2**63), 2, 1000, 2**63 - 1]
+    assert decoded.rejected.column("_reason").to_pylist() == [f"id is no BIGINT: {text}" for text in bad]
+
+
 def test_arrow_streams_have_many_rows_and_raw_ones_none_to_refuse() -> None:
     rows = pa.table({"id": [1, 2], "other": ["a", "b"]})
     sink = pa.BufferOutputStream()

@@ -30,6 +30,7 @@ from tests.prove import streams
 from tests.prove.copies import interleave
 from tests.prove.expressions import ROUND, Tally, round_of_expressions
 from tests.prove.places import SERVERS
+from tests.prove.publishes import round_of_publishes
 from tests.prove.soak import soak
 from tests.prove.tasks import SECONDS, Bench, Result, Task, add, begin, facts, plan, work
 
@@ -210,6 +211,11 @@ class Prover:
         """Stock DuckDB and ours on one SQLite lake in one process."""
         outcome.done |= facts(interleave(self.folder / "lakes", self.options.copies, self.options.seed))
 
+    def publishes(self, outcome: Outcome) -> None:
+        """Commits to NATS, whose writers and server are killed."""
+        folder = self.folder / "lakes" / "publishes"
+        outcome.done |= facts(round_of_publishes(folder, self.options.publishes, self.options.seed))
+
     def soak(self, outcome: Outcome) -> None:
         """Writers and maintenance at once, on SQLite, which one process at a time writes to: the worst there is."""
         home = self.folder / "lakes" / "soak"
@@ -253,6 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--expressions", type=int, default=0, help="expressions to compare between DuckDB and Spark")
     parser.add_argument("--soak", type=float, default=60, help="seconds of constant writes beside maintenance")
     parser.add_argument("--copies", type=int, default=0, help="interleavings with another SQLite in the same process")
+    parser.add_argument("--publishes", type=int, default=0, help="commits to NATS under kills: two seconds each")
     parser.add_argument("--crashes", action="store_true", help="the exhaustive crashes too: hours")
     parser.add_argument("--seed", default=time.strftime("%Y%m%d%H%M%S"))
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
@@ -276,6 +283,8 @@ def main(arguments: list[str] | None = None) -> int:
             prover.alone("soak", prover.soak)
         if options.copies:
             prover.alone("copies", prover.copies)
+        if options.publishes:
+            prover.alone("publishes", prover.publishes)
     finally:
         prover.close()
     outcomes = list(prover.outcomes.values())

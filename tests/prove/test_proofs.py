@@ -20,6 +20,7 @@ from tests.prove.mixed import Here, round_of_histories
 from tests.prove.outages import OUTAGES, round_of_outages
 from tests.prove.pairs import meet, meetings
 from tests.prove.places import SERVERS, Places
+from tests.prove.publishes import round_of_publishes
 from tests.prove.stands import Stand
 from tests.prove.stores import storm
 from tests.seeds import LONG, SEED, chance, some
@@ -103,6 +104,13 @@ def test_two_copies_of_sqlite_in_one_process_lose_nothing(tmp_path: Path) -> Non
     plain_only("stock DuckDB cannot open a catalog of a shared lake")
     count = 200 if LONG else 3
     assert interleave(tmp_path, count, f"{SEED}").interleavings == count
+
+
+@pytest.mark.crash
+@pytest.mark.usefixtures("nats_server")
+def test_rows_for_a_stream_are_published_once_while_writers_and_server_are_killed(tmp_path: Path) -> None:
+    count = 50 if LONG else 1
+    assert round_of_publishes(tmp_path / "publishes", count, f"{SEED}").publishes == count
 
 
 def test_the_command_says_what_it_has_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

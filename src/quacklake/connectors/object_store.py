@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from quacklake.errors import ConfigError
+from quacklake.errors import ConfigError, nearest
 from quacklake.storage import S3Options, Store
 
 _SPELLINGS = {
@@ -30,6 +30,14 @@ def open_store(location: str, options: Mapping[str, str]) -> Store:
     """
     plain = re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:/(?!/)", "file:///", location))
     return Store.open(plain, s3=s3_options(options))
+
+
+def check_s3(options: Mapping[str, str]) -> None:
+    """Raise ``ConfigError`` for an option that is none of S3."""
+    known = [spelling for spellings in _SPELLINGS.values() for spelling in spellings]
+    unknown = next((name for name in options if name not in known), None)
+    if unknown is not None:
+        raise ConfigError(f"there is no storage option {unknown!r}", hint=nearest(unknown, known))
 
 
 def s3_options(options: Mapping[str, str]) -> S3Options | None:

@@ -31,6 +31,9 @@ _ALIASES = {
     "schema_evolution": ("schema.evolution",),
     "delivery_guarantee": ("delivery.guarantee",),
     "writer_id": ("writer.id",),
+    "dedup_id_column": ("dedup.id.column",),
+    "max_in_flight": ("max.in.flight",),
+    "sample": ("infer",),
     "version": ("starting.version", "snapshot.id", "since_version"),
     "catalog_type": ("catalog.type",),
     "catalog_uri": ("catalog.uri",),
@@ -77,7 +80,10 @@ class ConnectorOptions:
         return None if key is None else resolved(str(self._given[key]), f"{self.kind}.{key}")
 
     def names(self, name: str) -> list[str]:
-        """Return a list of names, which a text separates by commas outside of parentheses."""
+        """Return a list of names, which a text separates by commas outside of parentheses.
+
+        ``${env:NAME}`` and ``${file:PATH}`` are replaced in each.
+        """
         key = self._find(name)
         value = None if key is None else self._given[key]
         parts = value if isinstance(value, list | tuple) else re.split(r",(?![^(]*\))", str(value or ""))

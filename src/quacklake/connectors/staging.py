@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from datetime import datetime
 from typing import TypeAlias
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quacklake.connectors.protocols import WrittenFile
+from quacklake.errors import StorageError
 from quacklake.storage import Store
 
 _STAGED = re.compile(r"(?:.*/)?part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet")
@@ -30,6 +32,7 @@ class FileStage:
     """Collects batches, and writes a file for each partition when there are enough for one.
 
     ``files`` are those that are written and not taken yet. Memory is bounded by ``target_bytes`` and one batch.
+    ``count`` says how many records the rows of a file are, where ``split`` has made something else of them.
     """
 
     def __init__(
@@ -43,12 +46,14 @@ class FileStage:
         statistics: Callable[[pa.Table], str] | None = None,
         schema: pa.Schema | None = None,
         ending: str = ".parquet",
+        count: Callable[[pa.Table], int] | None = None,
     ) -> None:
         self.store = store
         self._folder = folder
         self._ending = ending
         self._statistics = statistics
         self._schema = schema
+        self._count = count or (lambda rows: rows.num_rows)
         self._split = split or _whole
         self._target = target_bytes
         self._compression = compression
@@ -63,23 +68,34 @@ class FileStage:
         return made
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keep a batch, and write files when there is enough."""
+        """Keep a batch, and write files when there is enough. A batch that raises is not kept."""
         self._batches.append(batch)
         self._buffered += batch.nbytes
         if self._buffered >= self._target:
-            self.flush()
+            try:
+                self.flush()
+            except BaseException:
+                self._batches.pop()
+                self._buffered -= batch.nbytes
+                raise
 
     def flush(self) -> None:
-        """Write what is kept."""
-        batches, self._batches, self._buffered = self._batches, [], 0
-        if not batches:
+        """Write what is kept. When that fails everything is kept, so that no later call goes on without it."""
+        if not self._batches:
             return
-        table = pa.Table.from_batches(batches)
+        table = pa.Table.from_batches(self._batches)
         if self._schema is not None:
             table = table.select(self._schema.names).cast(self._schema)
-        if table.num_rows:
-            for folder, values, rows in self._split(table):
-                self.files.append(self._write(folder, values, rows))
+        written: list[WrittenFile] = []
+        try:
+            for folder, values, rows in self._split(table) if table.num_rows else ():
+                written.append(self._write(folder, values, rows))
+        except BaseException:
+            with suppress(StorageError):
+                self.store.delete(file.path for file in written)
+            raise
+        self.files += written
+        self._batches, self._buffered = [], 0
 
     def take(self) -> tuple[WrittenFile, ...]:
         """Write what is kept, and return all files since the last call."""
@@ -98,7 +114,7 @@ class FileStage:
         with self.store.open_output(path) as sink:
             pq.write_table(rows, sink, compression=self._compression)
             size = sink.tell()
-        return WrittenFile(path, size, rows.num_rows, values, self._statistics(rows) if self._statistics else None)
+        return WrittenFile(path, size, self._count(rows), values, self._statistics(rows) if self._statistics else None)
 
 
 def is_staged(path: str) -> bool:

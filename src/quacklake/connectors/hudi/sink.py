@@ -95,13 +95,20 @@ class HudiSink:
             ending=".staged",
         )
 
+    @property
+    def stage(self) -> FileStage:
+        """The files of the next commit."""
+        if self._stage is None:
+            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
+        return self._stage
+
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""
-        self._staged().add(batch)
+        self.stage.add(batch)
 
     def prepare_commit(self, checkpoint_id: int) -> PreparedCommit:
         """Write what is left, and return what the commit will add."""
-        stage = self._staged()
+        stage = self.stage
         reach("connector.hudi.prepare.before")
         timeline = self._timeline()
         files = stage.take()
@@ -139,11 +146,6 @@ class HudiSink:
         if self._stage is not None:
             self._stage.discard()
         self._stage = None
-
-    def _staged(self) -> FileStage:
-        if self._stage is None:
-            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
-        return self._stage
 
     def _timeline(self) -> Timeline | None:
         """Return the table as it is now, None when it is not there yet."""

@@ -1,5 +1,6 @@
-"""NATS JetStream as a source, through a small client of our own."""
+"""NATS JetStream as a source and a sink, through a small client of our own."""
 
+from quacklake.connectors.nats.sink import NatsSink, sink
 from quacklake.connectors.nats.source import NatsSource, source
 
-__all__ = ["NatsSource", "source"]
+__all__ = ["NatsSink", "NatsSource", "sink", "source"]

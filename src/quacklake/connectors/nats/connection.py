@@ -8,6 +8,7 @@ API as documented by NATS.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import socket
 import time
@@ -22,6 +23,12 @@ from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableEr
 
 _READ_BYTES = 1 << 18
 _MAX_CONTROL_LINE = 1 << 16
+_PLACE = "p"
+_TOO_MANY = 429
+# What nearly every acknowledgement looks like; others are read as JSON.
+_STORED = re.compile(
+    rb'MSG _INBOX\.[0-9a-f]+\.p(\d+) 1 \d+\r\n\{"stream": ?"[^"]*", ?"seq": ?(\d+)(, ?"duplicate": ?true)?\}\r\n'
+)
 
 
 class NatsMessage(NamedTuple):
@@ -181,6 +188,41 @@ class NatsConnection:
                 time.sleep(min(2.0, 0.1 * 2**attempt))
         raise AssertionError("unreachable")
 
+    def reply_prefix(self) -> str:
+        """Return what the replies to :meth:`send_publishes` begin with; a new connection has another."""
+        self._connect()
+        return f"{self._inbox}.{_PLACE}"
+
+    def send_publishes(self, data: bytes | memoryview) -> None:
+        """Send encoded publishes. Their replies are ``reply_prefix()`` and a number, by which acknowledgements come."""
+        self._send(data)
+
+    def acknowledgements(self) -> list[tuple[int, int, bool]]:
+        """Return the acknowledgements that have come, at least one: the number, the sequence, and if it was there.
+
+        Raises for a message that was not stored.
+        """
+        deadline = time.monotonic() + self._timeout
+        found: list[tuple[int, int, bool]] = []
+        while True:
+            while match := _STORED.match(self._buffer, self._place):
+                self._place = match.end()
+                found.append((int(match[1]), int(match[2]), match[3] is not None))
+            if found:
+                return found
+            if self._place < len(self._buffer):
+                line = self._line(deadline)
+                if not line.startswith((b"MSG ", b"HMSG ")):
+                    self._control(line)
+                    continue
+                message = self._message(line, deadline)
+                prefix, _, place = message.subject.rpartition(_PLACE)
+                if prefix == f"{self._inbox}.":
+                    answer = _acknowledged(message)
+                    found.append((int(place), int(answer["seq"]), bool(answer.get("duplicate"))))
+            else:
+                self._receive(deadline)
+
     # ranges
 
     def read_range(
@@ -192,17 +234,18 @@ class NatsConnection:
         *,
         batch: int = 10_000,
         batch_bytes: int = 16 << 20,
+        headers_only: bool = False,
     ) -> Generator[StoredMessages, None, None]:
         """Yield the messages of a stream with ``first <= sequence < end`` in order, at most ``batch`` at a time.
 
         Messages that were deleted, or whose subject is not asked for, are left out. Where the connection breaks or the
-        server starts again, the rest is read on a new connection.
+        server starts again, the rest is read on a new connection. With ``headers_only`` the bodies are not sent.
         """
         failures = 0
         while first < end:
             consumer = ""
             try:
-                consumer = self._create_consumer(stream, first, subjects)
+                consumer = self._create_consumer(stream, first, subjects, headers_only)
                 expected = 1
                 while first < end:
                     messages, pending = self._fetch(stream, consumer, expected, batch, batch_bytes)
@@ -224,7 +267,7 @@ class NatsConnection:
                 if consumer:
                     self._delete_consumer(stream, consumer)
 
-    def _create_consumer(self, stream: str, first: int, subjects: Sequence[str]) -> str:
+    def _create_consumer(self, stream: str, first: int, subjects: Sequence[str], headers_only: bool) -> str:
         name = f"quacklake-{secrets.token_hex(8)}"
         config: dict[str, Any] = {
             "name": name,
@@ -234,6 +277,7 @@ class NatsConnection:
             "mem_storage": True,
             "inactive_threshold": 60_000_000_000,
             "num_replicas": 1,
+            "headers_only": headers_only,
         }
         if subjects:
             config["filter_subjects"] = list(subjects)
@@ -320,14 +364,18 @@ class NatsConnection:
     def _connect(self) -> socket.socket:
         if self._socket is not None:
             return self._socket
-        failure: Exception | None = None
+        failures: list[Exception] = []
         for server in self._servers:
             try:
                 return self._connect_to(server)
-            except (OSError, ConnectorUnavailableError) as error:
+            except (OSError, ConnectorUnavailableError, ConfigError) as error:
                 self.close()
-                failure = error
-        self._unavailable(failure)
+                failures.append(error)
+        # a server that refuses us will go on to; one that is away may come back
+        away = [error for error in failures if not isinstance(error, ConfigError)]
+        if not away:
+            raise failures[0]
+        self._unavailable(away[-1])
 
     def _connect_to(self, server: NatsAddress) -> socket.socket:
         self._socket = socket.create_connection((server.host, server.port), timeout=self._timeout)
@@ -340,7 +388,7 @@ class NatsConnection:
         if server.tls or self.info.get("tls_required") or credentials.ca_file:
             if not self.info.get("tls_required") and not self.info.get("tls_available"):
                 raise ConfigError(f"the NATS server {server} does not offer TLS")
-            self._socket = credentials.tls_context().wrap_socket(self._socket, server_hostname=server.host)
+            self._socket = credentials.encrypted(self._socket, server.host)
         hello = {
             "verbose": False,
             "pedantic": False,
@@ -350,7 +398,7 @@ class NatsConnection:
             "protocol": 1,
             "headers": True,
             "no_responders": True,
-            **({"user": server.user, "pass": server.password} if server.user else {}),
+            **server.answer(),
             **credentials.answer(self.info.get("nonce")),
         }
         self._socket.sendall(b"CONNECT %s\r\nPING\r\n" % json.dumps(hello).encode())
@@ -361,8 +409,10 @@ class NatsConnection:
         self._socket.sendall(b"SUB %s.* 1\r\n" % self._inbox.encode())
         return self._socket
 
-    def _send(self, data: bytes) -> None:
-        self._connect().sendall(data)
+    def _send(self, data: bytes | memoryview) -> None:
+        opened = self._connect()
+        opened.settimeout(self._timeout)
+        opened.sendall(data)
 
     def _next_message(self) -> NatsMessage:
         deadline = time.monotonic() + self._timeout
@@ -448,7 +498,9 @@ def _acknowledged(message: NatsMessage) -> dict[str, Any]:
         raise InputError("no stream of NATS stores what was published", hint="Create a stream with this subject.")
     answer: dict[str, Any] = json.loads(message.data)
     if "error" in answer:
-        raise ConnectorError(f"NATS did not store a message: {answer['error'].get('description')}")
+        error = answer["error"]
+        kind = ConnectorUnavailableError if error.get("code") == _TOO_MANY else ConnectorError
+        raise kind(f"NATS did not store a message: {error.get('description')}", number=error.get("err_code"))
     return answer
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 import ssl
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -35,6 +36,16 @@ class NatsCredentials:
             raise ConfigError(f"the TLS files for NATS cannot be read: {error}") from error
         return context
 
+    def encrypted(self, plain: socket.socket, host: str) -> ssl.SSLSocket:
+        """Return a connection over TLS. Raises ``ConfigError`` when we do not trust the server."""
+        try:
+            return self.tls_context().wrap_socket(plain, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            raise ConfigError(
+                f"the certificate of the NATS server {host} is not trusted: {error.verify_message}",
+                hint="ca_file='…' names the authority that has signed it.",
+            ) from error
+
     def answer(self, nonce: str | None) -> dict[str, str]:
         """Return the fields of CONNECT that prove who we are."""
         said = {"user": self.user, "pass": self.password, "auth_token": self.token}
@@ -45,9 +56,12 @@ class NatsCredentials:
                 raise MissingExtraError(
                     "an nkey needs the package nkeys", hint="pip install 'quacklake[nats]'"
                 ) from error
-            pair = nkeys.from_seed(self.nkey_seed.strip().encode())
-            signature = base64.urlsafe_b64encode(pair.sign((nonce or "").encode())).rstrip(b"=")
-            said |= {"nkey": pair.public_key.decode(), "sig": signature.decode()}
+            try:
+                pair = nkeys.from_seed(self.nkey_seed.strip().encode())
+                signature = base64.urlsafe_b64encode(pair.sign((nonce or "").encode())).rstrip(b"=")
+                said |= {"nkey": pair.public_key.decode(), "sig": signature.decode()}
+            except (nkeys.NkeysError, ValueError):
+                raise ConfigError("the nkey_seed for NATS is not a seed", hint="It begins with SU.") from None
         return {key: value for key, value in said.items() if value is not None}
 
 
@@ -73,8 +87,17 @@ class NatsAddress(NamedTuple):
         user, password = (unquote(part) if part is not None else None for part in (parts.username, parts.password))
         return cls(parts.hostname, port, parts.scheme == "tls", user, password)
 
+    def answer(self) -> dict[str, str]:
+        """Return the fields of CONNECT that the URL gives: a user with a password, or a token alone."""
+        if self.user is None:
+            return {}
+        return {"auth_token": self.user} if self.password is None else {"user": self.user, "pass": self.password}
+
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return str(self)  # without the password
 
 
 def _shown(scheme: str, host: str | None) -> str:

@@ -31,6 +31,7 @@ METADATA = pa.schema(
         ("_headers", pa.binary()),
     ]
 )
+_INTEGERS = {f"{sign}{size}" for sign in ("", "u") for size in ("tinyint", "smallint", "integer", "bigint", "hugeint")}
 REJECTED = pa.schema([*METADATA, ("_data", pa.binary()), ("_reason", pa.string())])
 
 
@@ -53,7 +54,8 @@ class Decoder:
         if form not in FORMATS:
             raise ConfigError(f"nats: the format cannot be {form!r}", hint=f"One of: {', '.join(FORMATS)}.")
         if not (columns or "").strip() and form != "raw":
-            raise ConfigError(f"nats: the format {form} needs a schema", hint="schema='id BIGINT, name VARCHAR'")
+            hint = "schema='id BIGINT, name VARCHAR', or sample=1000 to infer the columns of JSON and CSV"
+            raise ConfigError(f"nats: the format {form} needs a schema", hint=hint)
         self.form = form
         self._connection = duckdb.connect(config={"enable_external_access": "false"})
         self._types = _declared(self._connection, columns or "_data BLOB")
@@ -90,10 +92,13 @@ class Decoder:
 
     def _json(self, bodies: Sequence[bytes]) -> tuple[pa.Table, None, dict[int, str]]:
         texts, bad = _texts(bodies)
-        shape = _literal(json.dumps({name: _shape(kind) for name, kind in self._types.items()}))
-        found = self._query(f"SELECT TRY(json_transform_strict(body, {shape})) AS row FROM messages", texts).column(
-            "row"
-        )
+        shape = literal(json.dumps({name: _shape(kind) for name, kind in self._types.items()}))
+        row = f"TRY(json_transform_strict(body, {shape}))"
+        integers = [literal(pointer(name)) for name, kind in self._types.items() if kind.id in _INTEGERS]
+        if integers:  # DuckDB would round 1.5, and take true for 1
+            kinds = f"json_type(body, [{', '.join(integers)}])"
+            row = f"CASE WHEN NOT TRY(list_has_any({kinds}, ['DOUBLE', 'BOOLEAN'])) THEN {row} END"
+        found = self._query(f"SELECT {row} AS row FROM messages", texts).column("row")
         # Most bodies have every key. The others are read again, column by column.
         missing = [place for place in np.flatnonzero(found.is_null().to_numpy()).tolist() if place not in bad]
         if missing:
@@ -105,12 +110,16 @@ class Decoder:
         """Read bodies that lack keys, and say what is wrong with those that lack more than that."""
         parts, checks = [], ["WHEN json_type(body) <> 'OBJECT' THEN 'the JSON is no object'"]
         for name, kind in self._types.items():
-            path, shape = _literal(f'$."{name}"'), _literal(json.dumps(_shape(kind)))
+            path, shape = literal(pointer(name)), literal(json.dumps(_shape(kind)))
             value = f"json_extract(body, {path})"
             part = f"TRY(json_transform_strict({value}, {shape}))"
             parts.append(f"{quote(name)} := {part}")
-            reason = _literal(f"{name} is no {kind}: ")
-            checks.append(f"WHEN json_type({value}) <> 'NULL' AND {part} IS NULL THEN {reason} || left({value}, 100)")
+            reason = literal(f"{name} is no {kind}: ")
+            wrong = f"{part} IS NULL"
+            if kind.id in _INTEGERS:
+                number = f"TRY(CAST({value} AS DOUBLE))"
+                wrong += f" OR json_type({value}) = 'BOOLEAN' OR {number} <> trunc({number})"
+            checks.append(f"WHEN json_type({value}) <> 'NULL' AND ({wrong}) THEN {reason} || left({value}, 100)")
         query = f"""SELECT CASE WHEN NOT json_valid(body) THEN 'no JSON' {" ".join(checks)} END AS reason,
             CASE WHEN json_valid(body) THEN struct_pack({", ".join(parts)}) END AS row FROM messages"""
         again = self._query(query, texts.take(pa.array(places, pa.int64())))
@@ -139,7 +148,7 @@ class Decoder:
                 bad.setdefault(place, f"not one line of {len(self._types)} values")
         columns = list(zip(*rows, strict=True)) or [()] * len(self._types)
         read = pa.table([pa.array(values, pa.string()) for values in columns], names=self.columns.names)
-        parts = [f"TRY_CAST({quote(name)} AS {kind}) AS {quote(name)}" for name, kind in self._types.items()]
+        parts = [f"{_from_text(quote(name), kind)} AS {quote(name)}" for name, kind in self._types.items()]
         cast = self._query(f"SELECT {', '.join(parts)} FROM messages", read)
         for name, kind in self._types.items():
             failed = pc.and_(pc.is_null(cast.column(name)), pc.is_valid(read.column(name)))
@@ -200,8 +209,25 @@ def _shape(kind: Any) -> Any:
     return str(kind)
 
 
-def _literal(text: str) -> str:
+def _from_text(value: str, kind: Any) -> str:
+    """Return the expression of a value in CSV; nested ones may be JSON."""
+    cast = f"TRY_CAST({value} AS {kind})"
+    if kind.id in _INTEGERS:  # DuckDB would round 1.5
+        number = f"TRY_CAST({value} AS DOUBLE)"
+        return f"CASE WHEN {number} = trunc({number}) THEN {cast} END"
+    if kind.id not in ("struct", "list"):
+        return cast
+    return f"coalesce(TRY(json_transform_strict({value}, {literal(json.dumps(_shape(kind)))})), {cast})"
+
+
+def literal(text: str) -> str:
+    """Return a text as SQL has it."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def pointer(name: str) -> str:
+    """Return the JSON pointer to a key."""
+    return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
 def _texts(bodies: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:

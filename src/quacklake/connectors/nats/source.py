@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from quacklake.connectors.nats.connection import NatsConnection
-from quacklake.connectors.nats.credentials import NatsCredentials
 from quacklake.connectors.nats.decoding import FORMATS, REJECTED, Decoder
+from quacklake.connectors.nats.inference import INFERRED, sample_columns
+from quacklake.connectors.nats.stream import NatsStream, StreamRange, first_sequence
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import ReadMode, SourceCheckpoint
 from quacklake.errors import (
@@ -20,85 +20,15 @@ from quacklake.errors import (
     ConnectorError,
     InputError,
     LimitError,
-    NotFoundError,
+    SchemaMismatchError,
     SnapshotExpiredError,
     StreamMismatchError,
 )
-
-_NO_STREAM, _NO_MESSAGE = 10059, 10037
 
 
 def source(options: Mapping[str, Any]) -> NatsSource:
     """Return the source that options describe."""
     return NatsSource(options)
-
-
-@dataclass(frozen=True)
-class StreamRange:
-    """The sequences that a stream has: from ``first`` to ``last``. ``created`` tells it from another of its name."""
-
-    created: str
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
-class NatsStream:
-    """One stream and the subjects that are read of it, as data that travels to executors."""
-
-    servers: tuple[str, ...]
-    name: str
-    subjects: tuple[str, ...]
-    credentials: NatsCredentials
-    timeout: timedelta = timedelta(seconds=10)
-    attempts: int = 5
-
-    @classmethod
-    def of(cls, read: ConnectorOptions) -> NatsStream:
-        """Take the options. Raises ``ConfigError``."""
-        secrets = ("user", "password", "token", "nkey_seed", "ca_file", "cert_file", "key_file")
-        return cls(
-            tuple(read.names("servers")) or ("nats://localhost:4222",),
-            read.text("stream"),
-            tuple(read.names("subject")),
-            NatsCredentials(**{name: read.optional(name) for name in secrets}),
-            read.duration("timeout", timedelta(seconds=10)),
-            read.number("max_retries", 5, least=1) or 1,
-        )
-
-    def connect(self) -> NatsConnection:
-        """Return a connection, which opens when it is used."""
-        seconds = self.timeout.total_seconds()
-        return NatsConnection(self.servers, self.credentials, timeout=seconds, attempts=self.attempts)
-
-    def look(self, connection: NatsConnection) -> StreamRange:
-        """Return what the stream has now. Raises ``NotFoundError``."""
-        try:
-            found = connection.jetstream(f"STREAM.INFO.{self.name}")
-        except ConnectorError as error:
-            if error.number == _NO_STREAM:
-                raise NotFoundError(f"NATS has no stream {self.name!r}") from None
-            raise
-        state = found["state"]
-        return StreamRange(found["created"], state["first_seq"], state["last_seq"])
-
-    def first_since(self, connection: NatsConnection, moment: datetime, there: StreamRange) -> int:
-        """Return the first sequence that was stored at a time or later."""
-        low, high = there.first, there.last + 1
-        while low < high:
-            middle = (low + high) // 2
-            stored = self._stored_at(connection, middle, high)
-            if stored is None or stored[1] >= moment:
-                high = middle
-            else:
-                low = stored[0] + 1
-        return low
-
-    def _stored_at(self, connection: NatsConnection, sequence: int, end: int) -> tuple[int, datetime] | None:
-        """Return the first message of a range that is there, with its time."""
-        for part in connection.read_range(self.name, sequence, end, batch=1):
-            return part.sequences[0], datetime.fromtimestamp(part.times[0] / 1e9, tz=None).astimezone()
-        return None
 
 
 class NatsSource:
@@ -112,7 +42,14 @@ class NatsSource:
             poll_interval=read.duration("poll_interval", timedelta(seconds=1)),
         )
         self._start = read.text("start", "earliest")
-        self._decoder = Decoder(read.choice("format", FORMATS, "json"), read.optional("schema"))
+        self._form = read.choice("format", FORMATS, "json")
+        self._columns = read.optional("schema")
+        self._sample = read.number("sample", least=1)
+        self._decoder = None if self._sample else Decoder(self._form, self._columns)
+        if self._sample and (self._columns is not None or self._form not in INFERRED):
+            raise ConfigError(
+                f"nats: sample is for {' and '.join(INFERRED)} without a schema", hint="Leave one of the two out."
+            )
         self._batch = read.number("max_messages", 10_000, least=1) or 1
         self._batch_bytes = read.size("max_bytes", 16 << 20)
         self._expired = read.choice("on_expired", ("error", "skip"), "error")
@@ -125,8 +62,14 @@ class NatsSource:
         self._rejected: list[pa.Table] = []
 
     def schema(self) -> pa.Schema:
-        """Return the columns that were declared, and ``_subject``, ``_sequence``, ``_time`` and ``_headers``."""
-        return self._decoder.schema
+        """Return the columns that were declared, and ``_subject``, ``_sequence``, ``_time`` and ``_headers``.
+
+        With ``sample`` the columns are those of the first messages. They are inferred once, and kept in checkpoints.
+        """
+        if self._decoder is None:
+            with self.stream.connect() as connection:
+                self._infer(connection)
+        return self._fixed_decoder().schema
 
     def start(self, checkpoint: SourceCheckpoint | None = None) -> None:
         """Begin behind a checkpoint; without one at ``start``: ``earliest``, ``latest``, a sequence or a time.
@@ -137,6 +80,8 @@ class NatsSource:
         self._connection = self.stream.connect()
         there = self.stream.look(self._connection)
         self._created, self._end = there.created, there.last + 1
+        if self._sample:
+            self._fix_columns(self._connection, checkpoint)
         if checkpoint is None:
             self._sequence = first_sequence(self.stream, self._connection, there, self._start) - 1
             return
@@ -179,7 +124,8 @@ class NatsSource:
 
     def current_checkpoint(self) -> SourceCheckpoint:
         """Return the last sequence of the rows that were returned."""
-        return SourceCheckpoint(offsets={"created": self._created, "sequence": self._sequence})
+        offsets = {"created": self._created, "sequence": self._sequence}
+        return SourceCheckpoint(offsets={**offsets, "columns": self._columns} if self._sample else offsets)
 
     def commit(self, checkpoint: SourceCheckpoint) -> None:
         """Do nothing: a stream keeps its messages as long as its own limits say."""
@@ -198,14 +144,16 @@ class NatsSource:
         return found
 
     def _next(self, connection: NatsConnection) -> pa.RecordBatch | None:
-        limits = {"batch": self._batch, "batch_bytes": self._batch_bytes}
-        parts = connection.read_range(self.stream.name, self._sequence + 1, self._end, self.stream.subjects, **limits)
+        stream, first = self.stream, self._sequence + 1
+        parts = connection.read_range(
+            stream.name, first, self._end, stream.subjects, batch=self._batch, batch_bytes=self._batch_bytes
+        )
         messages = next(parts, None)
         parts.close()
         if messages is None:  # the rest was deleted, or has other subjects
             self._sequence = self._end - 1
             return None
-        decoded = self._decoder.decode(messages)
+        decoded = self._fixed_decoder().decode(messages)
         if decoded.rejected.num_rows:
             if self._fails:
                 first = decoded.rejected.slice(0, 1).to_pylist()[0]
@@ -222,6 +170,28 @@ class NatsSource:
         batches: Sequence[pa.RecordBatch] = decoded.rows.combine_chunks().to_batches()
         return batches[0] if batches else None
 
+    def _fix_columns(self, connection: NatsConnection, checkpoint: SourceCheckpoint | None) -> None:
+        """Take the columns of the checkpoint; infer them where there is none."""
+        kept = checkpoint.offsets.get("columns") if checkpoint is not None else None
+        if kept is not None and self._decoder is None:
+            self._columns, self._decoder = kept, Decoder(self._form, kept)
+        elif kept is not None and kept != self._columns:
+            raise SchemaMismatchError(
+                f"the messages of the NATS stream {self.stream.name!r} had other columns before: {kept}",
+                hint="Start with the checkpoint before you ask for the schema, or say schema='…'.",
+            )
+        elif self._decoder is None:
+            self._infer(connection)
+
+    def _infer(self, connection: NatsConnection) -> None:
+        assert self._sample is not None
+        self._columns = sample_columns(self.stream, connection, self._form, self._sample)
+        self._decoder = Decoder(self._form, self._columns)
+
+    def _fixed_decoder(self) -> Decoder:
+        assert self._decoder is not None
+        return self._decoder
+
     def _check(self, there: StreamRange) -> None:
         """Refuse a stream whose messages behind the position have been removed, or whose end is before it."""
         if there.last < self._sequence:
@@ -236,20 +206,3 @@ class NatsSource:
                     hint="Say on_expired='skip' to go on without them.",
                 )
             self._sequence = there.first - 1
-
-
-def first_sequence(stream: NatsStream, connection: NatsConnection, there: StreamRange, start: str) -> int:
-    """Return the sequence that ``start`` means: ``earliest``, ``latest``, a sequence or a time."""
-    if start == "earliest":
-        return there.first
-    if start == "latest":
-        return there.last + 1
-    if start.isdigit():
-        return max(1, int(start))
-    try:
-        moment = datetime.fromisoformat(start)
-    except ValueError:
-        raise ConfigError(
-            f"nats: start={start!r}", hint="earliest, latest, a sequence, or a time such as 2024-01-01T12:00Z"
-        ) from None
-    return stream.first_since(connection, moment.astimezone(), there)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from quacklake.connectors.nats.source import NatsStream, first_sequence
+from quacklake.connectors.nats.stream import NatsStream, first_sequence
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.errors import ConfigError, SnapshotExpiredError, StreamMismatchError
 
