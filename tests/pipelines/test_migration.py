@@ -186,25 +186,26 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_a_file_that_cannot_be_trusted_is_left_out_whole_and_reported(
-    kind: str, lake: Lake, folder: ArrowFolder, place: Path
+def test_files_that_cannot_be_trusted_are_left_out_whole_and_reported(
+    lake: Lake, folder: ArrowFolder, place: Path
 ) -> None:
-    spoil, reason = HOSTILE[kind]
-    rows = transactions(blocks=4)
-    folder.write(rows, START)
-    bad, good = arrow_files(place)
-    with pa.OSFile(str(good)) as source:
-        hashes = pa.ipc.open_file(source).read_all()["tx_hash"].to_pylist()
-    spoil(bad)
+    good = transactions(blocks=1)
+    folder.write(good, START)
+    for number, (spoil, _) in enumerate(HOSTILE.values()):
+        folder.write(transactions(blocks=1, network=f"n{number}", seed=number + 1), START)
+        (bad,) = (place / f"transactions/network=n{number}").rglob("*.arrow")
+        spoil(bad)
     report = backfill(lake, folder)
+    reasons = {each.path.split("/")[1].removeprefix("network="): each.reason for each in report.skipped}
+    assert len(report.skipped) == len(HOSTILE)
+    for number, (_, expected) in enumerate(HOSTILE.values()):
+        assert re.search(expected, reasons[f"n{number}"]), reasons[f"n{number}"]
     assert report.files == 1
-    assert len(report.skipped) == 1
-    assert re.search(reason, report.skipped[0].reason), report.skipped[0].reason
-    assert sorted(str(row["tx_hash"]) for row in in_lake(lake)) == sorted(hashes)
+    assert [row["tx_hash"] for row in in_lake(lake)] == sorted(good["tx_hash"].to_pylist())
     found = compare(lake, folder)
     assert not found.equal
-    assert [each.path for each in found.skipped] == [each.path for each in report.skipped]
+    assert set(found.counts.values()) == {0}
+    assert found.skipped == report.skipped
 
 
 def test_bytes_that_are_damaged_never_give_rows_that_are_none(lake: Lake, folder: ArrowFolder, place: Path) -> None:

@@ -97,12 +97,12 @@ class NodeConfig:
 
 def create_table(lake: Lake) -> None:
     """Create the schema and the table of transactions, partitioned by day, unless they are there."""
+    if TABLE in lake:
+        return
     with lake.transaction(message="create blockchain.transactions") as transaction:
-        transaction.sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-        there = f"SELECT count(*) FROM information_schema.tables WHERE table_schema = '{SCHEMA}'"
-        if not transaction.sql(f"{there} AND table_name = 'transactions'").fetchall()[0][0]:
-            transaction.sql(DEFINITION)
-            transaction.sql(PARTITIONS)
+        transaction.create_schema(SCHEMA, if_not_exists=True)
+        transaction.sql(DEFINITION)
+        transaction.sql(PARTITIONS)
 
 
 def content(rows: str) -> str:

@@ -65,6 +65,8 @@ class MigrationState:
 def prepare(lake: Lake) -> None:
     """Create the tables of transactions and of the migration, unless they are there."""
     create_table(lake)
+    if FILES in lake and MIGRATION in lake:
+        return
     with lake.transaction(message="migrate-arrow: create its tables") as transaction:
         for name, schema in ((FILES, _FILES), (MIGRATION, _MIGRATION)):
             if name not in transaction:
