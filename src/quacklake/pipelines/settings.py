@@ -61,6 +61,15 @@ class WriterSettings:
                     raise ConfigError(f'{variable} = "{redact(text)}": {error}') from None
         return cls(**values, lake=resolve(env=env))
 
+    def takes(self, subject: str) -> bool:
+        """Return whether messages of a subject are read.
+
+        >>> WriterSettings(nats_subjects=("ekko.*.*.*.persistence",)).takes("ekko.avalanche.mainnet.evm.persistence")
+        True
+        """
+        words = subject.split(".")
+        return any(_matches(pattern.split("."), words) for pattern in self.nats_subjects)
+
     def connect(self) -> Lake:
         """Open the lake of the settings. Raises ``ConfigError`` when none is named, or lakes are switched off."""
         if self.lake is None or self.lake.url is None:
@@ -71,6 +80,12 @@ class WriterSettings:
             if source != "default" and not name.startswith(("catalog_", "postgres_"))  # the URL has these
         }
         return connect(**chosen)
+
+
+def _matches(pattern: list[str], words: list[str]) -> bool:
+    if pattern[-1] == ">":
+        return len(words) >= len(pattern) and _matches(pattern[:-1], words[: len(pattern) - 1])
+    return len(pattern) == len(words) and all(wild in ("*", word) for wild, word in zip(pattern, words, strict=True))
 
 
 def _batch_size(text: str) -> int:

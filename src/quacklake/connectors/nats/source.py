@@ -25,7 +25,7 @@ from quacklake.errors import (
     StreamMismatchError,
 )
 
-_NO_STREAM, _NO_MESSAGE = 10059, 10037
+NO_STREAM, _NO_MESSAGE = 10059, 10037
 
 
 def source(options: Mapping[str, Any]) -> NatsSource:
@@ -76,7 +76,7 @@ class NatsStream:
         try:
             found = connection.jetstream(f"STREAM.INFO.{self.name}")
         except ConnectorError as error:
-            if error.number == _NO_STREAM:
+            if error.number == NO_STREAM:
                 raise NotFoundError(f"NATS has no stream {self.name!r}") from None
             raise
         state = found["state"]
