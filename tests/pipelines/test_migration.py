@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import random
 import re
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +16,8 @@ import pytest
 
 import quacklake
 from quacklake import faults
-from quacklake.errors import CatalogError, InputError, StreamFencedError
+from quacklake.config import resolve
+from quacklake.errors import CatalogError, InputError, NotFoundError, StreamFencedError
 from quacklake.faults import Fault, FaultInjected
 from quacklake.lake.lake import Lake
 from quacklake.pipelines.ekko import ROWS, TABLE, NodeConfig, create_table, merge_newest
@@ -29,8 +32,9 @@ from quacklake.pipelines.migration import (
     switch,
 )
 from quacklake.pipelines.migration import folder as folder_module
-from quacklake.pipelines.migration.layout import SCHEMA, ArrowPath
+from quacklake.pipelines.migration.layout import SCHEMA, ArrowPath, BatchMetadata
 from quacklake.pipelines.simulator import Simulation
+from services import MotoServer
 from tests.pipelines.arrow_files import START, changed, in_lake, open_folder, transactions
 from tests.seeds import SEED
 
@@ -78,7 +82,7 @@ def test_a_batch_lies_where_the_old_writer_puts_it_and_reads_back_as_the_same_ro
     with pa.OSFile(str(arrow_files(place)[0])) as source:
         assert pa.ipc.open_file(source).schema.equals(SCHEMA)
     metadata = json.loads((place / f"{paths[0]}.metadata.json").read_text())
-    assert list(metadata) == "network subnet vm_type start_block end_block start_time end_time tx_count file_path file_size created_at".split()  # fmt: skip
+    assert list(metadata) == [field.name for field in dataclasses.fields(BatchMetadata)]
     assert metadata["file_path"] == paths[0]
 
 
@@ -498,3 +502,27 @@ def test_a_retirement_that_died_goes_on_and_never_without_its_rows(
     assert 0 < len(arrow_files(place)) == count - 2
     assert retire(lake, folder).files == count - 2
     assert load(lake, folder.url).retired == count
+
+
+# places
+
+
+def test_a_folder_without_files_is_an_error_and_not_an_empty_side(lake: Lake, folder: ArrowFolder) -> None:
+    for work in (backfill, compare):
+        with pytest.raises(NotFoundError, match="no Arrow files"):
+            work(lake, folder)
+    assert load(lake, folder.url).equal is None
+
+
+def test_the_files_may_be_in_a_bucket(lake: Lake, moto_server: MotoServer) -> None:
+    bucket = f"b{secrets.token_hex(6)}"
+    moto_server.create_bucket(bucket)
+    config = resolve(env=moto_server.environment())
+    folder = ArrowFolder.open(f"s3://{bucket}/arrow-data", config)
+    folder.write(transactions(), START)
+    assert backfill(lake, folder).inserted == 20
+    assert compare(lake, folder).equal
+    switch(lake, folder, "lake")
+    assert len(TransactionReader(_unreachable, folder).read().rows) == 20
+    assert retire(lake, folder).files == 2
+    assert folder.files() == ([], [])

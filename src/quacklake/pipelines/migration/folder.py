@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from quacklake import faults
 from quacklake.config import Config
-from quacklake.errors import CorruptFileError, InputError, QuacklakeError
+from quacklake.errors import CorruptFileError, InputError, NotFoundError, QuacklakeError
 from quacklake.operations.stores import open_store
 from quacklake.pipelines.migration.layout import FOLDER, METADATA_SUFFIX, ArrowPath, BatchMetadata, check_path
 from quacklake.pipelines.migration.rows import from_arrow, to_arrow
@@ -84,7 +84,10 @@ class ArrowFolder:
         return self._store.root
 
     def files(self) -> tuple[list[ArrowFile], list[SkippedFile]]:
-        """Return the batches in the order of their names, and what looks like a batch and is none."""
+        """Return the batches in the order of their names, and what looks like a batch and is none.
+
+        Raises ``NotFoundError`` when there is neither, as in a wrong folder, unless all have been retired.
+        """
         files, skipped = [], self._links()
         for entry in self._store.list(FOLDER):
             if not entry.path.endswith(".arrow") or entry.is_temporary:
@@ -93,6 +96,10 @@ class ArrowFolder:
                 files.append(ArrowFile(entry.path, entry.size, ArrowPath.parse(entry.path)))
             except InputError as error:
                 skipped.append(SkippedFile(entry.path, error.message))
+        if not files and not skipped and not self.retired():
+            raise NotFoundError(
+                f"there are no Arrow files in {self.url}", hint="Name the folder that has transactions/."
+            )
         return sorted(files, key=lambda file: (file.place.stamp, file.path)), skipped
 
     def check(self, file: ArrowFile) -> CheckedFile:
