@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.errors import InputError
 from quacklake.format.names import quote
-from quacklake.lake.lake import Lake
+from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.lake.table import Table
 from quacklake.operations.statements import MergeResult
 from quacklake.pipelines.buffered_writer import BufferedWriter
+from quacklake.pipelines.committing import commit
 from quacklake.pipelines.settings import WriterSettings
 
 SCHEMA, TABLE = "blockchain", "blockchain.transactions"
@@ -97,12 +98,15 @@ class NodeConfig:
 
 def create_table(lake: Lake) -> None:
     """Create the schema and the table of transactions, partitioned by day, unless they are there."""
-    if TABLE in lake:
-        return
-    with lake.transaction(message="create blockchain.transactions") as transaction:
+
+    def work(transaction: LakeTransaction) -> None:
         transaction.create_schema(SCHEMA, if_not_exists=True)
-        transaction.sql(DEFINITION)
-        transaction.sql(PARTITIONS)
+        if TABLE not in transaction:
+            transaction.sql(DEFINITION)
+            transaction.sql(PARTITIONS)
+
+    if TABLE not in lake:
+        commit(lake, f"create {TABLE}", work)
 
 
 def content(rows: str) -> str:

@@ -28,10 +28,13 @@ _MEMORY = 1_000_000_000
 _KINDS = {
     "missing": "lake.tx_hash IS NULL",
     "extra": "arrow.tx_hash IS NULL",
-    "different": "arrow.checksum <> lake.checksum AND lake.copies = 1",
+    "newer": "arrow.checksum <> lake.checksum AND lake.copies = 1 AND lake.age > arrow.age",
+    "different": "arrow.checksum <> lake.checksum AND lake.copies = 1 AND lake.age <= arrow.age",
     "doubled": "lake.copies > 1",
 }
-_COLUMNS = "tx_hash VARCHAR, network VARCHAR, block_time TIMESTAMP, checksum VARCHAR"
+_ALLOWED = ("extra", "newer")
+_COLUMNS = """tx_hash VARCHAR, network VARCHAR, block_time TIMESTAMP, checksum VARCHAR,
+    age STRUCT(a BIGINT, b BIGINT, c VARCHAR)"""
 _JOINED = "arrow FULL JOIN lake USING (tx_hash)"
 
 
@@ -54,7 +57,7 @@ class HourComparison:
 
 @dataclass(frozen=True)
 class Difference:
-    """A transaction that is ``missing`` in the lake, ``extra`` there, ``different``, or ``doubled`` in the lake."""
+    """A transaction that is ``missing`` in the lake, ``extra``, ``newer`` or ``doubled`` there, or ``different``."""
 
     kind: str
     tx_hash: str
@@ -90,8 +93,8 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """True if every file could be read and nothing differs, but for extra rows of the lake if they are allowed."""
-        differs = any(count for kind, count in self.counts.items() if not (kind == "extra" and self.allow_extra))
+        """True if every file could be read and nothing differs, but for what the lake may have more if allowed."""
+        differs = any(count for kind, count in self.counts.items() if not (kind in _ALLOWED and self.allow_extra))
         return not differs and not self.skipped
 
 
@@ -108,14 +111,14 @@ def compare(
     """Compare the newest row of every transaction on both sides, and keep the answer in the lake.
 
     ``before`` leaves out younger blocks, which a writer may be writing. ``allow_extra`` lets the lake have
-    transactions that the files lack. The work is done on disk in a temporary folder, in bounded memory.
-    ``record=False`` keeps no answer. Raises ``InputError`` when files have been retired, ``SchemaMismatchError`` when
-    the table lacks a column of the files.
+    transactions that the files lack, and newer rows of others. The work is done on disk in a temporary folder, in
+    bounded memory. ``record=False`` keeps no answer. Raises ``InputError`` without ``allow_extra`` once files have been
+    retired, ``SchemaMismatchError`` when the table lacks a column of the files.
     """
-    if folder.retired():
+    if folder.retired() and not allow_extra:
         raise InputError(
-            f"Arrow files of {folder.url} have been retired: there is nothing left to compare with",
-            hint="The lake is the only complete side now.",
+            f"Arrow files of {folder.url} have been retired: only the lake has their transactions",
+            hint="pass allow_extra=True to compare the files that are left",
         )
     with _workspace(lake) as database:
         began = time.monotonic()
@@ -163,7 +166,7 @@ def _read_files(
 ) -> tuple[list[CheckedFile], list[SkippedFile]]:
     listed, skipped = folder.files()
     files: list[CheckedFile] = []
-    database.execute(f"CREATE TABLE read ({_COLUMNS}, age STRUCT(a BIGINT, b BIGINT, c VARCHAR))")
+    database.execute(f"CREATE TABLE read ({_COLUMNS})")
     for place, file in enumerate(listed):
         progress("reading Arrow files", place, len(listed))
         try:
@@ -172,11 +175,11 @@ def _read_files(
             skipped.append(SkippedFile(file.path, error.message))
             continue
         for rows in folder.rows(file, checked):
-            _insert(database, "read", rows, f", {age('given')}")
+            _insert(database, rows)
         files.append(replace(checked, kept=None))
     database.execute(
         """CREATE TABLE arrow AS SELECT tx_hash, max_by(network, age) AS network, max_by(block_time, age) AS block_time,
-        max_by(checksum, age) AS checksum FROM read GROUP BY tx_hash"""
+        max_by(checksum, age) AS checksum, max(age) AS age FROM read GROUP BY tx_hash"""
     )
     database.execute("DROP TABLE read")
     return files, skipped
@@ -191,18 +194,19 @@ def _read_lake(database: duckdb.DuckDBPyConnection, lake: Lake) -> int:
         if lacking:
             raise SchemaMismatchError(f"{TABLE} has no column {lacking[0]!r}, which Arrow files have")
         for batch in table.scan(ROWS.names).to_batches():
-            _insert(database, "read", pa.Table.from_batches([batch]))
+            _insert(database, pa.Table.from_batches([batch]))
     database.execute(
         """CREATE TABLE lake AS SELECT tx_hash, any_value(network) AS network, any_value(block_time) AS block_time,
-        any_value(checksum) AS checksum, count(*) AS copies FROM read GROUP BY tx_hash"""
+        any_value(checksum) AS checksum, max(age) AS age, count(*) AS copies FROM read GROUP BY tx_hash"""
     )
     return at.snapshot_id
 
 
-def _insert(database: duckdb.DuckDBPyConnection, target: str, rows: pa.Table, more: str = "") -> None:
+def _insert(database: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
     database.register("given", rows)
     moment = "make_timestamp(epoch_us(given.block_time))"
-    database.execute(f"INSERT INTO {target} SELECT tx_hash, network, {moment}, {content('given')}{more} FROM given")
+    parts = f"tx_hash, network, {moment}, {content('given')}, {age('given')}"
+    database.execute(f"INSERT INTO read SELECT {parts} FROM given")
     database.unregister("given")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -82,6 +83,7 @@ class _BothSides(BufferedWriter):
         self._folder = folder
         self.arrow, self.lake_side = SideReport(), SideReport()
         self._owed: list[tuple[pa.Table, datetime]] = []
+        self._paying = threading.Lock()
         self._created = datetime.min.replace(tzinfo=UTC)
         super().__init__(lake, **options)
 
@@ -103,8 +105,9 @@ class _BothSides(BufferedWriter):
         if refused is not None:
             if self.arrow.waiting + len(batch) > self._limit:
                 raise refused
-            self._owed.append((batch, created))
-            self.arrow.waiting += len(batch)
+            with self._paying:
+                self._owed.append((batch, created))
+                self.arrow.waiting += len(batch)
 
     def close(self) -> None:
         """Write what is kept, to both sides, and end. Raises what keeps a side from getting it."""
@@ -121,12 +124,13 @@ class _BothSides(BufferedWriter):
 
     def _pay_debt(self) -> None:
         """Write the batches that the Arrow files did not take, in their order."""
-        while self._owed:
-            batch, created = self._owed[0]
-            if self._to_files(batch, created)[1] is not None:
-                return
-            del self._owed[0]
-            self.arrow.waiting -= len(batch)
+        with self._paying:
+            while self._owed:
+                batch, created = self._owed[0]
+                if self._to_files(batch, created)[1] is not None:
+                    return
+                del self._owed[0]
+                self.arrow.waiting -= len(batch)
 
     def _to_files(self, batch: pa.Table, created: datetime) -> tuple[list[CheckedFile], QuacklakeError | None]:
         try:

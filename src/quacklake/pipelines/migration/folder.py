@@ -200,8 +200,9 @@ class ArrowFolder:
                 source.seek(0)
             try:
                 yield pa.ipc.open_file(held), digest
-            except (pa.ArrowException, OSError, MemoryError) as error:
-                raise CorruptFileError(f"it cannot be read: {str(error).splitlines()[0][:200]}") from None
+            except (pa.ArrowException, MemoryError, OSError, OverflowError, ValueError) as error:
+                first = (str(error) or type(error).__name__).splitlines()[0]
+                raise CorruptFileError(f"it cannot be read: {first[:200]}") from None
 
     def _metadata(self, file: ArrowFile) -> BatchMetadata | None:
         """Return what the metadata says; None if there is none, as after a crash of the old writer."""

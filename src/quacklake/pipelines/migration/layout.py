@@ -123,10 +123,10 @@ class BatchMetadata:
             for name, kind in cls.__annotations__.items():
                 if kind == "datetime":
                     moment = datetime.fromisoformat(found[name])
-                    found[name] = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+                    found[name] = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
                 elif type(found[name]).__name__ != kind:
                     raise TypeError
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError):
             raise InputError("its metadata cannot be read") from None
         return cls(**found)
 

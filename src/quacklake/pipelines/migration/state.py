@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from quacklake.errors import NotFoundError
 from quacklake.lake.lake import Lake, LakeTransaction
+from quacklake.pipelines.committing import commit
 from quacklake.pipelines.ekko import create_table
 from quacklake.pipelines.migration.folder import CheckedFile
 
@@ -65,12 +66,14 @@ class MigrationState:
 def prepare(lake: Lake) -> None:
     """Create the tables of transactions and of the migration, unless they are there."""
     create_table(lake)
-    if FILES in lake and MIGRATION in lake:
-        return
-    with lake.transaction(message="migrate-arrow: create its tables") as transaction:
+
+    def work(transaction: LakeTransaction) -> None:
         for name, schema in ((FILES, _FILES), (MIGRATION, _MIGRATION)):
             if name not in transaction:
                 transaction.create_table(name, schema)
+
+    if FILES not in lake or MIGRATION not in lake:
+        commit(lake, "migrate-arrow: create its tables", work)
 
 
 def load(lake: Lake | LakeTransaction, folder: str) -> MigrationState:
