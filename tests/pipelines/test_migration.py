@@ -17,7 +17,7 @@ import pytest
 import quacklake
 from quacklake import faults
 from quacklake.config import resolve
-from quacklake.errors import CatalogError, InputError, NotFoundError, StreamFencedError
+from quacklake.errors import CatalogError, InputError, NotFoundError, StorageError, StreamFencedError
 from quacklake.faults import Fault, FaultInjected
 from quacklake.lake.lake import Lake
 from quacklake.pipelines.ekko import ROWS, TABLE, NodeConfig, create_table, merge_newest
@@ -99,7 +99,8 @@ def test_rows_of_the_old_writer_are_read_as_the_lake_has_them(folder: ArrowFolde
     with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
         writer.write_table(pa.Table.from_pylist([row], SCHEMA))
     file = folder.files()[0][0]
-    read = folder.check(file).kept.to_pylist()[0]
+    (table,) = folder.rows(file, folder.check(file))
+    read = table.to_pylist()[0]
     assert (read["to_address"], read["value"], read["gas_price"]) == (None, "1000000000000000000", "7")
     assert (read["nonce"], read["input_data"]) == (str(2**256 - 1), b"\xde\xad")
     assert (read["year"], read["hour"], read["ingested_at"]) == (2023, 22, START)
@@ -151,10 +152,10 @@ def other_folder(path: Path) -> None:
     path.parent.rename(target)
 
 
-HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "empty": (lambda path: path.write_bytes(b"") and None, "cannot be read"),
+HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "empty": (lambda path: path.write_bytes(b""), "cannot be read"),
     "truncated": (truncate, "cannot be read|file_size"),
-    "no Arrow": (lambda path: path.write_bytes(b"ARROW1\0\0" + b"x" * 500) and None, "cannot be read|file_size"),
+    "no Arrow": (lambda path: path.write_bytes(b"ARROW1\0\0" + b"x" * 500), "cannot be read|file_size"),
     "column gone": (rewrite(lambda table: table.drop_columns(["nonce"])), "'nonce'"),
     "another type": (
         rewrite(lambda table: table.set_column(10, "tx_hash", pa.array(range(len(table))))),
@@ -181,7 +182,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "other file": (edit_metadata(file_path="transactions/../../etc/passwd"), "file_path"),
     "metadata of another form": (edit_metadata(tx_count="many"), "metadata cannot be read"),
     "no JSON": (
-        lambda path: path.with_name(f"{path.name}.metadata.json").write_bytes(b"[" * 100_000) and None,
+        lambda path: path.with_name(f"{path.name}.metadata.json").write_bytes(b"[" * 100_000),
         "metadata cannot be read",
     ),
     "link": (link, "symbolic link"),
@@ -382,6 +383,24 @@ def test_a_side_that_fails_does_not_hold_up_the_other(
     assert compare(lake, folder).counts == {"missing": 4, "extra": 0, "newer": 0, "different": 0, "doubled": 0}
     backfill(lake, folder)
     assert compare(lake, folder).equal
+
+
+def test_rows_that_the_files_do_not_take_are_kept_up_to_a_limit(lake: Lake, folder: ArrowFolder, place: Path) -> None:
+    blocks = list(Simulation(transactions=4).blocks(3))
+    node = NodeConfig("a", "b", "c")
+    place.mkdir()
+    (place / "transactions").write_text("in the way")
+    writer = DualWriter(lake, folder, batch_size=4, max_rows=4, flush_interval="1 hour")
+    writer.write_block(blocks[0], node)
+    writer.flush()
+    writer.write_block(blocks[1], node)
+    with pytest.raises(StorageError):
+        writer.flush()
+    assert (writer.arrow.waiting, writer.lake_side.rows) == (4, 8)
+    (place / "transactions").unlink()
+    writer.close()
+    assert compare(lake, folder).equal
+    assert lake.table(TABLE).count() == writer.arrow.rows == 8
 
 
 def test_a_node_that_cannot_name_a_folder_is_refused(lake: Lake, folder: ArrowFolder) -> None:

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -171,6 +171,18 @@ def test_a_subject_names_the_node_where_the_message_does_not() -> None:
     assert node_of("transactions.evm.avalanche.fuji", {"network": "A"}) == NodeConfig("A", "fuji", "evm")
     with pytest.raises(InputError, match="network"):
         node_of("transactions", {})
+
+
+def test_a_transaction_without_a_time_has_that_of_its_message(lake: Lake, settings: WriterSettings) -> None:
+    send(settings, blocks=0)
+    body = json.loads(next(Simulation(transactions=1).messages(1)))
+    del body["timestamp"]
+    with NatsConnection(settings.nats_url) as nats:
+        nats.publish([(f"{settings.nats_stream}.x", json.dumps(body).encode(), None)])
+    run_writer(settings, lake, until_idle=True)
+    (row,) = lake.table(TABLE).to_pylist()
+    assert row["block_time"] == row["ingested_at"]
+    assert abs(row["block_time"] - datetime.now(UTC)) < timedelta(minutes=10)
 
 
 def test_a_stream_that_is_missing_is_named(lake: Lake, settings: WriterSettings) -> None:

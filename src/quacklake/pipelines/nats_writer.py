@@ -188,7 +188,9 @@ def _row(subject: str, data: bytes, stored: datetime) -> dict[str, Any]:
         raise InputError("the message is no JSON") from None
     if not isinstance(message, dict):
         raise InputError("the message is no JSON object")
-    return transaction_row(message, node_of(subject, message), now=stored)
+    # Ekko's transactions do not always have the time of their block; the old writer took its own clock then
+    timed = message.get("timestamp", message.get("blockTime")) is not None
+    return transaction_row(message, node_of(subject, message), block_time=None if timed else stored, now=stored)
 
 
 def _create_rejected(transaction: LakeTransaction) -> None:

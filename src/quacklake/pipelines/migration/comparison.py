@@ -120,15 +120,16 @@ def compare(
             f"Arrow files of {folder.url} have been retired: only the lake has their transactions",
             hint="pass allow_extra=True to compare the files that are left",
         )
+    until = None if before is None else _naive(before)
     with _workspace(lake) as database:
         began = time.monotonic()
         files, skipped = _read_files(database, folder, progress)
         middle = time.monotonic()
         snapshot_id = _read_lake(database, lake)
         lake_seconds = time.monotonic() - middle
-        if before is not None:
+        if before is not None and until is not None:
             for side in ("arrow", "lake"):
-                database.execute(f"DELETE FROM {side} WHERE block_time >= ?", [_naive(before)])
+                database.execute(f"DELETE FROM {side} WHERE block_time >= ?", [until])
             files = [file for file in files if file.metadata.end_time < before]
         found = Comparison(
             folder.url,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,10 +28,11 @@ _log = logging.getLogger("quacklake.migration")
 
 @dataclass
 class SideReport:
-    """What one side got: batches and rows, failures with the last error, and rows that wait to be written again."""
+    """What one side got, and how long it took: failures with the last error, and rows that wait to be written again."""
 
     batches: int = 0
     rows: int = 0
+    seconds: float = 0.0
     failures: int = 0
     error: QuacklakeError | None = None
     waiting: int = 0
@@ -133,12 +135,13 @@ class _BothSides(BufferedWriter):
                 self.arrow.waiting -= len(batch)
 
     def _to_files(self, batch: pa.Table, created: datetime) -> tuple[list[CheckedFile], QuacklakeError | None]:
+        began = time.monotonic()
         try:
             files = self._folder.write(batch, created)
         except QuacklakeError as error:
             _failed(self.arrow, "Arrow files", error)
             return [], error
-        _succeeded(self.arrow, batch)
+        _succeeded(self.arrow, batch, began)
         return files, None
 
     def _to_lake(self, batch: pa.Table, files: list[CheckedFile]) -> QuacklakeError | None:
@@ -147,12 +150,13 @@ class _BothSides(BufferedWriter):
             state.add_files(transaction, self._folder.url, "backfilled", files)
 
         faults.reach("migration.dual.between")
+        began = time.monotonic()
         try:
             commit(self._lake, "migrate-arrow: dual write", work)
         except QuacklakeError as error:
             _failed(self.lake_side, "the lake", error)
             return error
-        _succeeded(self.lake_side, batch)
+        _succeeded(self.lake_side, batch, began)
         return None
 
 
@@ -162,6 +166,7 @@ def _failed(side: SideReport, name: str, error: QuacklakeError) -> None:
     _log.warning("a batch could not be written to %s: %s", name, error.message)
 
 
-def _succeeded(side: SideReport, batch: pa.Table) -> None:
+def _succeeded(side: SideReport, batch: pa.Table, began: float) -> None:
     side.batches += 1
     side.rows += len(batch)
+    side.seconds += time.monotonic() - began
