@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from quacklake import faults
 from quacklake.faults import Fault, FaultInjected
 from quacklake.lake.lake import Lake
 from quacklake.pipelines.ekko import ROWS, TABLE
-from quacklake.pipelines.migration import ArrowFolder, DualWriter, backfill, compare, retire, switch
+from quacklake.pipelines.migration import ArrowFolder, DualWriter, backfill, compare, retire, state, switch
+from quacklake.pipelines.simulator import Simulation
 from tests.pipelines.arrow_files import START, changed, open_folder, transactions
 from tests.seeds import LONG, SEED, some
 
@@ -154,3 +156,33 @@ def test_a_process_that_is_killed_leaves_nothing_half_made(tmp_path: Path) -> No
         backfill(lake, folder)
         assert compare(lake, folder).equal
         assert lake.table(TABLE).to_arrow().select(ROWS.names).num_rows == 35
+
+
+def test_a_backfill_beside_a_writer_ends_equal(tmp_path: Path) -> None:
+    """Both merge the same rows at once: a file is there before its rows are in the lake."""
+    lake, folder = prepare(tmp_path)
+    with lake:
+        state.prepare(lake)
+        blocks = list(Simulation(transactions=10, seconds=600, seed=9).blocks(60 if LONG else 8))
+        failures: list[BaseException] = []
+
+        def write() -> None:
+            try:
+                with DualWriter(lake, folder, batch_size=1000, flush_interval="1 hour") as writer:
+                    for block in blocks:
+                        writer.write_block(block, {"network": "n", "subnet": "s", "vm_type": "v"})
+                        writer.flush()
+                    assert (writer.arrow.failures, writer.lake_side.failures) == (0, 0)
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        while thread.is_alive():
+            backfill(lake, folder, batch_rows=40)
+        thread.join()
+        backfill(lake, folder)
+        assert failures == []
+        found = compare(lake, folder)
+        assert found.equal, (found.counts, found.examples)
+        assert lake.table(TABLE).count() == 20 + 10 * len(blocks)

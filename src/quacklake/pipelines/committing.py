@@ -1,28 +1,24 @@
-"""Commit a transaction that may be done again: work that lost a race runs anew."""
+"""Commit several changes as one, again where another commit is faster."""
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
 
-from quacklake.errors import CommitConflict
 from quacklake.lake.lake import Lake, LakeTransaction
-
-_ATTEMPTS = 20
+from quacklake.operations.handles import TransactionHandle
+from quacklake.transaction.transaction import Transaction
 
 
 def commit(lake: Lake, message: str, work: Callable[[LakeTransaction], None]) -> None:
-    """Do work in a transaction and commit it, again where another commit conflicts with it.
+    """Do work in a transaction and commit it.
 
-    Raises ``CommitConflict`` after many attempts, and whatever else the work or its commit raises.
+    Where another commit conflicts with it, the work is done again on the new state: as often as the settings say, and
+    with a turn of its own when it keeps losing. Raises ``CommitConflict`` after that, and whatever else the work or its
+    commit raises.
     """
-    for attempt in range(_ATTEMPTS):
-        try:
-            with lake.transaction(message=message) as transaction:
-                work(transaction)
-            return
-        except CommitConflict:
-            if attempt + 1 == _ATTEMPTS:
-                raise
-            time.sleep(random.uniform(0, min(1.0, 0.02 * 2**attempt)))
+    handle = lake.signed(message).handle
+
+    def run(transaction: Transaction) -> None:
+        work(LakeTransaction(TransactionHandle(handle.context, transaction)))
+
+    handle.run(run)
