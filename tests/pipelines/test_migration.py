@@ -20,7 +20,7 @@ from quacklake.config import resolve
 from quacklake.errors import CatalogError, InputError, NotFoundError, StorageError, StreamFencedError
 from quacklake.faults import Fault, FaultInjected
 from quacklake.lake.lake import Lake
-from quacklake.pipelines.ekko import ROWS, TABLE, NodeConfig, create_table, merge_newest
+from quacklake.pipelines.ekko import ROWS, TABLE, NodeConfig, merge_newest
 from quacklake.pipelines.migration import (
     ArrowFolder,
     DualWriter,
@@ -249,15 +249,14 @@ def test_a_backfill_takes_every_file_once(lake: Lake, folder: ArrowFolder) -> No
 def test_the_newest_row_of_a_transaction_wins_in_any_order(lake: Lake, folder: ArrowFolder) -> None:
     dice = random.Random(SEED)
     rows = transactions()
-    older, newer = changed(rows, dice), changed(rows, dice)
-    folder.write(newer, START + 5 * SECOND)
-    create_table(lake)
-    merge_newest(
-        lake.table(TABLE), newer.set_column(20, "ingested_at", pa.array([START + 6 * SECOND] * 20, ROWS[20].type))
-    )
-    folder.write(older, START)
-    backfill(lake, folder)
-    assert {str(row["block_hash"]) for row in in_lake(lake)} == set(newer["block_hash"].to_pylist())
+    oldest, newest, late = (changed(rows, dice) for _ in range(3))
+    folder.write(oldest, START)
+    folder.write(newest, START + 5 * SECOND)
+    assert backfill(lake, folder).inserted == 20
+    folder.write(late, START + 3 * SECOND)
+    report = backfill(lake, folder)
+    assert (report.files > 0, report.inserted, report.updated) == (True, 0, 0)
+    assert {str(row["block_hash"]) for row in in_lake(lake)} == set(newest["block_hash"].to_pylist())
     assert compare(lake, folder).equal
 
 
