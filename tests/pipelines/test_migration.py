@@ -17,7 +17,7 @@ import pytest
 import quacklake
 from quacklake import faults
 from quacklake.config import resolve
-from quacklake.errors import CatalogError, InputError, NotFoundError, StorageError, StreamFencedError
+from quacklake.errors import CatalogError, InputError, MemoryLimitError, NotFoundError, StorageError, StreamFencedError
 from quacklake.faults import Fault, FaultInjected
 from quacklake.lake.lake import Lake
 from quacklake.pipelines.ekko import ROWS, TABLE, NodeConfig, merge_newest
@@ -27,6 +27,7 @@ from quacklake.pipelines.migration import (
     TransactionReader,
     backfill,
     compare,
+    comparison,
     load,
     retire,
     switch,
@@ -339,6 +340,23 @@ def test_a_newer_row_of_the_lake_is_told_from_one_that_differs(lake: Lake, folde
     assert compare(lake, folder, allow_extra=True).equal
     lake.table(TABLE).update({"nonce": "'0'"}, f"tx_hash = '{rows['tx_hash'][9]}'")
     assert not compare(lake, folder, allow_extra=True).equal
+
+
+def test_a_comparison_works_in_parts_and_says_when_memory_is_short(
+    tmp_path: Path, folder: ArrowFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(SEED)
+    rows = transactions()
+    for second in range(3):
+        folder.write(changed(rows, dice), START + second * SECOND)
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data")) as lake:
+        backfill(lake, folder)
+        monkeypatch.setattr(comparison, "_PART_ROWS", 7)
+        found = compare(lake, folder)
+        assert (found.equal, found.arrow_rows) == (True, 20)
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", duckdb_memory_limit="1MB") as lake:
+        with pytest.raises(MemoryLimitError, match="memory"):
+            compare(lake, folder)
 
 
 # both writers

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake.duckdb_versions import connect
-from quacklake.errors import InputError, SchemaMismatchError
+from quacklake.errors import InputError, MemoryLimitError, SchemaMismatchError
 from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.pipelines.committing import commit
 from quacklake.pipelines.ekko import ROWS, TABLE, age, content
@@ -25,6 +25,7 @@ from quacklake.pipelines.migration.folder import ArrowFolder, CheckedFile, Skipp
 from quacklake.progress import Progress, silent
 
 _MEMORY = 1_000_000_000
+_PART_ROWS = 250_000
 _KINDS = {
     "missing": "lake.tx_hash IS NULL",
     "extra": "arrow.tx_hash IS NULL",
@@ -131,6 +132,7 @@ def compare(
             for side in ("arrow", "lake"):
                 database.execute(f"DELETE FROM {side} WHERE block_time >= ?", [until])
             files = [file for file in files if file.metadata.end_time < before]
+        counts = _counts(database)
         found = Comparison(
             folder.url,
             snapshot_id,
@@ -139,8 +141,8 @@ def compare(
             tuple(files),
             tuple(skipped),
             tuple(_hours(database)),
-            _counts(database),
-            tuple(_examples(database, examples)),
+            counts,
+            tuple(_examples(database, counts, examples)),
             middle - began,
             lake_seconds,
         )
@@ -159,7 +161,13 @@ def _workspace(lake: Lake) -> Iterator[duckdb.DuckDBPyConnection]:
             settings["threads"] = config.duckdb_threads
         with connect(str(Path(place, "rows.db")), config=settings) as database:
             database.execute("SET preserve_insertion_order = false")
-            yield database
+            try:
+                yield database
+            except duckdb.OutOfMemoryException as error:
+                raise MemoryLimitError(
+                    f"the comparison needs more than {limit:,} bytes of memory, or more space in {place}",
+                    hint="raise the setting duckdb_memory_limit, or set TMPDIR to a larger disk",
+                ) from error
 
 
 def _read_files(
@@ -178,11 +186,7 @@ def _read_files(
         for rows in folder.rows(file, checked):
             _insert(database, rows)
         files.append(replace(checked, kept=None))
-    database.execute(
-        """CREATE TABLE arrow AS SELECT tx_hash, max_by(network, age) AS network, max_by(block_time, age) AS block_time,
-        max_by(checksum, age) AS checksum, max(age) AS age FROM read GROUP BY tx_hash"""
-    )
-    database.execute("DROP TABLE read")
+    _keep_newest(database, "arrow")
     return files, skipped
 
 
@@ -196,10 +200,7 @@ def _read_lake(database: duckdb.DuckDBPyConnection, lake: Lake) -> int:
             raise SchemaMismatchError(f"{TABLE} has no column {lacking[0]!r}, which Arrow files have")
         for batch in table.scan(ROWS.names).to_batches():
             _insert(database, pa.Table.from_batches([batch]))
-    database.execute(
-        """CREATE TABLE lake AS SELECT tx_hash, any_value(network) AS network, any_value(block_time) AS block_time,
-        any_value(checksum) AS checksum, max(age) AS age, count(*) AS copies FROM read GROUP BY tx_hash"""
-    )
+    _keep_newest(database, "lake")
     return at.snapshot_id
 
 
@@ -209,6 +210,25 @@ def _insert(database: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
     parts = f"tx_hash, network, {moment}, {content('given')}, {age('given')}"
     database.execute(f"INSERT INTO read SELECT {parts} FROM given")
     database.unregister("given")
+
+
+def _keep_newest(database: duckdb.DuckDBPyConnection, side: str) -> None:
+    """Make the table of a side, with one row for each transaction, of the rows that were read.
+
+    DuckDB cannot put an aggregate of texts on disk: what occurs once is passed on, and the rest is done in parts.
+    """
+    database.execute("CREATE TABLE twice AS SELECT tx_hash FROM read GROUP BY tx_hash HAVING count(*) > 1")
+    database.execute(f"CREATE TABLE {side} AS SELECT *, 1::BIGINT AS copies FROM read ANTI JOIN twice USING (tx_hash)")
+    database.execute("CREATE TABLE again AS SELECT * FROM read SEMI JOIN twice USING (tx_hash)")
+    parts = 1 + database.execute("SELECT count(*) FROM again").fetchall()[0][0] // _PART_ROWS
+    for part in range(parts):
+        database.execute(
+            f"""INSERT INTO {side} SELECT tx_hash, max_by(network, age), max_by(block_time, age),
+            max_by(checksum, age), max(age), count(*) FROM again WHERE hash(tx_hash) % ? = ? GROUP BY tx_hash""",
+            [parts, part],
+        )
+    for table in ("read", "twice", "again"):
+        database.execute(f"DROP TABLE {table}")
 
 
 def _hours(database: duckdb.DuckDBPyConnection) -> Iterator[HourComparison]:
@@ -231,8 +251,10 @@ def _counts(database: duckdb.DuckDBPyConnection) -> dict[str, int]:
     return dict(zip(_KINDS, row, strict=True))
 
 
-def _examples(database: duckdb.DuckDBPyConnection, most: int) -> Iterator[Difference]:
+def _examples(database: duckdb.DuckDBPyConnection, counts: dict[str, int], most: int) -> Iterator[Difference]:
     for kind, condition in _KINDS.items():
+        if not counts[kind]:
+            continue
         query = f"""SELECT tx_hash, coalesce(arrow.network, lake.network),
             date_trunc('hour', coalesce(arrow.block_time, lake.block_time))
             FROM {_JOINED} WHERE {condition} ORDER BY tx_hash LIMIT ?"""
