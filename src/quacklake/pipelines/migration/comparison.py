@@ -129,8 +129,7 @@ def compare(
         snapshot_id = _read_lake(database, lake)
         lake_seconds = time.monotonic() - middle
         if before is not None and until is not None:
-            for side in ("arrow", "lake"):
-                database.execute(f"DELETE FROM {side} WHERE block_time >= ?", [until])
+            _leave_out(database, until)
             files = [file for file in files if file.metadata.end_time < before]
         counts = _counts(database)
         found = Comparison(
@@ -229,6 +228,17 @@ def _keep_newest(database: duckdb.DuckDBPyConnection, side: str) -> None:
         )
     for table in ("read", "twice", "again"):
         database.execute(f"DROP TABLE {table}")
+
+
+def _leave_out(database: duckdb.DuckDBPyConnection, until: datetime) -> None:
+    """Remove the transactions of young blocks. One that is young in the lake alone has moved, and stays."""
+    database.execute("CREATE TABLE young AS SELECT tx_hash FROM arrow WHERE block_time >= ?", [until])
+    database.execute(
+        """INSERT INTO young SELECT tx_hash FROM lake ANTI JOIN arrow USING (tx_hash) WHERE lake.block_time >= ?""",
+        [until],
+    )
+    for side in ("arrow", "lake"):
+        database.execute(f"DELETE FROM {side} WHERE tx_hash IN (SELECT tx_hash FROM young)")
 
 
 def _hours(database: duckdb.DuckDBPyConnection) -> Iterator[HourComparison]:
