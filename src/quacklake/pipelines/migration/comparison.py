@@ -29,13 +29,13 @@ _PART_ROWS = 250_000
 _KINDS = {
     "missing": "lake.tx_hash IS NULL",
     "extra": "arrow.tx_hash IS NULL",
-    "newer": "arrow.checksum <> lake.checksum AND lake.copies = 1 AND lake.age > arrow.age",
-    "different": "arrow.checksum <> lake.checksum AND lake.copies = 1 AND lake.age <= arrow.age",
+    "newer": "arrow.checksum <> lake.checksum AND lake.copies = 1 AND lake.age.ingested > arrow.age.ingested",
+    "different": "arrow.checksum <> lake.checksum AND lake.copies = 1 AND lake.age.ingested <= arrow.age.ingested",
     "doubled": "lake.copies > 1",
 }
 _ALLOWED = ("extra", "newer")
 _COLUMNS = """tx_hash VARCHAR, network VARCHAR, block_time TIMESTAMP, checksum VARCHAR,
-    age STRUCT(a BIGINT, b BIGINT, c VARCHAR)"""
+    age STRUCT(ingested BIGINT, block BIGINT, checksum VARCHAR)"""
 _JOINED = "arrow FULL JOIN lake USING (tx_hash)"
 
 
