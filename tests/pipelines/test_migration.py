@@ -247,6 +247,15 @@ def test_a_backfill_takes_every_file_once(lake: Lake, folder: ArrowFolder) -> No
     assert lake.current_snapshot() == snapshot
 
 
+def test_rows_that_the_lake_has_lost_come_back_from_the_files(lake: Lake, folder: ArrowFolder) -> None:
+    folder.write(transactions(), START)
+    backfill(lake, folder)
+    lake.table(TABLE).delete("block_number < 2")
+    assert backfill(lake, folder).files == 0
+    assert backfill(lake, folder, again=True).inserted == 10
+    assert compare(lake, folder).equal
+
+
 def test_the_newest_row_of_a_transaction_wins_in_any_order(lake: Lake, folder: ArrowFolder) -> None:
     dice = random.Random(SEED)
     rows = transactions()

@@ -29,6 +29,9 @@ def backfill(
     batch_rows: Annotated[
         int, option("--batch-rows", "The number of rows of a commit, and in memory.", "N", min=1)
     ] = 200_000,
+    again: Annotated[
+        bool, option("--again", "Read all files, also those that were taken over, to bring back rows that are missing.")
+    ] = False,
     dry_run: DryRun = False,
 ) -> int:
     """It can be interrupted at any time: the next one goes on, and takes every file once.
@@ -38,7 +41,9 @@ def backfill(
     from quacklake.pipelines.migration import backfill
 
     with context.open(write=not dry_run) as lake, stages() as progress:
-        done = backfill(lake, _folder(lake, folder), dry_run=dry_run, batch_rows=batch_rows, progress=progress)
+        done = backfill(
+            lake, _folder(lake, folder), again=again, dry_run=dry_run, batch_rows=batch_rows, progress=progress
+        )
     counts = f"{plural(done.files, 'file')} with {plural(done.rows, 'row')}"
     context.output.result(
         f"{counts} would be taken over"

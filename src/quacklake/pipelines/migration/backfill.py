@@ -37,9 +37,15 @@ class BackfillReport:
 
 
 def backfill(
-    lake: Lake, folder: ArrowFolder, *, dry_run: bool = False, batch_rows: int = 200_000, progress: Progress = silent
+    lake: Lake,
+    folder: ArrowFolder,
+    *,
+    again: bool = False,
+    dry_run: bool = False,
+    batch_rows: int = 200_000,
+    progress: Progress = silent,
 ) -> BackfillReport:
-    """Merge the rows of all files that are not in the lake yet, oldest file first.
+    """Merge the rows of all files that are not in the lake yet, oldest file first; with ``again``, of all files.
 
     A commit has about ``batch_rows`` rows, and with them the names of their files and the place in a file that is not
     done. So a backfill can be ended at any time and started again. A file that is damaged, or that does not have what
@@ -49,7 +55,7 @@ def backfill(
     if batch_rows < 1:
         raise InputError(f"batch_rows must be at least 1, not {batch_rows}")
     listed, skipped = folder.files()
-    known = state.files(lake, folder.url, "backfilled")
+    known = {} if again else state.files(lake, folder.url, "backfilled")
     todo = [file for file in listed if file.path not in known or known[file.path]["bytes"] != file.size]
     if dry_run:
         return _rehearsed(folder, todo, skipped, progress)
