@@ -28,7 +28,7 @@ def backfill(
     folder: Folder,
     batch_rows: Annotated[
         int, option("--batch-rows", "The number of rows of a commit, and in memory.", "N", min=1)
-    ] = 200_000,
+    ] = 100_000,
     again: Annotated[
         bool, option("--again", "Read all files, also those that were taken over, to bring back rows that are missing.")
     ] = False,

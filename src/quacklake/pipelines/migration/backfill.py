@@ -42,7 +42,7 @@ def backfill(
     *,
     again: bool = False,
     dry_run: bool = False,
-    batch_rows: int = 200_000,
+    batch_rows: int = 100_000,
     progress: Progress = silent,
 ) -> BackfillReport:
     """Merge the rows of all files that are not in the lake yet, oldest file first; with ``again``, of all files.
