@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.cli.conftest import Run
 from tests.cli.names import command_names
+from tests.pipelines.arrow_files import START, open_folder, transactions
 
 STORY = """
     init
@@ -64,6 +65,13 @@ STORY = """
     cleanup --yes
     verify
     migrate
+    migrate-arrow backfill arrow --dry-run
+    migrate-arrow backfill arrow
+    migrate-arrow compare arrow
+    migrate-arrow switch arrow --to lake
+    migrate-arrow status arrow
+    migrate-arrow retire arrow --dry-run
+    migrate-arrow retire arrow --yes
     config show
     config set pool_size 7
     config get pool_size
@@ -96,6 +104,7 @@ def test_every_command_answers_in_json(run: Run, elsewhere: Path) -> None:
     Path("people.csv").write_text("id,name\n1,Ann\n2,Bob\n", encoding="utf-8")
     told: dict[str, object] = {}
     failed: list[tuple[str, int, str]] = []
+    open_folder(Path("arrow")).write(transactions(), START)
     for line in STORY.strip().splitlines():
         words = shlex.split(line)
         if words[0] == "add-files":

@@ -12,9 +12,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.errors import InputError
-from quacklake.lake.lake import Lake
+from quacklake.format.names import quote
+from quacklake.lake.lake import Lake, LakeTransaction
+from quacklake.lake.table import Table
+from quacklake.operations.statements import MergeResult
 from quacklake.pipelines.buffered_writer import BufferedWriter
+from quacklake.pipelines.committing import commit
+from quacklake.pipelines.settings import WriterSettings
 
 SCHEMA, TABLE = "blockchain", "blockchain.transactions"
 KEY = "tx_hash"
@@ -43,6 +52,35 @@ DEFINITION = f"""CREATE TABLE IF NOT EXISTS {TABLE} (
 )"""
 PARTITIONS = f"ALTER TABLE {TABLE} SET PARTITIONED BY (year(block_time), month(block_time), day(block_time))"
 
+ROWS = pa.schema(
+    [
+        ("network", pa.string()),
+        ("subnet", pa.string()),
+        ("vm_type", pa.string()),
+        ("block_time", pa.timestamp("us", "UTC")),
+        ("year", pa.int32()),
+        ("month", pa.int32()),
+        ("day", pa.int32()),
+        ("hour", pa.int32()),
+        ("block_hash", pa.string()),
+        ("block_number", pa.int64()),
+        ("tx_hash", pa.string()),
+        ("tx_index", pa.int32()),
+        ("from_address", pa.string()),
+        ("to_address", pa.string()),
+        ("value", pa.string()),
+        ("gas_price", pa.string()),
+        ("gas_limit", pa.string()),
+        ("nonce", pa.string()),
+        ("input_data", pa.binary()),
+        ("success", pa.bool_()),
+        ("ingested_at", pa.timestamp("us", "UTC")),
+    ]
+)
+"""The columns of the table in Arrow."""
+
+_CONTENT = {"block_time": "epoch_us({})", "input_data": "hex({})"}
+
 
 @dataclass(frozen=True)
 class NodeConfig:
@@ -60,12 +98,52 @@ class NodeConfig:
 
 def create_table(lake: Lake) -> None:
     """Create the schema and the table of transactions, partitioned by day, unless they are there."""
-    with lake.transaction(message="create blockchain.transactions") as transaction:
-        transaction.sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-        there = f"SELECT count(*) FROM information_schema.tables WHERE table_schema = '{SCHEMA}'"
-        if not transaction.sql(f"{there} AND table_name = 'transactions'").fetchall()[0][0]:
+
+    def work(transaction: LakeTransaction) -> None:
+        transaction.create_schema(SCHEMA, if_not_exists=True)
+        if TABLE not in transaction:
             transaction.sql(DEFINITION)
             transaction.sql(PARTITIONS)
+
+    if TABLE not in lake:
+        commit(lake, f"create {TABLE}", work)
+
+
+def content(rows: str) -> str:
+    """Return an SQL expression for the checksum of a row: of all it says but the time at which it was ingested."""
+    columns = (_CONTENT.get(name, "{}").format(f"{rows}.{quote(name)}") for name in ROWS.names if name != "ingested_at")
+    return f"md5(CAST(json_array({', '.join(columns)}) AS VARCHAR))"
+
+
+def age(rows: str) -> str:
+    """Return an SQL expression that orders the rows of one transaction from the oldest to the newest.
+
+    The newest is the one ingested last. Its block and its checksum decide between two of the same time, so that rows
+    end as the same in whatever order they arrive.
+    """
+    return f"row(coalesce(epoch_us({rows}.ingested_at), 0), {rows}.block_number, {content(rows)})"
+
+
+def newest(rows: pa.Table) -> pa.Table:
+    """Return the newest row of each transaction."""
+    if pc.count_distinct(rows[KEY]).as_py() == len(rows):
+        return rows
+    with connect() as connection:
+        connection.register("given", rows)
+        found = arrow_table(
+            connection,
+            f"SELECT * FROM given QUALIFY row_number() OVER (PARTITION BY {KEY} ORDER BY {age('given')} DESC) = 1",
+        )
+    return found.cast(rows.schema)
+
+
+def merge_newest(table: Table, rows: pa.Table) -> MergeResult:
+    """Merge transactions into their table, but for rows that are older than those of the table.
+
+    Rows may come again and in any order: the table ends with the newest of each transaction.
+    """
+    merge = table.merge_builder(newest(rows), KEY).when_matched_update_all(f"{age('source')} > {age('target')}")
+    return merge.when_not_matched_insert_all().execute()
 
 
 def transaction_row(
@@ -108,14 +186,28 @@ def transaction_row(
 class DuckLakeWriter:
     """Writes transactions in batches; one that comes again, by its hash, replaces the first.
 
-    ``batch_size`` rows or ``flush_interval`` make a commit. See :class:`BufferedWriter` for what a crash can lose.
+    ``batch_size`` rows or ``flush_interval`` make a commit; what is not given is as ``settings`` say. See
+    :class:`BufferedWriter` for what a crash can lose.
     """
 
     def __init__(
-        self, lake: Lake, *, batch_size: int = 1000, flush_interval: timedelta | str = timedelta(seconds=30)
+        self,
+        lake: Lake,
+        *,
+        settings: WriterSettings | None = None,
+        batch_size: int | None = None,
+        flush_interval: timedelta | str | None = None,
     ) -> None:
+        chosen = settings or WriterSettings()
         create_table(lake)
-        self._writer = BufferedWriter(lake, batch_rows=batch_size, flush_interval=flush_interval, keys={TABLE: [KEY]})
+        self._writer = self._open(
+            lake,
+            chosen.batch_size if batch_size is None else batch_size,
+            chosen.flush_interval if flush_interval is None else flush_interval,
+        )
+
+    def _open(self, lake: Lake, batch_size: int, flush_interval: timedelta | str) -> BufferedWriter:
+        return BufferedWriter(lake, batch_rows=batch_size, flush_interval=flush_interval, keys={TABLE: [KEY]})
 
     def __enter__(self) -> Self:
         return self

@@ -12,6 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from quacklake.connectors.nats.connection import NatsConnection
+from quacklake.connectors.nats.stream import NO_STREAM
+from quacklake.errors import ConnectorError
+from quacklake.pipelines.settings import WriterSettings
+
 
 @dataclass(frozen=True)
 class Simulation:
@@ -102,6 +107,26 @@ class Simulation:
             "input": _hex(dice, 36) if calls else "0x",
             "status": "0x1" if dice.random() < 0.97 else "0x0",
         }
+
+
+def publish(settings: WriterSettings, simulation: Simulation, blocks: int) -> int:
+    """Publish the transactions of blocks to the NATS server of the settings, and return how many messages that is.
+
+    The stream is created, for the subjects of the settings and of the simulation, unless it is there. Raises what NATS
+    raises.
+    """
+    stream = settings.nats_stream
+    messages = [(simulation.subject, body, None) for body in simulation.messages(blocks)]
+    with NatsConnection(settings.nats_url) as connection:
+        try:
+            connection.jetstream(f"STREAM.INFO.{stream}")
+        except ConnectorError as error:
+            if error.number != NO_STREAM:
+                raise
+            subjects = [*settings.nats_subjects, *(() if settings.takes(simulation.subject) else (simulation.subject,))]
+            connection.jetstream(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": subjects})
+        connection.publish(messages)
+    return len(messages)
 
 
 def _hex(dice: random.Random, count: int) -> str:

@@ -84,6 +84,14 @@ _TENANT = (
     Entry("unexpose", "Undo `expose`", "tenant:unexpose"),
 )
 
+_MIGRATE_ARROW = (
+    Entry("backfill", "Take the rows of Arrow files over into the lake", "migrate_arrow:backfill"),
+    Entry("compare", "Compare the Arrow files with the lake", "migrate_arrow:compare"),
+    Entry("switch", "Let readers use the lake, or the Arrow files again", "migrate_arrow:switch"),
+    Entry("retire", "Remove the Arrow files that are in the lake", "migrate_arrow:retire"),
+    Entry("status", "Show how far the migration is", "migrate_arrow:status"),
+)
+
 COMMANDS: tuple[Entry, ...] = (
     Entry("init", "Create a lake", "config:init", _START),
     Entry("demo", "Show what a lake can do, in a temporary folder", "demo:demo", _START),
@@ -118,6 +126,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("prune-backups", "Remove old backups, and the files that only they need", "backup:prune_backups", _CARE),
     Entry("restore-backup", "Create a lake from a backup", "backup:restore_backup", _CARE),
     Entry("migrate", "Change the format version of a lake", "backup:migrate", _CARE),
+    Entry("migrate-arrow", "Move Ekko's Arrow files into the lake", panel=_CARE, commands=_MIGRATE_ARROW),
     Entry("tenant", "Manage the catalogs (tenants) of a shared lake", panel=_SET, commands=_TENANT),
     Entry("config", "Show and change settings", panel=_SET, commands=_CONFIG),
     Entry("spark-settings", "Print the Spark settings for a lake", "config:spark_settings", _SET),

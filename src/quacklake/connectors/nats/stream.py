@@ -12,7 +12,7 @@ from quacklake.connectors.nats.credentials import NatsCredentials
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.errors import ConfigError, ConnectorError, NotFoundError
 
-_NO_STREAM = 10059
+NO_STREAM = 10059
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class NatsStream:
         try:
             found = connection.jetstream(f"STREAM.INFO.{self.name}")
         except ConnectorError as error:
-            if error.number == _NO_STREAM:
+            if error.number == NO_STREAM:
                 raise NotFoundError(f"NATS has no stream {self.name!r}") from None
             raise
         state = found["state"]
