@@ -29,11 +29,11 @@ def adopt(handle: LakeHandle, source: str, table: str, *, sync: bool = False, dr
 
 def foreign_table(context: LakeContext, source: str) -> ForeignTable:
     """Return the current version of the foreign table that ``kind:place`` names."""
-    kind, colon, place = source.partition(":") if isinstance(source, str) else ("", "", "")
-    if not (colon and kind.strip() and place.strip()) or place.startswith("//"):
+    kind, _, place = str(source).partition(":")
+    if not kind.strip() or not place.strip() or place.startswith("//"):
         raise InputError(
             f"{source!r} does not name a foreign table",
-            hint='"delta:/path", "delta:s3://bucket/path" or "iceberg:/path"',
+            hint='use "delta:/path", "delta:s3://bucket/path" or "iceberg:/path"',
         )
     name = kind.strip().lower().replace("_", "-")
     if name not in _READERS:
