@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry
 from pyiceberg.partitioning import PartitionSpec
@@ -80,7 +81,7 @@ def foreign_table(context: LakeContext, place: str) -> ForeignTable:
         metadata = FromInputFile.table_metadata(io.new_input(url))
         fields = _fields(metadata)
         files = tuple(_Files(context, io, metadata).read())
-    except (ValueError, KeyError, TypeError, EOFError) as error:
+    except (ValidationError, ValueError, KeyError, TypeError, EOFError) as error:
         raise CorruptFileError(f"the Iceberg table {url} cannot be read: {error}") from error
     snapshot = metadata.current_snapshot()
     return ForeignTable(
