@@ -398,6 +398,24 @@ def test_columns_follow(lake: quacklake.Lake, place: Path, stock: Stock) -> None
     assert lake.at(version=2).table("t").count("extra IS NULL") == 10
 
 
+def test_an_order_or_partitions_given_here_may_stop_following(lake: quacklake.Lake, place: Path) -> None:
+    write(place, rows())
+    lake.adopt(f"delta:{place}", as_="t")
+    lake.table("t").set_sorted_by("name")
+    write(place, rows(10))
+    lake.adopt(f"delta:{place}", as_="t", sync=True)  # an order of new files is no matter
+    write(place, rows(20).select(["id"]), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(UnsupportedFeatureError, match="sorted by"):
+        lake.adopt(f"delta:{place}", as_="t", sync=True)
+    lake.table("t").reset_sorted_by()
+    lake.table("t").set_partitioned_by("id")
+    with pytest.raises(UnsupportedFeatureError, match="partitioned"):
+        lake.adopt(f"delta:{place}", as_="t", sync=True)
+    lake.table("t").reset_partitioned_by()
+    lake.adopt(f"delta:{place}", as_="t", sync=True)
+    check(lake, place)
+
+
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_mapped_columns_are_found_renamed_and_dropped(
     lake: quacklake.Lake, place: Path, stock: Stock, mode: str

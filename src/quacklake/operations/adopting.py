@@ -26,6 +26,7 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.format.bounds import ANYTHING
+from quacklake.format.layout import sort_columns
 from quacklake.format.mappings import hive_values
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
@@ -289,6 +290,12 @@ class _Follower:
             if new is not None and _shape(new) == _shape(column):
                 kept.append(replace(column, name=new.name, nullable=new.nullable))
                 del by_name[fold(column.name)]
+        gone = {column.id for column in table.schema.columns} - {column.id for column in kept}
+        if gone & set(sort_columns(table.sort, table.schema)):
+            raise UnsupportedFeatureError(
+                f"{table.qualified_name} is sorted by a column that the foreign table has changed or dropped",
+                hint="call reset_sorted_by() first",
+            )
         return alter(self._context, self._tx, table, TableSchema((*kept, *by_name.values())))
 
     def _register(self, files: Mapping[str, ForeignFile]) -> list[tuple[NewDataFile, ForeignFile]]:

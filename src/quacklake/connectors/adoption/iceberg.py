@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry
@@ -259,8 +260,9 @@ class _Files:
         return values
 
     def _deleted(self, file: DataFile, rows: int) -> pa.Array:
-        found = {*self._positions.of(file, rows), *self._equality.of(file)}
-        return pa.array(sorted(found), pa.int64())
+        found = [pa.array([], pa.int64()), *self._positions.of(file, rows), *self._equality.of(file)]
+        positions = pc.unique(pa.concat_arrays(found))
+        return positions.take(pc.sort_indices(positions))
 
 
 def _check_format(file: DataFile, given: Any, *known: FileFormat) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -44,28 +44,24 @@ class PositionDeletes:
         """Return whether a data file may have deletes."""
         return any(each.sequence >= file.sequence and each.partition == file.partition for each in self.files)
 
-    def of(self, file: DataFile, rows: int) -> Iterable[int]:
-        """Return the deleted positions of a data file with that many rows."""
+    def of(self, file: DataFile, rows: int) -> Iterator[pa.Array]:
+        """Yield the deleted positions of a data file with that many rows."""
         if self._known is None:
             self._known = self._read()
         for sequence, positions in self._known.get(file.url, ()):
             if sequence >= file.sequence:
                 if len(positions) and pc.max(positions).as_py() >= rows:
                     raise CorruptFileError(f"deletes of {file.url} have positions beyond its {rows} rows")
-                yield from positions.to_pylist()
+                yield positions
 
     def _read(self) -> dict[str, list[tuple[int, pa.Array]]]:
         known: dict[str, list[tuple[int, pa.Array]]] = {}
         for file in self.files:
             data = read(self.context.store, file.url)
-            if data[:4] == b"PAR1":
-                rows = _table(data, file.url, ("file_path", "pos"))
-                for path in pc.unique(rows.column("file_path")).to_pylist():
-                    mine = rows.filter(pc.equal(rows.column("file_path"), path)).column("pos")
-                    known.setdefault(plain(path), []).append((file.sequence, mine.combine_chunks().cast(pa.int64())))
-            else:
-                for path, blob in referenced_blobs(data):
-                    known.setdefault(plain(path), []).append((file.sequence, decode(blob)))
+            vectors = data[:4] != b"PAR1"
+            found = _vectors(data) if vectors else _positions(data, file.url)
+            for path, positions in found:
+                known.setdefault(plain(path), []).append((file.sequence, positions))
         return known
 
 
@@ -85,12 +81,15 @@ class EqualityDeletes:
         """Return whether a data file may have rows with such values."""
         return bool(self._for(file))
 
-    def of(self, file: DataFile) -> Iterable[int]:
-        """Return the positions of the rows of a data file that have a deleted value."""
+    def of(self, file: DataFile) -> Iterator[pa.Array]:
+        """Yield the positions of the rows of a data file that have a deleted value."""
+        groups: dict[tuple[int, ...], list[pa.Table]] = {}
         for deletes, ids in self._for(file):
             if deletes.url not in self._tables:
                 self._tables[deletes.url] = _columns(self.context.store, deletes.url, ids, None)
-            gone = self._tables[deletes.url]
+            groups.setdefault(ids, []).append(self._tables[deletes.url])
+        for ids, tables in groups.items():
+            gone = pa.concat_tables(tables, promote_options="permissive")
             rows = _columns(self.context.store, file.url, ids, gone.schema)
             rows = rows.append_column("pos", pa.array(range(rows.num_rows), pa.int64()))
             same = " AND ".join(f"r.c{id_:d} IS NOT DISTINCT FROM g.c{id_:d}" for id_ in ids)
@@ -98,7 +97,7 @@ class EqualityDeletes:
                 connection.register("ql_rows", rows)
                 connection.register("ql_gone", gone)
                 found = arrow_table(connection, f"SELECT pos FROM ql_rows r SEMI JOIN ql_gone g ON {same}")
-            yield from found.column("pos").to_pylist()
+            yield found.column("pos").combine_chunks()
 
     def _for(self, file: DataFile) -> list[tuple[DataFile, tuple[int, ...]]]:
         return [
@@ -108,11 +107,20 @@ class EqualityDeletes:
         ]
 
 
-def _table(data: bytes, url: str, names: Iterable[str]) -> pa.Table:
+def _positions(data: bytes, url: str) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the data files that a delete file names, each with the positions."""
     try:
-        return pq.read_table(pa.BufferReader(data), columns=list(names))
+        rows = pq.read_table(pa.BufferReader(data), columns=["file_path", "pos"])
     except (pa.ArrowException, OSError, KeyError) as error:
         raise CorruptFileError(f"the file {url} of an Iceberg table cannot be read: {error}") from error
+    found = rows.group_by("file_path").aggregate([("pos", "list")])
+    for path, positions in zip(found.column("file_path").to_pylist(), found.column("pos_list"), strict=True):
+        yield path, positions.values.cast(pa.int64())
+
+
+def _vectors(data: bytes) -> Iterator[tuple[str, pa.Array]]:
+    for path, blob in referenced_blobs(data):
+        yield path, decode(blob)
 
 
 def _columns(store: Store, url: str, ids: tuple[int, ...], like: pa.Schema | None) -> pa.Table:
