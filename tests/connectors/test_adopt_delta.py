@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ def test_maintenance_never_touches_what_was_adopted(lake: quacklake.Lake, place:
 
 
 def test_a_table_in_the_data_path_is_refused(tmp_path: Path, lake: quacklake.Lake) -> None:
-    inside = tmp_path / "data" / "foreign"
+    inside = Path(lake.data_path) / "foreign"
     write(inside, rows())
     link = tmp_path / "foreign" / "link"
     link.symlink_to(inside)
@@ -138,9 +138,9 @@ def test_a_table_in_the_data_path_is_refused(tmp_path: Path, lake: quacklake.Lak
     assert lake.current_snapshot() == 0
 
 
-def test_a_log_may_not_lead_into_the_data_path(tmp_path: Path, lake: quacklake.Lake, place: Path) -> None:
-    inside = tmp_path / "data" / "f.parquet"
-    inside.parent.mkdir(exist_ok=True)
+def test_a_log_may_not_lead_into_the_data_path(lake: quacklake.Lake, place: Path) -> None:
+    inside = Path(lake.data_path) / "f.parquet"
+    inside.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows(), inside)
     table = HandMade(place, FIELDS)
     add = table.file("f.parquet", rows())
@@ -662,3 +662,26 @@ def test_two_who_follow_at_once_add_each_file_once(tmp_path: Path, lake: quackla
         assert sorted(pool.map(follow, range(3))) == [0, 0, 3]
     check(lake, place)
     assert lake.current_snapshot() == 2
+
+
+# -- databases ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.daily(0.34)
+@pytest.mark.parametrize("database", ["duckdb", "postgres", "mysql"])
+def test_every_database_remembers_what_is_followed(
+    tmp_path: Path, place: Path, new_url: Callable[[str], str], database: str
+) -> None:
+    table = HandMade(place, FIELDS, features=["deletionVectors"])
+    table.commit(table.file("a.parquet", rows(), vector=table.vector([1, 2])))
+    source, settings = f"delta:{place}", {"data_path": tmp_path / "data", "foreign_paths": [tmp_path / "foreign"]}
+    with quacklake.connect(new_url(database), **settings) as lake:
+        lake.adopt(source, as_="t")
+        table.commit(table.file("b.parquet", rows(10)))
+        table.commit(table.metadata([*FIELDS, field("x", "date")]))
+        assert lake.adopt(source, as_="t", sync=True).added_files == 1
+        assert lake.adopt(source, as_="t", sync=True).added_files == 0
+        check(lake, place)
+        lake.table("t").delete("id = 3")
+        with pytest.raises(StreamMismatchError):
+            lake.adopt(source, as_="t", sync=True)
