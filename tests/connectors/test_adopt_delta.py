@@ -127,6 +127,23 @@ def test_maintenance_never_touches_what_was_adopted(lake: quacklake.Lake, place:
     assert as_delta_reads(place).num_rows == (46 if followed else 36)
 
 
+def test_stock_may_clean_up_what_our_maintenance_schedules(lake: quacklake.Lake, place: Path, stock: Stock) -> None:
+    table = HandMade(place, FIELDS, features=["deletionVectors"])
+    for number in range(4):
+        table.commit(table.file(f"{number}.parquet", rows(number), vector=table.vector([1]) if number < 2 else None))
+    before = contents(place)
+    for name in ("t", "dropped"):
+        lake.adopt(f"delta:{place}", as_=name)
+    lake.drop_table("dropped")
+    lake.maintenance.merge_adjacent_files()
+    lake.maintenance.rewrite_data_files(delete_threshold=0)
+    lake.expire_snapshots(keep_last=1)
+    removed = stock.run(lake.url, "CALL ducklake_cleanup_old_files('l', cleanup_all => true)")
+    assert len(removed) >= 4  # delete files of ours
+    assert contents(place) == before
+    check(lake, place)
+
+
 def test_a_table_in_the_data_path_is_refused(tmp_path: Path, lake: quacklake.Lake) -> None:
     inside = Path(lake.data_path) / "foreign"
     write(inside, rows())
