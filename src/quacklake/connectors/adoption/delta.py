@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quacklake.connectors.adoption.places import Folder, plain, read
+from quacklake.connectors.adoption.places import Folder, plain, read, reading
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
 from quacklake.format.vectors import decode
 from quacklake.operations.context import LakeContext
@@ -71,12 +71,16 @@ def foreign_table(context: LakeContext, place: str) -> ForeignTable:
     ``UnsupportedFeatureError`` for features and types that a lake lacks.
     """
     folder = Folder(context.store, place)
-    log = _Log(folder)
+    with reading(f"the log of the Delta table {folder.url}"):
+        return _table(folder, _Log(folder))
+
+
+def _table(folder: Folder, log: _Log) -> ForeignTable:
     metadata, mode = log.metadata, log.mapping_mode
-    fields = tuple(_field(each, mode) for each in json.loads(metadata["schemaString"])["fields"])
-    stored = {each.name: each.names[0] if each.names else each.name for each in fields}
-    if mode == "id":  # the log keeps values of partitions under the names in files all the same
-        stored = {each["name"]: each["metadata"][_NAME] for each in json.loads(metadata["schemaString"])["fields"]}
+    given = json.loads(metadata["schemaString"])["fields"]
+    fields = tuple(_field(each, mode) for each in given)
+    # the log has the values of partitions under the names in files, even where columns are found by id
+    stored = {str(each["name"]): _stored_name(each, mode) for each in given}
     folders = {name: stored[name] for name in metadata.get("partitionColumns") or ()}
     files = tuple(_file(folder, add, folders) for _, add in sorted(log.files.items()))
     return ForeignTable(
@@ -212,16 +216,21 @@ def _unmapped(action: Mapping[str, Any]) -> Action:
 def _field(given: Action, mode: str) -> ForeignField:
     metadata = given.get("metadata") or {}
     name = str(given["name"])
-    stored = name if mode == "none" else str(metadata.get(_NAME, name))
     found = _type(name, given["type"], mode)
     return ForeignField(
         name,
         found.type,
         bool(given.get("nullable", True)),
         int(metadata[_ID]) if mode == "id" and _ID in metadata else None,
-        () if mode == "id" else (stored,),
+        () if mode == "id" else (_stored_name(given, mode),),
         found.children,
     )
+
+
+def _stored_name(given: Action, mode: str) -> str:
+    """Return the name that files have a column under."""
+    name = str(given["name"])
+    return name if mode == "none" else str((given.get("metadata") or {}).get(_NAME, name))
 
 
 def _type(name: str, given: Any, mode: str) -> ForeignField:
@@ -265,7 +274,12 @@ def _url(folder: Folder, path: str) -> str:
 
 
 def _deleted(folder: Folder, vector: Action, rows: int) -> pa.Array:
-    """Return the positions of a deletion vector."""
+    """Return the positions of a deletion vector of a file with that many rows."""
+    with reading(f"a deletion vector of the Delta table {folder.url}"):
+        return _vector(folder, vector, rows)
+
+
+def _vector(folder: Folder, vector: Action, rows: int) -> pa.Array:
     kind, where, size = vector["storageType"], str(vector["pathOrInlineDv"]), int(vector["sizeInBytes"])
     if kind == "i":
         data = _z85(where)[:size]

@@ -44,7 +44,7 @@ from pyiceberg.types import (
 )
 
 from quacklake.connectors.adoption.iceberg_deletes import DataFile, EqualityDeletes, PositionDeletes
-from quacklake.connectors.adoption.places import Folder, plain
+from quacklake.connectors.adoption.places import Folder, plain, reading
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
 from quacklake.operations.context import LakeContext
 from quacklake.operations.foreign_tables import ForeignField, ForeignFile, ForeignTable
@@ -78,12 +78,13 @@ def foreign_table(context: LakeContext, place: str) -> ForeignTable:
     """
     io = StoreIO(context.store)
     url = _metadata_file(Folder(context.store, place))
-    try:
-        metadata = FromInputFile.table_metadata(io.new_input(url))
+    with reading(f"the Iceberg table {url}"):
+        try:
+            metadata = FromInputFile.table_metadata(io.new_input(url))
+        except ValidationError as error:
+            raise CorruptFileError(f"{url} is not the metadata of an Iceberg table: {error}") from error
         fields = _fields(metadata)
         files = tuple(_Files(context, io, metadata).read())
-    except (ValidationError, ValueError, KeyError, TypeError, EOFError) as error:
-        raise CorruptFileError(f"the Iceberg table {url} cannot be read: {error}") from error
     snapshot = metadata.current_snapshot()
     return ForeignTable(
         source=f"iceberg:{plain(place)}",

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Mapping
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from urllib.parse import unquote
 
-from quacklake.errors import PathError
+from quacklake.errors import CorruptFileError, PathError
 from quacklake.storage import Store
 from quacklake.storage.roots import absolute
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+_DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
 _ALIASES: Mapping[str, str] = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 
@@ -33,6 +49,15 @@ def plain(text: str, *, encoded: bool = False) -> str:
     if not rest.startswith("//"):
         raise PathError(f"{text!r} is neither a path nor a URL")
     return f"{_ALIASES.get(scheme, scheme)}:{rest}"
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn what metadata that is not what it should be leads to into ``CorruptFileError``."""
+    try:
+        yield
+    except _DAMAGE as error:
+        raise CorruptFileError(f"{what} cannot be read: {type(error).__name__}: {error}") from error
 
 
 class Folder:
