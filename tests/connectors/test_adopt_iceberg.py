@@ -266,6 +266,19 @@ def test_files_of_older_columns_are_read_by_their_ids(catalog: SqlCatalog, lake:
     check(lake, table, stock)
 
 
+def test_a_name_that_comes_back_is_another_column(catalog: SqlCatalog, lake: quacklake.Lake, stock: Stock) -> None:
+    table = catalog.create_table("n.t", schema=rows().schema)
+    table.append(rows(0))
+    with table.update_schema() as update:
+        update.delete_column("name")
+    with table.update_schema() as update:
+        update.add_column("name", StringType())
+    table.append(rows(10))  # a file that looks like the first, but for the ids
+    lake.adopt(source(table), as_="t")
+    assert lake.table("t").count("name IS NULL") == 10
+    check(lake, table, stock)
+
+
 def test_partitions_and_times_are_in_the_files(catalog: SqlCatalog, lake: quacklake.Lake, stock: Stock) -> None:
     schema = Schema(
         NestedField(1, "id", LongType(), required=True),

@@ -195,8 +195,9 @@ class Shapes:
         names = () if self._options.hive_partitioning is False else tuple(hive_values(url))
         if self._matching is not None:
             names = tuple(self._matching.folders)
-        types = tuple((column.path, column.lake_type) for column in footer.columns)
-        key = (footer.schema, types, names)
+        # field ids are in the metadata of the schema, which Arrow does not compare
+        leaves = tuple((column.path, column.lake_type, column.field_id) for column in footer.columns)
+        key = (footer.schema, leaves, names)
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = self._make(url, footer, set(names))
