@@ -33,6 +33,8 @@ from tests.connectors.adoption import HandMade, check_stock, contents, field, so
 
 deltalake = pytest.importorskip("deltalake", reason="the package deltalake is not installed")
 
+pytestmark = pytest.mark.daily(0.5)
+
 
 def rows(first: int = 0, count: int = 10) -> pa.Table:
     ids = range(first, first + count)
@@ -97,6 +99,7 @@ def maintain(lake: quacklake.Lake) -> None:
     lake.delete_orphaned_files(cleanup_all=True)
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("followed", [False, True])
 def test_maintenance_never_touches_what_was_adopted(lake: quacklake.Lake, place: Path, followed: bool) -> None:
     table = HandMade(place, [*FIELDS, field("p", "integer")], partition_by=["p"], features=["deletionVectors"])
@@ -127,6 +130,7 @@ def test_maintenance_never_touches_what_was_adopted(lake: quacklake.Lake, place:
     assert as_delta_reads(place).num_rows == (46 if followed else 36)
 
 
+@pytest.mark.daily(1)
 def test_stock_may_clean_up_what_our_maintenance_schedules(lake: quacklake.Lake, place: Path, stock: Stock) -> None:
     table = HandMade(place, FIELDS, features=["deletionVectors"])
     for number in range(4):
@@ -296,6 +300,7 @@ def test_an_encrypted_lake_adopts_nothing(tmp_path: Path, place: Path) -> None:
 # -- following ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.daily(1)
 def test_following_registers_only_what_changed(lake: quacklake.Lake, place: Path, stock: Stock) -> None:
     write(place, rows(0))
     write(place, rows(10))
@@ -624,6 +629,7 @@ def test_checkpoints_of_several_files_are_read(lake: quacklake.Lake, place: Path
 # -- faults and races --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.daily(1)
 def test_a_fault_anywhere_leaves_nothing(tmp_path: Path, lake: quacklake.Lake, place: Path) -> None:
     table = HandMade(place, FIELDS, features=["deletionVectors"])
     table.commit(table.file("a.parquet", rows(), vector=table.vector([1])))

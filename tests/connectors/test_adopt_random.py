@@ -135,6 +135,8 @@ def test_a_followed_table_is_what_the_library_reads(tmp_path: Path, stock_if_pla
             expected, found = history.read(), lake.table("t").to_arrow()
             assert sorted_rows(found) == sorted_rows(expected.cast(found.select(expected.column_names).schema)), done
             assert contents(history.place) == before, done
+        lake.adopt(f"delta:{history.place}", as_="fresh")  # all files at once
+        assert sorted_rows(lake.table("fresh").to_arrow()) == sorted_rows(found), done
         assert lake.verify(deep=True).ok, done
         if stock_if_plain is not None:
             check_stock(lake, found, stock_if_plain)

@@ -224,9 +224,18 @@ class _Files:
         """Yield the files. Raises ``UnsupportedFeatureError`` for those that are not Parquet."""
         snapshot = self._metadata.current_snapshot()
         files: list[tuple[DataFile, Mapping[str, str | None]]] = []
-        for manifest in [] if snapshot is None else snapshot.manifests(self._io):
+        manifests, total = [] if snapshot is None else snapshot.manifests(self._io), 0
+        if snapshot is not None and snapshot.summary is not None and not manifests:
+            total = int(snapshot.summary.get("total-data-files", 0))
+        if total:
+            raise CorruptFileError(f"the manifest list names no manifest, though the snapshot has {total} files")
+        for manifest in manifests:
             spec = self._specs[manifest.partition_spec_id]
-            for entry in manifest.fetch_manifest_entry(self._io):
+            entries = manifest.fetch_manifest_entry(self._io)
+            counts = (manifest.added_files_count, manifest.existing_files_count)
+            if None not in counts and len(entries) != sum(filter(None, counts)):
+                raise CorruptFileError(f"{manifest.manifest_path} does not have as many files as the snapshot says")
+            for entry in entries:
                 found = DataFile(
                     plain(entry.data_file.file_path),
                     entry.sequence_number or 0,
