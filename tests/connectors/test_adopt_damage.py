@@ -111,7 +111,7 @@ def test_damaged_metadata_of_iceberg_is_an_error(lake: quacklake.Lake, tmp_path:
     assert refused > ROUNDS / 20
     for path in metadata.parent.glob("*.avro"):
         data = path.read_bytes()
-        for end in sorted(chance.sample(range(len(data)), 10) + [data.rindex(data[-16:], 0, len(data) - 16) + 16]):
+        for end in sorted([*chance.sample(range(len(data)), 10), data.rindex(data[-16:], 0, len(data) - 16) + 16]):
             path.write_bytes(data[:end])
             with pytest.raises(QuacklakeError):
                 lake.adopt(f"iceberg:{metadata}", as_="t", dry_run=True)
