@@ -483,6 +483,24 @@ def test_mapped_columns_are_found_renamed_and_dropped(
     check(lake, place, stock)
 
 
+def test_a_renamed_partition_column_is_read_from_its_old_folders(
+    lake: quacklake.Lake, place: Path, stock: Stock
+) -> None:
+    def fields(name: str) -> list[dict[str, Any]]:
+        return [field("id", "long", id_=1, physical="id"), field(name, "string", id_=2, physical="p")]
+
+    configuration = {"delta.columnMapping.mode": "name"}
+    table = HandMade(place, fields("p"), partition_by=["p"], configuration=configuration, features=["columnMapping"])
+    for value in ("a", "b"):
+        table.commit(table.file(f"p={value}/f.parquet", rows().select(["id"]), {"p": value}))
+    lake.adopt(f"delta:{place}", as_="t")
+    check(lake, place, stock)
+    table.commit(table.metadata(fields("region"), ["region"], configuration))
+    lake.adopt(f"delta:{place}", as_="t", sync=True)
+    assert lake.table("t").count("region = 'b'") == 10
+    check(lake, place, stock)
+
+
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
