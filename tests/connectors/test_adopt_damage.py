@@ -120,14 +120,47 @@ def test_damaged_metadata_of_iceberg_is_an_error(lake: quacklake.Lake, tmp_path:
     assert lake.table("t").count("id >= 0") == 2
 
 
+class Parrot:
+    """A format of another package: a folder of Parquet files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        entry = SimpleNamespace(load=lambda: self)
+        monkeypatch.setattr(registry, "_foreign", lambda: {"parrot": entry})
+
+    def foreign_table(self, context: Any, place: str) -> ForeignTable:
+        files = tuple(ForeignFile(str(path)) for path in sorted(Path(place).glob("*.parquet")))
+        fields = (ForeignField("id", "int64", names=("id",)),)
+        return ForeignTable(f"parrot:{place}", place, "polly", len(files), fields, files)
+
+
 def test_another_package_may_read_other_tables(
     lake: quacklake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def parrot_table(context: Any, place: str) -> ForeignTable:
-        fields = (ForeignField("id", "int64", names=("id",)),)
-        return ForeignTable(f"parrot:{place}", place, "polly", 1, fields, (ForeignFile(f"{place}/f.parquet"),))
-
+    Parrot(monkeypatch)
     pq.write_table(pa.table({"id": [1, 2, 3]}), tmp_path / "foreign" / "f.parquet")
-    parrot = SimpleNamespace(load=lambda: SimpleNamespace(foreign_table=parrot_table))
-    monkeypatch.setattr(registry, "_foreign", lambda: {"parrot": parrot})
     assert lake.adopt(f"parrot:{tmp_path}/foreign", as_="t").added_rows == 3
+
+
+def test_a_slow_follower_does_not_go_back_behind_a_quick_one(
+    lake: quacklake.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, rows = f"parrot:{tmp_path}/foreign", pa.table({"id": [1, 2, 3]})
+
+    class Slow(Parrot):
+        reads = 0
+
+        def foreign_table(self, context: Any, place: str) -> ForeignTable:
+            found = super().foreign_table(context, place)
+            self.reads += 1
+            if self.reads == 2:  # another one follows a later version meanwhile
+                pq.write_table(rows, tmp_path / "foreign" / "c.parquet")
+                assert lake.adopt(source, as_="t", sync=True).version == 3
+            return found
+
+    slow = Slow(monkeypatch)
+    pq.write_table(rows, tmp_path / "foreign" / "a.parquet")
+    lake.adopt(source, as_="t")
+    pq.write_table(rows, tmp_path / "foreign" / "b.parquet")
+    assert lake.adopt(source, as_="t", sync=True).version == 3
+    assert slow.reads == 4
+    assert lake.table("t").count() == 9

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -100,8 +100,11 @@ class _Mark:
         return json.dumps({"source": self.source, "id": self.id, "version": self.version, "schema": self.schema})
 
 
-def adopt(handle: LakeHandle, foreign: ForeignTable, name: str, *, sync: bool, dry_run: bool) -> AdoptReport:
+def adopt(handle: LakeHandle, read: Callable[[], ForeignTable], name: str, *, sync: bool, dry_run: bool) -> AdoptReport:
     """Register the files of a foreign table in one commit; with ``sync``, bring a table that has adopted it up to date.
+
+    ``read`` gives the foreign table as it is. It is called again after a conflict with another commit: that may have
+    brought the table to a later version, from which it must not go back.
 
     Raises ``AlreadyExistsError`` when the table is there and may not be followed, ``StreamMismatchError`` when it has
     adopted another foreign table or its rows were changed here, and ``PathError``, ``SchemaMismatchError`` or
@@ -110,7 +113,7 @@ def adopt(handle: LakeHandle, foreign: ForeignTable, name: str, *, sync: bool, d
     ref = TableRef.parse(name)
 
     def work(tx: Transaction) -> AdoptReport:
-        return _adopt(handle.context, tx, foreign, ref, sync=sync)
+        return _adopt(handle.context, tx, read(), ref, sync=sync)
 
     if not dry_run:
         return handle.run(work)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -24,7 +25,8 @@ __all__ = ["AdoptReport", "ForeignTable", "adopt", "foreign_table"]
 
 def adopt(handle: LakeHandle, source: str, table: str, *, sync: bool = False, dry_run: bool = False) -> AdoptReport:
     """Register the files of a foreign table in a table of the lake; see ``Lake.adopt``."""
-    return adopt_table(handle, foreign_table(handle.context, source), table, sync=sync, dry_run=dry_run)
+    read = partial(foreign_table, handle.context, source)
+    return adopt_table(handle, read, table, sync=sync, dry_run=dry_run)
 
 
 def foreign_table(context: LakeContext, source: str) -> ForeignTable:
