@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from quacklake import errors
 from quacklake.errors import QuacklakeError
-from quacklake.lazy import lazily
+from quacklake.lazy import lazily, provide
 
 if TYPE_CHECKING:
     from quacklake.lake.connect import backups, connect, prune_backups, restore_backup
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from quacklake.lake.table import Table
     from quacklake.lake.tenants import Tenants, tenants
     from quacklake.lake.view import View
+    from quacklake.operations.adopting import AdoptReport
     from quacklake.operations.change_feed import ChangeScan
     from quacklake.operations.expression import Expression
     from quacklake.operations.input_files import open_files
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdoptReport",
     "ChangeScan",
     "Expression",
     "Lake",
@@ -75,12 +77,17 @@ __all__ = [
     "tenants",
 ]
 
+provide("adopt", "quacklake.connectors.adoption")
+provide("run_statement", "quacklake.pipelines.statements")
+provide("source_rows", "quacklake.pipelines.statements")
+
 if not TYPE_CHECKING:
     __getattr__ = lazily(
         __name__,
         {
             "quacklake.lake.connect": "backups connect prune_backups restore_backup",
             "quacklake.operations.table_scan": "TableScan",
+            "quacklake.operations.adopting": "AdoptReport",
             "quacklake.operations.expression": "Expression",
             "quacklake.operations.change_feed": "ChangeScan",
             "quacklake.operations.input_files": "open_files",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
@@ -19,3 +20,20 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         return vars(sys.modules[package]).setdefault(name, found)
 
     return get
+
+
+_provided: dict[str, str] = {}
+
+
+def provide(name: str, module: str) -> None:
+    """Say which module has the function of a name that lower layers call without knowing it.
+
+    Only the face of the project does so: it is above all layers.
+    """
+    _provided[name] = module
+
+
+def provided(name: str) -> Callable[..., Any]:
+    """Return the function that ``provide`` has announced under a name."""
+    function: Callable[..., Any] = getattr(importlib.import_module(_provided[name]), name)
+    return function

@@ -6,8 +6,11 @@ import json
 import shlex
 from pathlib import Path
 
+import pyarrow as pa
+
 from tests.cli.conftest import Run
 from tests.cli.names import command_names
+from tests.connectors.adoption import HandMade, field
 from tests.pipelines.arrow_files import START, open_folder, transactions
 
 STORY = """
@@ -15,6 +18,8 @@ STORY = """
     append people people.csv --create
     merge people people.csv --on id
     add-files people data/arrived.parquet
+    adopt delta:foreign/t adopted --dry-run
+    adopt delta:foreign/t adopted
     tables
     info
     describe people
@@ -110,6 +115,10 @@ def test_every_command_answers_in_json(run: Run, elsewhere: Path) -> None:
         if words[0] == "add-files":
             Path("data").mkdir(exist_ok=True)
             run("sql", "COPY (SELECT 9::BIGINT AS id, 'Ida' AS name) TO 'data/arrived.parquet'")
+        if words[-1] == "--dry-run" and words[0] == "adopt":
+            table = HandMade(elsewhere / "foreign" / "t", [field("id", "long")])
+            table.commit(table.file("f.parquet", pa.table({"id": [1, 2]})))
+            run("config", "set", "foreign_paths", "foreign")
         answer = run(*words, "--output", "json")
         if (answer.code, answer.err) != (0, ""):
             failed.append((line.strip(), answer.code, answer.err))

@@ -126,3 +126,11 @@ def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
             if value is not None:
                 tags.named.setdefault(name, {})[key] = value
     return tags
+
+
+def tag_since(reader: Reader, snapshot: Snapshot, object_id: int, key: str) -> int | None:
+    """Return the snapshot that gave a table or view the value that a tag has at a snapshot; None without the tag."""
+    t = reader.meta["tag"]
+    mine = sa.and_(t.c.object_id == object_id, t.c.key == key, visible(t, snapshot.id))
+    found = reader.run("tag_since", sa.select(sa.func.max(t.c.begin_snapshot)).where(mine)).scalar()
+    return None if found is None else int(found)

@@ -1,6 +1,7 @@
 """The kinds of sources and sinks: our own, and those that other packages add by an entry point.
 
-A package adds the kind ``parrot`` with a module or object that has ``source`` and ``sink``, or one of them::
+A package adds the kind ``parrot`` with a module or object that has one or more of ``source``, ``sink`` and
+``foreign_table``::
 
     [project.entry-points."quacklake.connectors"]
     parrot = "parrot_lake:connector"

@@ -212,6 +212,20 @@ def referenced_file(data: bytes) -> str:
     return ""
 
 
+def referenced_blobs(data: bytes) -> list[tuple[str, memoryview]]:
+    """Return the vectors of a Puffin file, each with the data file that it is of.
+
+    Raises :class:`CorruptFileError` for anything else.
+    """
+    blobs = [blob for _, blob in blobs_of(data)]
+    entries = [blob for blob in _footer(memoryview(data))[1] if blob["type"] == _TYPE]
+    # both are in the order of the footer: vectors of other formats have no snapshots to be sorted by
+    names = [str((blob.get("properties") or {}).get(_REFERENCED, "")) for blob in entries]
+    if not all(names):
+        raise CorruptFileError("a Puffin file has a deletion vector that does not name its data file")
+    return list(zip(names, blobs, strict=True))
+
+
 def _footer(data: memoryview) -> tuple[int, list[dict[str, Any]]]:
     """Return where the blobs of a Puffin file end, and what the footer says of them."""
     if len(data) < 2 * len(_PUFFIN) + _TAIL or bytes(data[-4:]) != _PUFFIN:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from quacklake.format.snapshots import Signature, Snapshot
 from quacklake.lake.history import LakeHistory
 from quacklake.lake.reading import LakeReader
 from quacklake.lake.writing import LakeWriter
+from quacklake.lazy import provided
 from quacklake.operations.boundary import boundary
 from quacklake.operations.handles import LakeHandle, SnapshotHandle, TransactionHandle
 from quacklake.operations.history import lake_history
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from quacklake.maintenance.policy import Policy
     from quacklake.maintenance.scheduler import MaintenanceReport
     from quacklake.maintenance.verify import VerifyReport
+    from quacklake.operations.adopting import AdoptReport
 
 _SHOWN_TABLES = 30
 
@@ -149,6 +151,27 @@ class Lake(LakeWriter):
         except BaseException:
             tx.rollback()
             raise
+
+    # -- foreign tables ----------------------------------------------------------------------------------------------
+
+    def adopt(
+        self, source: str, as_: str | None = None, *, sync: bool = False, dry_run: bool = False, **options: Any
+    ) -> AdoptReport:
+        """Register the files of a Delta or Iceberg table as a new table, without copying them, in one snapshot.
+
+        ``source`` is ``"delta:/path"``, ``"delta:s3://bucket/path"``, ``"iceberg:/path/metadata/v3.metadata.json"`` or
+        the folder of an Iceberg table; ``as_`` (or ``as`` in a mapping of options) names the table. Rows that are
+        deleted there are deleted here. ``sync`` follows the foreign table: call it again to register only what changed
+        since. ``dry_run`` reports what would be done. The folder must be in the setting ``foreign_paths``; files there
+        are never changed or removed. Raises ``StreamMismatchError`` when the foreign table was replaced by another, or
+        when rows of the table were changed here.
+        """
+        name = options.pop("as", as_)
+        if options or not isinstance(name, str):
+            wrong = f"there is no option {next(iter(options))!r}" if options else "adopt needs a name for the table"
+            raise InputError(wrong, hint='lake.adopt("delta:/path", as_="events")')
+        report: AdoptReport = provided("adopt")(self.handle, source, name, sync=sync, dry_run=dry_run)
+        return report
 
     # -- time travel -------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.maintenance.table_maintenance import TableMaintenance
 from quacklake.operations import dml, evolution
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
+from quacklake.operations.adopting import ADOPTED
 from quacklake.operations.boundary import boundary
 from quacklake.operations.change_feed import Bound, ChangeScan
 from quacklake.operations.evolution import ColumnType
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import polars
 
 T = TypeVar("T")
+_OWN_TAGS = (PRIMARY_KEY, ADOPTED)
 
 
 @boundary
@@ -98,7 +100,7 @@ class Table(TableMaintenance):
     def tags(self) -> dict[str, str]:
         """The tags of the table, without its comment and without Quacklake's own tags."""
         own = self._tags().own
-        return {key: value for key, value in own.items() if key not in (COMMENT, PRIMARY_KEY)}
+        return {key: value for key, value in own.items() if key not in (COMMENT, *_OWN_TAGS)}
 
     def _tags(self) -> Tags:
         view = self.handle.view()
@@ -119,8 +121,8 @@ class Table(TableMaintenance):
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; a value of None removes a tag, and other tags stay. Every client sees them."""
-        if PRIMARY_KEY in tags:
-            raise InputError(f'the tag "{PRIMARY_KEY}" is kept by quacklake itself')
+        if taken := next((key for key in _OWN_TAGS if key in tags), None):
+            raise InputError(f'the tag "{taken}" is kept by quacklake itself')
         self._set_tags(tags)
 
     def _set_tags(self, tags: Mapping[str, str | None]) -> None:

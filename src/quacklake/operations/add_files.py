@@ -24,7 +24,7 @@ from quacklake.format.layout import IDENTITY, PartitionSpec
 from quacklake.format.mappings import MappedColumn, NameMapping, fits, hive_values
 from quacklake.format.names import fold
 from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
-from quacklake.format.schema import Column
+from quacklake.format.schema import FIELD_ID, Column
 from quacklake.format.snapshots import Operation
 from quacklake.format.stats import ColumnStats, of_array
 from quacklake.format.types import NESTED, SCALARS, duckdb_type
@@ -44,17 +44,37 @@ class AddOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
-    """A column of a file, or a node inside one; ``path`` is that of a leaf."""
+class Node:
+    """A column of a file, or a node inside one; ``path`` is that of a leaf.
+
+    ``name`` is matched with the columns of the table; ``stored`` is the name in the file.
+    """
 
     name: str
     kind: str
     path: str = ""
-    children: tuple[_Node, ...] = ()
+    children: tuple[Node, ...] = ()
+    stored: str = ""
+    field_id: int | None = None
+
+
+Nodes = tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class Matching:
+    """How columns of files whose names or places differ from the table's are found.
+
+    ``rename`` gives the nodes of a file the names of the table, and leaves out those that the table has not.
+    ``folders`` are the columns that come from folder names only, each with the name it has there.
+    """
+
+    rename: Callable[[str, Nodes], Nodes]
+    folders: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
     """The name mapping that files with one schema share, and the places of the table's leaves in them."""
 
     mapping: NameMapping
@@ -96,15 +116,15 @@ def add_files(
                 hint="append its rows instead, or fork that catalog",
             )
     footers = read_footers(context.store, list(places.values()))
-    shapes = _Shapes(tx, table, options, spec)
+    shapes = Shapes(tx, table, options, spec)
     rows = [
-        _Added(url, place, footer, shapes.of(url, footer))
+        AddedFile(url, place, footer, shapes.of(url, footer))
         for (url, place), footer in zip(places.items(), footers, strict=True)
         if footer.rows
     ]
-    values = _folder_stats(context, rows)
+    values = folder_stats(context, rows)
     pending = tx.pending(table)
-    files = [_new_file(tx, table, each, values, spec) for each in rows]
+    files = [new_file(tx, table, each, values, spec) for each in rows]
     pending.files.extend(files)
     pending.mappings.extend(shapes.new)
     return sum(file.record_count for file in files)
@@ -150,29 +170,40 @@ def known_mappings(tx: Transaction, table: TableInfo) -> dict[object, int]:
 # -- mapping -----------------------------------------------------------------------------------------------------------
 
 
-class _Shapes:
+class Shapes:
     """Makes one mapping for all files that look alike, and reuses the mappings of earlier files."""
 
-    def __init__(self, tx: Transaction, table: TableInfo, options: AddOptions, spec: PartitionSpec | None) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        table: TableInfo,
+        options: AddOptions,
+        spec: PartitionSpec | None = None,
+        matching: Matching | None = None,
+    ) -> None:
+        self._matching = matching
         self._keys = () if spec is None else tuple(table.schema.by_id(key.column_id) for key in spec.keys)
         self._table = table
         self._options = options
         self._local_id: Callable[[], int] = tx.local_id
-        self._shapes: dict[object, _Shape] = {}
+        self._shapes: dict[object, Shape] = {}
         self._known = known_mappings(tx, table)
         self.new: list[NameMapping] = []
 
-    def of(self, url: str, footer: Footer) -> _Shape:
+    def of(self, url: str, footer: Footer) -> Shape:
         """Return the shape of a file. Raises ``SchemaMismatchError`` when the file does not fit the table."""
         names = () if self._options.hive_partitioning is False else tuple(hive_values(url))
-        types = tuple((column.path, column.lake_type) for column in footer.columns)
-        key = (footer.schema, types, names)
+        if self._matching is not None:
+            names = tuple(self._matching.folders)
+        # field ids are in the metadata of the schema, which Arrow does not compare
+        leaves = tuple((column.path, column.lake_type, column.field_id) for column in footer.columns)
+        key = (footer.schema, leaves, names)
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = self._make(url, footer, set(names))
         return shape
 
-    def _make(self, url: str, footer: Footer, folders: set[str]) -> _Shape:
+    def _make(self, url: str, footer: Footer, folders: set[str]) -> Shape:
         leaves = iter(footer.columns)
         nodes = tuple(_node(field, leaves) for field in footer.schema)
         if any(node.name in (NAME_ROW_ID, NAME_SNAPSHOT_ID) for node in nodes):
@@ -181,7 +212,9 @@ class _Shapes:
                 " stock clients cannot delete any of them here",
                 hint="append the rows of that table instead",
             )
-        mapper = _Mapper(url, self._table, self._options)
+        if self._matching is not None:
+            nodes = self._matching.rename(url, nodes)
+        mapper = _Mapper(url, self._table, self._options, {} if self._matching is None else self._matching.folders)
         for column in self._keys:
             if column.name not in folders:
                 raise SchemaMismatchError(
@@ -198,7 +231,7 @@ class _Shapes:
             self.new.append(mapping)
         by_target = mapping.by_target
         there = [column for column in self._table.schema.columns if column.id in by_target]
-        return _Shape(
+        return Shape(
             mapping,
             leaf_places(footer, self._table.schema, mapper.leaves),
             tuple(column for column in there if by_target[column.id].is_partition),
@@ -206,30 +239,33 @@ class _Shapes:
         )
 
 
-def _node(field: pa.Field, leaves: Iterator[FooterColumn]) -> _Node:
+def _node(field: pa.Field, leaves: Iterator[FooterColumn]) -> Node:
     type_ = field.type
     if isinstance(type_, pa.BaseExtensionType):
         type_ = type_.storage_type
     children = child_fields(type_)
+    id_ = (field.metadata or {}).get(FIELD_ID)
+    given: dict[str, Any] = {"stored": field.name, "field_id": None if id_ is None else int(id_)}
     if not children:
         leaf = next(leaves)
-        return _Node(field.name, leaf.lake_type or "unknown", leaf.path)
+        return Node(field.name, leaf.lake_type or "unknown", leaf.path, **given)
     kind = "map" if pa.types.is_map(type_) else "struct" if pa.types.is_struct(type_) else "list"
-    return _Node(field.name, kind, children=tuple(_node(child, leaves) for child in children))
+    return Node(field.name, kind, children=tuple(_node(child, leaves) for child in children), **given)
 
 
 class _Mapper:
     """Matches the columns of a file with those of the table, at every depth."""
 
-    def __init__(self, url: str, table: TableInfo, options: AddOptions) -> None:
+    def __init__(self, url: str, table: TableInfo, options: AddOptions, folders: Mapping[str, str]) -> None:
         self._url = url
+        self._folders = folders
         self._table = table
         self._options = options
         self.leaves: dict[str, int] = {}
         self.missing: list[Column] = []
 
     def columns(
-        self, nodes: Sequence[_Node], columns: Sequence[Column], folders: set[str], above: str = ""
+        self, nodes: Sequence[Node], columns: Sequence[Column], folders: set[str], above: str = ""
     ) -> tuple[MappedColumn, ...]:
         """Map the columns of a file, or the fields of a struct, to those of the table."""
         left = {fold(column.name): column for column in columns}
@@ -265,13 +301,13 @@ class _Mapper:
                 )
         return tuple(found)
 
-    def _column(self, node: _Node, column: Column, above: str) -> MappedColumn:
+    def _column(self, node: Node, column: Column, above: str) -> MappedColumn:
         name = f"{above}{node.name}"
         if not column.children:
             if node.children or not fits(node.kind, column.type):
                 raise self._other_type(name, node.kind, column)
             self.leaves[node.path] = column.id
-            return MappedColumn(node.name, column.id)
+            return MappedColumn(node.stored, column.id)
         if node.kind != column.type:
             raise self._other_type(name, node.kind, column)
         if column.type == "struct":
@@ -279,15 +315,15 @@ class _Mapper:
         else:
             names = ("list",) if column.type == "list" else ("key", "value")
             children = tuple(
-                self._column(replace(child, name=as_), target, f"{name}.")
+                self._column(replace(child, name=as_, stored=as_), target, f"{name}.")
                 for child, target, as_ in zip(node.children, column.children, names, strict=True)
             )
-        return MappedColumn(node.name, column.id, children=children)
+        return MappedColumn(node.stored, column.id, children=children)
 
     def _folder(self, column: Column) -> MappedColumn:
         if column.nested:
             raise self._mismatch(f'has "{column.name}" in the name of a folder, the table as {column.type}')
-        return MappedColumn(column.name, column.id, is_partition=True)
+        return MappedColumn(self._folders.get(column.name, column.name), column.id, is_partition=True)
 
     def _note_missing(self, column: Column, above: str) -> None:
         if not above and not column.nullable and column.initial_default is None:
@@ -320,23 +356,25 @@ class _Mapper:
 
 
 @dataclass(frozen=True, slots=True)
-class _Added:
+class AddedFile:
+    """A file that a table takes: its URL, its place in the store, its footer and how its columns are mapped."""
+
     url: str
     place: str
     footer: Footer
-    shape: _Shape
+    shape: Shape
 
 
-_FolderStats = Mapping[tuple[int, str | None], tuple[ColumnStats, str | None]]
+FolderStats = Mapping[tuple[int, str | None], tuple[ColumnStats, str | None]]
 
 
-def _folder_text(column: Column, url: str) -> str | None:
+def folder_text(column: Column, file: AddedFile) -> str | None:
     """Return the value in the name of a file's folder; an empty value is NULL unless the column is text."""
-    text = hive_values(url)[column.name]
+    text = hive_values(file.url)[file.shape.mapping.by_target[column.id].source_name]
     return None if text == "" and column.type != "varchar" else text
 
 
-def _folder_stats(context: LakeContext, rows: Sequence[_Added]) -> _FolderStats:
+def folder_stats(context: LakeContext, rows: Sequence[AddedFile]) -> FolderStats:
     """Return the bounds of each value in a folder name, and its text as a partition value.
 
     Raises ``SchemaMismatchError`` for a value of another type.
@@ -344,7 +382,7 @@ def _folder_stats(context: LakeContext, rows: Sequence[_Added]) -> _FolderStats:
     columns = {column.id: column for each in rows for column in each.shape.folders}
     found: dict[tuple[int, str | None], tuple[ColumnStats, str | None]] = {}
     for column in columns.values():
-        texts = list(dict.fromkeys(_folder_text(column, each.url) for each in rows if column in each.shape.folders))
+        texts = list(dict.fromkeys(folder_text(column, each) for each in rows if column in each.shape.folders))
         given = pa.array(texts, pa.string())
         values = context.engine.cast(given, column)
         written = context.engine.texts(pa.table({column.name: values}), [column])
@@ -359,14 +397,15 @@ def _folder_stats(context: LakeContext, rows: Sequence[_Added]) -> _FolderStats:
     return found
 
 
-def _new_file(
-    tx: Transaction, table: TableInfo, added: _Added, values: _FolderStats, spec: PartitionSpec | None
+def new_file(
+    tx: Transaction, table: TableInfo, added: AddedFile, values: FolderStats, spec: PartitionSpec | None = None
 ) -> NewDataFile:
+    """Return a file as the transaction adds it. Raises ``ConstraintError`` when NOT NULL is not sure."""
     footer, shape = added.footer, added.shape
     stats = list(placed_stats(footer, shape.places, by_name=True))
     texts: dict[int, str | None] = {}
     for column in shape.folders:
-        one, texts[column.id] = values[column.id, _folder_text(column, added.url)]
+        one, texts[column.id] = values[column.id, folder_text(column, added)]
         nulls = footer.rows if one.value_count == 0 else 0
         stats.append(replace(one, size_bytes=0, value_count=footer.rows - nulls, null_count=nulls))
     for column in shape.missing:

@@ -41,8 +41,8 @@ _running: dict[tuple[str, str], Pipeline] = {}
 _lock = threading.Lock()
 
 
-def run(session: Session, cursor: Cursor, params: Any) -> Result:
-    """Run one statement."""
+def run_statement(session: Session, cursor: Cursor) -> Result:
+    """Run one statement about sources, sinks or pipelines."""
     definitions = Definitions(_lake(session))
     verb = cursor.take().upper
     if verb == "CREATE":
@@ -68,7 +68,7 @@ def run(session: Session, cursor: Cursor, params: Any) -> Result:
     return _described(definitions, kind, name)
 
 
-def relation(session: Session, name: str) -> pa.Table:
+def source_rows(session: Session, name: str) -> pa.Table:
     """Return rows of a source: all of one that ends, and no more than a look at one that does not."""
     lake = _lake(session)
     given = dict(Definitions(lake).options(SOURCE, name))
