@@ -70,6 +70,12 @@ STORY = """
     cleanup --yes
     verify
     migrate
+    pipeline apply copy.yaml
+    pipeline list
+    pipeline explain copy
+    pipeline run copy --until-caught-up
+    pipeline status
+    pipeline drop copy
     migrate-arrow backfill arrow --dry-run
     migrate-arrow backfill arrow
     migrate-arrow compare arrow
@@ -101,14 +107,19 @@ STORY = """
     tenant drop beta --lake sqlite:///shared.db
     tenant purge --yes --lake sqlite:///shared.db
 """
-ELSEWHERE = {"demo", "tenant grant", "tenant revoke", "tenant expose", "tenant unexpose"}
-"""What is a story itself, and what needs PostgreSQL."""
+ELSEWHERE = {
+    "demo",
+    *("pipeline start", "pipeline stop", "pipeline logs"),
+    *("tenant grant", "tenant revoke", "tenant expose", "tenant unexpose"),
+}
+"""What is a story itself, what is about another process, and what needs PostgreSQL."""
 
 
 def test_every_command_answers_in_json(run: Run, elsewhere: Path) -> None:
     Path("people.csv").write_text("id,name\n1,Ann\n2,Bob\n", encoding="utf-8")
     told: dict[str, object] = {}
     failed: list[tuple[str, int, str]] = []
+    Path("copy.yaml").write_text("source: {type: lake, table: people}\nsinks: [{type: lake, table: copied}]\n")
     open_folder(Path("arrow")).write(transactions(), START)
     for line in STORY.strip().splitlines():
         words = shlex.split(line)

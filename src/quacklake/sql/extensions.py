@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from quacklake.catalog import own_tables
 from quacklake.lazy import provided
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ def run_of_pipelines(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def source_rows(session: Session, name: str) -> Any:
     """Return the rows of a source that the lake knows by a name, or None."""
+    from quacklake.catalog import own_tables
+
     attached = session.names.default
     if attached is None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -51,9 +52,7 @@ def until(condition: object) -> None:
 def test_a_pipeline_is_applied_run_and_shown(lake: quacklake.Lake, run: Run) -> None:
     assert "The lake has the pipeline orders" in run("pipeline", "apply", "orders.yaml").out
     answer = run("pipeline", "run", "orders", "--until-caught-up", "--output", "json")
-    lines = [line for line in answer.out.splitlines() if line]
-    assert '"rows": 3' in lines[0]
-    assert '"sinks"' in answer.out
+    assert (answer.json["rows"], answer.json["sinks"]) == (3, {"table": 2, "files": 2})
     assert count(lake) == 2
     status = run("pipeline", "status", "--output", "json").json
     assert [(row["pipeline"], row["running"], row["checkpoint"], row["behind"]) for row in status] == [
@@ -101,6 +100,7 @@ def test_a_started_pipeline_runs_on_until_it_is_stopped(lake: quacklake.Lake, ru
         stopped = run("pipeline", "stop", "orders", "--output", "json").json
         assert stopped["stopped"] is True
         assert "batch 0: 3 rows" in run("pipeline", "logs", "orders").out
+        assert len(run("pipeline", "logs", "orders", "--lines", "1", "--output", "json").json["lines"]) == 1
     finally:
         try:
             os.kill(process, signal.SIGKILL)
@@ -118,4 +118,5 @@ def test_a_signal_ends_a_run_after_its_batch(lake: quacklake.Lake, run: Run) -> 
     finally:
         running.kill()
     assert running.returncode == 0, err
-    assert '"batches": 1' in out
+    batch, whole = map(json.loads, out.splitlines())
+    assert (batch["rows"], whole["batches"]) == (3, 1)

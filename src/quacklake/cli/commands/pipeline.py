@@ -87,7 +87,7 @@ def run(
             number: signal.signal(number, lambda *_: pipeline.request_stop())
             for number in (signal.SIGINT, signal.SIGTERM)
         }
-        show = _Live(context, pipeline)
+        show = _Live(context, ends=until_caught_up)
         try:
             report = pipeline.run(until_caught_up=until_caught_up, restart=restart, accept=accept, on_batch=show.batch)
         finally:
@@ -179,6 +179,10 @@ def logs(context: Context, name: Name, lines: Lines = _LOG_LINES, follow: Follow
     if not log.exists():
         raise NotFoundError(f"the pipeline {name} has no log on this machine", hint="`quacklake pipeline start`")
     hush(for_good=True)
+    if not context.output.for_people and not follow:
+        said = log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+        context.output.facts({"pipeline": name, "lines": said})
+        return
     with log.open(encoding="utf-8", errors="replace") as opened:
         for line in opened.readlines()[-lines:]:
             print(line, end="")
@@ -200,9 +204,9 @@ def drop(context: Context, name: Name) -> None:
 class _Live:
     """Tells about batches: on a terminal in one line that changes, else a line for each."""
 
-    def __init__(self, context: Context, pipeline: Pipeline) -> None:
+    def __init__(self, context: Context, *, ends: bool) -> None:
         self._context = context
-        self._pipeline = pipeline
+        self._ends = ends
         self._began = time.monotonic()
         self._rows = 0
         self._open = False
@@ -211,6 +215,8 @@ class _Live:
         self._rows += report.rows
         hush(for_good=True)
         if not self._context.output.for_people:
+            if self._ends:
+                return  # one answer, at the end
             json_line(
                 {
                     "checkpoint": report.checkpoint_id,
