@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
+from quacklake.connectors.maintenance import Maintained
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, Sink
 from quacklake.errors import CommitUnknown, QuacklakeError, StreamBatchDoneError
 from quacklake.faults import reach
@@ -79,6 +80,19 @@ class Barrier:
             self._unfinished.append(manifest)
             self.recover()
         return counts | {name: {"rows": each.records_written} for name, each in prepared.items()}
+
+    def maintain(self) -> None:
+        """Let the sinks look after their tables, each when that is due. What fails is tried again the next time."""
+        for name, sink in self._sinks.items():
+            if isinstance(sink, Maintained):
+                try:
+                    report = sink.maintain()
+                except QuacklakeError as error:
+                    _log.warning("the upkeep of the sink %s failed: %s", name, error.message)
+                    continue
+                if report.files_compacted or report.files_removed:
+                    numbers = (report.files_compacted, report.files_written, report.files_removed)
+                    _log.info("sink %s: %d files became %d, %d were removed", name, *numbers)
 
     def _confirm(self, manifest: Manifest, stages: Mapping[str, Stage]) -> dict[str, Counts]:
         """Commit the rows of all lake tables and the checkpoint in one transaction."""

@@ -245,6 +245,7 @@ class Pipeline:
                     self._stopped.wait(run.idle)
                     continue
                 self.report = self.report.plus(report)
+                run.barrier.maintain()
                 if on_batch is not None:
                     on_batch(report)
                 if not (run.full or until_caught_up or run.bounded):

@@ -10,7 +10,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from quacklake.connectors.staging import FileStage
 from quacklake.errors import ConfigError, StreamMismatchError, nearest
 from quacklake.faults import reach
 from quacklake.lake import Lake
+from quacklake.operations.keyed_changes import null_key
 from quacklake.pipelines.barrier import Barrier, Prepare, Stage
 from quacklake.pipelines.checkpoints import Checkpoints, Claim
 from quacklake.pipelines.definition import LAKE, SOURCE_NAME, SPARK, PipelineDefinition
@@ -253,7 +254,8 @@ class SparkRun:
         def prepare(checkpoint_id: int) -> PreparedCommit:
             stage = getattr(sink, "stage", None)
             if isinstance(stage, FileStage):
-                stage.files.extend(_write(rows, stage))
+                key = tuple(getattr(sink, "key", ())) if getattr(sink, "mode", None) == "upsert" else ()
+                stage.files.extend(_write(rows, stage, key))
                 return sink.prepare_commit(checkpoint_id)
             stage = FileStage(self._store, folder=f"{self._folder}rows/")
             for file in _write(rows, stage):
@@ -266,8 +268,13 @@ class SparkRun:
         return prepare
 
 
-def _write(rows: DataFrame, stage: FileStage) -> list[WrittenFile]:
-    """Let executors write the files of a stage, and return them."""
+def _write(rows: DataFrame, stage: FileStage, key: Sequence[str] = ()) -> list[WrittenFile]:
+    """Let executors write the files of a stage, and return them. Raises ``ConstraintError`` for a key that is NULL."""
+    from quacklake.spark.runtime.types import quote
+
+    for name in key:
+        if rows.where(f"{quote(name)} IS NULL").limit(1).count():
+            raise null_key(name)
     task = _task(stage.empty())
     most = rows.sparkSession.sparkContext.defaultParallelism
     found = rows.coalesce(most).mapInArrow(task, _FILES).collect()
