@@ -28,6 +28,7 @@ NAMES = (
     "compaction",
     "expiry",
     "spark",
+    "pipelines",
     "memory",
     "cli",
 )

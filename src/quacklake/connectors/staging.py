@@ -20,6 +20,8 @@ from quacklake.errors import StorageError
 from quacklake.storage import Store
 
 _STAGED = re.compile(r"(?:.*/)?part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet")
+_WEIGHED = 16
+"""Batches after which a stage looks how large all of them are; that takes longer than to keep one."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 Values: TypeAlias = Mapping[str, str | None]
@@ -58,26 +60,31 @@ class FileStage:
         self._target = target_bytes
         self._compression = compression
         self._batches: list[pa.RecordBatch] = []
-        self._buffered = 0
+        self._rows = self._enough = 0
         self.files: list[WrittenFile] = []
 
     def empty(self) -> FileStage:
         """Return the same stage without rows or files, for a task of its own."""
         made = copy(self)
-        made._batches, made._buffered, made.files = [], 0, []
+        made._batches, made._rows, made._enough, made.files = [], 0, 0, []
         return made
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Keep a batch, and write files when there is enough. A batch that raises is not kept."""
         self._batches.append(batch)
-        self._buffered += batch.nbytes
-        if self._buffered >= self._target:
-            try:
-                self.flush()
-            except BaseException:
-                self._batches.pop()
-                self._buffered -= batch.nbytes
-                raise
+        self._rows += batch.num_rows
+        if self._rows < self._enough and len(self._batches) % _WEIGHED:
+            return
+        size = sum(kept.nbytes for kept in self._batches)
+        if size < self._target:
+            self._enough = self._rows * self._target // max(size, 1)
+            return
+        try:
+            self.flush()
+        except BaseException:
+            self._batches.pop()
+            self._rows -= batch.num_rows
+            raise
 
     def flush(self) -> None:
         """Write what is kept. When that fails everything is kept, so that no later call goes on without it."""
@@ -95,7 +102,7 @@ class FileStage:
                 self.store.delete(file.path for file in written)
             raise
         self.files += written
-        self._batches, self._buffered = [], 0
+        self._batches, self._rows, self._enough = [], 0, 0
 
     def take(self) -> tuple[WrittenFile, ...]:
         """Write what is kept, and return all files since the last call."""
@@ -105,7 +112,7 @@ class FileStage:
 
     def discard(self) -> None:
         """Forget what is kept, and remove the files that were not taken."""
-        self._batches, self._buffered = [], 0
+        self._batches, self._rows, self._enough = [], 0, 0
         files, self.files = self.files, []
         self.store.delete(file.path for file in files)
 

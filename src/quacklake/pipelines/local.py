@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import sqlglot
@@ -53,6 +55,15 @@ def branch(where: str, dialect: str = "duckdb") -> str:
     return exp.select("*").from_(SOURCE_NAME).where(condition).sql(dialect=dialect)
 
 
+class _Gathered(NamedTuple):
+    """The rows of a batch, the position behind them, what was no row, and whether more may be there at once."""
+
+    batches: list[pa.RecordBatch]
+    position: str
+    rejected: pa.Table | None
+    full: bool
+
+
 class LocalRun:
     """One run of a pipeline in this process."""
 
@@ -72,13 +83,15 @@ class LocalRun:
         self._claim = claim
         self.idle = poll_interval(definition.source, definition.every)
         self.full = False
+        self._reader = ThreadPoolExecutor(1, "quacklake-pipeline")
+        self._ahead: Future[_Gathered] | None = None
         self._committed = time.monotonic()
         self._confirmed: str | None = claim.position
 
     def open(self) -> None:
         """Show what an earlier run has confirmed, make the sinks ready, and begin behind the last checkpoint."""
         self.barrier.recover()
-        schema = self._source.schema()
+        schema = self._schema = self._source.schema()
         empty = self._results(pa.table([pa.array([], field.type) for field in schema], schema=schema))
         self._sinks.initialize({name: rows.schema for name, rows in empty.items()})
         if self._letters is not None:
@@ -91,22 +104,25 @@ class LocalRun:
     def step(self) -> BatchReport | None:
         """Pass one batch on and return its report; None when there is nothing new."""
         began = time.perf_counter()
-        batches = self._gather()
-        position = self._source.current_checkpoint().to_json()
-        rejected = self._rejected()
+        ahead, self._ahead = self._ahead, None
+        given = self._gather() if ahead is None else ahead.result()
+        self.full, position = given.full, given.position
         recent = position == self._confirmed or time.monotonic() - self._committed < _IDLE_CHECKPOINT
-        if not batches and rejected is None and recent:
+        if not given.batches and given.rejected is None and recent:
             return None
-        rows = pa.Table.from_batches(batches, self._source.schema())
+        if given.full:
+            self._ahead = self._reader.submit(self._gather)  # read on while this batch is committed
+        rows = pa.Table.from_batches(given.batches, self._schema)
         results = self._results(rows)
         stages: dict[str, Stage] = {name: _stage(sink, results[name]) for name, sink in self._sinks.tables.items()}
-        if self._letters is not None and rejected is not None:
-            stages["dead_letters"] = _stage(self._letters, rejected)
+        if given.rejected is not None:
+            stages["dead_letters"] = _stage(self._dead_letters(given.rejected), given.rejected)
         prepares = {name: _prepare(sink, results[name]) for name, sink in self._sinks.others.items()}
         reach("pipeline.batch.read")
         counts = self.barrier.commit(self.barrier.last + 1, position, stages, prepares)
         self._committed, self._confirmed = time.monotonic(), position
-        self._source.commit(SourceCheckpoint.from_json(position))
+        if self._ahead is None:
+            self._source.commit(SourceCheckpoint.from_json(position))
         letters = counts.pop("dead_letters", {}).get("rows", 0)
         milliseconds = (time.perf_counter() - began) * 1000
         return BatchReport(self.barrier.last, rows.num_rows, _sink_rows(counts), letters, milliseconds, position)
@@ -119,40 +135,40 @@ class LocalRun:
 
     def close(self) -> None:
         """Let go of the source and the sinks."""
+        if self._ahead is not None:
+            with suppress(Exception):  # what was read is read again by the next run
+                self._ahead.result()
+        self._reader.shutdown()
         self._source.close()
         self._sinks.close()
         self._session.close()
         self._session.attachments.close()
 
-    def _gather(self) -> list[pa.RecordBatch]:
+    def _gather(self) -> _Gathered:
         """Return batches until the limits of one, the time for one, or until nothing is new."""
         limits, rows, size = self._definition, 0, 0
         found: list[pa.RecordBatch] = []
-        until = time.monotonic() + limits.every.total_seconds()
+        full, until = True, time.monotonic() + limits.every.total_seconds()
         while rows < limits.batch_rows and size < limits.batch_bytes and (not found or time.monotonic() < until):
             batch = self._source.poll_next()
             if batch is None:
+                full = False
                 break
             found.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-        else:
-            self.full = True
-            return found
-        self.full = False
-        return found
-
-    def _rejected(self) -> pa.Table | None:
         take = getattr(self._source, "take_rejected", None)
-        found: pa.Table | None = None if take is None else take()
-        if found is None or not found.num_rows:
-            return None
+        rejected = None if take is None else take()
+        position = self._source.current_checkpoint().to_json()
+        return _Gathered(found, position, rejected if rejected is not None and rejected.num_rows else None, full)
+
+    def _dead_letters(self, rejected: pa.Table) -> LakeSink:
         if self._letters is None:
-            first = found.slice(0, 1).to_pylist()[0]
+            first = rejected.slice(0, 1).to_pylist()[0]
             raise ConfigError(
                 f"the message {first['_sequence']} is no row: {first['_reason']}",
                 hint="dead_letters: TABLE keeps such messages; on_bad: fail says that you want none.",
             )
-        return found
+        return self._letters
 
     def _results(self, rows: pa.Table) -> Mapping[str, pa.Table]:
         """Return the rows that each sink gets."""

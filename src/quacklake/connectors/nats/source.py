@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
-from quacklake.connectors.nats.connection import NatsConnection
+from quacklake.connectors.nats.connection import NatsConnection, StoredMessages
 from quacklake.connectors.nats.decoding import FORMATS, REJECTED, Decoder
 from quacklake.connectors.nats.inference import INFERRED, sample_columns
 from quacklake.connectors.nats.stream import NatsStream, StreamRange, first_sequence
@@ -59,6 +61,10 @@ class NatsSource:
         self._connection: NatsConnection | None = None
         self._created, self._sequence, self._end = "", 0, 0
         self._looked = 0.0
+        self._range: Generator[StoredMessages, None, None] | None = None
+        self._range_end = 0
+        self._ahead: Future[StoredMessages | None] | None = None
+        self._reader = ThreadPoolExecutor(1, "quacklake-nats")
         self._rejected: list[pa.Table] = []
 
     def schema(self) -> pa.Schema:
@@ -133,6 +139,7 @@ class NatsSource:
 
     def close(self) -> None:
         """Close the connection."""
+        self._forget()
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -144,15 +151,51 @@ class NatsSource:
         return found
 
     def _next(self, connection: NatsConnection) -> pa.RecordBatch | None:
-        stream, first = self.stream, self._sequence + 1
-        parts = connection.read_range(
-            stream.name, first, self._end, stream.subjects, batch=self._batch, batch_bytes=self._batch_bytes
-        )
-        messages = next(parts, None)
-        parts.close()
-        if messages is None:  # the rest was deleted, or has other subjects
-            self._sequence = self._end - 1
-            return None
+        try:
+            messages = self._fetched(connection)
+            if messages is None:  # the rest was deleted, or has other subjects
+                self._sequence = self._range_end - 1
+                self._forget()
+                return None
+            if messages.sequences[-1] + 1 < self._range_end:
+                self._ahead = self._reader.submit(self._read_on)
+            return self._decoded(messages)
+        except BaseException:
+            self._forget()  # what was read and not returned is read again
+            raise
+
+    def _fetched(self, connection: NatsConnection) -> StoredMessages | None:
+        """Return the next messages, which were read while those before were decoded."""
+        if self._ahead is not None:
+            ahead, self._ahead = self._ahead, None
+            return ahead.result()
+        if self._range is None or self._sequence + 1 >= self._range_end:
+            self._forget()
+            stream, self._range_end = self.stream, self._end
+            self._range = connection.read_range(
+                stream.name,
+                self._sequence + 1,
+                self._range_end,
+                stream.subjects,
+                batch=self._batch,
+                batch_bytes=self._batch_bytes,
+            )
+        return self._read_on()
+
+    def _read_on(self) -> StoredMessages | None:
+        return None if self._range is None else next(self._range, None)
+
+    def _forget(self) -> None:
+        """Stop reading ahead."""
+        if self._ahead is not None:
+            with suppress(Exception):
+                self._ahead.result()
+        if self._range is not None:
+            with suppress(Exception):
+                self._range.close()
+        self._ahead = self._range = None
+
+    def _decoded(self, messages: StoredMessages) -> pa.RecordBatch | None:
         decoded = self._fixed_decoder().decode(messages)
         if decoded.rejected.num_rows:
             if self._fails:
