@@ -84,3 +84,12 @@ def _variables(line: str) -> list[str]:
 
 
 _PREFIX = re.compile(r"DUCKLAKE_(?:POSTGRES|S3)")
+
+
+def test_every_promise_names_a_test_that_is_there() -> None:
+    page = (REPOSITORY / "docs" / "reference" / "promises.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)::(test_\w+)` \|$", page, re.MULTILINE)
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "| promise |" not in line]
+    assert len(named) == len(rows)
+    sources = {path: (REPOSITORY / "tests" / path).read_text(encoding="utf-8") for path, _ in named}
+    assert [test for path, test in named if f"def {test}(" not in sources[path]] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,3 +143,37 @@ def test_a_stream_that_was_made_anew_or_purged_is_an_error(
     with pytest.raises(StreamMismatchError, match="made anew"):
         Pipeline(lake, given).run(until_caught_up=True)
     assert rows("lake", tmp_path, lake) == expected((0, 10))
+
+
+def test_rows_of_the_lake_are_published_once_whatever_happens(
+    lake: quacklake.Lake, nats: NatsConnection, nats_server: NatsServer, stream: str, tmp_path: Path
+) -> None:
+    lake.sql("CREATE TABLE orders (id BIGINT, region VARCHAR)")
+    place = {"servers": nats_server.url, "stream": stream, "subject": f"{stream}.{{region}}"}
+    given = {
+        "pipeline": "out",
+        "source": {"type": "lake", "table": "orders"},
+        "sinks": [{"type": "nats", **place}, {"type": "lake", "table": "copied"}],
+        "every": "10 ms",
+    }
+    end = 0
+
+    def once() -> None:
+        nonlocal end
+        lake.table("orders").append([{"id": n, "region": "north"} for n in range(end, end + 20)])
+        end += 20
+        Pipeline(lake, given).run(until_caught_up=True)
+
+    once()
+    with record() as points:
+        once()
+    for number in seeds.some(range(1, len(points) + 1), 6, "faults of a pipeline into NATS"):
+        with arm(Fault(at=number)):
+            try:
+                once()
+            except FaultInjected:
+                pass
+        Pipeline(lake, given).run(until_caught_up=True)
+    bodies = [body for part in nats.read_range(stream, 1, 10**9) for body in part.data]
+    assert sorted(json.loads(body)["id"] for body in bodies) == list(range(end))
+    assert sorted(lake.table("copied").to_arrow().column("id").to_pylist()) == list(range(end))
