@@ -6,7 +6,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
+
 import quacklake
+from quacklake.pipelines.pipeline import PipelineLease
 from tests.connectors.sinks import FORMATS
 
 KINDS = ("lake", *FORMATS)
@@ -33,6 +36,7 @@ def definition(path: Path, kinds: tuple[str, ...] = KINDS, mode: str = "append",
         "query": "SELECT id, v * 2 AS v FROM source",
         "sinks": [sink(kind, path, **key) for kind in kinds],
         "every": "20 ms",
+        "lease": "5 minutes",  # so long that nothing renews it while a fault is armed
         **options,
     }
 
@@ -43,3 +47,11 @@ def rows(kind: str, path: Path, lake: quacklake.Lake) -> Counter[tuple[Any, ...]
         return Counter(lake.sql("SELECT id, v FROM copied").fetchall())
     table = FORMATS[kind].read(path / kind)
     return Counter(zip(table.column("id").to_pylist(), table.column("v").to_pylist(), strict=True))
+
+
+def end_lease(lake: quacklake.Lake, name: str = "p") -> None:
+    """Take the lease from a run that has failed where it would have given it back, instead of waiting for its end."""
+    with lake.handle.context.catalog.commit() as writer:
+        leases = writer.meta.own["leases"]
+        mine = leases.c.lease_id == int(PipelineLease(name))
+        writer.run("end_lease", sa.update(leases).where(mine).values(expires_ms=0))

@@ -17,7 +17,7 @@ from quacklake.faults import Fault, FaultInjected, arm, record
 from quacklake.pipelines import Pipeline
 from services import NatsServer
 from tests import seeds
-from tests.pipelines.tables import connect, rows, sink
+from tests.pipelines.tables import connect, end_lease, rows, sink
 
 
 @pytest.fixture
@@ -62,6 +62,7 @@ def definition(server: NatsServer, stream: str, path: Path, **options: Any) -> d
         "sinks": [sink("lake", path), sink("delta", path)],
         "dead_letters": "letters",
         "every": "10 ms",
+        "lease": "5 minutes",
         **options,
     }
 
@@ -108,6 +109,7 @@ def test_a_fault_at_any_point_neither_loses_nor_doubles_a_message(
                 once()
             except FaultInjected:
                 pass
+        end_lease(lake, "orders")
         Pipeline(lake, given).run(until_caught_up=True)
     assert rows("lake", tmp_path, lake) == rows("delta", tmp_path, lake) == expected((0, end))
 
@@ -155,6 +157,7 @@ def test_rows_of_the_lake_are_published_once_whatever_happens(
         "source": {"type": "lake", "table": "orders"},
         "sinks": [{"type": "nats", **place}, {"type": "lake", "table": "copied"}],
         "every": "10 ms",
+        "lease": "5 minutes",
     }
     end = 0
 
@@ -173,6 +176,7 @@ def test_rows_of_the_lake_are_published_once_whatever_happens(
                 once()
             except FaultInjected:
                 pass
+        end_lease(lake, "out")
         Pipeline(lake, given).run(until_caught_up=True)
     bodies = [body for part in nats.read_range(stream, 1, 10**9) for body in part.data]
     assert sorted(json.loads(body)["id"] for body in bodies) == list(range(end))

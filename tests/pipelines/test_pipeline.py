@@ -35,7 +35,7 @@ from quacklake.pipelines import Pipeline, PipelineDefinition
 from quacklake.pipelines.checkpoints import Checkpoints, Manifest
 from quacklake.pipelines.definitions import Definitions
 from tests import seeds
-from tests.pipelines.tables import KINDS, connect, definition, rows, sink
+from tests.pipelines.tables import KINDS, connect, definition, end_lease, rows, sink
 
 
 @pytest.fixture
@@ -129,6 +129,7 @@ def test_an_error_at_any_point_neither_loses_nor_doubles_a_row(lake: quacklake.L
                 once()
             except FaultInjected:
                 pass
+        end_lease(lake)
         Pipeline(lake, given).run(until_caught_up=True)
     for kind in KINDS:
         assert rows(kind, tmp_path, lake) == doubled(0, end), kind
@@ -186,6 +187,7 @@ def test_random_changes_batches_and_faults_leave_the_table_of_a_model(lake: quac
                 Pipeline(lake, given).run(until_caught_up=True)
             except FaultInjected:
                 pass
+        end_lease(lake)
     Pipeline(lake, given).run(until_caught_up=True)
     assert dict(lake.sql("SELECT id, v FROM copied").fetchall()) == model
     assert len(model) == lake.sql("SELECT count(*) FROM copied").fetchall()[0][0]

@@ -20,7 +20,7 @@ from quacklake.pipelines import Pipeline
 from quacklake.pipelines.windows import spark_query
 from services import NatsServer
 from tests import seeds
-from tests.pipelines.tables import KINDS, connect, rows, sink
+from tests.pipelines.tables import KINDS, connect, end_lease, rows, sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +48,7 @@ def definition(path: Path, **options: Any) -> dict[str, Any]:
         "source": {"type": "lake", "table": "orders"},
         "query": "SELECT id, v * 2 AS v FROM source",
         "sinks": [sink(kind, path) for kind in KINDS],
+        "lease": "5 minutes",
         **options,
     }
 
@@ -74,6 +75,7 @@ def test_faults_neither_lose_nor_double_a_row_in_any_sink(lake: quacklake.Lake, 
         end += 5
         with arm(Fault(pattern=point)), pytest.raises(FaultInjected):
             Pipeline(lake, given).run(until_caught_up=True)
+        end_lease(lake)
         Pipeline(lake, given).run(until_caught_up=True)
     for kind in KINDS:
         assert rows(kind, tmp_path, lake) == doubled(0, end), kind
