@@ -102,7 +102,8 @@ class Definitions:
         """Return a pipeline that the lake keeps. Raises ``NotFoundError``."""
         found = self.get(PIPELINE, name)
         pipeline = Pipeline(self.lake, PipelineDefinition.parse(json.loads(found.body)))
-        pipeline.wanted = lambda: self.state(found.name) in (RUNNING, CREATED)
+        pipeline.wanted = lambda: self.state(found.name) == RUNNING
+        pipeline.note = lambda runs: self.set_state(found.name, RUNNING if runs else STOPPED)
         return pipeline
 
     def resolved(self, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -89,6 +89,8 @@ class Pipeline:
         self.report = RunReport()
         self.wanted: Callable[[], bool] | None = None
         """Asked now and then while the pipeline runs; it stops when the answer is no."""
+        self.note: Callable[[bool], None] | None = None
+        """Told when a run begins and when it has ended."""
 
     @classmethod
     def load(cls, lake: Lake, path: str | Path) -> Pipeline:
@@ -138,7 +140,7 @@ class Pipeline:
         """
         began, attempt = time.monotonic(), 0
         self.report = RunReport()
-        with self._lease() as lost:
+        with self._lease() as lost, self._noted():
             while True:
                 try:
                     self._run_once(lost, until_caught_up, on_batch, restart=restart and not attempt, accept=accept)
@@ -267,6 +269,17 @@ class Pipeline:
 
             return SparkRun(self.lake, self.definition, self.checkpoints, claim, until_caught_up=until_caught_up)
         return LocalRun(self.lake, self.definition, self.checkpoints, claim)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        if self.note is not None:
+            self.note(True)
+        try:
+            yield
+        finally:
+            if self.note is not None:
+                with suppress(QuacklakeError):  # the end of a run must not hide how it ended
+                    self.note(False)
 
     @contextmanager
     def _lease(self) -> Iterator[threading.Event]:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from quacklake.errors import InputError, NotFoundError, SqlError
 from quacklake.lake import Lake
 from quacklake.pipelines.definition import LAKE, SOURCE_NAME, PipelineDefinition
-from quacklake.pipelines.definitions import PIPELINE, RUNNING, SINK, SOURCE, STOPPED, Definitions
+from quacklake.pipelines.definitions import PIPELINE, SINK, SOURCE, STOPPED, Definitions
 from quacklake.pipelines.local import needs_state
 from quacklake.pipelines.pipeline import Pipeline
 from quacklake.pipelines.sinks import open_source
@@ -287,7 +287,6 @@ def _start(definitions: Definitions, name: str) -> Result:
         before = _running.get(key)
         if before is not None and before.is_active:
             raise InputError(f'the pipeline "{pipeline.name}" runs already')
-        definitions.set_state(name, RUNNING)
         _running[key] = pipeline.start()
     return Result()
 

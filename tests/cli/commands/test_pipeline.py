@@ -92,6 +92,7 @@ def test_a_started_pipeline_runs_on_until_it_is_stopped(lake: quacklake.Lake, ru
     run("pipeline", "apply", "orders.yaml")
     process = run("pipeline", "start", "orders", "--output", "json").json["process"]
     try:
+        assert run("pipeline", "start", "orders").code == 1
         until(lambda: count(lake) == 2)
         assert run("pipeline", "status", "orders", "--output", "json").json[0]["running"] is True
         assert run("pipeline", "drop", "orders").code == 1
@@ -99,6 +100,8 @@ def test_a_started_pipeline_runs_on_until_it_is_stopped(lake: quacklake.Lake, ru
         until(lambda: count(lake) == 3)
         stopped = run("pipeline", "stop", "orders", "--output", "json").json
         assert stopped["stopped"] is True
+        lake.sql("INSERT INTO orders VALUES (5, 5.0)")
+        assert run("pipeline", "run", "orders", "--until-caught-up", "--output", "json").json["rows"] == 1
         assert "batch 0: 3 rows" in run("pipeline", "logs", "orders").out
         assert len(run("pipeline", "logs", "orders", "--lines", "1", "--output", "json").json["lines"]) == 1
     finally:
@@ -120,3 +123,11 @@ def test_a_signal_ends_a_run_after_its_batch(lake: quacklake.Lake, run: Run) -> 
     assert running.returncode == 0, err
     batch, whole = map(json.loads, out.splitlines())
     assert (batch["rows"], whole["batches"]) == (3, 1)
+
+
+def test_a_pipeline_that_cannot_start_says_so(lake: quacklake.Lake, run: Run) -> None:
+    run("pipeline", "apply", "orders.yaml")
+    lake.sql("DROP TABLE orders")
+    answer = run("pipeline", "start", "orders")
+    assert answer.code == 1
+    assert "did not start" in answer.err

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from quacklake.pipelines.definitions import Definitions
 
 _LOG_LINES = 100
+_START = 60.0
+"""Seconds in which a pipeline should have begun to run."""
 _STOP = 10.0
 """Seconds in which a pipeline should have seen that it is to stop."""
 Files = Annotated[list[str], argument("FILE…", "YAML files, one pipeline each.")]
@@ -99,24 +101,30 @@ def run(
 
 def start(context: Context, name: Name, restart: Restart = False, accept: Accept = False) -> None:
     """Start a pipeline in a process of its own, which goes on after this command. `stop` ends it."""
-    from quacklake.pipelines.definitions import RUNNING
-
     with context.open(write=True) as lake:
-        definitions = _definitions(lake)
-        pipeline = definitions.pipeline(name)
-        definitions.set_state(name, RUNNING)
+        pipeline = _definitions(lake).pipeline(name)
+        if pipeline.is_running_somewhere():
+            raise InputError(f"the pipeline {name} runs already", hint="`quacklake pipeline status`")
         log = _log_file(lake, pipeline.name)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-m", "quacklake.cli", "--verbose", "pipeline", "run", pipeline.name]
-    words += [flag for flag, given in (("--restart", restart), ("--accept", accept)) if given]
-    with log.open("ab") as output:
-        started = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            env=os.environ | _environment(context),
+        log.parent.mkdir(parents=True, exist_ok=True)
+        words = [sys.executable, "-m", "quacklake.cli", "--verbose", "pipeline", "run", pipeline.name]
+        words += [flag for flag, given in (("--restart", restart), ("--accept", accept)) if given]
+        with log.open("ab") as output:
+            started = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env=os.environ | _environment(context),
+            )
+        until = time.monotonic() + _START
+        while started.poll() is None and not pipeline.is_running_somewhere() and time.monotonic() < until:
+            time.sleep(0.1)
+    if started.poll():
+        said = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
+        raise InputError(
+            f"the pipeline {name} did not start: {''.join(said)}", hint=f"`quacklake pipeline logs {name}`"
         )
     started.returncode = 0  # nobody waits for it: it goes on by itself
     facts = {"pipeline": pipeline.name, "process": started.pid, "log": str(log)}
