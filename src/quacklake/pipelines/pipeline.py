@@ -234,6 +234,8 @@ class Pipeline:
         run = self._make(engine, claim, until_caught_up=until_caught_up)
         try:
             run.open()
+            if self.note is not None:
+                self.note(True)
             while not self._stopped.is_set():
                 if lost.is_set():
                     raise StreamFencedError(f'another process runs the pipeline "{self.name}" now')
@@ -272,8 +274,6 @@ class Pipeline:
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
-        if self.note is not None:
-            self.note(True)
         try:
             yield
         finally:

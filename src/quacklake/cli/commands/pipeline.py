@@ -101,10 +101,14 @@ def run(
 
 def start(context: Context, name: Name, restart: Restart = False, accept: Accept = False) -> None:
     """Start a pipeline in a process of its own, which goes on after this command. `stop` ends it."""
+    from quacklake.pipelines.definitions import CREATED, RUNNING
+
     with context.open(write=True) as lake:
-        pipeline = _definitions(lake).pipeline(name)
+        definitions = _definitions(lake)
+        pipeline = definitions.pipeline(name)
         if pipeline.is_running_somewhere():
             raise InputError(f"the pipeline {name} runs already", hint="`quacklake pipeline status`")
+        definitions.set_state(name, CREATED)
         log = _log_file(lake, pipeline.name)
         log.parent.mkdir(parents=True, exist_ok=True)
         words = [sys.executable, "-m", "quacklake.cli", "--verbose", "pipeline", "run", pipeline.name]
@@ -119,7 +123,7 @@ def start(context: Context, name: Name, restart: Restart = False, accept: Accept
                 env=os.environ | _environment(context),
             )
         until = time.monotonic() + _START
-        while started.poll() is None and not pipeline.is_running_somewhere() and time.monotonic() < until:
+        while started.poll() is None and definitions.state(name) != RUNNING and time.monotonic() < until:
             time.sleep(0.1)
     if started.poll():
         said = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
