@@ -200,6 +200,8 @@ def _names() -> Iterator[Case]:
         ("tag", "snapshot", lambda m, o: m.tag("late", o.snapshot)),
         ("rollback", "snapshot", lambda m, o: m.rollback(to=o.snapshot)),
         ("expire_snapshots", "snapshot", lambda m, o: m.expire_snapshots(versions=[o.snapshot])),
+        ("adopt", "folder", lambda m, o: m.adopt(f"delta:{o.folder}", "adopted")),
+        ("adopt", "folder below", lambda m, o: m.adopt(f"iceberg:{o.folder}/main", "adopted")),
         ("backup", "folder", lambda m, o: m.backup(o.folder)),
         ("backup", "folder below", lambda m, o: m.backup(o.folder / "new")),
         ("backup", "folder above", lambda m, o: m.backup(o.folder.parent)),

@@ -15,6 +15,7 @@ import secrets
 import shutil
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
 from operator import index
@@ -84,8 +85,13 @@ class SparkFormat:
 
     def _serve(self, connection: Connection[Any, Any]) -> None:
         with connection:
-            ask, question = pickle.loads(connection.recv_bytes())
-            connection.send_bytes(pickle.dumps(self._desk.answer(ask, question)))
+            try:
+                asked = connection.recv_bytes()
+            except (EOFError, OSError):
+                return
+            answer = pickle.dumps(self._desk.answer(*pickle.loads(asked)))
+            with suppress(OSError):  # whoever asked may have gone: a query that is stopped does not wait
+                connection.send_bytes(answer)
 
 
 def source_class(address: str | None, *, url: str | None = None, called: str = FORMAT) -> type[DataSource]:
