@@ -1,4 +1,4 @@
-"""How many rows a second the NATS sink stages and publishes: ``python -m benchmarks.nats_sink [ROWS] [WINDOW]``.
+"""Measure the rows a second that the NATS sink stages and publishes: ``python -m benchmarks.nats_sink [ROWS]``.
 
 On one machine the server shares the processors with the sink, so the processor time of both is printed, too.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from quacklake.connectors.staging import StagedSink
 from quacklake.errors import SchemaMismatchError
 
 _WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -64,3 +65,25 @@ def check_same(schema: pa.Schema, given: pa.Schema) -> None:
     lacking = [name for name in given.names if name not in schema.names]
     if lacking:
         raise SchemaMismatchError(f'the rows lack the column "{lacking[0]}"', hint="Say schema_evolution=true.")
+
+
+class EvolvingSink(StagedSink):
+    """A staged sink whose rows may get other columns between two batches, if that is asked for."""
+
+    _evolution: bool
+    _given: pa.Schema
+
+    def initialize(self, schema: pa.Schema) -> None:
+        """Create the table, or open it and check that the rows fit."""
+        raise NotImplementedError
+
+    def _follow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of another schema in the columns of the sink, which get those that are new."""
+        stage = self.stage
+        if not self._evolution:
+            check_same(batch.schema, self._given)
+        elif (schema := united(self._given, batch.schema)) != self._given:
+            stage.flush()
+            self.initialize(schema)
+            self.stage.files[:0] = stage.files
+        return conformed(batch, self._given)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quacklake.connectors.protocols import WrittenFile
-from quacklake.errors import StorageError
+from quacklake.errors import ConnectorError, StorageError
 from quacklake.storage import Store
 
 _STAGED = re.compile(r"(?:.*/)?part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet")
@@ -122,6 +122,19 @@ class FileStage:
             pq.write_table(rows, sink, compression=self._compression)
             size = sink.tell()
         return WrittenFile(path, size, self._count(rows), values, self._statistics(rows) if self._statistics else None)
+
+
+class StagedSink:
+    """Holds the stage of a sink, which ``initialize`` makes."""
+
+    _stage: FileStage | None = None
+
+    @property
+    def stage(self) -> FileStage:
+        """The files of the next commit. Raises ``ConnectorError`` before ``initialize``."""
+        if self._stage is None:
+            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
+        return self._stage
 
 
 def is_staged(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a pipeline is: a source, a query, and sinks. The same as YAML, as a mapping and as text in the lake."""
+"""Define pipelines: a source, a query, and sinks. The same as YAML, as a mapping and as text in the lake."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SinkDefinition:
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """How often a pipeline starts again after an error that may pass, and how long it waits in between."""
+    """The number of new starts after an error that may pass, and the time between them."""
 
     attempts: int = 5
     backoff: timedelta = timedelta(seconds=1)

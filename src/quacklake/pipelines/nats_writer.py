@@ -45,7 +45,7 @@ _POLL = 0.05
 
 @dataclass
 class WriterReport:
-    """What a writer has done so far."""
+    """The work of a writer so far."""
 
     messages: int = 0
     rejected: int = 0

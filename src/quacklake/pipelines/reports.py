@@ -1,4 +1,4 @@
-"""What a pipeline tells about its batches."""
+"""Reports of batches and of runs."""
 
 from __future__ import annotations
 

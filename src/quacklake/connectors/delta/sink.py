@@ -22,12 +22,11 @@ from quacklake.connectors.delta.formats import UniformOption, is_uniform, proper
 from quacklake.connectors.delta.merges import merge
 from quacklake.connectors.delta.schemas import delta_schema, fitted
 from quacklake.connectors.delta.tables import failing, plain
-from quacklake.connectors.evolution import check_same, conformed, united
+from quacklake.connectors.evolution import EvolvingSink
 from quacklake.connectors.maintenance import MaintenanceOptions, MaintenanceReport
 from quacklake.connectors.object_store import delta_options, open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
-from quacklake.connectors.staging import FileStage
 from quacklake.connectors.upserts import check_key
 from quacklake.errors import ConfigError, ConnectorError, SchemaMismatchError
 from quacklake.faults import reach
@@ -43,7 +42,7 @@ def sink(options: Mapping[str, Any]) -> DeltaSink:
     return DeltaSink(options)
 
 
-class DeltaSink:
+class DeltaSink(EvolvingSink):
     """One Delta table. ``writer_id`` names the writer in the log; one name is one sequence of checkpoints."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -66,7 +65,6 @@ class DeltaSink:
             raise ConfigError("delta: the mode upsert needs a key", hint="key='id'")
         self._storage = delta_options(self._given_storage)
         self._store = open_store(self.location, self._given_storage)
-        self._stage: FileStage | None = None
         self._given = pa.schema([])
         self._maintained: datetime | None = None
         self._swept: datetime | None = None
@@ -95,13 +93,6 @@ class DeltaSink:
             target_bytes=self._target,
             compression=self._compression,
         )
-
-    @property
-    def stage(self) -> FileStage:
-        """The files of the next commit."""
-        if self._stage is None:
-            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
-        return self._stage
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""
@@ -218,17 +209,6 @@ class DeltaSink:
             from quacklake.connectors.delta.uniform import check_types
 
             check_types(table)
-
-    def _follow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows of another schema in the columns of the sink, which get those that are new."""
-        stage = self.stage
-        if not self._evolution:
-            check_same(batch.schema, self._given)
-        elif (schema := united(self._given, batch.schema)) != self._given:
-            stage.flush()
-            self.initialize(schema)
-            self.stage.files[:0] = stage.files
-        return conformed(batch, self._given)
 
     def _last_checkpoint(self, table: DeltaTable) -> int:
         """Return the last checkpoint of this writer that the log has, -1 for none."""

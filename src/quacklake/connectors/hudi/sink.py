@@ -21,9 +21,9 @@ from quacklake.connectors.hudi.types import check_fit, hudi_schema
 from quacklake.connectors.object_store import open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit
-from quacklake.connectors.staging import FileStage
+from quacklake.connectors.staging import FileStage, StagedSink
 from quacklake.connectors.table_source import NOTHING
-from quacklake.errors import CommitUnknown, ConfigError, ConnectorError, SchemaMismatchError
+from quacklake.errors import CommitUnknown, ConfigError, SchemaMismatchError
 from quacklake.faults import reach
 from quacklake.spark.runtime.settings import spark_path, spark_uri
 
@@ -37,7 +37,7 @@ def sink(options: Mapping[str, Any]) -> HudiSink:
     return HudiSink(options)
 
 
-class HudiSink:
+class HudiSink(StagedSink):
     """One Hudi table. ``writer_id`` names the writer in the timeline; one name is one sequence of checkpoints."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -67,7 +67,6 @@ class HudiSink:
             raise ConfigError(
                 f"hudi: {taken} is set by the sink", hint="Leave it out, and use the options of the sink."
             )
-        self._stage: FileStage | None = None
 
     def initialize(self, schema: pa.Schema) -> None:
         """Check that the rows fit the table, if it is there. The first commit creates it otherwise."""
@@ -94,13 +93,6 @@ class HudiSink:
             # Readers that list the folders of a table take every .parquet for a file of it.
             ending=".staged",
         )
-
-    @property
-    def stage(self) -> FileStage:
-        """The files of the next commit."""
-        if self._stage is None:
-            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
-        return self._stage
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from quacklake.connectors.evolution import check_same, conformed, united
+from quacklake.connectors.evolution import EvolvingSink
 from quacklake.connectors.iceberg import maintenance
 from quacklake.connectors.iceberg.catalogs import IcebergTable, failing
 from quacklake.connectors.iceberg.files import data_file, iceberg_stage, storage_of
@@ -30,7 +30,7 @@ from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, WrittenFile
 from quacklake.connectors.staging import FileStage
 from quacklake.connectors.upserts import check_key, last_rows
-from quacklake.errors import ConfigError, ConnectorError, NotFoundError, SchemaMismatchError
+from quacklake.errors import ConfigError, NotFoundError, SchemaMismatchError
 from quacklake.faults import reach
 from quacklake.storage import Store
 
@@ -43,7 +43,7 @@ def sink(options: Mapping[str, Any]) -> IcebergSink:
     return IcebergSink(options)
 
 
-class IcebergSink:
+class IcebergSink(EvolvingSink):
     """One Iceberg table. ``writer_id`` names the writer; one name is one sequence of checkpoints."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -61,7 +61,6 @@ class IcebergSink:
         read.finish()
         if self.mode == "upsert" and not self.key:
             raise ConfigError("iceberg: the mode upsert needs a key", hint="key='id'")
-        self._stage: FileStage | None = None
         self._given = pa.schema([])
         self._maintained: datetime | None = None
         self._swept: datetime | None = None
@@ -85,13 +84,6 @@ class IcebergSink:
             fit(table, schema, evolve=self._evolution)
         self._given = schema
         self._stage = self._new_stage(table, schema.names)
-
-    @property
-    def stage(self) -> FileStage:
-        """The files of the next commit."""
-        if self._stage is None:
-            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
-        return self._stage
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""
@@ -187,17 +179,6 @@ class IcebergSink:
             target_bytes=self._target,
             compression=self._compression,
         )
-
-    def _follow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows of another schema in the columns of the sink, which get those that are new."""
-        stage = self.stage
-        if not self._evolution:
-            check_same(batch.schema, self._given)
-        elif (schema := united(self._given, batch.schema)) != self._given:
-            stage.flush()
-            self.initialize(schema)
-            self.stage.files[:0] = stage.files
-        return conformed(batch, self._given)
 
     def _create(self, schema: pa.Schema) -> Table:
         catalog, numbered = self._place.catalog, with_ids(schema)

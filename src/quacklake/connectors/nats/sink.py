@@ -25,8 +25,8 @@ from quacklake.connectors.nats.stream import NatsStream, StreamRange
 from quacklake.connectors.object_store import check_s3, open_store
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import CommitInfo, PreparedCommit, WrittenFile
-from quacklake.connectors.staging import FileStage
-from quacklake.errors import ConfigError, ConnectorError, CorruptFileError, InputError, NotFoundError
+from quacklake.connectors.staging import FileStage, StagedSink
+from quacklake.errors import ConfigError, CorruptFileError, InputError, NotFoundError
 from quacklake.faults import reach
 from quacklake.storage import Store
 
@@ -41,7 +41,7 @@ def sink(options: Mapping[str, Any]) -> NatsSink:
     return NatsSink(options)
 
 
-class NatsSink:
+class NatsSink(StagedSink):
     """One stream. ``writer_id`` names the writer; one name is one sequence of checkpoints."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -65,7 +65,6 @@ class NatsSink:
         writer = quote(self.writer_id, safe="").replace("%", "=").replace(".", "=2E")
         self._folder = f"{self.stream.name}/{writer}/"
         self._connection: NatsConnection | None = None
-        self._stage: FileStage | None = None
         self._fresh: set[str] = set()
 
     def initialize(self, schema: pa.Schema) -> None:
@@ -88,13 +87,6 @@ class NatsSink:
             compression=self._compression,
             schema=schema,
         )
-
-    @property
-    def stage(self) -> FileStage:
-        """The staged messages of the next commit."""
-        if self._stage is None:
-            raise ConnectorError("the sink is not initialized", hint="Call initialize(schema) first.")
-        return self._stage
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Keep a batch; write files when they would have the target size."""

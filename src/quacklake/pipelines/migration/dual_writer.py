@@ -69,12 +69,12 @@ class DualWriter(DuckLakeWriter):
 
     @property
     def arrow(self) -> SideReport:
-        """What the Arrow files got."""
+        """The result of the Arrow files."""
         return self._both.arrow
 
     @property
     def lake_side(self) -> SideReport:
-        """What the lake got."""
+        """The result of the lake."""
         return self._both.lake_side
 
 

@@ -80,7 +80,7 @@ class ArrowFolder:
 
     @property
     def url(self) -> str:
-        """Where the folder is."""
+        """The address of the folder."""
         return self._store.root
 
     def files(self) -> tuple[list[ArrowFile], list[SkippedFile]]:

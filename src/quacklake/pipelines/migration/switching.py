@@ -1,4 +1,4 @@
-"""Which side readers use, and a reader that falls back to the Arrow files."""
+"""Choose the side that readers use; a reader that falls back to the Arrow files."""
 
 from __future__ import annotations
 
