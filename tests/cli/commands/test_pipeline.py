@@ -69,6 +69,7 @@ def test_a_pipeline_is_applied_run_and_shown(lake: quacklake.Lake, run: Run) -> 
 def test_a_file_is_run_without_being_kept(lake: quacklake.Lake, run: Run) -> None:
     answer = run("pipeline", "run", "orders.yaml", "--until-caught-up")
     assert "read 3 rows in 1 batch; files 2; table 2." in answer.out
+    assert "read 0 rows in 0 batches" in run("pipeline", "run", "orders.yaml", "--until-caught-up").out
     assert run("pipeline", "list", "--output", "json").json == []
 
 

@@ -311,7 +311,8 @@ def _environment(context: Context) -> dict[str, str]:
 
 
 def _sentence(pipeline: Pipeline, report: RunReport) -> str:
-    parts: Sequence[str] = [f"{plural(report.rows, 'row')} in {plural(report.batches, 'batch')}"]
+    batches = f"{report.batches:,} {'batch' if report.batches == 1 else 'batches'}"
+    parts: Sequence[str] = [f"{plural(report.rows, 'row')} in {batches}"]
     parts = [*parts, *(f"{name} {rows:,}" for name, rows in sorted(report.sinks.items()))]
     return f"The pipeline {pipeline.name} read {'; '.join(parts)}."
 
