@@ -97,8 +97,10 @@ def test_sql_and_time_travel_see_the_snapshot_of_when_they_were_made(site: LakeS
     lake.create_table("t", pa.table({"id": range(100), "v": ["a"] * 100}))
     session.sql("CREATE OR REPLACE TEMPORARY VIEW seen USING quacklake OPTIONS (lake 'shop', table 'main.t')")
     frame = read(session, lake=site.url, where="id >= 90 AND v = 'a'")
+    newest = read(session, followLatest="true")
     lake.table("t").delete("id >= 50")
     try:
+        assert newest.count() == 50
         assert session.sql("SELECT count(*), max(id) FROM seen").collect() == [(100, 99)]
         assert ids(frame) == list(range(90, 100))
         assert read(session).count() == 50
@@ -207,6 +209,7 @@ def test_options_that_say_nothing_or_too_much_are_refused() -> None:
         ({"startingVersion": "3"}, "readChangeFeed"),
         ({"readChangeFeed": "true", "where": "id > 5"}, "without readChangeFeed"),
         ({"readChangeFeed": "yes"}, "readChangeFeed cannot be"),
+        ({"followLatest": "true", "version": "3"}, "another one is named"),
     ]
     for given, message in wrong:
         with pytest.raises(InputError, match=message):

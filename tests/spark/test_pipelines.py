@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
+import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +123,41 @@ def test_a_batch_joins_tables_of_the_lake_and_upserts(lake: quacklake.Lake, tmp_
     Pipeline(lake, given).run(until_caught_up=True)
     assert sorted(lake.sql("FROM latest").fetchall()) == [("even", 4), ("odd", 5)]
     assert lake.table("odd").count() == 3
+
+
+def test_a_query_with_state_sees_joined_tables_as_they_are_at_each_batch(lake: quacklake.Lake, tmp_path: Path) -> None:
+    lake.sql("CREATE SCHEMA dims")
+    lake.sql('CREATE TABLE dims."the names" (rest BIGINT, name VARCHAR)')
+    lake.sql("INSERT INTO dims.\"the names\" VALUES (0, 'even')")
+    given = definition(
+        tmp_path,
+        every="100 milliseconds",
+        query="SELECT n.name, count(*) AS n FROM source AS s JOIN dims.`the names` AS n ON s.id % 2 = n.rest GROUP BY ALL",
+        output_mode="update",
+        sinks=[{"type": "lake", "table": "counts", "mode": "upsert", "key": "name"}],
+    )
+    add(lake, 0, 6)
+    pipeline = Pipeline(lake, given)
+    pipeline.start()
+    try:
+        until("SELECT n FROM counts WHERE name = 'even'", 3, lake)
+        lake.sql("INSERT INTO dims.\"the names\" VALUES (1, 'odd')")
+        add(lake, 6, 10)
+        until("SELECT n FROM counts WHERE name = 'even'", 5, lake)
+    finally:
+        pipeline.stop()
+    assert sorted(lake.sql("FROM counts").fetchall()) == [("even", 5), ("odd", 2)]
+
+
+def until(query: str, expected: Any, lake: quacklake.Lake) -> None:
+    """Wait for the answer to a query."""
+    end = time.monotonic() + 60
+    found: Any = None
+    while found != [(expected,)]:
+        assert time.monotonic() < end, found
+        time.sleep(0.1)
+        with suppress(SqlError):  # the table does not exist yet
+            found = lake.sql(query).fetchall()
 
 
 def test_messages_of_nats_are_rows_or_dead_letters_also_in_windows(

@@ -10,7 +10,8 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from quacklake.operations.keyed_changes import null_key
 from quacklake.pipelines.barrier import Barrier, Prepare, Stage
 from quacklake.pipelines.checkpoints import Checkpoints, Claim
 from quacklake.pipelines.definition import LAKE, SOURCE_NAME, SPARK, PipelineDefinition
+from quacklake.pipelines.joined_tables import PUSHDOWN, follow_joined
 from quacklake.pipelines.lake_tables import LakeSink
 from quacklake.pipelines.local import branch, needs_state
 from quacklake.pipelines.reports import BatchReport
@@ -94,15 +96,12 @@ class SparkRun:
         writer = shown.writeStream.foreachBatch(self._batch).option("checkpointLocation", place)
         writer = writer.outputMode(self._definition.output_mode)
         session = self._session
-        most = self._definition.partitions or _partitions(session)
-        before = session.conf.get("spark.sql.shuffle.partitions")
         every = 0.0 if self._until_caught_up else self._definition.every.total_seconds()
         writer = writer.trigger(processingTime=f"{int(every * 1000)} milliseconds")
-        session.conf.set("spark.sql.shuffle.partitions", str(most or before))
-        try:
+        most = self._definition.partitions or _partitions(session)
+        wanted = {"spark.sql.shuffle.partitions": str(most)} if most else {}
+        with _settings(session, {**wanted, PUSHDOWN: "true"}):
             self._query = writer.queryName(f"quacklake {self._definition.name}").start()
-        finally:
-            session.conf.set("spark.sql.shuffle.partitions", str(before))
         if self._until_caught_up:
             threading.Thread(target=self._catch_up, name="quacklake-pipeline", daemon=True).start()
 
@@ -158,7 +157,10 @@ class SparkRun:
         session = rows.sparkSession
         rows.createOrReplaceTempView(SOURCE_NAME)
         lake = self._spark if session is self._session else spark(self._lake, session)
-        return lake.sql(spark_query(self._definition.query))
+        query = spark_query(self._definition.query)
+        if self._stateful:
+            query = follow_joined(self._lake, session, query, f"quacklake_{self._definition.name}")
+        return lake.sql(query)
 
     def _initialize(self, shown: DataFrame) -> None:
         from quacklake.spark.runtime.local import arrow_schema
@@ -297,6 +299,22 @@ def _task(stage: FileStage) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.
         )
 
     return write
+
+
+@contextmanager
+def _settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Give a session settings for the queries that start meanwhile, which keep them."""
+    before = {name: session.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, earlier in before.items():
+            if earlier is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, earlier)
 
 
 def _partitions(session: SparkSession) -> int | None:

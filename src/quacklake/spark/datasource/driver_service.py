@@ -271,7 +271,7 @@ class DriverService:
             if last <= start["after"] and "state" not in start:
                 return []
             return self._packed(source, start, {**start, "after": last}, schema)
-        view = self._at(found, pin).view()
+        view = self._at(found, None if found.flag("followLatest") else pin).view()
         table = view.find_table(found.table.schema, found.table.name)
         columns, time = _asked(table, schema, changes=False)
         pushed = pushed_sql((PushedFilter(*each) for each in filters), table.schema)

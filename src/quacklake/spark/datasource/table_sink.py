@@ -34,7 +34,7 @@ from quacklake.transaction import Transaction
 
 _TABLE = ("lake", "catalog", "table")
 _STARTS = ("readChangeFeed", "startingVersion", "startingTimestamp")
-READ = (*_TABLE, "version", "timestamp", "where", *_STARTS, "endingVersion", "endingTimestamp")
+READ = (*_TABLE, "version", "timestamp", "followLatest", "where", *_STARTS, "endingVersion", "endingTimestamp")
 READ_STREAM = (*_TABLE, *_STARTS, "maxFilesPerTrigger", "maxBytesPerTrigger")
 UUID = "uuid"
 READ_CARRIED = (*READ_STREAM, "version", UUID)
@@ -47,7 +47,7 @@ WRITE_STREAM = (*_TABLE, "streamName", "restart")
 _ALIAS = "path"  # the option in which ``load("sales")`` and ``save("sales")`` pass a name
 _SPARKS = ("checkpointLocation", "queryName")
 _ONLY_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
-_NOT_CHANGES = ("version", "timestamp", "where")
+_NOT_CHANGES = ("version", "timestamp", "followLatest", "where")
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,8 @@ class FormatOptions:
 
     def check_changes(self) -> None:
         """Refuse meaningless options of a batch: a range without changes, or a snapshot or a filter with them."""
+        if self.flag("followLatest") and self.bound("version", "timestamp") is not None:
+            raise InputError("followLatest reads the newest snapshot, but another one is named", hint="leave one out")
         changes = self.flag("readChangeFeed")
         for name in _NOT_CHANGES if changes else _ONLY_CHANGES:
             if self.get(name) is not None:
