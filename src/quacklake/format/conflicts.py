@@ -89,11 +89,9 @@ _SAME_ID: frozenset[tuple[ChangeKind, ChangeKind]] = frozenset(
 
 
 def compare(mine: Change, other: Change, *, reads: bool, schema_ids: Mapping[str, int]) -> Check:
-    """Return what to check before ``mine`` may be committed after ``other``.
+    """Return what to check before ``mine`` may be committed after ``other``; a READ only if mine ``reads`` rows.
 
-    ``reads`` says that mine depends on rows my transaction has read; without it nothing is a READ.
-    ``schema_ids`` gives the id of each schema by its :func:`~quacklake.format.names.fold`-ed name as of the
-    snapshot my transaction began at.
+    ``schema_ids`` are the ids of the schemas by folded name, as of the snapshot my transaction began at.
     """
     pair = (mine.kind, other.kind)
     check = MATRIX.get(pair)

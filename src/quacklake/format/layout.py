@@ -40,8 +40,8 @@ _UNFIT = {"identity": ("blob", "geometry", "variant"), "bucket": ("timetz", "geo
 class Transform:
     """What of a column's value makes the partition: ``name``, and for ``bucket`` the number of them.
 
-    ``year``, ``month``, ``day`` and ``hour`` are parts of the calendar: the month of every year is 1 to 12.
-    ``epoch_year`` and its like, of version 1.1 of the format, count from 1970 instead.
+    ``year`` and its like are parts of the calendar: the month of every year is 1 to 12. ``epoch_year`` and its like, of
+    version 1.1 of the format, count from 1970 instead.
     """
 
     name: str
@@ -93,8 +93,7 @@ def parse_transform(text: str) -> Transform:
 def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
     """Return the column and transform of ``country``, ``day(ts)``, ``days(ts)``, ``bucket(16, id)`` and the like.
 
-    Raises :class:`InputError` for unknown columns and functions, for fields of structs, and for a column whose type
-    the transform does not fit. Functions of version 1.1 of the format are read too.
+    Raise ``InputError`` for what is unknown, for fields of structs, and for a type that the transform does not fit.
     """
     column = schema.get(text)
     if column is not None:
@@ -121,10 +120,7 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
 
 
 def make_spec(id: int, keys: Iterable[str], schema: TableSchema) -> PartitionSpec:
-    """Return the partitioning that texts like those of :func:`parse_partition` describe, in their order.
-
-    Raises :class:`InputError` as that does, and for a key that is given twice.
-    """
+    """Return the partitioning that texts for :func:`parse_partition` describe; an ``InputError`` for a key twice."""
     found: list[PartitionKey] = []
     for index, text in enumerate(keys):
         column, transform = parse_partition(text, schema)
@@ -157,10 +153,7 @@ def decode_value(text: str | None, type: str, transform: Transform) -> Comparabl
 
 
 def key_names(spec: PartitionSpec, schema: TableSchema) -> tuple[str, ...]:
-    """Return the names of the keys in folder names: the column's for the identity, else the transform's.
-
-    A name in use is followed by the column's: ``bucket``, ``bucket_id``.
-    """
+    """Return the names of the keys in folder names: the column's or the transform's, and both for one in use."""
     names: list[str] = []
     for key in spec.keys:
         transform, column = key.parsed, schema.by_id(key.column_id).name
@@ -176,10 +169,9 @@ def key_names(spec: PartitionSpec, schema: TableSchema) -> tuple[str, ...]:
 
 
 def directory(spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str | None], *, hive: bool = True) -> str:
-    """Return the folder of files with these values by key index: ``year=2026/bucket=2/``, or ``""``.
+    """Return the folder of files with these values by key index, ``year=2026/bucket=2/``; readers never look at it.
 
-    It is for people only: readers take the values from the catalog. Without ``hive``, and where a value makes no
-    safe name or one too long for a folder, files lie in the table's own.
+    It is empty without ``hive``, and where a value makes no safe name or one too long for a folder.
     """
     if not hive:
         return ""
@@ -242,10 +234,7 @@ _DIRECTION = re.compile(r"(\s+(ASC|DESC))?(\s+NULLS\s+(FIRST|LAST))?\s*\Z", re.I
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """One key of an order: SQL over a row, its direction, and where NULL comes.
-
-    ``direction`` is ``ASC`` or ``DESC``, ``null_order`` is ``NULLS_FIRST`` or ``NULLS_LAST``.
-    """
+    """One key of an order: SQL over a row, ``ASC`` or ``DESC``, and ``NULLS_FIRST`` or ``NULLS_LAST``."""
 
     expression: str
     direction: str = "ASC"
@@ -267,8 +256,7 @@ class SortSpec:
 def parse_sort(text: str, schema: TableSchema) -> SortKey:
     """Return the key of a text such as ``ts DESC NULLS LAST`` or ``lower(name)``.
 
-    Raises :class:`InputError` unless it is one expression over columns of the table, without a subquery, an aggregate
-    or a window.
+    Raise ``InputError`` unless it is one expression over columns, without a subquery, an aggregate or a window.
     """
     from sqlglot import exp
 
@@ -331,9 +319,7 @@ def _parse(text: str) -> exp.Ordered:
     return ordered
 
 
-def make_sort(
-    id: int, keys: Iterable[str], schema: TableSchema, canonical: Callable[[str], str] = lambda text: text
-) -> SortSpec:
+def make_sort(id: int, keys: Iterable[str], schema: TableSchema, canonical: Callable[[str], str]) -> SortSpec:
     """Return the order that texts for :func:`parse_sort` describe; ``canonical`` gives the text to be stored."""
     texts = list(keys)
     _check_columns(texts, schema)
@@ -359,10 +345,7 @@ def sort_columns(spec: SortSpec | None, schema: TableSchema) -> frozenset[int]:
 def sort_of_stored(
     spec: SortSpec | None, schema: TableSchema, stored: TableSchema
 ) -> tuple[TableSchema, SortSpec | None]:
-    """Return the columns of older files under the present names of a table, and its order where they have it all.
-
-    Without such an order the columns are as they were.
-    """
+    """Return the columns of older files under the present names of a table, and its order; else as they were."""
     if spec is None or stored.names == schema.names:
         return stored, spec
     now = {column.id: column.name for column in schema.columns}

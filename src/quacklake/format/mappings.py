@@ -141,8 +141,6 @@ def _tree(id_: int, rows: list[MappingRow]) -> tuple[MappedColumn, ...]:
 def hive_values(path: str) -> dict[str, str | None]:
     """Return the values in the folders ``name=value`` of a path. ``None`` is NULL; the first of one name counts.
 
-    An empty value is NULL too, unless it is a text.
-
     >>> hive_values("s3://b/year=2024/city=a%20b/f.parquet")
     {'year': '2024', 'city': 'a b'}
     """

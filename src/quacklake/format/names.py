@@ -127,11 +127,9 @@ def object_dir(name: str, uuid: str) -> str:
 
 
 def checked_relative(path: str) -> str:
-    """Return the path, when it is relative and stays below where it starts; :class:`PathError` when not.
+    """Return the path, when it is relative and stays below where it starts; raise ``PathError`` when not.
 
-    Refused: absolute paths, drives and URLs, ``.`` and ``..``, empty segments (one slash at the end is fine),
-    backslashes and control characters. What percent-encoding hides must not lead out either, but may be
-    anything else: partition values are encoded into directory names.
+    What percent-encoding hides must not lead out either, but may be anything else: partition values are encoded.
     """
     if not path:
         raise PathError("the path is empty")

@@ -130,9 +130,7 @@ class TableInfo:
     @property
     def location(self) -> str:
         """The folder of the table's files: below the data root, or absolute."""
-        if not self.path_is_relative:
-            return self.path
-        return self.schema_path + self.path
+        return self.schema_path + self.path if self.path_is_relative else self.path
 
     @property
     def qualified_name(self) -> str:
@@ -143,8 +141,7 @@ class TableInfo:
 class DataFile:
     """A data file; ``path`` is below its table's unless ``path_is_relative`` is false.
 
-    ``row_id_start`` is ``None`` when the rows carry their ids in the file, ``partial_max`` the newest
-    snapshot among rows of several snapshots. The encryption key never appears in ``repr()``.
+    ``row_id_start`` is ``None`` when rows carry their ids, ``partial_max`` the newest of several snapshots of rows.
     """
 
     id: int
@@ -188,8 +185,7 @@ class DeleteFile:
 class Limits:
     """What a catalog may take; None for any number.
 
-    ``commits_per_second`` may be less than 1. ``concurrent_scans`` are those of one process. ``bytes`` are those of the
-    data files of the newest snapshot, as ``TenantStats`` has them.
+    ``concurrent_scans`` are those of one process, ``bytes`` those of the data files of the newest snapshot.
     """
 
     commits_per_second: float | None = None
@@ -201,7 +197,7 @@ class Limits:
     @staticmethod
     @lru_cache(maxsize=1024)
     def of(own: str | None, default: str | None) -> Limits:
-        """Return the limits of the texts in the database. What is said for a catalog goes before what is said for all.
+        """Return the limits of the texts in the database: those of a catalog go before those of all.
 
         >>> Limits.of('{"tables": 3, "bytes": null}', '{"tables": 9, "bytes": 9, "snapshots": 9}')
         Limits(commits_per_second=None, concurrent_scans=None, bytes=None, tables=3, snapshots=9)
@@ -268,9 +264,8 @@ NOTHING_YET = -1
 class StreamMark:
     """The last batch of a stream that is in the lake.
 
-    ``query`` is what keeps its own count of batches, such as the checkpoint of a Spark query; ``run`` is one life of
-    it. ``epoch`` is the number of the batch, ``position`` where the stream has come to, in the words of whoever runs
-    it, ``snapshot_id`` the newest snapshot when it was marked.
+    ``query`` is what keeps its own count of batches, like a Spark checkpoint; ``run`` is one life of it. ``epoch`` is
+    the number of the batch, ``position`` where the stream has come to, ``snapshot_id`` the newest snapshot then.
     """
 
     name: str
@@ -283,10 +278,7 @@ class StreamMark:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A batch of a stream that was confirmed: its positions and prepared commits, as a text of whoever runs it.
-
-    It is finished when every sink has shown the batch.
-    """
+    """A confirmed batch of a stream, its positions and prepared commits as text; finished when every sink shows it."""
 
     stream: str
     checkpoint_id: int
@@ -319,10 +311,7 @@ def check_stream(name: object) -> str:
 
 
 def claimed(known: StreamMark | None, name: str, query: str, run: str, *, restart: bool) -> StreamMark:
-    """Return the mark after a new run has made a stream its own, which fences every other.
-
-    Raises ``StreamMismatchError`` when batches of another query are in the lake, unless the stream is to start anew.
-    """
+    """Return the mark after a new run has made a stream its own; a ``StreamMismatchError`` for another query's."""
     if known is not None and known.query == query:
         return replace(known, run=run)
     if known is not None and known.epoch != NOTHING_YET and not restart:
@@ -339,8 +328,7 @@ def marked(
 ) -> StreamMark:
     """Return the mark after a batch; with ``gaps`` batches may have been left out.
 
-    Raises ``StreamBatchDoneError`` for one that is in the lake already, ``StreamFencedError`` when the run is not the
-    last that has claimed the stream.
+    Raise ``StreamBatchDoneError`` for one that is in the lake, ``StreamFencedError`` unless the run was the last claim.
     """
     if known is None:
         raise StreamFencedError(f'the stream "{name}" was forgotten while it ran', hint="start it again")

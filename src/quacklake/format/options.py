@@ -109,10 +109,7 @@ def option(name: str) -> Option:
 
 
 def parse_option(name: str, text: str) -> OptionValue | None:
-    """Return the value of an option's text; ``None`` for an interval that is empty, which means not set.
-
-    Raises :class:`ConfigError` for an unknown option or a text that is no value of it.
-    """
+    """Return the value of an option's text, ``None`` for an empty interval. Raise ``ConfigError`` for another text."""
     entry = option(name)
     try:
         return _parse(entry, text.strip().lower())
@@ -185,10 +182,7 @@ def column_ids(text: str) -> list[int]:
 
 
 def format_option(name: str, value: OptionValue) -> str:
-    """Return the text the catalog stores for a value, as the reference implementation writes it.
-
-    Raises :class:`ConfigError` as :func:`parse_option` does.
-    """
+    """Return the text that the reference implementation writes for a value. Raise ``ConfigError``."""
     entry = option(name)
     if isinstance(value, dt.timedelta):
         text = f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
@@ -224,11 +218,9 @@ def effective(
     table_id: int | None = None,
     otherwise: OptionValue | None = None,
 ) -> OptionValue | None:
-    """Return the value of an option for a table: its own, else its schema's, else the lake's, else ``otherwise``.
+    """Return the value of an option for a table: its own, its schema's, the lake's, ``otherwise``, or the default.
 
-    That is what a client was opened with; without it the default holds.
-
-    Raises :class:`ConfigError` for an unknown option or a stored text that is no value of it.
+    Raise ``ConfigError`` for an unknown option or a stored text that is no value of it.
     """
     entry = option(name)
     found: dict[str, str] = {}

@@ -1,8 +1,7 @@
-"""Snapshots, the only clock: their times and tags, what they changed and how that is written, told and remembered.
+"""Snapshots: their times and tags, what they changed and how that is written, told and remembered.
 
-``changes_made`` tells which tables have rows inserted and deleted, not whether that was an UPDATE, a MERGE or a
-restore, and it must not get new words. The token of a commit is a UUID of our own: one of version 8 has the operations
-in its last bits, so that nothing more is written, read or moved for them.
+``changes_made`` must not get new words, and does not tell an UPDATE from a MERGE or a restore. The token of a commit is
+a UUID of our own: one of version 8 has the operations in its last bits, so that nothing more is written for them.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ _ORDER = {kind: position for position, kind in enumerate(ChangeKind)}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change: a created schema has a ``schema``, other created objects that and a ``name``, the rest an ``id``.
-
-    ``str()`` gives its text.
-    """
+    """One change: a created schema has a ``schema``, other created objects that and a ``name``, the rest an ``id``."""
 
     kind: ChangeKind
     id: int | None = None
@@ -74,10 +70,7 @@ class Change:
 
 
 def render_changes(changes: Iterable[Change]) -> str:
-    """Return the text of a snapshot's changes: each once, ordered by kind and then by id or name.
-
-    Raises :class:`InputError` for a change without what its kind needs.
-    """
+    """Return the text of changes, each once, by kind and then id or name. Raise ``InputError`` where these lack."""
 
     def order(change: Change) -> tuple[int, int, str, str]:
         return _ORDER[change.kind], -1 if change.id is None else change.id, change.schema or "", change.name or ""
@@ -97,9 +90,9 @@ def _entry(change: Change) -> str:
 
 
 def parse_changes(text: str | None) -> tuple[Change, ...]:
-    """Return the changes of a snapshot in the order of the text; no text means none.
+    """Return the changes of a snapshot in the order of the text.
 
-    Raises :class:`CatalogError` for an unknown word or a malformed entry: skipping one could hide a conflict.
+    Raise ``CatalogError`` for an unknown word or a malformed entry: skipping one could hide a conflict.
     """
     changes: list[Change] = []
     rest = text or ""
@@ -179,15 +172,6 @@ class SnapshotInfo:
     extra: str | None = None
 
 
-def visible(begin: int | None, end: int | None, snapshot: int) -> bool:
-    """Return True when an object that lives from ``begin`` until before ``end`` exists at ``snapshot``.
-
-    >>> visible(3, None, 3), visible(3, 5, 4), visible(3, 5, 5), visible(3, None, 2)
-    (True, True, False, False)
-    """
-    return begin is not None and begin <= snapshot and (end is None or snapshot < end)
-
-
 @lru_cache(maxsize=64)
 def format_time(time: dt.datetime) -> str:
     """Return the text of a snapshot's time in catalogs without a timestamp type; a naive time is UTC.
@@ -201,10 +185,7 @@ def format_time(time: dt.datetime) -> str:
 
 
 def parse_time(text: str) -> dt.datetime:
-    """Return the aware UTC time of a catalog's text, with any zone; without one it is UTC.
-
-    Raises :class:`CatalogError` when the text is no time or one that Python cannot hold.
-    """
+    """Return the aware UTC time of a catalog's text, UTC without a zone. Raise ``CatalogError`` for another text."""
     value = parse_temporal(text.strip())
     try:
         if value is None or abs(value) == INFINITY:
@@ -337,7 +318,7 @@ Names = Mapping[int, Sequence[tuple[int, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Return the names that objects had when a snapshot was made. ``renamed`` is what :func:`renames` gives."""
+    """The names that objects had when a snapshot was made. ``renamed`` is what :func:`renames` gives."""
 
     snapshot: int
     names: Names
@@ -368,7 +349,7 @@ def renames(names: Names) -> dict[tuple[int, str], str]:
 def operation_of(changes: Sequence[Change], asked: Operation, naming: Naming) -> str:
     """Return what made a snapshot, as a statement names it; ``asked`` is what its commit remembers.
 
-    Where it remembers nothing, as commits of other clients do, rows that went and came are ``UPDATE or MERGE``.
+    Of commits that remember nothing, as those of other clients, rows that went and came are ``UPDATE or MERGE``.
     """
     if asked & _UNDONE:
         return ", ".join((asked & _UNDONE).words)

@@ -1,7 +1,6 @@
-"""Types as DuckDB writes them, ``DECIMAL(10,2)``, ``STRUCT(a INTEGER, b VARCHAR[])``, and values as it casts them back.
+"""Types as DuckDB writes them, ``STRUCT(a INTEGER, b VARCHAR[])``, and values as it casts them back.
 
-DuckDB's own parser of types (``duckdb.sqltype``) needs a database, takes types that the format has not, and does not
-know the format's names.
+DuckDB's own parser of types needs a database, takes types that the format has not, and lacks the format's names.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ _ALIASES = {
 
 
 def parse_column(name: str, text: str) -> Column:
-    """Return a column of the type that ``text`` names, without ids. Raises :class:`InputError` for anything else.
+    """Return a column of the type that ``text`` names, without ids. Raise ``InputError`` for anything else.
 
-    The format's own names (``int32``, ``float64``) are understood too, but for ``int8``, which is a byte in the
-    format and eight of them in DuckDB.
+    The format's own names (``int32``) are understood too, but for ``int8``, which in DuckDB has eight bytes.
     """
     parser = _Parser(text)
     column = parser.type(name, 0)
@@ -163,11 +161,9 @@ _PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b"\\'\"")
 
 
 def literal_text(value: Any, type: str) -> str | None:
-    """Return DuckDB's text of a value of a scalar type; ``None`` for NULL.
+    """Return DuckDB's text of a scalar value; ``None`` for NULL. Dates and times may also be nanoseconds.
 
-    Dates and times may also be nanoseconds, the form of ``bounds.decode``. Raises :class:`InputError` for a value
-    that is not of the type, and for types whose text only DuckDB can write: nested ones, intervals, times with a
-    zone, variants and geometries.
+    Raise ``InputError`` for a value that is not of the type, and for types whose text only DuckDB can write.
     """
     if value is None:
         return None

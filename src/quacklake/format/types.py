@@ -1,7 +1,6 @@
 """The scalar types of the format, as one table of data, and what each is elsewhere; dates and times as numbers.
 
-Nanoseconds since 1970 (or since midnight) are plain Python integers, so every date that the format can hold
-compares rightly: years beyond 9999, years before Christ, and infinity.
+Nanoseconds are plain Python integers, so that every date compares rightly: after 9999, before Christ, infinity.
 """
 
 from __future__ import annotations
@@ -52,9 +51,8 @@ _Family = enum.Enum(
 class ScalarType:
     """One scalar type: its name in the format and its counterparts.
 
-    ``arrow`` is what DuckDB exports by default; ``parquet`` is what DuckDB writes into a file, as
-    ``PHYSICAL`` or ``PHYSICAL/LOGICAL``; ``spark`` is the Spark SQL type a file's column is read as.
-    The ``decimal`` entry carries templates: its real forms come from :func:`arrow_type` and its siblings.
+    ``arrow`` is what DuckDB exports by default; ``parquet`` is what it writes, ``PHYSICAL`` or ``PHYSICAL/LOGICAL``;
+    ``spark`` is the type that Spark reads from a file. Those of ``decimal`` are only examples: see :func:`arrow_type`.
     """
 
     name: str
@@ -156,10 +154,7 @@ class TypeName:
 
 @lru_cache(maxsize=1024)
 def parse_type(text: str) -> TypeName:
-    """Return the type a catalog's ``column_type`` names, case-insensitively; aliases become their canonical name.
-
-    Raises :class:`InputError` for a type the format does not have, with the nearest name as a hint.
-    """
+    """Return the type that a ``column_type`` names, in any case, aliases by their canonical name; or ``InputError``."""
     name = text.strip().lower()
     if name in SCALARS:
         # A bare DECIMAL is DuckDB's default width and scale.
@@ -203,15 +198,13 @@ def arrow_type(text: str) -> pa.DataType:
 
 
 def duckdb_type(text: str) -> str:
-    """Return the DuckDB SQL type of a scalar type. Raises :class:`InputError` as :func:`scalar` does."""
-    name = parse_type(text)
-    return f"DECIMAL({name.precision},{name.scale})" if name.base == "decimal" else scalar(text).duckdb
+    """Return the DuckDB SQL type of a scalar type. Raise ``InputError`` as :func:`scalar` does."""
+    return str(parse_type(text)).upper() if parse_type(text).base == "decimal" else scalar(text).duckdb
 
 
 def spark_type(text: str) -> str:
-    """Return the Spark SQL type of a scalar type. Raises :class:`InputError` as :func:`scalar` does."""
-    name = parse_type(text)
-    return f"DECIMAL({name.precision},{name.scale})" if name.base == "decimal" else scalar(text).spark
+    """Return the Spark SQL type of a scalar type. Raise ``InputError`` as :func:`scalar` does."""
+    return str(parse_type(text)).upper() if parse_type(text).base == "decimal" else scalar(text).spark
 
 
 def can_widen(source: str, target: str) -> bool:
@@ -260,10 +253,7 @@ _ARROW_IDS: Mapping[int, str] = {
 
 
 def from_arrow_type(arrow: pa.DataType) -> str:
-    """Return the type text for an Arrow scalar type; dictionaries count as their values.
-
-    Raises :class:`InputError` for nested types and for those without a counterpart.
-    """
+    """Return the type text for an Arrow scalar type, or raise ``InputError``; dictionaries count as their values."""
     if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
         return from_arrow_type(arrow.value_type)
     if isinstance(arrow, pa.BaseExtensionType):
@@ -330,10 +320,8 @@ def civil(day: int) -> tuple[int, int, int]:
 def from_physical(value: int, unit: str, *, bits: int = 64) -> int:
     """Return nanoseconds for the integer inside an Arrow or DuckDB array, whose extreme values mean infinity."""
     extreme = _PHYSICAL_INFINITY[bits]
-    if value == extreme:
-        return INFINITY
-    if value == -extreme:
-        return -INFINITY
+    if abs(value) == extreme:
+        return INFINITY if value > 0 else -INFINITY
     return value * NANOS[unit]
 
 
