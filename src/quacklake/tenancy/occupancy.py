@@ -1,7 +1,4 @@
-"""Find the paths used by the catalogs of a shared lake, and by the other lakes of its database.
-
-This reads all catalogs, so it is only used before removing a whole folder.
-"""
+"""Find the paths used by all catalogs of a shared lake and other lakes of its database, before a folder is removed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Share files between catalogs of a shared lake.
 
 A file belongs to the catalog in whose folder it is, and only this catalog removes it. A fork names the files of its
-source by absolute paths, as every lake names foreign files. A row of ``quacklake_shares`` protects these files: while
-it exists, the owner keeps all files that it had at that time, those below a file id, in its schedule instead of
-removing them, and is not purged. The row is removed with the borrower, or when the borrower no longer names any of
-these files. So no catalog ever has to read another one's rows.
+source by absolute paths. A row of ``quacklake_shares`` protects these files: while it exists, the owner keeps all files
+that it had at that time, those below a file id, and is not purged. The row is removed with the borrower, or when the
+borrower no longer names any of these files. So no catalog ever has to read another one's rows.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ class Sharing(Registry):
     """Forks catalogs and tracks shared files, inside one transaction."""
 
     def fork(self, source: CatalogRow, row: CatalogRow, root: str, path: str) -> CatalogRow:
-        """Create a catalog equal to another that shares its files below ``root``. ``path`` is the new catalog's own.
-
-        The source must not commit meanwhile.
-        """
+        """Create a catalog at ``path`` that shares files below ``root``; its source must not commit meanwhile."""
         for name, table in self.meta.definitions.items():
             if name not in _LEFT_OUT:
                 self._copy(name, table, source.id, row.id, root, path)
@@ -90,10 +86,7 @@ class Sharing(Registry):
         folder = sa.case((_elsewhere(tables), tables.c.path), else_=above + sa.func.coalesce(tables.c.path, ""))
         return (
             sa.select(tables.c.table_id, folder.label("folder"))
-            .join(
-                mine,
-                sa.and_(tables.c.table_id == mine.c.table_id, tables.c.begin_snapshot == mine.c.begin_snapshot),
-            )
+            .join(mine, sa.and_(tables.c.table_id == mine.c.table_id, tables.c.begin_snapshot == mine.c.begin_snapshot))
             .join(schemas, sa.and_(schemas.c.schema_id == tables.c.schema_id, schemas.c.catalog_id == id_))
             .where(tables.c.catalog_id == id_)
             .subquery()
