@@ -1,6 +1,6 @@
 """A lake's metadata in a SQL database. Nothing above this package names a table or a column of it."""
 
-from quacklake.catalog.catalog import Catalog, DuckDBCatalog, MySQLCatalog, PostgresCatalog, SqliteCatalog, open_catalog
+from quacklake.catalog.catalog import Catalog, open_catalog
 from quacklake.catalog.databases.connections import Collision
 from quacklake.catalog.databases.database import CatalogUrl, parse_url
 from quacklake.catalog.reading.health import TableHealth
@@ -20,13 +20,9 @@ __all__ = [
     "Collision",
     "DatedDeletes",
     "DroppedObject",
-    "DuckDBCatalog",
     "InlinedRows",
-    "MySQLCatalog",
-    "PostgresCatalog",
     "Reader",
     "SharedFacts",
-    "SqliteCatalog",
     "TableHealth",
     "TableTotals",
     "Totals",

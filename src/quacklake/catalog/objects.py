@@ -17,10 +17,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags of a table or view, and of columns: of a table by their ids, of a view by their names.
-
-    A tag without a value does not count.
-    """
+    """The tags with a value of a table or view, and of columns: of a table by their ids, of a view by their names."""
 
     own: dict[str, str] = field(default_factory=dict)
     columns: dict[int, dict[str, str]] = field(default_factory=dict)

@@ -9,8 +9,8 @@ import functools
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -47,10 +47,7 @@ _TOGETHER = 5_000
 
 
 def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:
-    """Return the error for a name that no catalog has; ``listed`` for a caller who may list them.
-
-    The message can be printed, whatever the name is.
-    """
+    """Return the printable error for a name that no catalog has; ``listed`` for a caller who may list them."""
     shown = name.encode(errors="backslashreplace").decode()
     hint = "tenants.list() tells which there are" if listed else "pass create=True to make it"
     return NotFoundError(f"Catalog '{shown}' does not exist in this DuckLake instance", hint=hint)
@@ -90,12 +87,16 @@ class Registry:
         self.meta = SharedTables.of(metadata_schema)
         self._ahead = ahead
 
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        faults.reach(f"catalog.{name}.before")
+        yield
+        faults.reach(f"catalog.{name}.after")
+
     def run(self, name: str, statement: Any) -> sa.CursorResult[*tuple[Any, ...]]:
         """Execute one named statement; its name is a fault point before and after."""
-        faults.reach(f"catalog.{name}.before")
-        result = self.connection.execute(statement)
-        faults.reach(f"catalog.{name}.after")
-        return result
+        with self._step(name):
+            return self.connection.execute(statement)
 
     # -- the lake ----------------------------------------------------------------------------------------------------
 
@@ -112,9 +113,8 @@ class Registry:
         for index in self.missing_indexes() if mysql else self.meta.indexes(self.backend.name):
             self.run("create_index", sa.schema.CreateIndex(index))
         if self.backend.name == "postgres":
-            faults.reach("catalog.create_views.before")
-            shared_lake.create_views(self.connection, self.meta.metadata.schema, shared=True)
-            faults.reach("catalog.create_views.after")
+            with self._step("create_views"):
+                shared_lake.create_views(self.connection, self.meta.metadata.schema, shared=True)
         self._put("metadata", "key value", [(_NOBODY, "version", _MANY)])
         row = {"id": 0, "next_catalog_id": 0, "layout": LAYOUT, "data_path": data_path, "encrypted": int(encrypted)}
         self.run("insert_shared", sa.insert(self.meta.shared).values(row))
@@ -125,11 +125,6 @@ class Registry:
         schema = self.meta.metadata.schema
         return [table for table in tables if not self.backend.has_table(self.connection, table.name, schema)]
 
-    def mend_tables(self) -> None:
-        """Make the tables that the lake lacks."""
-        for table in self.missing_tables():
-            self.run("create_table", CreateTable(table, if_not_exists=True))
-
     def missing_indexes(self) -> list[sa.Index]:
         """Return the indexes that the lake lacks."""
         wanted = self.meta.indexes(self.backend.name)
@@ -138,8 +133,10 @@ class Registry:
         have = self.backend.index_names(self.connection, self.meta.metadata.schema)
         return [index for index in wanted if index.name not in have]
 
-    def mend_indexes(self) -> None:
-        """Make the indexes that a lake lacks which was made by an older version, and remove what they replace."""
+    def mend(self) -> None:
+        """Make the tables and indexes that a lake of an older version lacks, and remove what they replace."""
+        for table in self.missing_tables():
+            self.run("create_table", CreateTable(table, if_not_exists=True))
         for index in self.missing_indexes():
             self.run("create_index", sa.schema.CreateIndex(index))
         have = self.backend.index_names(self.connection, self.meta.metadata.schema)
@@ -207,10 +204,8 @@ class Registry:
     ) -> list[CatalogRow]:
         """Make catalogs, each with its first snapshot and the schema ``main``; ``path_of`` is the path of a folder.
 
-        ``folder`` is a whole data path, for a single catalog that has its files apart from the others.
-
-        ``keys`` are those of ``new_catalogs``. Those that exist are given instead with ``if_not_exists``, and are an
-        ``AlreadyExistsError`` without.
+        ``folder`` is a whole data path, for a single catalog that has its files apart from the others. ``keys`` are
+        those of ``new_catalogs``; those that exist are an ``AlreadyExistsError``, or given instead.
         """
         existing = self._known(keys)
         known = existing.named
@@ -225,10 +220,7 @@ class Registry:
         return [known[key] for key in keys]
 
     def reserve(self, name: str) -> CatalogRow:
-        """Return a new catalog, which exists only after ``enter``.
-
-        Raise ``AlreadyExistsError`` and ``InvalidNameError``.
-        """
+        """Return a new catalog, which exists only after ``enter``, or raise ``AlreadyExistsError``."""
         self.check_free(check_tenant_name(name))
         row = _rows([name], self._known([tenant_key(name)]))[0]
         self._count(1)
@@ -254,10 +246,10 @@ class Registry:
         rows, self._ahead = self._ahead, None
         if rows is None:
             statement, rows = _naming(self.meta, type(self.backend)), []
-            faults.reach("catalog.catalogs_named.before")
-            for some in parts(wanted):
-                rows.extend(self.backend.ask(self.connection, PreparedSelect(statement, {"keys": some}, fresh=True)))
-            faults.reach("catalog.catalogs_named.after")
+            with self._step("catalogs_named"):
+                for some in parts(wanted):
+                    question = PreparedSelect(statement, {"keys": some}, fresh=True)
+                    rows.extend(self.backend.ask(self.connection, question))
         known = _KnownCatalogs()
         for first, encrypted, *catalog in rows:
             known.first, known.encrypted = int(first), bool(encrypted)
@@ -269,9 +261,8 @@ class Registry:
         return known
 
     def _count(self, count: int) -> None:
-        faults.reach("catalog.count_catalogs.before")
-        self.backend.write(self.connection, _counting(self.meta), [{"more": count}])
-        faults.reach("catalog.count_catalogs.after")
+        with self._step("count_catalogs"):
+            self.backend.write(self.connection, _counting(self.meta), [{"more": count}])
 
     def _insert(
         self, made: Sequence[CatalogRow], path_of: Callable[[str], str], *, encrypted: bool, version: str
@@ -462,10 +453,7 @@ def new_catalogs(names: Sequence[str]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _KnownCatalogs:
-    """The catalogs that have some names, and the names whose folder some catalog has.
-
-    ``first`` is the first id that no catalog has had, and new catalogs are ``encrypted`` or not.
-    """
+    """The catalogs that have some names, and the folders that are taken; ``first`` is the next free id."""
 
     named: dict[str, CatalogRow] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)

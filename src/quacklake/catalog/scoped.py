@@ -126,19 +126,13 @@ def _add_catalog(
 
 
 def _scope(table: Any) -> CatalogScope | None:
-    """Return where a table's rows are; None for one that is no table of the lake.
-
-    Raises for one that cannot be bound.
-    """
+    """Return where a table's rows are, None for one that is not the lake's. Raise for one that cannot be bound."""
     info = table.info if isinstance(table, sa.Table) else {}
     scope: CatalogScope | None = info.get(_SCOPE)
-    if scope is None and str(table.name).startswith(_OURS) and not info.get(_REGISTRY) and not _temporary(table):
+    temporary = "TEMPORARY" in getattr(table, "_prefixes", ())
+    if scope is None and str(table.name).startswith(_OURS) and not info.get(_REGISTRY) and not temporary:
         raise sa.exc.CompileError(f"{table.name} cannot be bound to a catalog")
     return scope
-
-
-def _temporary(table: Any) -> bool:
-    return "TEMPORARY" in getattr(table, "_prefixes", ())
 
 
 class _Binding:

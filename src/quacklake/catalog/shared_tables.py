@@ -104,8 +104,7 @@ class CatalogTotals:
 class SharedTables:
     """The tables of all shared lakes in a schema of that name; ``of`` makes them once.
 
-    With a ``prefix`` their names begin with it: such tables are created beside those of a lake, and get its names
-    later.
+    With a ``prefix`` to their names they are created beside those of a lake, and get its names later.
     """
 
     @staticmethod
@@ -227,10 +226,7 @@ def _key() -> sa.types.TypeEngine[Any]:
 def create_statements(
     table: sa.Table, dialect: Dialect, partitions: int | None, *, if_not_exists: bool
 ) -> Iterator[sa.schema.ExecutableDDLElement]:
-    """Yield the statements that create a table, as a whole or partitioned by the hash of ``catalog_id``.
-
-    Raise ``UnsupportedFeatureError`` where tables have no partitions.
-    """
+    """Yield the statements that create a table, as a whole or, where it can be, partitioned by the catalog's hash."""
     create = CreateTable(table, if_not_exists=if_not_exists)
     if partitions is None:
         yield create

@@ -461,10 +461,7 @@ class Tables:
         return list(self._tables.values())
 
     def indexes(self, database: str) -> list[sa.Index]:
-        """Return our indexes over these tables, the same objects each time.
-
-        A table keeps every index that is made for it.
-        """
+        """Return our indexes over these tables, the same objects each time: a table keeps every index made for it."""
         if database not in self._indexes:
             # only SQLite can index text of any length, and then reads the index alone
             covered = COVERED if database == "sqlite" else {}

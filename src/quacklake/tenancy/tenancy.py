@@ -104,8 +104,7 @@ class Tenancy:
             if not registry.missing_tables() and not registry.missing_indexes():
                 return
         with suppress(ReadOnlyError), self.writing() as registry:
-            registry.mend_tables()
-            registry.mend_indexes()
+            registry.mend()
 
     def mend_access(self) -> None:
         """Upgrade the rights and views of PostgreSQL roles on a lake of an older version, each part on its own.

@@ -1,7 +1,6 @@
 """One attempt at a commit: check what was committed since, assign ids, insert.
 
-The order of the statements keeps the transaction short: first the reads, then what may turn out to be a conflict, then
-rows in bulk, last the single rows that need no answer and travel together.
+The transaction is short: first the reads, then what may be a conflict, then rows in bulk, last single rows together.
 """
 
 from __future__ import annotations
@@ -42,11 +41,9 @@ class _Rows:
 
 
 class _Allowance:
-    """The part of a catalog's limits that a change set may use.
+    """The part of a catalog's limits that a change set may use; commits of one catalog come one after the other.
 
-    Commits of one catalog come one after the other, so no two use the same remainder. A change set that only moves rows
-    (a compaction, a flush) always passes: it makes a catalog smaller, or its contents countable. Without limits nothing
-    is read.
+    A change set that only moves rows (a compaction, a flush) always passes. Without limits nothing is read.
     """
 
     def __init__(self, writer: Writer, changes: ChangeSet) -> None:
@@ -115,15 +112,8 @@ class Attempt:
         self.latest = writer.snapshots.latest()
         # the marks of streams as they are to be; raises when a batch must not be committed
         self._marks = [
-            marked(
-                own_tables.find_stream(writer, mark.stream),
-                mark.stream,
-                mark.run,
-                mark.epoch,
-                mark.position,
-                gaps=mark.gaps,
-            )
-            for mark in changes.marks
+            marked(own_tables.find_stream(writer, m.stream), m.stream, m.run, m.epoch, m.position, gaps=m.gaps)
+            for m in changes.marks
         ]
         self.ids: dict[int, int] = {}
         self._inlined: dict[int, int | None] = {}
@@ -135,7 +125,7 @@ class Attempt:
         """Write everything the change set says, as the snapshot after the latest one; return that snapshot."""
         writer = self.writer
         if self.changes.empty:
-            with writer.batch():
+            with writer.backend.batch(writer.connection):
                 self._put_marks(self.latest)
             return self.latest
         allowance = _Allowance(writer, self.changes)
@@ -168,9 +158,10 @@ class Attempt:
         self._insert_objects(draft)
         self._insert_rows(tables, rows, draft)
         allowance.weigh()
-        self._insert_inlined([part for part in rows.inlined if len(part[2]) > writer.batch_rows], draft)
-        with writer.batch():
-            self._insert_inlined([part for part in rows.inlined if len(part[2]) <= writer.batch_rows], draft)
+        few = writer.backend.batch_rows
+        self._insert_inlined([part for part in rows.inlined if len(part[2]) > few], draft)
+        with writer.backend.batch(writer.connection):
+            self._insert_inlined([part for part in rows.inlined if len(part[2]) <= few], draft)
             write_totals(writer, rows.totals, known)
             writer.snapshots.add(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
             self._put_marks(snapshot)
@@ -343,9 +334,10 @@ class Attempt:
             kept = {node.id for node in table.after.schema.walk()}
             dropped = [node.id for node in table.before.schema.walk() if node.id not in kept]
             writer.tables.end_column_tags(table.id, dropped, snapshot.id)
-        repartitioned = [table.id for table in changes.altered_tables if table.repartitioned]
         writer.tables.end_layouts(
-            repartitioned, [table.id for table in changes.altered_tables if table.resorted], snapshot.id
+            [table.id for table in changes.altered_tables if table.repartitioned],
+            [table.id for table in changes.altered_tables if table.resorted],
+            snapshot.id,
         )
         for revived in changes.revived_tables:
             writer.tables.check_dropped(revived.id, revived.dropped_at)

@@ -32,8 +32,7 @@ READ_ONLY_TYPES = ("timestamptz_ns",)
 class TableCache:
     """Schemas and tables by name, remembered for as long as the schema version lasts. Safe to share between threads.
 
-    Every change of a table, schema or view makes a new schema version, so what was read at one version holds at every
-    snapshot of that version.
+    Every change of a table, schema or view makes a new schema version, so what was read holds at all its snapshots.
     """
 
     def __init__(self, catalog: Catalog, size: int = 1024) -> None:
@@ -267,10 +266,7 @@ class PendingObjects:
         column_id: int | None = None,
         column_name: str | None = None,
     ) -> None:
-        """Set tags of a table, a view or a column, or take them away (None). What is so already is left alone.
-
-        Columns of tables are told by their ids, those of views by their names.
-        """
+        """Set tags of a table or view, or of a column by its id in a table, its name in a view; None removes one."""
         self._tx.check_writable()
         if column_name is not None:
             require_next(self._tx.catalog, "a tag on a column of a view")

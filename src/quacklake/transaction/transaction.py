@@ -29,7 +29,6 @@ from quacklake.transaction import objects
 from quacklake.transaction.changeset import (
     AlteredTable,
     ChangeSet,
-    NewDeleteFile,
     PendingMark,
     RevivedTable,
     TableChange,
@@ -45,10 +44,7 @@ UNCOMMITTED = -1
 
 
 class Transaction:
-    """Reads at one snapshot plus its own changes; ``commit.run`` makes one new snapshot of them all.
-
-    Not safe to share between threads.
-    """
+    """Reads at one snapshot plus its own changes; ``commit.run`` makes one new snapshot of them. Not thread-safe."""
 
     def __init__(
         self, catalog: Catalog, store: Store, cache: TableCache, base: Snapshot, *, read_only: bool = False
@@ -148,8 +144,7 @@ class Transaction:
     def plan(self, table: TableInfo, predicate: Predicate = ANYTHING, *, max_files: int | None = None) -> ScanPlan:
         """Return the scan plan of a table as this transaction sees it.
 
-        Raise ``CommitConflict`` when rows that were deleted here have been moved by a compaction since: they would be
-        seen again, and the commit could only fail.
+        Raise ``CommitConflict`` when rows that were deleted here have been moved by a compaction since.
         """
         if table.id < 0:
             names, root, none = (table.schema_name, table.name), self.store.root, FILES.empty_table()
@@ -347,10 +342,7 @@ class Transaction:
         self._compactions.append(change)
 
     def flush(self, change: TableChange) -> None:
-        """Note that inlined rows of a table move into files, beside other changes.
-
-        The transaction sees them there, and must not change rows of the table afterwards: ``unflush`` comes before.
-        """
+        """Note that inlined rows of a table move into files; ``unflush`` must come before other changes of its rows."""
         self.check_writable()
         self._compactions.append(change)
 
@@ -441,12 +433,9 @@ class Transaction:
 
     def dated(self, snapshot_id: int) -> ChangeSet:
         """Return the changes for a snapshot id; delete files with another date are written again."""
-
-        def redate(table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
-            assert self._delete_writer is not None
-            return self._delete_writer.redate(self, table, file, snapshot)
-
-        self._final = self.changes.dated(snapshot_id, redate)
+        writer = self._delete_writer
+        if writer is not None:
+            self._final = self.changes.dated(snapshot_id, lambda *file: writer.redate(self, *file))
         return self._final
 
     def succeeded(self, snapshot: Snapshot | None) -> Snapshot:

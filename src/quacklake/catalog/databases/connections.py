@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import ClassVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -24,10 +23,8 @@ from quacklake.errors import (
     ReadOnlyError,
 )
 
-#: How many connections of a pool commits leave alone.
 _RESERVED = 4
-
-
+"""How many connections of a pool commits leave alone."""
 _LOCKED = "55P03"
 """The SQLSTATE of PostgreSQL for a lock that was not to be had in time."""
 
@@ -40,8 +37,6 @@ class Collision(CatalogUnavailableError):
 
 class Connections:
     """A pool of connections to one database, for reads and for commits that wait for their turn."""
-
-    database_class: ClassVar[type[Database]]
 
     def __init__(self, database: Database, *, shared: bool) -> None:
         self.url = database.url
@@ -117,8 +112,7 @@ class Connections:
     ) -> Iterator[tuple[Connection, Rows | None]]:
         """Lend a connection in a transaction whose turn in a queue has come; leaving it commits.
 
-        ``undo`` is called when it fails, before the next in the queue can look. The answer to ``ahead`` comes with the
-        connection, if that took no time.
+        ``undo`` is called when it fails, before the next in the queue can look. The answer to ``ahead`` may come along.
         """
         with self._entrants, self.translate_errors("commit"), self.connected() as connection:
             prepared = self.backend.begin_commit(connection)

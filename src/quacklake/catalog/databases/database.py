@@ -1,7 +1,6 @@
 """Catalog URLs, and how databases differ but for column types: opening, locking, bulk work, the meaning of errors.
 
-Each database is a subclass in a module of its own. Errors are told apart by SQLSTATE, driver error number or driver
-class, never by their text.
+Each database is a subclass in a module of its own. Errors are told apart by SQLSTATE, number or class, never by text.
 """
 
 from __future__ import annotations
@@ -77,10 +76,7 @@ class CatalogUrl:
 
 
 def parse_url(text: str) -> CatalogUrl:
-    """Parse a catalog URL in any spelling.
-
-    Raise ``ConfigError`` for an unknown scheme or a malformed URL; the message never contains a password.
-    """
+    """Parse a catalog URL in any spelling, or raise ``ConfigError``, whose message never contains a password."""
     return replace(_parse(text), typed=text)
 
 
@@ -178,10 +174,7 @@ Rows = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class PreparedSelect:
-    """A select that is built once and run often.
-
-    ``fresh`` means that the database must plan it for the tables as they are now.
-    """
+    """A select that is built once and run often; ``fresh`` when it must be planned for the tables as they are now."""
 
     statement: sa.Select[Any]
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -206,10 +199,7 @@ _COMPILED = 2_000
 
 @functools.cache
 def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
-    """Return what all files of a kind of database are spoken to with, and the statements compiled for it so far.
-
-    Those of shared lakes are other statements.
-    """
+    """Return what all files of a kind of database are spoken to with, and the statements compiled for it so far."""
     engine = sa.create_engine(url)
     with engine.connect():  # the first connection tells the dialect what the library can do
         pass
@@ -253,10 +243,9 @@ class Database(ABC):
         self._updates: dict[sa.Table, sa.Update] = {}
 
     def create_engine(self, *, shared: bool = False) -> Engine:
-        """Return an engine with a pool.
+        """Return an engine with a pool, which for catalogs of a ``shared`` lake binds every statement to one of them.
 
-        For catalogs of a ``shared`` lake it binds every statement to one of them. Raise ``MissingExtraError`` when the
-        driver is not installed.
+        Raise ``MissingExtraError`` when the driver is not installed.
         """
         try:
             engine = sa.create_engine(self.url.url, hide_parameters=True, **self.engine_options())
@@ -297,7 +286,7 @@ class Database(ABC):
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> Rows | None:
         """Wait for the turn to commit; held until the transaction ends (or ``leave_queue``).
 
-        Where one message to the database can do both, gives the answer to the question ``ahead``, asked in that turn.
+        Where one message to the database can do both, return the answer to the question ``ahead``, asked in that turn.
         """
 
     def size(self, connection: Connection, schema: str | None) -> int | None:
@@ -362,10 +351,7 @@ class Database(ABC):
         self.write(connection, statement, [dict(zip(names, row, strict=True)) for row in rows])
 
     def bound(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-        """Return a stored statistics text as a comparable value of ``kind``.
-
-        NULL when it is not of the documented form.
-        """
+        """Return a statistics text as a comparable value of ``kind``; NULL when it is not of the documented form."""
         if kind == "text":
             return self.binary_text(element)
         if kind == "date":
@@ -444,10 +430,9 @@ _CLOSED = getattr(select, "POLLRDHUP", 0)
 
 
 def replace_closed(engine: Engine, socket_of: Callable[[Any], int]) -> None:
-    """Replace pooled connections of an engine whose server has closed them; ``socket_of`` gives the socket of one.
+    """Replace pooled connections of an engine whose server has closed them, which costs no message to see.
 
-    A server that was restarted, or that ends idle sessions, says so at once on the socket. To look there costs no
-    message, unlike a query before each use.
+    ``socket_of`` gives the socket of one: a server that was restarted, or ends idle sessions, says so at once there.
     """
 
     @sa.event.listens_for(engine, "checkout")

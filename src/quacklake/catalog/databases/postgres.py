@@ -23,9 +23,8 @@ _POSTGRES_LOCK = sa.select(
     func.pg_advisory_xact_lock(sa.cast(sa.bindparam("space"), sa.Integer), func.hashtext(sa.bindparam("scope")))
 )
 
-
-#: Unless the database, the role or the URL says how long to wait.
 _LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, false) WHERE current_setting('lock_timeout') = '0'"
+"""Unless the database, the role or the URL says how long to wait."""
 _TOGETHER = 2_000
 """How many rows one statement inserts where COPY is not possible."""
 _NARROW = 16
@@ -256,10 +255,7 @@ def _pipeline(connection: Connection) -> Iterator[None]:
 
 
 def _guarded(connection: Connection, table: sa.Table) -> bool:
-    """Return whether row-level security holds for whom we are, where COPY is refused.
-
-    Asked once for each connection.
-    """
+    """Return whether row-level security holds for whom we are, where COPY is refused; asked once for a connection."""
     if scoped.CATALOG_ID not in table.c:
         return False  # a plain lake's, or a temporary table
     known: dict[Any, Any] = connection.info

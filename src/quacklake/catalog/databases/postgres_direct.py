@@ -1,8 +1,7 @@
 """Statements handed to the driver of PostgreSQL without SQLAlchemy.
 
-SQLAlchemy takes longer to run a statement than the driver and the server together. It writes the text and knows the
-types; a statement that runs in every commit needs that once. Statements that do not depend on each other are joined
-into one, which saves a small commit the round trips.
+SQLAlchemy takes longer to run a statement than the driver and the server together; a statement that runs in every
+commit needs it once. Statements that do not depend on each other are joined into one, which saves round trips.
 """
 
 from __future__ import annotations
@@ -131,10 +130,7 @@ def as_sqlalchemy(error: Any, text: str, driver: Any) -> sa.exc.DBAPIError:
 
 
 def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
-    """Return the rows of a select as Arrow: int64, booleans, and anything else as text, bytes in hexadecimal.
-
-    A COPY as CSV goes straight into Arrow's native reader, in the same consistent transaction as everything else.
-    """
+    """Return the rows of a select as Arrow, by COPY as CSV: int64, booleans, anything else as text, bytes in hex."""
     from sqlalchemy.dialects.postgresql import BYTEA
 
     names = [column.name for column in select.selected_columns]

@@ -36,9 +36,8 @@ _FAILURES = {
 class GuardedConnection(TidyConnection):
     """A connection that remembers which write-ahead log it has open, and is given up when another is in its place.
 
-    POSIX file locks do not hold between two copies of SQLite in one process, and DuckDB's extension brings one. When
-    it closes the last connection it knows of, it removes the log under ours: what we commit after that would be seen
-    by nobody else, and lost in a crash.
+    DuckDB's extension brings a SQLite of its own, whose locks do not exclude ours. When it closes the last connection
+    it knows of, it removes the log under ours: what we commit then would be seen by nobody else, and lost in a crash.
     """
 
     log_path: str | None = None
@@ -91,11 +90,8 @@ def guard(engine: Engine, path: str, *, read_only: bool = False) -> None:
 
 def log_replaced(connection: GuardedConnection) -> bool:
     """Return whether the log that a connection has open is no longer the database's."""
-    return (
-        connection.log is not None
-        and connection.log_path is not None
-        and identity_of(connection.log_path) != connection.log
-    )
+    log, path = connection.log, connection.log_path
+    return log is not None and path is not None and identity_of(path) != log
 
 
 class SqliteDatabase(Database):

@@ -75,10 +75,7 @@ def specs(sql: CatalogStatements, table_id: int) -> list[PartitionSpec]:
 
 
 def values_by_file(sql: CatalogStatements, table_id: int, file_ids: Sequence[int]) -> dict[int, dict[int, str | None]]:
-    """Return the partition values of files: data file -> key index -> text.
-
-    Those of all files of the table when these are many.
-    """
+    """Return the partition values of files (of all when these are many): data file -> key index -> text."""
     t = sql.meta["file_partition_value"]
     select = sa.select(t.c.data_file_id, t.c.partition_key_index, t.c.partition_value).where(t.c.table_id == table_id)
     statement = select.where(t.c.data_file_id.in_(list(file_ids))) if len(file_ids) <= _FEW else select

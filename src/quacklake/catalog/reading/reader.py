@@ -79,10 +79,7 @@ class FileQueries(Queries):
         return files if predicate == ANYTHING else self._prune_partitions(files, table, predicate)
 
     def _wanted_buckets(self, table: TableInfo, predicate: Predicate) -> dict[tuple[int, int], list[int]]:
-        """Return the buckets of the table's partitioning that matching rows are in, by partitioning and key index.
-
-        Statistics say nothing of buckets, so the database filters by these, and most files stay there.
-        """
+        """Return the buckets that matching rows are in, by partitioning and key index: statistics do not tell."""
         spec = table.partition
         if spec is None or spec.id < 0 or not wanted_buckets(predicate, spec, table.schema):
             return {}
@@ -197,14 +194,10 @@ class FileQueries(Queries):
     def name_mappings(self, ids: Sequence[int]) -> tuple[NameMapping, ...]:
         """Return name mappings of files from elsewhere, by their ids."""
         t = self.meta["name_mapping"]
-        partition = self.meta.column("name_mapping", "is_partition").label("is_partition")
-
-        def build() -> Any:
-            return sa.select(
-                t.c.mapping_id, t.c.column_id, t.c.source_name, t.c.target_field_id, t.c.parent_column, partition
-            ).where(t.c.mapping_id.in_(sa.bindparam("ids", expanding=True)))
-
-        rows = self._sql.run("name_mappings", self._sql.cached("name_mappings", build), {"ids": list(ids)})
+        columns = self.meta.columns("name_mapping", " ".join(MappingRow.__slots__))
+        mine = t.c.mapping_id.in_(sa.bindparam("ids", expanding=True))
+        statement = self._sql.cached("name_mappings", lambda: sa.select(*columns).where(mine))
+        rows = self._sql.run("name_mappings", statement, {"ids": list(ids)})
         return unflatten_mappings(MappingRow(*row) for row in rows)
 
     def table_mappings(self, table_id: int) -> tuple[NameMapping, ...]:
@@ -227,8 +220,7 @@ class FileQueries(Queries):
     def live(self, table_id: int, file_ids: Sequence[int], until: int | None = None) -> dict[int, int | None]:
         """Return those of these data files that have not ended, each with the id of its live delete file.
 
-        With ``until`` only those that hold nothing of later snapshots, neither rows nor deletes. A file that replaces
-        others has what all their snapshots had, and so belongs to older snapshots, too.
+        With ``until`` only those without rows or deletes of later snapshots: a file that replaces others may have them.
         """
         f, d = self.meta["data_file"], self.meta["delete_file"]
         statement = (
@@ -273,12 +265,9 @@ class Reader(CatalogStatements):
 
     def options(self) -> list[OptionRow]:
         """Return every option of the lake with its scope."""
-        t, column = self.meta["metadata"], self.meta.column
-
-        def build() -> Any:
-            return sa.select(t.c.key, t.c.value, column("metadata", "scope"), column("metadata", "scope_id"))
-
-        return [OptionRow(*row) for row in self.run("options", self.cached("options", build))]
+        columns = self.meta.columns("metadata", "key value scope scope_id")
+        statement = self.cached("options", lambda: sa.select(*columns))
+        return [OptionRow(*row) for row in self.run("options", statement)]
 
 
 _KINDS = {
@@ -311,10 +300,7 @@ def values(predicate: Predicate) -> dict[str, Any]:
 
 
 def condition(predicate: Predicate, stats: Mapping[int, sa.FromClause], database: Database) -> sa.ColumnElement[bool]:
-    """Return the condition that holds for every file that may match.
-
-    ``stats`` holds the (outer joined) statistics of each column.
-    """
+    """Return the condition that holds for every file that may match, over outer joined statistics of each column."""
     return _Builder(stats, database).build(predicate)
 
 
@@ -349,8 +335,7 @@ def _limits(predicate: Compare) -> tuple[Any, Any] | None:
 class _Builder:
     """Builds the SQL of a predicate over column bounds.
 
-    NULL in SQL means "unknown" here, and unknown always keeps the file: a bound that is missing, written in another
-    encoding or of a type the database cannot compare never rules a file out. The SQL depends only on the shape of a
+    NULL in SQL means "unknown" here, and unknown always keeps the file. The SQL depends only on the shape of a
     predicate; its values are parameters, so that a statement is built once.
     """
 

@@ -37,22 +37,21 @@ class TableQueries(TableHistory):
         return [replace(info, name=names[info.id]) for info in rows if info.id in names]
 
     def nested_schemas(self, snapshot: Snapshot) -> Mapping[int, str | None]:
-        """Return the full names of the schemas inside others.
-
-        None for one whose parent is not there: it counts as dropped.
+        """Return the full names of the schemas inside others, None for one whose parent is not there.
 
         Empty where there are none, which is so everywhere before 1.1.
         """
         if ("schema", "parent_schema_id") not in self.meta.parts:
             return {}
-        key = ("nested_schemas", snapshot.schema_version)
-        nested: Mapping[int, str | None] | None = self._sql._cache.get(key)
-        if nested is None:
+
+        def load() -> Mapping[int, str | None]:
             s = self.meta["schema"]
             statement = sa.select(s.c.schema_id, s.c.schema_name, s.c.parent_schema_id)
             rows = [tuple(row) for row in self._sql.run("nested_schemas", statement.where(visible(s, snapshot.id)))]
             names = full_names(rows)
-            nested = self._sql._cache[key] = {row[0]: names.get(row[0]) for row in rows if row[2] is not None}
+            return {row[0]: names.get(row[0]) for row in rows if row[2] is not None}
+
+        nested: Mapping[int, str | None] = self._sql.cached(("nested_schemas", snapshot.schema_version), load)
         return nested
 
     def all(self, snapshot: Snapshot) -> list[TableInfo]:
@@ -134,15 +133,15 @@ class TableQueries(TableHistory):
         """Return when the fields inside a table's nested columns last became what they are."""
         if not any(column.nested for column in table.schema.columns):
             return Reshaped()
-        key = ("reshaped", table.id, snapshot.schema_version)
-        last: Reshaped | None = self._sql._cache.get(key)
-        if last is None:
+
+        def load() -> Reshaped:
             c = self.meta["column"]
             statement = sa.select(
                 c.c.column_id, c.c.parent_column, c.c.column_name, c.c.begin_snapshot, c.c.end_snapshot
             ).where(c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id)
-            rows = [tuple(row) for row in self._sql.run("column_history", statement)]
-            last = self._sql._cache[key] = last_reshape(rows, snapshot.id)
+            return last_reshape([tuple(row) for row in self._sql.run("column_history", statement)], snapshot.id)
+
+        last: Reshaped = self._sql.cached(("reshaped", table.id, snapshot.schema_version), load)
         return last
 
 
@@ -182,10 +181,7 @@ class SnapshotQueries(Queries):
         return Snapshot(*facts)
 
     def _version(self) -> sa.ColumnElement[Any]:
-        """Return the version of the lake as a column, which is read with every snapshot.
-
-        A client that opened the lake at another version must not go on with it.
-        """
+        """Return the version of the lake as a column of every snapshot: no client may go on at another version."""
         table = self.meta["metadata"]
         own = [table.c.scope.is_(None)] if "scope" in table.c else []
         version = sa.select(table.c.value).where(table.c.key == "version", *own)
@@ -220,8 +216,8 @@ class SnapshotQueries(Queries):
     def check_there(self) -> None:
         """Raise an error when the lake is no longer the one that was opened. Reading a snapshot checks this, too.
 
-        That is ``NotFoundError`` for a catalog of a shared lake that was dropped, and ``UnsupportedVersionError`` for a
-        plain lake that was migrated or has become a shared one, whose tables hold the rows of other catalogs too.
+        A catalog of a shared lake may have been dropped (``NotFoundError``), a plain lake migrated or become a shared
+        one, whose tables hold the rows of other catalogs too (``UnsupportedVersionError``).
         """
         self.latest()
 
@@ -319,7 +315,7 @@ class SnapshotQueries(Queries):
         )
         rows = self._sql.run("snapshots", statement)
         snapshots = [
-            SnapshotInfo(row[0], row[1], row[2], parse_changes(row[3]), row[4], row[5], row[6]) for row in rows
+            SnapshotInfo(id_, time, version, parse_changes(made), *told) for id_, time, version, made, *told in rows
         ]
         if not snapshots and self.meta.shared:
             raise self._sql.catalog_dropped()
@@ -328,22 +324,19 @@ class SnapshotQueries(Queries):
     def changes_since(self, version: int) -> list[tuple[int, tuple[Change, ...]]]:
         """Return what every snapshot after ``version`` changed, in order."""
         table = self.meta["snapshot_changes"]
-
-        def build() -> Any:
-            return (
+        statement = self._sql.cached(
+            "changes_since",
+            lambda: (
                 sa.select(table.c.snapshot_id, table.c.changes_made)
                 .where(table.c.snapshot_id > sa.bindparam("version"))
                 .order_by(table.c.snapshot_id)
-            )
-
-        rows = self._sql.run("changes_since", self._sql.cached("changes_since", build), {"version": version})
+            ),
+        )
+        rows = self._sql.run("changes_since", statement, {"version": version})
         return [(row[0], parse_changes(row[1])) for row in rows]
 
     def changes_between(self, first: int, last: int) -> dict[int, str | None]:
-        """Return what the snapshots from ``first`` to ``last`` changed, as the catalog has it, in order.
-
-        Expired ones are missing.
-        """
+        """Return what the snapshots from ``first`` to ``last`` changed, as the catalog has it, without expired ones."""
         s, c = self.meta["snapshot"], self.meta["snapshot_changes"]
         statement = (
             sa.select(s.c.snapshot_id, c.c.changes_made)

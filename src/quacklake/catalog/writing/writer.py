@@ -1,7 +1,6 @@
 """Writing a lake's metadata: the primitives of one commit, and the tables of a new lake.
 
-Every method is one statement (an ``executemany`` counts as one), whatever the number of rows, so that a commit has a
-constant number of statements.
+Every method is one statement (an ``executemany`` counts as one), so that a commit has a constant number of them.
 """
 
 from __future__ import annotations

@@ -384,7 +384,7 @@ def inlined_rows(audit: RowAudit, known: Known) -> Iterator[Finding]:
 def inlined_tables(audit: RowAudit, known: Known) -> Iterator[Finding]:
     """Check V043, V045, V046 and V047."""
     listed = {row[1] for row in audit.listed_inlined()}
-    for name in sorted(audit.database_tables()):
+    for name in sorted(audit.stored_tables()):
         match = _INLINED.fullmatch(name)
         if match is None:
             continue
