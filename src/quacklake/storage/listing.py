@@ -39,10 +39,7 @@ class FileEntry:
 
 
 def walk(root: Root, attempts: Attempts, confinement: Confinement, folder: str) -> Iterator[FileEntry]:
-    """Yield the files under ``folder`` (``""`` or ending in ``/``), depth first.
-
-    Those of a folder before its subfolders.
-    """
+    """Yield the files under ``folder`` (``""`` or ending in ``/``), depth first, before those of its subfolders."""
     pending = [folder]
     while pending:
         current = pending.pop()

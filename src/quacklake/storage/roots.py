@@ -23,10 +23,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Where the files are: ``url`` starts the names an engine opens, ``prefix`` those of ``filesystem``.
-
-    Both end in ``/``.
-    """
+    """Where the files are: ``url`` starts the names an engine opens, ``prefix`` those of ``filesystem``, with ``/``."""
 
     scheme: str
     url: str
@@ -35,11 +32,7 @@ class Root:
 
 
 def open_root(text: str, s3: S3Options | None) -> Root:
-    """Return the root ``text`` names. Nothing is created and nothing is asked over the network.
-
-    ``ConfigError`` when the scheme is unknown, the bucket is missing, the address carries credentials or a query,
-    or a local root is a file.
-    """
+    """Return the root ``text`` names, without creating or asking anything; ``ConfigError`` when it cannot be one."""
     if not text.strip() or "\0" in text:
         raise ConfigError(
             "the data path is empty or holds a NUL", hint="give a folder or a URL such as s3://bucket/lake/"
@@ -124,11 +117,9 @@ def _filesystem(scheme: str, account: str, s3: S3Options | None) -> fs.FileSyste
 class S3Options:
     """Where an S3 server is and how to sign in; keys never show in ``repr``.
 
-    Without ``access_key`` the usual AWS chain is asked (environment, profile, instance role). ``endpoint`` is
-    ``host:port`` or an ``http(s)://`` address; an address decides ``secure`` itself. ``path_style`` puts the
-    bucket into the path, which is what servers other than AWS expect; it has no effect without an endpoint.
+    Without ``access_key`` the usual AWS chain is asked. ``endpoint`` is ``host:port`` or an ``http(s)://`` address,
+    which decides ``secure`` itself. ``path_style`` puts the bucket into the path, as servers other than AWS expect.
     ``scoped`` keys are for this store alone: others in the same bucket, or in the same process, have their own.
-    Raises ``ConfigError`` when only one half of a key pair is given or the endpoint is no address.
     """
 
     endpoint: str | None = None
@@ -196,8 +187,8 @@ class Links:
 class Confinement:
     """The paths under ``root``, and absolute ones in the folders ``external``, for reading only.
 
-    What is in the folders ``closed`` belongs to others: it may be read only when ``external`` names a folder in them.
-    The folders ``borrowed`` are external, too, but what is in them is never found.
+    What is in the folders ``closed`` belongs to others, and may be read only in ``external`` ones. The folders
+    ``borrowed`` are external, too, but what is in them is never found.
     """
 
     def __init__(
@@ -251,7 +242,7 @@ class Confinement:
         """Return the path under the root of what the catalog calls ``path``: absolute, or relative to ``base``.
 
         An absolute one must lie under the root or in an ``external`` folder, else ``PathError``; one in such a folder
-        is returned as it is, and taken wherever a file is read. ``links`` is one of many calls in a row.
+        is returned as it is. ``links`` is one of many calls in a row.
         """
         links = links or Links()
         if is_relative:
@@ -267,13 +258,11 @@ class Confinement:
         if not self.is_local:
             # the scheme may be another name of the same store, as s3a:// is
             name, prefix = posixpath.normpath(path[match.end() :] if match else path), self._root.prefix
+        elif match and match[0].lower() != "file://":
+            return None
         else:
-            if match and match[0].lower() != "file://":
-                return None
-            name, prefix = (
-                os.path.realpath(unquote(path[match.end() :]) if match else path),
-                Links().folder(self._root.prefix),
-            )
+            name = os.path.realpath(unquote(path[match.end() :]) if match else path)
+            prefix = Links().folder(self._root.prefix)
         return name[len(prefix) :] if name.startswith(prefix) else None
 
     def hides(self, path: str) -> bool:
@@ -305,10 +294,7 @@ class Confinement:
         return [root + path if plain(path) else slow(path) for path in paths]
 
     def readable_urls(self, paths: Iterable[str]) -> list[str]:
-        """Return ``urls`` for an engine that reads the files. Raise ``PathError`` when a link leads out of the root.
-
-        Call it right before the engine opens them: a link that comes later is not seen.
-        """
+        """Return ``urls`` for an engine, right before it reads them; ``PathError`` for a link out of the root."""
         if not self.is_local:
             return self.urls(paths)
         links, root = Links(), self._root.prefix
@@ -329,10 +315,7 @@ class Confinement:
         return urls
 
     def readable(self, path: str, links: Links) -> str:
-        """Return the name by which the file system opens ``path``.
-
-        ``PathError`` when it, or the link it is, leads outside.
-        """
+        """Return the name by which the file system opens ``path``; ``PathError`` when it, or its link, leads outside."""
         if self.external and self.is_absolute(path):
             name = self._allowed(path)
             match = _URL.match(name)
