@@ -60,6 +60,7 @@ class TenantFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetrySnapshot:
     """Everything counted and timed so far, what was measured last, and by label what was done for ``tenants``."""
 
     counters: Mapping[str, int]

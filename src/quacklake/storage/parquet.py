@@ -243,8 +243,8 @@ def glance(store: Store, path: str) -> Glance:
 def read_footer(store: Store, path: str, links: Links | None = None) -> Footer:
     """Return the footer of a Parquet file; ``links`` is one of many calls in a row.
 
-    Raise ``CorruptFileError`` when the file is missing, truncated or not Parquet, ``UnsupportedFeatureError`` when it is
-    encrypted.
+    Raise ``CorruptFileError`` when the file is missing, truncated or not Parquet, ``UnsupportedFeatureError`` when it
+    is encrypted.
     """
     what = store.url(path)
     with store.open_input(path, links) as source:

@@ -315,7 +315,7 @@ class Confinement:
         return urls
 
     def readable(self, path: str, links: Links) -> str:
-        """Return the name by which the file system opens ``path``; ``PathError`` when it, or its link, leads outside."""
+        """Return the name by which the file system opens ``path``; ``PathError`` when it or its link leads outside."""
         if self.external and self.is_absolute(path):
             name = self._allowed(path)
             match = _URL.match(name)

@@ -94,7 +94,7 @@ class Attempts:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Lend a temporary name beside ``path``; when the block ends well, the file written there becomes ``path``, on disk.
+    """Lend a temporary name beside ``path``; when the block ends well, the file there becomes ``path``, on disk.
 
     When the block raises, the temporary is removed and ``path`` is as it was. ``OSError`` when the disk refuses.
     """
