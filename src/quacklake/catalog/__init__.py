@@ -8,14 +8,13 @@ from quacklake.catalog.reading.history import DroppedObject
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.registry import no_such_catalog
-from quacklake.catalog.shared_tables import CatalogRow, CatalogTotals, SharedFacts
+from quacklake.catalog.shared_tables import CatalogRow, SharedFacts
 from quacklake.catalog.writing.files import TableTotals, Totals
 from quacklake.catalog.writing.writer import Writer
 
 __all__ = [
     "Catalog",
     "CatalogRow",
-    "CatalogTotals",
     "CatalogUrl",
     "Collision",
     "DatedDeletes",

@@ -61,6 +61,9 @@ class Catalog(Connections):
         self.metadata_schema = metadata_schema or url.metadata_schema
         #: The name of a catalog (tenant) of a shared lake; None for a plain lake, which is one without a name.
         self.tenant = catalog
+        self.shared = catalog is not None
+        #: How inlined rows are stored: as in this kind of database, or packed.
+        self.encoding = PACKED if self.shared else self.database
         self.tenant_row: CatalogRow | None = None
         #: The catalog that ``create_from`` makes.
         self.reserved: CatalogRow | None = None
@@ -78,20 +81,10 @@ class Catalog(Connections):
     # -- life --------------------------------------------------------------------------------------------------------
 
     @property
-    def shared(self) -> bool:
-        """True for a catalog of a shared lake."""
-        return self.tenant is not None
-
-    @property
     def limits(self) -> Limits:
         """What a catalog of a shared lake may take, as it was when a snapshot was read last."""
         limits: Limits = self._cache.get(LIMITS, NO_LIMITS)
         return limits
-
-    @property
-    def encoding(self) -> str:
-        """How inlined rows are stored: as in this kind of database, or packed."""
-        return PACKED if self.shared else self.database
 
     def exists(self) -> bool:
         """Return whether the database holds a lake, or the requested catalog of a shared one.

@@ -22,7 +22,7 @@ from sqlalchemy.schema import CreateTable
 from quacklake import faults
 from quacklake.catalog import scoped, shared_lake
 from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
-from quacklake.catalog.shared_tables import CatalogRow, CatalogTotals, SharedFacts, SharedTables, create_statements
+from quacklake.catalog.shared_tables import CatalogRow, SharedFacts, SharedTables, create_statements
 from quacklake.catalog.statements import DELETES, ROWS, SOME, parts
 from quacklake.catalog.tables import ADDED_LATER, VERSION
 from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedVersionError
@@ -404,8 +404,8 @@ class Registry:
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 
-    def totals(self, ids: Sequence[int]) -> list[CatalogTotals]:
-        """Return what catalogs hold at their newest snapshots, in a constant number of statements."""
+    def totals(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int, int]]:
+        """Return what catalogs hold at their newest snapshots: id, snapshots, tables, files, rows, bytes."""
         s, f, t = self.meta["snapshot"], self.meta["data_file"], self.meta["table"]
         d, rows, gone = self.meta["delete_file"], self.meta.definitions[ROWS], self.meta.definitions[DELETES]
         count, alive = sa.func.count(), f.c.end_snapshot.is_(None)
@@ -424,7 +424,7 @@ class Registry:
             plus, minus, both = (sums_of.get(id_, (0,))[0] for sums_of in (inlined, deleted, deletes))
             live = records - minus + plus - both
             kept, table_count = (sums_of.get(id_, (0,))[0] for sums_of in (snapshots, tables))
-            totals.append(CatalogTotals(id_, kept, table_count, file_count, live, size))
+            totals.append((id_, kept, table_count, file_count, live, size))
         return totals
 
     def _by_catalog(

@@ -89,18 +89,6 @@ class SharedFacts:
     encrypted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogTotals:
-    """The contents of a catalog at its newest snapshot, and the number of snapshots it keeps."""
-
-    id: int
-    snapshots: int = 0
-    tables: int = 0
-    files: int = 0
-    rows: int = 0
-    bytes: int = 0
-
-
 class SharedTables:
     """The tables of all shared lakes in a schema of that name; ``of`` makes them once.
 

@@ -91,34 +91,28 @@ class Id(TypeDecorator[int]):
     cache_ok = True
 
 
-def _utf8(dialect: Dialect, length: int | None) -> TypeEngine[Any]:
-    """Return a text that is compared byte by byte, of any length or a short one that may be a key."""
-    if database_of(dialect) != "mysql":
-        return dialect.type_descriptor(sa.String())
-    from sqlalchemy.dialects import mysql
-
-    options: Any = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
-    return dialect.type_descriptor(mysql.LONGTEXT(**options) if length is None else mysql.VARCHAR(length, **options))
-
-
 class Text(TypeDecorator[str]):
     """Text of any length, compared byte by byte."""
 
     impl = sa.String
     cache_ok = True
+    length: int | None = None
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return _utf8(dialect, None)
+        if database_of(dialect) != "mysql":
+            return dialect.type_descriptor(sa.String())
+        from sqlalchemy.dialects import mysql
+
+        options: Any = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
+        long = self.length is None
+        return dialect.type_descriptor(mysql.LONGTEXT(**options) if long else mysql.VARCHAR(self.length, **options))
 
 
-class Name(TypeDecorator[str]):
+class Name(Text):
     """A short text that may be a key, compared byte by byte."""
 
-    impl = sa.String
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return _utf8(dialect, 190)
+    length = 190
 
 
 class Flag(TypeDecorator[bool]):

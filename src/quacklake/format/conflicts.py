@@ -164,19 +164,3 @@ def _thing(change: Change) -> str:
     if change.name is not None:
         return f'{what} "{change.schema}"."{change.name}"'
     return f'{what} "{change.schema}"' if change.schema is not None else f"{what} {change.id}"
-
-
-_TITLES = ("insert", "delete", "flush", "compact", "alter", "drop")
-
-
-def markdown() -> str:
-    """Return the matrix as a Markdown table; cells that a read set changes show both."""
-    lines = ["| mine \\ other | " + " | ".join(_TITLES) + " |", "|---" * (len(_GROUPS) + 1) + "|"]
-    for title, group in zip(_TITLES, _GROUPS, strict=True):
-        cells = []
-        for other in _GROUPS:
-            pair = (group[0], other[0])
-            cell, read = MATRIX[pair], READ_MATRIX.get(pair)
-            cells.append(cell.value if read is None else f"{cell.value} ({read.value} after a read)")
-        lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from quacklake.config import parse_duration
+from quacklake.config import parse_duration, parse_size
 from quacklake.errors import ConfigError, nearest
 
 EXPOSED = "quacklake_exposed"
@@ -89,13 +88,6 @@ READ_ONLY_KEYS = frozenset({"created_by", "data_path", "encrypted", "version"})
 _BOOLEANS = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
 UPDATE_MODES = ("auto", "copy_on_write", "merge_on_read")
 _CODECS = ("uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4", "lz4_raw")
-_UNITS = {
-    "": 1, "b": 1, "byte": 1, "bytes": 1,
-    "k": 10**3, "kb": 10**3, "kib": 1 << 10,
-    "m": 10**6, "mb": 10**6, "mib": 1 << 20,
-    "g": 10**9, "gb": 10**9, "gib": 1 << 30,
-    "t": 10**12, "tb": 10**12, "tib": 1 << 40,
-}  # fmt: skip
 
 
 def option(name: str) -> Option:
@@ -147,11 +139,7 @@ def _parse(entry: Option, text: str) -> OptionValue | None:
             value = int(text)
             valid = value > 0 or (value == 0 and entry.name != "parquet_row_group_size")
         case OptionType.BYTES:
-            match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text)
-            if match is None or match[2] not in _UNITS:
-                raise ValueError(text)
-            unit = _UNITS[match[2]]
-            value = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+            value = parse_size(text)
             valid = value > 0 or entry.name != "parquet_row_group_size_bytes"
         case OptionType.FRACTION:
             value = float(text)

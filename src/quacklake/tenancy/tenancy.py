@@ -42,16 +42,9 @@ class Tenancy:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-
-    @property
-    def url(self) -> str:
-        """The URL of the metadata database, without a password."""
-        return str(self._catalog.url)
-
-    @property
-    def database(self) -> str:
-        """The kind of database: ``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
-        return self._catalog.database
+        #: The URL of the metadata database, without a password.
+        self.url = str(catalog.url)
+        self.database = catalog.database
 
     def close(self) -> None:
         """Close every connection."""

@@ -268,10 +268,7 @@ class TenantCatalogs(Moving):
         with self._tenancy.reading() as registry:
             rows = [registry.need(name)] if name is not None else registry.catalogs(prefix, None, limit)
             names = {row.id: row.name for row in rows}
-            return [
-                TenantStats(names[found.id], found.snapshots, found.tables, found.files, found.rows, found.bytes)
-                for found in registry.totals(builtins.list(names))
-            ]
+            return [TenantStats(names[id_], *numbers) for id_, *numbers in registry.totals(builtins.list(names))]
 
     def open_handle(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> LakeHandle:
         """Open a catalog with the settings of this object."""

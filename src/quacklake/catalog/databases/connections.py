@@ -41,10 +41,13 @@ class Connections:
     def __init__(self, database: Database, *, shared: bool) -> None:
         self.url = database.url
         self.backend = database
+        #: ``sqlite``, ``duckdb``, ``postgres`` or ``mysql``.
+        self.database = database.name
         self._engine: Engine = database.create_engine(shared=shared)
         # leave some connections for readers, and for the reads of the head of the queue
         most = database.pool_size + database.max_overflow
-        self._many = most > _RESERVED
+        #: False when a commit transaction has the only connection.
+        self.reads_beside_commits = isinstance(self._engine.pool, sa.pool.QueuePool) and most > _RESERVED
         self._most_entrants = max(1, most - _RESERVED)
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
         self._driver_error: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
@@ -60,21 +63,11 @@ class Connections:
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
         forks.new_lock(self)
 
-    @property
-    def database(self) -> str:
-        """``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
-        return self.backend.name
-
     def connect(self) -> sa.Pool:
         """Return the pool of connections, after checking that the database answers."""
         with self.translate_errors("connect"), telemetry.timed("catalog.connect", self.url), self.connected():
             pass
         return self._engine.pool
-
-    @property
-    def reads_beside_commits(self) -> bool:
-        """False when a commit transaction has the only connection."""
-        return isinstance(self._engine.pool, sa.pool.QueuePool) and self._many
 
     def close(self) -> None:
         """Close every pooled connection, and open none any more."""

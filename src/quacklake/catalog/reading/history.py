@@ -122,11 +122,8 @@ class TableHistory(Queries):
 
     def column_rows(self) -> list[sa.ColumnElement[Any]]:
         """Return the fields of ``ColumnRow``."""
-        names = (
-            "column_id parent_column column_order column_name column_type initial_default default_value nulls_allowed"
-            " default_value_type default_value_dialect"
-        )
-        return [column.label(column.name) for column in self.meta.columns("column", names)]
+        columns = self.meta.columns("column", " ".join(ColumnRow.__slots__))
+        return [column.label(column.name) for column in columns]
 
     def last_column_id(self, table_id: int) -> int:
         """Return the largest id that a column of a table, or a node inside one, ever had, in rows or in files alone."""

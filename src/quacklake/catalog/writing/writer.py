@@ -31,11 +31,7 @@ from quacklake.format.options import OptionRow
 from quacklake.format.schema import ColumnRow
 from quacklake.format.snapshots import Change, ChangeKind, Snapshot, render_changes
 
-_COLUMN = (
-    "column_id parent_column column_order column_name column_type initial_default default_value nulls_allowed"
-    " default_value_type default_value_dialect"
-)
-_column_values = attrgetter(*_COLUMN.split())
+_column_values = attrgetter(*ColumnRow.__slots__)
 
 
 class SnapshotUpdates(SnapshotQueries):
@@ -91,7 +87,7 @@ class TableUpdates(TableQueries):
     def add_columns(self, rows: Sequence[tuple[int, ColumnRow]], snapshot: int) -> None:
         """Insert columns: the table's id and the row of each."""
         values = [(table_id, snapshot, None, *_column_values(row)) for table_id, row in rows]
-        self._sql.insert("column", f"table_id begin_snapshot end_snapshot {_COLUMN}", values)
+        self._sql.insert("column", f"table_id begin_snapshot end_snapshot {' '.join(ColumnRow.__slots__)}", values)
 
     def end_columns(self, table_id: int, ids: Sequence[int], snapshot: int) -> None:
         """End columns of a table, or nodes inside them."""
