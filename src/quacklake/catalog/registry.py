@@ -26,7 +26,7 @@ from quacklake.catalog.shared_tables import CatalogRow, SharedFacts, SharedTable
 from quacklake.catalog.statements import DELETES, ROWS, SOME, parts
 from quacklake.catalog.tables import ADDED_LATER, VERSION
 from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedVersionError
-from quacklake.format.names import check_tenant_name, folder_of, may_be_in_name, tenant_key, tombstone
+from quacklake.format.names import check_tenant_name, may_be_in_name, tenant_key, tombstone
 from quacklake.format.snapshots import Change, ChangeKind, render_changes
 
 CATALOG_REQUIRED = "CATALOG is required. Please provide CATALOG when attaching the database."
@@ -478,12 +478,12 @@ def _counting(tables: SharedTables) -> sa.Update:
 
 
 def _rows(names: Sequence[str], known: _KnownCatalogs) -> list[CatalogRow]:
-    """Return rows for new catalogs."""
-    now = time.time_ns() // 1_000_000
-    return [
-        CatalogRow(id_, name, str(uuid.uuid4()), folder_of(name, id_, taken=tenant_key(name) in known.taken), now)
-        for id_, name in enumerate(names, known.first)
-    ]
+    """Return rows for new catalogs; an older catalog may have the folder of a name."""
+    now, rows = time.time_ns() // 1_000_000, []
+    for id_, name in enumerate(names, known.first):
+        folder = tombstone(name, id_) if tenant_key(name) in known.taken else name
+        rows.append(CatalogRow(id_, name, str(uuid.uuid4()), folder, now))
+    return rows
 
 
 _PAGED = ("data_file_id", "delete_file_id", "snapshot_id", "row_id", "table_id", "object_id", "mapping_id", "macro_id")

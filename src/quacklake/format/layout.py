@@ -253,7 +253,7 @@ class SortSpec:
     keys: tuple[SortKey, ...]
 
 
-def parse_sort(text: str, schema: TableSchema) -> SortKey:
+def _sort_key(text: str) -> SortKey:
     """Return the key of a text such as ``ts DESC NULLS LAST`` or ``lower(name)``.
 
     Raise ``InputError`` unless it is one expression over columns, without a subquery, an aggregate or a window.
@@ -269,26 +269,11 @@ def parse_sort(text: str, schema: TableSchema) -> SortKey:
         raise InputError(f"the sort key {text!r} speaks of no column")
     if any(len(column.parts) > 1 for column in columns):
         raise InputError(f"the sort key {text!r} has a qualified name - only names of columns are supported")
-    _check_columns([text], schema)
     return SortKey(
         _expression(text, ordered.this),
         "DESC" if ordered.args.get("desc") else "ASC",
         "NULLS_FIRST" if ordered.args.get("nulls_first") else "NULLS_LAST",
     )
-
-
-def _check_columns(keys: Iterable[str], schema: TableSchema) -> None:
-    """Raise :class:`InputError` that names every column which the table does not have."""
-    from sqlglot import exp
-
-    names = [column.name for key in keys for column in _parse(key).this.find_all(exp.Column, bfs=False)]
-    unmatched = list(dict.fromkeys(name for name in names if schema.get(name) is None))
-    if unmatched:
-        raise InputError(
-            "Columns in the SET SORTED BY statement were not found in the DuckLake table. Unmatched columns were:"
-            f" {', '.join(unmatched)}",
-            hint=nearest(unmatched[0], schema.names),
-        )
 
 
 def _expression(text: str, tree: exp.Expr) -> str:
@@ -320,10 +305,22 @@ def _parse(text: str) -> exp.Ordered:
 
 
 def make_sort(id: int, keys: Iterable[str], schema: TableSchema, canonical: Callable[[str], str]) -> SortSpec:
-    """Return the order that texts for :func:`parse_sort` describe; ``canonical`` gives the text to be stored."""
+    """Return the order that texts describe; ``canonical`` gives the text to be stored.
+
+    Raise ``InputError`` that names every column which the table does not have.
+    """
+    from sqlglot import exp
+
     texts = list(keys)
-    _check_columns(texts, schema)
-    parsed = (parse_sort(text, schema) for text in texts)
+    names = [column.name for key in texts for column in _parse(key).this.find_all(exp.Column, bfs=False)]
+    unmatched = list(dict.fromkeys(name for name in names if schema.get(name) is None))
+    if unmatched:
+        raise InputError(
+            "Columns in the SET SORTED BY statement were not found in the DuckLake table. Unmatched columns were:"
+            f" {', '.join(unmatched)}",
+            hint=nearest(unmatched[0], schema.names),
+        )
+    parsed = (_sort_key(text) for text in texts)
     return SortSpec(id, tuple(replace(key, expression=canonical(key.expression)) for key in parsed))
 
 

@@ -217,11 +217,6 @@ def tenant_key(name: str) -> str:
     return fold(name)
 
 
-def folder_of(name: str, catalog_id: int, *, taken: bool) -> str:
-    """Return the folder of a new catalog; ``taken`` when an older catalog has the one of its name."""
-    return f"{name}{_APART}{catalog_id}" if taken else name
-
-
 def tombstone(name: str, catalog_id: int) -> str:
     """Return the name of a catalog that was dropped, which leaves its own to others."""
     return f"{name}{_APART}{catalog_id}"

@@ -51,8 +51,20 @@ class SchemaInfo:
     parent_id: int | None = None
 
 
+class _InSchema:
+    """An object with a name in a schema."""
+
+    __slots__ = ()
+    schema_name: str
+    name: str
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.schema_name}.{self.name}"
+
+
 @dataclass(frozen=True, slots=True)
-class ViewInfo:
+class ViewInfo(_InSchema):
     """A view at one snapshot; ``aliases`` name its columns, the first ones at least, where the query does not."""
 
     id: int
@@ -63,10 +75,6 @@ class ViewInfo:
     sql: str
     aliases: tuple[str, ...] = ()
     dialect: str = "duckdb"
-
-    @property
-    def qualified_name(self) -> str:
-        return f"{self.schema_name}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ class MacroVariant:
 
 
 @dataclass(frozen=True, slots=True)
-class MacroInfo:
+class MacroInfo(_InSchema):
     """A macro at one snapshot; ``is_table`` when it yields rows instead of a value."""
 
     id: int
@@ -99,13 +107,9 @@ class MacroInfo:
     is_table: bool
     variants: tuple[MacroVariant, ...]
 
-    @property
-    def qualified_name(self) -> str:
-        return f"{self.schema_name}.{self.name}"
-
 
 @dataclass(frozen=True, slots=True)
-class TableInfo:
+class TableInfo(_InSchema):
     """A table at one snapshot; ``path`` is below its schema's unless ``path_is_relative`` is false.
 
     ``partition`` and ``sort`` say how new files are laid out; a partitioning that was reset is one without keys.
@@ -131,10 +135,6 @@ class TableInfo:
     def location(self) -> str:
         """The folder of the table's files: below the data root, or absolute."""
         return self.schema_path + self.path if self.path_is_relative else self.path
-
-    @property
-    def qualified_name(self) -> str:
-        return f"{self.schema_name}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

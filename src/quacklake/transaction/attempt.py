@@ -14,6 +14,7 @@ from quacklake.catalog import Catalog, TableTotals, Totals, Writer, own_tables
 from quacklake.catalog.reading.health import live_bytes, usage
 from quacklake.catalog.statements import InlinedTable
 from quacklake.catalog.writing.files import read_totals, write_totals
+from quacklake.catalog.writing.writer import end_named
 from quacklake.errors import TenantBusyError, TenantLimitError
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
@@ -163,7 +164,7 @@ class Attempt:
         with writer.backend.batch(writer.connection):
             self._insert_inlined([part for part in rows.inlined if len(part[2]) <= few], draft)
             write_totals(writer, rows.totals, known)
-            writer.snapshots.add(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
+            writer.snapshots.add(snapshot, changes.changes(self.ids), changes.signature)
             self._put_marks(snapshot)
         self._written = rows.totals
         return snapshot
@@ -328,7 +329,7 @@ class Attempt:
         """End what ends with this snapshot; something that has ended already is a conflict."""
         changes, writer = self.changes, self.writer
         renamed = [table.id for table in changes.altered_tables if table.renamed]
-        writer.tables.end_table_rows(renamed, changes.base.id, snapshot.id)
+        end_named(writer, "table", renamed, changes.base.id, snapshot.id)
         for table in changes.altered_tables:
             writer.tables.end_columns(table.id, difference(table.before.schema, table.after.schema).ended, snapshot.id)
             kept = {node.id for node in table.after.schema.walk()}

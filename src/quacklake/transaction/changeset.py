@@ -20,7 +20,7 @@ from quacklake.format.bounds import Predicate
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.schema import stored_alike
-from quacklake.format.snapshots import Change, ChangeKind, Snapshot
+from quacklake.format.snapshots import NO_SIGNATURE, Change, ChangeKind, Signature, Snapshot
 from quacklake.format.stats import ColumnStats
 
 
@@ -60,7 +60,7 @@ class ObjectChanges:
 
     def end(self, writer: Writer, base: int, snapshot: int) -> None:
         """End what is dropped or gets another name."""
-        rows.end_view_rows(writer, [view.id for view in self.renamed_views], base, snapshot)
+        rows.end_named(writer, "view", [view.id for view in self.renamed_views], base, snapshot)
         rows.end_views(writer, [view.id for view in self.dropped_views], snapshot)
         rows.end_macros(writer, [macro.id for macro in self.dropped_macros], snapshot)
 
@@ -321,9 +321,7 @@ class ChangeSet:
     inlining: frozenset[int] = frozenset()
     schema_ids: Mapping[str, int] = field(default_factory=dict)
     marks: tuple[PendingMark, ...] = ()
-    author: str | None = None
-    message: str | None = None
-    extra: str | None = None
+    signature: Signature = NO_SIGNATURE
 
     @property
     def empty(self) -> bool:

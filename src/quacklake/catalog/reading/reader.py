@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,10 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog.databases.database import Database
-from quacklake.catalog.reading import partitions
 from quacklake.catalog.reading.inlined import InlinedQueries
-from quacklake.catalog.reading.tables import SnapshotQueries, TableQueries
-from quacklake.catalog.statements import CatalogStatements, Queries, arrow_table, visible
+from quacklake.catalog.reading.tables import SnapshotQueries, TableQueries, grouped_specs
+from quacklake.catalog.statements import SOME, CatalogStatements, Queries, arrow_table, visible
 from quacklake.catalog.tables import Tables
 from quacklake.format.bounds import ANYTHING, Compare, IsNull, Predicate, Some, coarse, columns_of, widened
 from quacklake.format.layout import PartitionSpec
@@ -91,7 +90,7 @@ class FileQueries(Queries):
         ids = {id_ for id_ in files.column("partition_id").unique().to_pylist() if id_ is not None}
         if not ids:
             return files
-        specs = partitions.useful(predicate, self._partition_specs(table, ids))
+        specs = _useful(predicate, self._partition_specs(table, ids))
         if not specs:
             return files
         constant = self._constant_columns(table)
@@ -100,7 +99,7 @@ class FileQueries(Queries):
             pc.is_in(files.column("partition_id"), value_set=pa.array(sorted(tests), pa.int64()))
         )
         file_ids = partitioned.column("data_file_id").to_pylist()
-        return partitions.prune(files, tests, self.partition_values(table.id, file_ids))
+        return _prune(files, tests, self.partition_values(table.id, file_ids))
 
     def _partition_specs(self, table: TableInfo, ids: set[int]) -> list[PartitionSpec]:
         """Return partitionings of a table by their ids; one that exists never changes."""
@@ -109,15 +108,45 @@ class FileQueries(Queries):
         if table.partition is not None and table.partition.id >= 0:
             known[table.partition.id] = table.partition
         if not ids <= known.keys():
-            known.update((spec.id, spec) for spec in partitions.specs(self._sql, table.id))
+            t = self.meta["partition_column"]
+            columns = t.c["table_id", "partition_id", "partition_key_index", "column_id", "transform"]
+            statement = sa.select(*columns).where(t.c.table_id == table.id)
+            rows = self._sql.run("partition_specs", statement.order_by(t.c.partition_id, t.c.partition_key_index))
+            known.update((spec.id, spec) for _, spec in grouped_specs(rows))
         return [known[id_] for id_ in ids if id_ in known]
 
     def _constant_columns(self, table: TableInfo) -> frozenset[int]:
         """Return the columns of a table that never had another type than they have now."""
         key = ("constant_columns", table.id, table.schema_version)
-        types: dict[int, str] = self._sql.cached(key, lambda: partitions.constant_types(self._sql, table.id))
+        types: dict[int, str] = self._sql.cached(key, lambda: self._constant_types(table.id))
         # an open transaction may have changed a type
         return frozenset(column.id for column in table.schema.columns if types.get(column.id) == column.type)
+
+    def _constant_types(self, table_id: int) -> dict[int, str]:
+        """Return the type of each column of a table that has had one type only."""
+        t = self.meta["column"]
+        statement = sa.select(t.c.column_id, t.c.column_type).where(t.c.table_id == table_id).distinct()
+        types: dict[int, list[str]] = {}
+        for id_, type_ in self._sql.run("column_types", statement):
+            types.setdefault(id_, []).append(type_)
+        return {id_: seen[0] for id_, seen in types.items() if len(seen) == 1}
+
+    def _in_buckets(self, partition_id: int, index: int, numbers: sa.BindParameter[Any]) -> sa.ColumnElement[bool]:
+        """Return the condition that leaves out data files of a partitioning in other buckets of a key."""
+        f, v = self.meta["data_file"], self.meta["file_partition_value"]
+        elsewhere = (
+            sa.select(sa.literal(1))
+            .where(
+                f.c.partition_id == partition_id,
+                v.c.table_id == f.c.table_id,
+                v.c.data_file_id == f.c.data_file_id,
+                v.c.partition_key_index == index,
+                # a text that is not a number is unknown
+                self.backend.bound(v.c.partition_value, "integer").not_in(numbers),
+            )
+            .correlate(f)
+        )
+        return ~sa.exists(elsewhere)
 
     def _select_files(self, predicate: Predicate, buckets: Sequence[tuple[int, int]]) -> sa.Select[Any]:
         """Return the statement of ``matching`` for predicates of one shape and bucket keys (partitioning, index)."""
@@ -133,8 +162,7 @@ class FileQueries(Queries):
                 source = source.outerjoin(alias, sa.and_(mine, alias.c.data_file_id == f.c.data_file_id))
             where.append(condition(predicate, bounds, self.backend))
         where += [
-            partitions.in_buckets(self._sql, *key, sa.bindparam(f"b{number}", expanding=True))
-            for number, key in enumerate(buckets)
+            self._in_buckets(*key, sa.bindparam(f"b{number}", expanding=True)) for number, key in enumerate(buckets)
         ]
         # joined after the statistics, so that only the remaining files are looked up
         with_deletes = sa.and_(d.c.table_id == table, d.c.data_file_id == f.c.data_file_id)
@@ -182,8 +210,15 @@ class FileQueries(Queries):
         return arrow_table(self._sql.run("changed_files", statement), {**FILE_COLUMNS, "end_snapshot": pa.int64()})
 
     def partition_values(self, table_id: int, file_ids: Sequence[int]) -> dict[int, dict[int, str | None]]:
-        """Return the partition values of files of a table: data file -> key index -> text."""
-        return partitions.values_by_file(self._sql, table_id, file_ids)
+        """Return the partition values of files (of all when these are many): data file -> key index -> text."""
+        t = self.meta["file_partition_value"]
+        columns = t.c["data_file_id", "partition_key_index", "partition_value"]
+        select = sa.select(*columns).where(t.c.table_id == table_id)
+        statement = select.where(t.c.data_file_id.in_(list(file_ids))) if len(file_ids) <= SOME else select
+        values: dict[int, dict[int, str | None]] = {}
+        for file_id, index, text in self._sql.run("partition_values", statement):
+            values.setdefault(file_id, {})[index] = text
+        return values
 
     def once_deleted(self, table_id: int) -> set[int]:
         """Return the data files of a table that had a delete file which has ended."""
@@ -251,6 +286,48 @@ class FileQueries(Queries):
                 statement = sa.select(t.c.end_snapshot).where(t.c[f"{name}_id"].in_(list(ids)))
                 ends += [row[0] for row in self._sql.run(f"{name}_ends", statement)]
         return ends
+
+
+def _useful(predicate: Predicate, known: Iterable[PartitionSpec]) -> list[PartitionSpec]:
+    """Return the partitionings that speak of a column of the predicate; buckets tell nothing of a range."""
+    compared, exact = columns_of(predicate), _exact_columns(predicate)
+    return [
+        spec
+        for spec in known
+        if any(key.column_id in (exact if key.transform.startswith("bucket") else compared) for key in spec.keys)
+    ]
+
+
+def _exact_columns(predicate: Predicate) -> frozenset[int]:
+    """Return the columns that are compared with a value or NULL for equality somewhere in a predicate."""
+    if isinstance(predicate, Compare):
+        return frozenset([predicate.column_id] if predicate.operator == "=" else [])
+    if isinstance(predicate, IsNull):
+        return frozenset([predicate.column_id])
+    return frozenset().union(*(_exact_columns(part) for part in predicate.parts))
+
+
+def _prune(
+    files: pa.Table,
+    tests: Mapping[int, Callable[[Mapping[int, str | None]], bool]],
+    values: Mapping[int, Mapping[int, str | None]],
+) -> pa.Table:
+    """Return the files that pass, and those of other partitionings or with unknown values."""
+    answers: dict[tuple[int, frozenset[tuple[int, str | None]]], bool] = {}
+
+    def passes(file_id: int, partition_id: int | None) -> bool:
+        test = None if partition_id is None else tests.get(partition_id)
+        known = values.get(file_id)
+        if partition_id is None or test is None or known is None:
+            return True
+        key = (partition_id, frozenset(known.items()))
+        if key not in answers:
+            answers[key] = test(known)
+        return answers[key]
+
+    ids, partition_ids = (files.column(name).to_pylist() for name in ("data_file_id", "partition_id"))
+    keep = [passes(*pair) for pair in zip(ids, partition_ids, strict=True)]
+    return files if all(keep) else files.filter(pa.array(keep, pa.bool_()))
 
 
 class Reader(CatalogStatements):

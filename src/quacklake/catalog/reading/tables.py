@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,12 @@ import sqlalchemy as sa
 
 from quacklake import telemetry
 from quacklake.catalog import scoped
-from quacklake.catalog.reading import partitions
 from quacklake.catalog.reading.history import Reshaped, TableHistory, last_reshape
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.catalog.statements import Queries, visible
+from quacklake.catalog.statements import CatalogStatements, Queries, visible
 from quacklake.catalog.tables import readable_time
 from quacklake.errors import NotFoundError, UnsupportedVersionError
+from quacklake.format.layout import PartitionKey, PartitionSpec, SortKey, SortSpec
 from quacklake.format.names import fold, full_names, parts_of
 from quacklake.format.objects import Limits, SchemaInfo, TableInfo
 from quacklake.format.schema import ColumnRow, unflatten
@@ -106,15 +106,15 @@ class TableQueries(TableHistory):
         if not grouped:
             return []
         ids = [head[0] for head in grouped] if where else None
-        partitionings = partitions.partitionings(self._sql, snapshot.id, ids)
-        sorts = partitions.sorts(self._sql, snapshot.id, ids)
+        partitioned = partitionings(self._sql, snapshot.id, ids)
+        sorted_by = sorts(self._sql, snapshot.id, ids)
         tables = []
         for head, rows in grouped.items():
             id_, uuid, schema_id, schema, its_name, path, relative, schema_path, schema_relative, version = head
             info = TableInfo(
                 *(id_, uuid, schema_id, schema, its_name, path, relative, unflatten(rows)),
                 *(snapshot.schema_version if version is None else version, schema_path, schema_relative),
-                *(partitionings.get(id_), sorts.get(id_), since.get(id_)),
+                *(partitioned.get(id_), sorted_by.get(id_), since.get(id_)),
             )
             tables.append(info)
         return tables
@@ -143,6 +143,49 @@ class TableQueries(TableHistory):
 
         last: Reshaped = self._sql.cached(("reshaped", table.id, snapshot.schema_version), load)
         return last
+
+
+def partitionings(sql: CatalogStatements, snapshot: int, table_ids: Sequence[int] | None) -> dict[int, PartitionSpec]:
+    """Return the partitioning of tables at a snapshot, by table."""
+    info, columns = sql.meta["partition_info"], sql.meta["partition_column"]
+    mine = sa.and_(columns.c.partition_id == info.c.partition_id, columns.c.table_id == info.c.table_id)
+    keys = columns.c["partition_key_index", "column_id", "transform"]
+    select = sa.select(info.c.table_id, info.c.partition_id, *keys).select_from(info.outerjoin(columns, mine))
+    order = (info.c.partition_id, columns.c.partition_key_index)
+    return dict(grouped_specs(sql.run("partitions", _at(select, info, snapshot, table_ids).order_by(*order))))
+
+
+def sorts(sql: CatalogStatements, snapshot: int, table_ids: Sequence[int] | None) -> dict[int, SortSpec]:
+    """Return the order of tables at a snapshot, by table."""
+    if "sort_info" not in sql.meta:
+        return {}
+    info, keys = sql.meta["sort_info"], sql.meta["sort_expression"]
+    mine = sa.and_(keys.c.sort_id == info.c.sort_id, keys.c.table_id == info.c.table_id)
+    columns = keys.c["expression", "sort_direction", "null_order", "dialect"]
+    select = sa.select(info.c.table_id, info.c.sort_id, *columns).select_from(info.join(keys, mine))
+    statement = _at(select, info, snapshot, table_ids).order_by(info.c.sort_id, keys.c.sort_key_index)
+    by_table: dict[int, tuple[int, list[SortKey]]] = {}
+    for table_id, id_, *key in sql.run("sorts", statement):
+        if by_table.get(table_id, (id_,))[0] != id_:
+            del by_table[table_id]
+        by_table.setdefault(table_id, (id_, []))[1].append(SortKey(*key))
+    return {table_id: SortSpec(id_, tuple(spec_keys)) for table_id, (id_, spec_keys) in by_table.items()}
+
+
+def _at(select: sa.Select[Any], info: sa.Table, snapshot: int, table_ids: Sequence[int] | None) -> sa.Select[Any]:
+    chosen = select.where(visible(info, snapshot))
+    return chosen if table_ids is None else chosen.where(info.c.table_id.in_(list(table_ids)))
+
+
+def grouped_specs(rows: Iterable[Any]) -> Iterator[tuple[int, PartitionSpec]]:
+    """Yield the partitionings of rows of keys, each with its table."""
+    keys: dict[tuple[int, int], list[PartitionKey]] = {}
+    for table_id, id_, index, column_id, transform in rows:
+        spec_keys = keys.setdefault((table_id, id_), [])
+        if index is not None:
+            spec_keys.append(PartitionKey(index, column_id, transform))
+    for (table_id, id_), spec_keys in keys.items():
+        yield table_id, PartitionSpec(id_, tuple(spec_keys))
 
 
 _LATEST = "latest_snapshot"

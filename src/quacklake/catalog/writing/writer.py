@@ -29,7 +29,7 @@ from quacklake.format.names import parts_of, quote
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.schema import ColumnRow
-from quacklake.format.snapshots import Change, ChangeKind, Snapshot, render_changes
+from quacklake.format.snapshots import NO_SIGNATURE, Change, ChangeKind, Signature, Snapshot, render_changes
 
 _column_values = attrgetter(*ColumnRow.__slots__)
 
@@ -39,9 +39,7 @@ class SnapshotUpdates(SnapshotQueries):
 
     _sql: Writer
 
-    def add(
-        self, snapshot: Snapshot, changes: Sequence[Change], author: str | None, message: str | None, extra: str | None
-    ) -> None:
+    def add(self, snapshot: Snapshot, changes: Sequence[Change], signature: Signature = NO_SIGNATURE) -> None:
         """Insert a snapshot and what it changed."""
         counters = (snapshot.schema_version, snapshot.next_catalog_id, snapshot.next_file_id)
         self._sql.insert(
@@ -52,7 +50,7 @@ class SnapshotUpdates(SnapshotQueries):
         self._sql.insert(
             "snapshot_changes",
             "snapshot_id changes_made author commit_message commit_extra_info",
-            [(snapshot.id, render_changes(changes), author, message, extra)],
+            [(snapshot.id, render_changes(changes), signature.author, signature.message, signature.extra)],
         )
 
     def add_token(self, token: str, snapshot_id: int) -> None:
@@ -153,13 +151,6 @@ class TableUpdates(TableQueries):
         """End schemas."""
         self._sql.end("schema", "schema_id", ids, snapshot)
 
-    def end_table_rows(self, ids: Sequence[int], base: int, snapshot: int) -> None:
-        """End the rows that named tables at the snapshot ``base``, as a rename does.
-
-        A rename by another commit leaves no trace but such a row: one that begins later is a conflict.
-        """
-        _end_named(self._sql, "table", ids, base, snapshot)
-
     def end_tables(self, ids: Sequence[int], snapshot: int) -> None:
         """End tables with all that belongs to them."""
         for name in ("table", "column", "data_file", "delete_file", "partition_info", "sort_info", "column_tag"):
@@ -229,12 +220,11 @@ def end_views(writer: Writer, ids: Sequence[int], snapshot: int) -> None:
         writer.end("view_column_tag", "view_id", ids, snapshot)
 
 
-def end_view_rows(writer: Writer, ids: Sequence[int], base: int, snapshot: int) -> None:
-    """End the rows that named views at the snapshot ``base``; one that another commit has renamed is a conflict."""
-    _end_named(writer, "view", ids, base, snapshot)
+def end_named(writer: Writer, kind: str, ids: Sequence[int], base: int, snapshot: int) -> None:
+    """End the rows that named tables or views at the snapshot ``base``, as a rename does.
 
-
-def _end_named(writer: Writer, kind: str, ids: Sequence[int], base: int, snapshot: int) -> None:
+    A rename by another commit leaves no trace but such a row: one that begins later is a conflict.
+    """
     if ids:
         t = writer.meta[kind]
         mine = (t.c[f"{kind}_id"].in_(list(ids)), t.c.end_snapshot.is_(None), t.c.begin_snapshot <= base)
@@ -345,5 +335,5 @@ def add_first_rows(writer: Writer, data_path: str, *, encrypted: bool) -> None:
     rows["encrypted"] = "true" if encrypted else "false"
     writer.add_options([OptionRow(key, value) for key, value in rows.items()])
     first = Snapshot(0, dt.datetime.now(dt.UTC), 0, 1, 0)
-    writer.snapshots.add(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")], None, None, None)
+    writer.snapshots.add(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")])
     writer.tables.add_schemas([SchemaInfo(0, str(uuid.uuid4()), "main", "main/", True)], 0)
