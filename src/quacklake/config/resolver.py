@@ -46,8 +46,10 @@ def resolve(
     wrong value and a file that cannot be read. An unknown variable that looks like one of ours is logged, once.
     """
     environment = os.environ if env is None else env
-    if env is None:
-        _warn_of(unknown_variables(environment))
+    for name, meant in unknown_variables(environment).items() if env is None else ():
+        if name not in TOLD:
+            TOLD.add(name)
+            _log.warning("the variable %s is not a setting and has no effect%s", name, f": {meant}" if meant else "")
     path = _find_file(config_file, environment)
     given: tuple[Mapping[str, tuple[object, str]], ...] = (
         {name: (value, "flag") for name, value in _known(flags or {}, "flag") if value is not None},
@@ -89,13 +91,6 @@ def unknown_variables(env: Mapping[str, str]) -> dict[str, str | None]:
             near = get_close_matches(name.upper().removeprefix(_PREFIX), rests, n=1, cutoff=0.7)
             unknown[name] = f'did you mean "{_PREFIX}{near[0]}"?' if near else None
     return unknown
-
-
-def _warn_of(variables: Mapping[str, str | None]) -> None:
-    for name, meant in variables.items():
-        if name not in TOLD:
-            TOLD.add(name)
-            _log.warning("the variable %s is not a setting and has no effect%s", name, f": {meant}" if meant else "")
 
 
 def _outranks(given: tuple[Mapping[str, tuple[object, str]], ...], name: str, other: str) -> bool:

@@ -218,7 +218,11 @@ class Stores:
         The name of a catalog counts before paths, and of these the longest. Raise ``ConfigError`` for a wrong answer.
         """
         if self.finder is not None:
-            return _answered(self.finder(catalog, path))
+            answer = self.finder(catalog, path)
+            try:
+                return None if answer is None else _options(answer)
+            except ValueError as error:
+                raise ConfigError(f"the function in stores returned a wrong value: {error}") from None
         if catalog is not None and catalog.lower() in self.named:
             return self.named[catalog.lower()]
         inside = [folder for folder in self.paths if f"{path.rstrip('/')}/".startswith(folder)]
@@ -253,13 +257,6 @@ def _parse_stores(raw: object) -> Stores:
         else:
             named[key.lower()] = _options(value)
     return Stores(named, paths)
-
-
-def _answered(answer: object) -> StoreOptions | None:
-    try:
-        return None if answer is None else _options(answer)
-    except ValueError as error:
-        raise ConfigError(f"the function in stores returned a wrong value: {error}") from None
 
 
 def _options(raw: object) -> StoreOptions:

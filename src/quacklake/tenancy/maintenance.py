@@ -241,7 +241,11 @@ class TenantMaintainer:
         except Exception as error:  # a failure in one catalog must not stop the others
             _log.warning("maintenance of the catalog %d failed", need.id, exc_info=True)
             failure = InternalError(f"{type(error).__name__}: {error}")
-        budget.spend(sum(_files(job.report) for job in report.jobs))
+        for job in report.jobs:
+            files = getattr(job.report, "files", 0)
+            if isinstance(job.report, CompactionReport):
+                files = job.report.files_before + job.report.files_after
+            budget.spend(int(files))
         return TenantVisit(need.name, time.monotonic() - begun, report, failure)
 
     def _maintain(self, need: CatalogNeed, budget: RoundBudget) -> MaintenanceReport:
@@ -260,13 +264,6 @@ def _collect(running: set[Future[TenantVisit]], visits: list[TenantVisit]) -> se
     done, left = wait(running, return_when=FIRST_COMPLETED)
     visits.extend(future.result() for future in done)
     return left
-
-
-def _files(report: object) -> int:
-    """Return the number of files that a job has handled."""
-    if isinstance(report, CompactionReport):
-        return report.files_before + report.files_after
-    return int(getattr(report, "files", 0))
 
 
 def wants(policy: Policy, need: CatalogNeed, now: dt.datetime) -> bool:
@@ -330,100 +327,63 @@ class CatalogNeed:
 
 def needs(registry: Registry, after: int, limit: int, counted: Thresholds, orphans: int) -> list[CatalogNeed]:
     """Return the next catalogs by id; ``orphans`` is the lease for the search for orphans."""
-    statement = _Statement(registry, after, limit, counted, orphans).build()
-    return [_need(row) for row in registry.run("needs", statement)]
+    needed = []
+    for row in registry.run("needs", _select_needs(registry, after, limit, counted, orphans)):
+        id_, name, small, worn, inlined, inlined_since, removable, expire, delete, looked, snapshot = row
+        numbers = (int(small or 0), int(worn or 0), int(inlined or 0))
+        since = (inlined_since, snapshot, removable)
+        needed.append(CatalogNeed(id_, name, *numbers, *since, expire, delete, int(looked or 0)))
+    return needed
 
 
-def _need(row: Any) -> CatalogNeed:
-    id_, name, small, worn, inlined, inlined_since, removable, expire, delete, looked, snapshot = row
-    numbers = (int(small or 0), int(worn or 0), int(inlined or 0))
-    return CatalogNeed(id_, name, *numbers, inlined_since, snapshot, removable, expire, delete, int(looked or 0))
+def _select_needs(registry: Registry, after: int, limit: int, counted: Thresholds, orphans: int) -> sa.Select[Any]:
+    """Return a page of catalogs, joined with the numbers from each table of the lake."""
+    meta, catalog = registry.meta, registry.meta.catalog
+    f, d, s, t, m = (meta[name] for name in ("data_file", "delete_file", "snapshot", "table", "metadata"))
+    rows, leases = meta.definitions[ROWS], meta.definitions["quacklake_leases"]
+    waiting, count = meta["files_scheduled_for_deletion"], sa.func.count().label("n")
+    living = sa.select(catalog.c.catalog_id, catalog.c.catalog_name).where(catalog.c.dropped_ms.is_(None))
+    page = living.where(catalog.c.catalog_id > after).order_by(catalog.c.catalog_id).limit(limit).cte("page")
 
+    def first(time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        return readable_time(sa.func.min(time), registry.backend.name, "since").label("since")
 
-class _Statement:
-    """The statement: a page of catalogs, joined with the numbers from each table of the lake."""
+    def of_page(table: sa.Table, *columns: Any, joined: Sequence[Any] = (), outer: Sequence[Any] = ()) -> Any:
+        source: Any = page.join(table, table.c.catalog_id == page.c.catalog_id)
+        for other, condition in (*joined, *outer):
+            same = sa.and_(other.c.catalog_id == table.c.catalog_id, condition)
+            source = source.join(other, same, isouter=(other, condition) in outer)
+        return sa.select(table.c.catalog_id, *columns).select_from(source)
 
-    def __init__(self, registry: Registry, after: int, limit: int, counted: Thresholds, orphans: int) -> None:
-        self._tables = registry.meta
-        self._database = registry.backend.name
-        self._counted = counted
-        self._orphans = orphans
-        t = self._tables.catalog
-        chosen = sa.select(t.c.catalog_id, t.c.catalog_name).where(t.c.dropped_ms.is_(None), t.c.catalog_id > after)
-        self._page = chosen.order_by(t.c.catalog_id).limit(limit).cte("page")
-
-    def build(self) -> sa.Select[Any]:
-        page = self._page
-        source: Any = page
-        columns: list[Any] = [page.c.catalog_id, page.c.catalog_name]
-        options = (self._option("expire_older_than"), self._option("delete_older_than"))
-        parts = (self._small(), self._worn(), self._inlined(), self._removable(), *options, self._looked())
-        for number, part in enumerate(parts):
-            found = part.subquery(f"part_{number}")
-            source = source.outerjoin(found, found.c.catalog_id == page.c.catalog_id)
-            columns += [column for column in found.c if column.name != "catalog_id"]
-        return sa.select(*columns, self._oldest()).select_from(source).order_by(page.c.catalog_id)
-
-    def _of_page(self, table: sa.Table, *others: tuple[Any, Any]) -> Any:
-        source = self._page.join(table, table.c.catalog_id == self._page.c.catalog_id)
-        for other, condition in others:
-            source = source.join(other, sa.and_(other.c.catalog_id == table.c.catalog_id, condition))
-        return source
-
-    def _small(self) -> sa.Select[Any]:
-        f = self._tables["data_file"]
-        small = sa.and_(f.c.end_snapshot.is_(None), f.c.file_size_bytes < self._counted.small)
-        return _most(
-            sa.select(f.c.catalog_id, sa.func.count().label("n")).select_from(self._of_page(f)).where(small), f
-        )
-
-    def _worn(self) -> sa.Select[Any]:
-        f, d = self._tables["data_file"], self._tables["delete_file"]
-        mine = sa.and_(f.c.data_file_id == d.c.data_file_id, f.c.end_snapshot.is_(None))
-        worn = sa.and_(d.c.end_snapshot.is_(None), d.c.delete_count > 0)
-        enough = d.c.delete_count >= self._counted.worn * f.c.record_count
-        found = sa.select(d.c.catalog_id, sa.func.count().label("worn")).select_from(self._of_page(d, (f, mine)))
-        return found.where(worn, enough).group_by(d.c.catalog_id)
-
-    def _inlined(self) -> sa.Select[Any]:
-        rows, t, s = self._tables.definitions[ROWS], self._tables["table"], self._tables["snapshot"]
-        alive = sa.and_(t.c.table_id == rows.c.table_id, t.c.end_snapshot.is_(None))
-        came = sa.and_(s.c.catalog_id == rows.c.catalog_id, s.c.snapshot_id == rows.c.begin_snapshot)
-        source = self._of_page(rows, (t, alive)).outerjoin(s, came)
-        count, since = sa.func.count().label("n"), self._first(s.c.snapshot_time)
-        grouped = sa.select(rows.c.catalog_id, count, since).select_from(source)
-        found = grouped.group_by(rows.c.catalog_id, rows.c.table_id).subquery()
-        # Compare times in the form that the database stores, which may be text.
-        oldest = sa.type_coerce(sa.func.min(found.c.since), Instant()).label("since")
-        return sa.select(found.c.catalog_id, sa.func.max(found.c.n).label("n"), oldest).group_by(found.c.catalog_id)
-
-    def _oldest(self) -> sa.ScalarSelect[Any]:
-        s = self._tables["snapshot"]
-        # One subquery per catalog: an index answers it, however many snapshots there are.
-        mine = s.c.catalog_id == self._page.c.catalog_id
-        return sa.select(self._first(s.c.snapshot_time)).where(mine).correlate(self._page).scalar_subquery()
-
-    def _removable(self) -> sa.Select[Any]:
-        f = self._tables["files_scheduled_for_deletion"]
-        found = sa.select(f.c.catalog_id, self._first(f.c.schedule_start)).select_from(self._of_page(f))
-        return found.group_by(f.c.catalog_id)
-
-    def _option(self, name: str) -> sa.Select[Any]:
-        m = self._tables["metadata"]
-        found = sa.select(m.c.catalog_id, sa.func.max(m.c.value).label("value")).select_from(self._of_page(m))
+    def option(name: str) -> Any:
+        found = of_page(m, sa.func.max(m.c.value).label("value"))
         return found.where(m.c.key == name, m.c.scope.is_(None)).group_by(m.c.catalog_id)
 
-    def _looked(self) -> sa.Select[Any]:
-        leases = self._tables.definitions["quacklake_leases"]
-        found = sa.select(leases.c.catalog_id, leases.c.expires_ms).select_from(self._of_page(leases))
-        return found.where(leases.c.lease_id == self._orphans)
-
-    def _first(self, time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        """Return the earliest of some times."""
-        return readable_time(sa.func.min(time), self._database, "since").label("since")
-
-
-def _most(counted: sa.Select[Any], table: sa.Table) -> sa.Select[Any]:
-    """Return the highest count of any table of each catalog."""
-    each = counted.group_by(table.c.catalog_id, table.c.table_id).subquery()
-    return sa.select(each.c.catalog_id, sa.func.max(each.c.n).label("n")).group_by(each.c.catalog_id)
+    small = of_page(f, count).where(f.c.end_snapshot.is_(None), f.c.file_size_bytes < counted.small)
+    small = small.group_by(f.c.catalog_id, f.c.table_id).subquery()
+    mine = sa.and_(f.c.data_file_id == d.c.data_file_id, f.c.end_snapshot.is_(None))
+    lost = (d.c.end_snapshot.is_(None), d.c.delete_count > 0, d.c.delete_count >= counted.worn * f.c.record_count)
+    alive = sa.and_(t.c.table_id == rows.c.table_id, t.c.end_snapshot.is_(None))
+    came = s.c.snapshot_id == rows.c.begin_snapshot
+    inlined = of_page(rows, count, first(s.c.snapshot_time), joined=[(t, alive)], outer=[(s, came)])
+    inlined = inlined.group_by(rows.c.catalog_id, rows.c.table_id).subquery()
+    # Compare times in the form that the database stores, which may be text.
+    oldest = sa.type_coerce(sa.func.min(inlined.c.since), Instant()).label("since")
+    parts = (
+        sa.select(small.c.catalog_id, sa.func.max(small.c.n).label("n")).group_by(small.c.catalog_id),
+        of_page(d, sa.func.count().label("worn"), joined=[(f, mine)]).where(*lost).group_by(d.c.catalog_id),
+        sa.select(inlined.c.catalog_id, sa.func.max(inlined.c.n).label("n"), oldest).group_by(inlined.c.catalog_id),
+        of_page(waiting, first(waiting.c.schedule_start)).group_by(waiting.c.catalog_id),
+        option("expire_older_than"),
+        option("delete_older_than"),
+        of_page(leases, leases.c.expires_ms).where(leases.c.lease_id == orphans),
+    )
+    source: Any = page
+    columns: list[Any] = [page.c.catalog_id, page.c.catalog_name]
+    for number, part in enumerate(parts):
+        found = part.subquery(f"part_{number}")
+        source = source.outerjoin(found, found.c.catalog_id == page.c.catalog_id)
+        columns += [column for column in found.c if column.name != "catalog_id"]
+    # One subquery per catalog: an index answers it, however many snapshots there are.
+    kept = sa.select(first(s.c.snapshot_time)).where(s.c.catalog_id == page.c.catalog_id).correlate(page)
+    return sa.select(*columns, kept.scalar_subquery()).select_from(source).order_by(page.c.catalog_id)

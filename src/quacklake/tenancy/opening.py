@@ -54,8 +54,15 @@ def open_lake(
         if there is None:
             there = metadata.exists()
         if not there:
-            make = _create_catalog if metadata.shared else _create
-            make(metadata, parsed, config, given, create=False if read_only else create)
+            may_create = False if read_only else create
+            if metadata.shared:
+                _create_catalog(metadata, parsed, config, given, create=may_create)
+            elif may_create is False:
+                hint = "check the URL, or pass create=True to create one"
+                raise NotFoundError(f"there is no lake at {parsed.shown}", hint=hint)
+            else:
+                root = new_root(parsed, config, given)
+                metadata.create(root, encrypted=bool(config.encrypted), version=config.format_version)
         else:
             metadata.load(found=True)
             if migrate and metadata.outdated:
@@ -104,13 +111,6 @@ def open_metadata(
         storage_version=config.duckdb_storage_version,
         sqlite_journal=config.sqlite_journal,
     )
-
-
-def _create(catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None) -> None:
-    if create is False:
-        raise NotFoundError(f"there is no lake at {url.shown}", hint="check the URL, or pass create=True to create one")
-    root = new_root(url, config, data_path)
-    catalog.create(root, encrypted=bool(config.encrypted), version=config.format_version)
 
 
 def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:

@@ -158,11 +158,6 @@ class PendingObjects:
             raise NotFoundError(f'there is no {what} "{schema}.{name}"', hint=nearest(f"{schema}.{name}", known))
         return found
 
-    def in_schema(self, schema: SchemaInfo) -> list[ViewInfo | MacroInfo]:
-        """Return the views and macros of a schema."""
-        every: list[ViewInfo | MacroInfo] = [*self.views(), *self.macros()]
-        return [item for item in every if item.schema_id == schema.id]
-
     def check_no_view(self, schema: SchemaInfo, name: str) -> None:
         """Raise when a view has a name: tables and views share theirs."""
         if self.get_view(schema.name, name) is not None:

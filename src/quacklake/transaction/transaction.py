@@ -19,7 +19,7 @@ from quacklake.errors import (
 )
 from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.names import above, check_name, fold, object_dir, uuid7
-from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.schema import TableSchema, same_shapes, stored_alike
 from quacklake.format.snapshots import Operation, Snapshot, token_with
 from quacklake.scan import ScanPlan, plan_scan
@@ -209,7 +209,8 @@ class Transaction:
         self.check_writable()
         info = self.find_schema(name)
         tables = [table for table in self.tables() if table.schema_id == info.id]
-        others = self.objects.in_schema(info)
+        every: list[ViewInfo | MacroInfo] = [*self.objects.views(), *self.objects.macros()]
+        others = [item for item in every if item.schema_id == info.id]
         inside = [schema.name for schema in self.schemas() if schema.parent_id == info.id]
         if (tables or others or inside) and not cascade:
             names = [table.name for table in tables] + [other.name for other in others] + inside

@@ -271,13 +271,10 @@ def _json(names: Sequence[str], rows: Rows) -> str:
     try:
         return json.dumps(objects, default=_text, allow_nan=False)
     except ValueError:  # JSON has no infinity and no NaN, but the database reads their names
-        finite = [{name: _finite(value) for name, value in item.items()} for item in objects]
-        return json.dumps(finite, default=_text)
+        for item in objects:
+            item.update({name: str(v) for name, v in item.items() if isinstance(v, float) and not math.isfinite(v)})
+        return json.dumps(objects, default=_text)
 
 
 def _text(value: object) -> str:
     return "\\x" + value.hex() if isinstance(value, bytes) else str(value)
-
-
-def _finite(value: object) -> object:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
