@@ -1,4 +1,4 @@
-"""What differs between the versions of DuckDB that a lake can run on: 1.5 and 2.x.
+"""The differences between the versions of DuckDB that a lake can run on: 1.5 and 2.x.
 
 2.x lets nobody use a connection whose last answer is not read to its end, and warns when the answer of ``execute`` is
 taken as Arrow; 1.5 would read all rows of a query with parameters before ``sql`` gives the first.

@@ -37,7 +37,7 @@ class FaultInjected(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """What to do when a point that matches ``pattern`` is reached for the ``at``-th time: once, and never again.
+    """A failure at a point that matches ``pattern``, when it is reached for the ``at``-th time, and never again.
 
     ``exception`` raises ``error``, ``exit`` ends the process without clean-up and ``kill`` sends it SIGKILL.
     """

@@ -43,7 +43,7 @@ _labels: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How often something ran, and how long it took: in total, at least and at most."""
+    """The number of runs, and their seconds: in total, at least and at most."""
 
     count: int
     seconds: float
@@ -53,7 +53,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class TenantFigures:
-    """What was counted and timed for one tenant, or for all without a label of their own."""
+    """The counts and times of one tenant, or of all without a label of their own."""
 
     counters: Mapping[str, int]
     timings: Mapping[str, Timing]

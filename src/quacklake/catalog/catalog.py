@@ -82,7 +82,7 @@ class Catalog(Connections):
 
     @property
     def limits(self) -> Limits:
-        """What a catalog of a shared lake may take, as it was when a snapshot was read last."""
+        """The limits of a catalog of a shared lake, as they were when a snapshot was read last."""
         limits: Limits = self._cache.get(LIMITS, NO_LIMITS)
         return limits
 

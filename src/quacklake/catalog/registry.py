@@ -33,7 +33,7 @@ CATALOG_REQUIRED = "CATALOG is required. Please provide CATALOG when attaching t
 LAYOUT = "shared-1"
 """The form of the tables; another form would be another word."""
 CONVERTING = "converting"
-"""What the layout begins with while a conversion on MySQL, step by step, has not ended."""
+"""The beginning of the layout while a conversion on MySQL, step by step, has not ended."""
 
 _NOBODY = -1
 _MANY = f"{VERSION} with many catalogs"
@@ -41,9 +41,9 @@ _MANY = f"{VERSION} with many catalogs"
 that it does not know; it would take all catalogs for one lake, and expire or remove what each of them has."""
 
 _COLUMNS = ("catalog_id", "catalog_name", "catalog_uuid", "folder", "created_ms", "dropped_ms", "borrows")
-"""What a ``CatalogRow`` is made of."""
+"""The columns of a ``CatalogRow``."""
 _TOGETHER = 5_000
-"""How many catalogs one round of statements makes."""
+"""The most catalogs that one round of statements makes."""
 
 
 def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:

@@ -1,4 +1,4 @@
-"""Where a shared lake is in its database, which of its files catalogs lend to each other; views over the metadata."""
+"""The place of a shared lake in its database, the files that its catalogs lend, and views over the metadata."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ _HERE = (
     "SELECT coalesce((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     " WHERE c.oid = to_regclass('ducklake_metadata')), current_schema())"
 )
-"""Where statements without a schema find the tables."""
+"""The schema in which statements without one find the tables."""
 
 #: View -> its query. ``{lake}`` stands before the names of tables, ``{key}`` before the columns of a join.
 VIEWS = {

@@ -134,7 +134,7 @@ class CatalogStatements:
         self.ahead: Rows | None = None
         """The answer to what was asked when the turn to commit came; whoever uses it takes it away."""
         self.limits = NO_LIMITS
-        """What a catalog of a shared lake may take; known after a snapshot was read."""
+        """The limits of a catalog of a shared lake; known after a snapshot was read."""
 
     @classmethod
     def of(cls, other: CatalogStatements) -> Self:

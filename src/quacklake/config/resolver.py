@@ -24,7 +24,7 @@ _NO_SETTINGS = ("QUACKLAKE_CONFIG", "QUACKLAKE_FAULT", "QUACKLAKE_REHEARSE", "QU
 """Variables of ours that are no settings; those of tests begin with ``QUACKLAKE_TEST_``."""
 
 _IN_MEGABYTES = "_MB"
-"""How variables end whose numbers are megabytes."""
+"""The end of variables whose numbers are megabytes."""
 _TABLES = ("stores",)
 """Settings that are tables themselves, and not the beginning of names."""
 

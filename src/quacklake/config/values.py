@@ -191,7 +191,7 @@ _KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """How a store is reached; what is None is as for every other store. Keys print as ``***``."""
+    """The options of one store; None is as for every other store. Keys print as ``***``."""
 
     endpoint: str | None = None
     access_key: Secret | None = None

@@ -255,7 +255,7 @@ FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is known of one column in one file; None means unknown."""
+    """The known facts about one column in one file; None means unknown."""
 
     low: Any = None
     high: Any = None

@@ -1,4 +1,4 @@
-"""Which change of mine excludes which change of another's, committed since my transaction began.
+"""The conflicts of my changes with those of others, committed since my transaction began.
 
 The rules are finer than the reference implementation's where it refuses too much (a blind insert next to a
 delete) and stricter where it lets a change get lost (a delete next to a compaction of the same file).
@@ -15,7 +15,7 @@ from quacklake.format.snapshots import Change, ChangeKind
 
 
 class Check(enum.Enum):
-    """What has to be looked at before two changes of the same object may both stand."""
+    """The check that two changes of the same object need before both may stand."""
 
     OK = "ok"
     """They never disturb each other."""
@@ -70,7 +70,7 @@ READ_MATRIX: Mapping[tuple[ChangeKind, ChangeKind], Check] = MappingProxyType(
     {(mine, other): _READ for mine in (*_INSERTS, *_ALTER) for other in _INSERTS}
     | {(mine, other): _FILE for mine in _INSERTS for other in _DELETES}
 )
-"""What replaces :data:`MATRIX` when my rows, or a constraint I set, depend on what my transaction has read."""
+"""The checks in place of :data:`MATRIX` when my rows, or a constraint I set, depend on what I have read."""
 
 _CREATED_RELATION = (_K.CREATED_TABLE, _K.CREATED_VIEW)  # tables and views share their names
 _CREATED = (*_CREATED_RELATION, _K.CREATED_SCALAR_MACRO, _K.CREATED_TABLE_MACRO)

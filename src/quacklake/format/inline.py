@@ -1,4 +1,4 @@
-"""How rows that live inside the catalog are stored there, per database.
+"""The form of rows that live inside the catalog, per database.
 
 Stock DuckLake gives an inlined table one column per top-level column, of the database's own type where that can hold
 every value and of text (or bytes) as DuckDB casts it where it cannot.
@@ -43,7 +43,7 @@ _TEXT = ("varchar", "json")
 PREFIX = "_ducklake_"
 """The prefix of columns that are not a user's in 1.1; no column of a user may have it."""
 LIFE = ("row_id", "begin_snapshot", "end_snapshot")
-"""What stands before an inlined row, or beside a packed one."""
+"""The columns before an inlined row, or beside a packed one."""
 _NAME = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]+))", re.ASCII)
 
 

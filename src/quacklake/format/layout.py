@@ -1,4 +1,4 @@
-"""How the files of a table are laid out: partition keys, their values and folders, and the order of rows in a file."""
+"""The layout of a table's files: partition keys, their values and folders, and the order of rows in a file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNFIT = {"identity": ("blob", "geometry", "variant"), "bucket": ("timetz", "geo
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """What of a column's value makes the partition: ``name``, and for ``bucket`` the number of them.
+    """The part of a column's value that makes the partition: ``name``, and for ``bucket`` the number of them.
 
     ``year`` and its like are parts of the calendar: the month of every year is 1 to 12. ``epoch_year`` and its like, of
     version 1.1 of the format, count from 1970 instead.
@@ -70,7 +70,7 @@ class PartitionKey:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """How a table is partitioned from one snapshot on; files keep the id of the one they were written under."""
+    """The partitioning of a table from one snapshot on; files keep the id of the one they were written under."""
 
     id: int
     keys: tuple[PartitionKey, ...]
@@ -247,7 +247,7 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True)
 class SortSpec:
-    """How new files of a table are sorted from one snapshot on."""
+    """The order of new files of a table from one snapshot on."""
 
     id: int
     keys: tuple[SortKey, ...]

@@ -1,4 +1,4 @@
-"""What moves between the layers: schemas, tables and files, as the catalog knows them."""
+"""The objects that move between the layers: schemas, tables and files, as the catalog knows them."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a catalog may take; None for any number.
+    """The limits of a catalog; None for any number.
 
     ``concurrent_scans`` are those of one process, ``bytes`` those of the data files of the newest snapshot.
     """

@@ -18,7 +18,7 @@ OptionValue = bool | int | float | str | dt.timedelta
 
 
 class OptionType(enum.Enum):
-    """How the text of an option is read."""
+    """The form of an option's text."""
 
     BOOLEAN = "boolean"
     COUNT = "count"
@@ -32,7 +32,7 @@ class OptionType(enum.Enum):
 
 
 class Scope(enum.Enum):
-    """Where an option can be set; a narrower scope wins."""
+    """A place where an option can be set; a narrower one wins."""
 
     GLOBAL = "global"
     SCHEMA = "schema"

@@ -1,4 +1,4 @@
-"""Which files a predicate can rule out by the partition values they were written under."""
+"""Ruling out files by a predicate and the partition values they were written under."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Range = tuple[int, int]
 
 @dataclass(slots=True)
 class _Known:
-    """What the partition values of a file say of one column.
+    """The facts about one column that the partition values of a file tell.
 
     ``null`` tells whether every row is NULL, or none; ``boundless`` that every row is NULL or infinite; ``constant``
     that the column never had another type. ``parts`` are calendar parts, ``spans`` whole ranges.

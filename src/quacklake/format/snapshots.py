@@ -161,7 +161,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """What a snapshot changed, and what its author said about it."""
+    """The changes of a snapshot, and the words of its author about it."""
 
     id: int
     time: dt.datetime | None

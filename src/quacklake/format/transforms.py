@@ -29,7 +29,7 @@ _F1, _F2 = 0x85EBCA6B, 0xC2B2AE35
 
 
 class Hashing(enum.Enum):
-    """What of a value is hashed."""
+    """The part of a value that is hashed."""
 
     INTEGER = "integer"
     FLOAT = "float"

@@ -24,7 +24,7 @@ _MAX_PRECISION = 38
 
 
 class StatsKind(enum.Enum):
-    """How the minimum and maximum of a type are written."""
+    """The form of the minimum and maximum of a type."""
 
     NONE = "none"
     BOOLEAN = "boolean"

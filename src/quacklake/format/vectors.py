@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from quacklake.errors import CorruptFileError, InputError
 
 MAX_POSITIONS = 1 << 28
-"""How many positions a vector may have when nothing is known of the data file: a few bytes can stand for billions."""
+"""The most positions of a vector whose data file is not known: a few bytes can stand for billions."""
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 _PUFFIN = b"PFA1"

@@ -210,7 +210,7 @@ class Footer:
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What the end of a Parquet file tells without taking its columns apart; an encrypted one tells its size only."""
+    """The facts at the end of a Parquet file, without taking columns apart; an encrypted one tells its size only."""
 
     size_bytes: int
     footer_size: int

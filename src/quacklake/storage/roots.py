@@ -23,7 +23,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Where the files are: ``url`` starts the names an engine opens, ``prefix`` those of ``filesystem``, with ``/``."""
+    """The place of the files: ``url`` starts the names an engine opens, ``prefix`` those of ``filesystem``."""
 
     scheme: str
     url: str
@@ -115,7 +115,7 @@ def _filesystem(scheme: str, account: str, s3: S3Options | None) -> fs.FileSyste
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """Where an S3 server is and how to sign in; keys never show in ``repr``.
+    """The address of an S3 server and the keys to sign in, which never show in ``repr``.
 
     Without ``access_key`` the usual AWS chain is asked. ``endpoint`` is ``host:port`` or an ``http(s)://`` address,
     which decides ``secure`` itself. ``path_style`` puts the bucket into the path, as servers other than AWS expect.

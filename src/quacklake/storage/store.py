@@ -33,7 +33,7 @@ _LONGEST_WAIT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often and how long to retry; ``secrets`` stay out of messages, calls are counted for the tenant ``label``."""
+    """The rules of retries; ``secrets`` stay out of messages, calls are counted for the tenant ``label``."""
 
     max_retries: int = 5
     retry_wait: float = 0.05
@@ -152,7 +152,7 @@ class Store(Confinement):
     """
 
     attempts: Attempts
-    """How calls on this store are tried, and tried again."""
+    """The rules by which calls on this store are retried."""
     s3: S3Options | None
 
     @classmethod

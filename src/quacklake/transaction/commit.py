@@ -43,7 +43,7 @@ _JITTER = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often and how long to try again: exponential backoff with full jitter.
+    """The number and length of retries: exponential backoff with full jitter.
 
     An operation that loses again and again gets a turn: its next attempt plans at the head of the commit queue, unless
     that takes longer than ``turn_ms``. A catalog at its limit of commits waits up to ``limit_wait_ms`` for the next.

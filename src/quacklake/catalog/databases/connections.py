@@ -24,7 +24,7 @@ from quacklake.errors import (
 )
 
 _RESERVED = 4
-"""How many connections of a pool commits leave alone."""
+"""The number of connections of a pool that commits leave alone."""
 _LOCKED = "55P03"
 """The SQLSTATE of PostgreSQL for a lock that was not to be had in time."""
 

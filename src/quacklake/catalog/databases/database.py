@@ -208,7 +208,7 @@ def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
 
 
 class DatabaseOptions(TypedDict, total=False):
-    """How a database is opened."""
+    """The options to open a database with."""
 
     read_only: bool
     busy_timeout_ms: int

@@ -26,7 +26,7 @@ _POSTGRES_LOCK = sa.select(
 _LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, false) WHERE current_setting('lock_timeout') = '0'"
 """Unless the database, the role or the URL says how long to wait."""
 _TOGETHER = 2_000
-"""How many rows one statement inserts where COPY is not possible."""
+"""The most rows that one statement inserts where COPY is not possible."""
 _NARROW = 16
 """Up to this many values a row has a parameter for each, which is quicker."""
 _GUARDED = "quacklake_guarded"

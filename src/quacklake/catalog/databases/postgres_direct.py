@@ -163,7 +163,8 @@ def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
         read = csv.ReadOptions(column_names=names, block_size=1 << 22)
         # a lone column with NULL makes an empty line, which must stay a row
         parse = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(names) > 1)
-        return csv.read_csv(source, read_options=read, parse_options=parse, convert_options=convert)
+        lines = io.BufferedReader(source, 1 << 20)
+        return csv.read_csv(lines, read_options=read, parse_options=parse, convert_options=convert)
 
 
 def _arrow(type_: sa.types.TypeEngine[Any]) -> pa.DataType:
@@ -202,13 +203,3 @@ class _Blocks(io.RawIOBase):
         buffer[:size] = self._rest[:size]
         self._rest = self._rest[size:]
         return size
-
-    def read(self, size: int = -1) -> bytes:
-        if size < 0:
-            return b"".join(iter(lambda: self.read(1 << 20), b""))
-        parts: list[bytes] = []
-        while size > 0 and not self.at_end():
-            part, self._rest = self._rest[:size], self._rest[size:]
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)

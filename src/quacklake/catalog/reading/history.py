@@ -23,7 +23,7 @@ HistoryRow = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reshaped:
-    """When fields inside nested columns last came, went or were renamed, and if some ``changed`` alone."""
+    """The last time that fields inside nested columns came, went or were renamed; ``changed`` if one did so alone."""
 
     at: int | None = None
     changed: bool = False

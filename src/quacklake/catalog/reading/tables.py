@@ -190,11 +190,11 @@ def grouped_specs(rows: Iterable[Any]) -> Iterator[tuple[int, PartitionSpec]]:
 
 _LATEST = "latest_snapshot"
 LATEST = ("snapshot", _LATEST)
-"""Where the cache of a catalog has the statement that finds the newest snapshot."""
+"""The key of the statement that finds the newest snapshot, in the cache of a catalog."""
 LIMITS = "limits"
-"""Where the cache of a catalog has the limits that were read last."""
+"""The key of the limits that were read last, in the cache of a catalog."""
 _FACTS = 5
-"""How many columns a snapshot has."""
+"""The number of columns of a snapshot."""
 
 
 class SnapshotQueries(Queries):
