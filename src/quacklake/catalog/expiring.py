@@ -27,17 +27,8 @@ from quacklake.format.inline import data_table_name, parse_table_name
 
 #: The tables whose rows end, and that expiry takes rows from.
 LIVES = (
-    "data_file",
-    "delete_file",
-    "schema",
-    "table",
-    "view",
-    "tag",
-    "column_tag",
-    "view_column_tag",
-    "macro",
-    "sort_info",
-    "partition_info",
+    *("data_file", "delete_file", "schema", "table", "view", "tag", "column_tag", "view_column_tag", "macro"),
+    *("sort_info", "partition_info"),
 )
 _TOGETHER = 50
 """Tables of inlined rows that one statement asks."""
@@ -202,18 +193,8 @@ def remove_files(writer: Writer, tables: Sequence[int] | None = None) -> None:
 
 
 _OF_TABLES = (
-    "table",
-    "table_stats",
-    "table_column_stats",
-    "partition_info",
-    "partition_column",
-    "column",
-    "column_tag",
-    "sort_info",
-    "sort_expression",
-    "schema_versions",
-    "inlined_data_tables",
-    "column_mapping",
+    *("table", "table_stats", "table_column_stats", "partition_info", "partition_column", "column", "column_tag"),
+    *("sort_info", "sort_expression", "schema_versions", "inlined_data_tables", "column_mapping"),
 )
 
 

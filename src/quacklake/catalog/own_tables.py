@@ -44,6 +44,15 @@ def _needed(writer: Writer, name: str) -> sa.Table:
     return table
 
 
+def _save(writer: Writer, what: str, table: sa.Table, key: dict[str, Any], known: bool, **values: Any) -> None:
+    """Write a row, over the one with its key when that is ``known``."""
+    if known:
+        mine = [table.c[name] == value for name, value in key.items()]
+        writer.run(f"update_{what}", sa.update(table).where(*mine).values(**values))
+    else:
+        writer.run(f"insert_{what}", sa.insert(table), [{**key, **values}])
+
+
 # -- tags and retention ------------------------------------------------------------------------------------------------
 
 
@@ -83,10 +92,7 @@ def add_tag(writer: Writer, tag: SnapshotTag, *, replace: bool) -> None:
             f'the tag "{tag.name}" names snapshot {taken.snapshot_id}', hint="pass replace=True to move it"
         )
     row = {"snapshot_id": tag.snapshot_id, "created": tag.created}
-    if taken is None:
-        writer.run("insert_tag", sa.insert(table), [{"name": tag.name, **row}])
-    else:
-        writer.run("update_tag", sa.update(table).where(table.c.name == tag.name).values(**row))
+    _save(writer, "tag", table, {"name": tag.name}, taken is not None, **row)
 
 
 def remove_tag(writer: Writer, name: str) -> None:
@@ -104,13 +110,10 @@ def retention(reader: Reader) -> dict[int, str]:
 def put_retention(writer: Writer, table_id: int, keep: str | None) -> None:
     """Say how long a table keeps its history; None: as long as the lake does."""
     table = _needed(writer, "retention")
-    mine = table.c.table_id == table_id
     if keep is None:
-        writer.run("delete_retention", sa.delete(table).where(mine))
-    elif table_id in retention(writer):
-        writer.run("update_retention", sa.update(table).where(mine).values(keep=keep))
+        writer.run("delete_retention", sa.delete(table).where(table.c.table_id == table_id))
     else:
-        writer.run("insert_retention", sa.insert(table), [{"table_id": table_id, "keep": keep}])
+        _save(writer, "retention", table, {"table_id": table_id}, table_id in retention(writer), keep=keep)
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
@@ -128,12 +131,9 @@ def find_stream(reader: Reader, name: str) -> StreamMark | None:
 
 def put_stream(writer: Writer, mark: StreamMark, *, new: bool) -> None:
     """Write a mark; ``new`` tells that the stream has none."""
-    values = {column: getattr(mark, column) for column in StreamMark.__slots__}
-    if new:
-        writer.run("insert_stream", sa.insert(_needed(writer, "streams")), [values])
-    else:
-        table = writer.meta.own["streams"]
-        writer.run("update_stream", sa.update(table).where(table.c.name == mark.name).values(**values))
+    values = {column: getattr(mark, column) for column in StreamMark.__slots__ if column != "name"}
+    table = _needed(writer, "streams") if new else writer.meta.own["streams"]
+    _save(writer, "stream", table, {"name": mark.name}, not new, **values)
 
 
 def remove_stream(writer: Writer, name: str) -> None:
@@ -207,10 +207,7 @@ def take_lease(writer: Writer, lease_id: int, holder: str, milliseconds: int) ->
     if row is not None and row[0] != holder and row[1] > now:
         return int(row[1]) - now
     values = {"holder": holder, "expires_ms": now + milliseconds}
-    if row is None:
-        writer.run("insert_lease", sa.insert(t), {"lease_id": lease_id, **values})
-    else:
-        writer.run("update_lease", sa.update(t).where(mine).values(values))
+    _save(writer, "lease", t, {"lease_id": lease_id}, row is not None, **values)
     return 0
 
 

@@ -20,7 +20,7 @@ from sqlalchemy.schema import CreateTable
 from quacklake.catalog import scoped
 from quacklake.catalog.scoped import CATALOG_ID
 from quacklake.catalog.statements import DELETES, ROWS
-from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec, Name, Text, Uid
+from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec, Name, Text
 from quacklake.errors import UnsupportedFeatureError
 
 #: Indexes of a shared lake; name -> (table, columns), each of which follows ``catalog_id``.
@@ -104,50 +104,20 @@ class SharedTables:
     def __init__(self, metadata_schema: str | None = None, prefix: str = "") -> None:
         self.metadata = sa.MetaData(schema=metadata_schema)
         self._prefix = prefix
-        self.catalog = scoped.registry(
-            sa.Table(
-                f"{prefix}ducklake_catalog",
-                self.metadata,
-                sa.Column(scoped.CATALOG_ID, sa.BigInteger(), primary_key=True, autoincrement=False),
-                sa.Column("catalog_name", _key(), nullable=False, unique=True),
-                sa.Column("created_snapshot", sa.BigInteger()),
-                sa.Column("catalog_uuid", Uid(), nullable=False),
-                sa.Column("catalog_key", _key(), nullable=False, unique=True),
-                sa.Column("folder", Text(), nullable=False),
-                sa.Column("folder_key", _key(), nullable=False, unique=True),
-                sa.Column("created_ms", sa.BigInteger(), nullable=False),
-                sa.Column("dropped_ms", sa.BigInteger()),
-                sa.Column("borrows", Text()),
-                # when a dropped catalog was purged; its row stays while a client may still write into its folder
-                sa.Column("purged_ms", sa.BigInteger()),
-                sa.Column("limits", Text()),
-            )
+        self.catalog = self._registry(
+            "ducklake_catalog",
+            "catalog_id:id* catalog_name:key! created_snapshot:id catalog_uuid:uid! catalog_key:key! folder:text!"
+            # a dropped catalog that was purged keeps its row while a client may still write into its folder
+            " folder_key:key! created_ms:id! dropped_ms:id borrows:text purged_ms:id limits:text",
         )
-        self.shared = scoped.registry(
-            sa.Table(
-                f"{prefix}quacklake_shared",
-                self.metadata,
-                sa.Column("id", sa.BigInteger(), primary_key=True, autoincrement=False),
-                sa.Column("next_catalog_id", sa.BigInteger(), nullable=False),
-                sa.Column("layout", Text(), nullable=False),
-                sa.Column("data_path", Text(), nullable=False),
-                sa.Column("encrypted", sa.BigInteger(), nullable=False),
-                sa.Column("limits", Text()),
-                # the last catalog that a round of maintenance looked at
-                sa.Column("maintained_id", sa.BigInteger()),
-            )
+        self.shared = self._registry(
+            "quacklake_shared",
+            "id:id* next_catalog_id:id! layout:text! data_path:text! encrypted:id! limits:text"
+            # the last catalog that a round of maintenance looked at
+            " maintained_id:id",
         )
         #: Which files of a catalog must stay because of another, or of a plain lake elsewhere.
-        self.shares = scoped.registry(
-            sa.Table(
-                f"{prefix}quacklake_shares",
-                self.metadata,
-                sa.Column("owner_id", sa.BigInteger(), nullable=False),
-                sa.Column("borrower_id", sa.BigInteger()),
-                sa.Column("place", Text()),
-                sa.Column("below_file_id", sa.BigInteger(), nullable=False),
-            )
-        )
+        self.shares = self._registry("quacklake_shares", "owner_id:id! borrower_id:id place:text below_file_id:id!")
         stock = {f"ducklake_{name}": columns for name, columns in WIDE_SPEC.items()}
         own = {f"quacklake_{name}": tuple(map(ColumnSpec.parse, text.split())) for name, text in OWN_TABLES.items()}
         #: Every table whose rows are a catalog's, by its full name.
@@ -159,6 +129,17 @@ class SharedTables:
 
     def __getitem__(self, name: str) -> sa.Table:
         return self.definitions[f"ducklake_{name}"]
+
+    def _registry(self, name: str, columns: str) -> sa.Table:
+        """Return a table that belongs to no catalog; keys are unique, and compared byte by byte on PostgreSQL too."""
+        made: list[sa.Column[Any]] = []
+        for column in map(ColumnSpec.parse, columns.split()):
+            if column.kind == "key":
+                kind = Name().with_variant(sa.String(collation="C"), "postgresql")
+                made.append(sa.Column(column.name, kind, nullable=False, unique=True))
+            else:
+                made.append(column.made())
+        return scoped.registry(sa.Table(f"{self._prefix}{name}", self.metadata, *made))
 
     def _table(self, name: str, columns: tuple[ColumnSpec, ...]) -> sa.Table:
         keyed = any(column.primary_key for column in columns)
@@ -204,11 +185,6 @@ class SharedTables:
         """Return indexes that older versions made and that have been replaced."""
         table = sa.Table(self.catalog.name, sa.MetaData(schema=self.metadata.schema), sa.Column("dropped_ms"))
         return [sa.Index("quacklake_catalog_dropped", table.c.dropped_ms)]
-
-
-def _key() -> sa.types.TypeEngine[Any]:
-    """Return a short text that is a key and is compared byte by byte, on PostgreSQL too."""
-    return Name().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def create_statements(

@@ -29,29 +29,16 @@ from quacklake.format.partition_pruning import pruner, wanted_buckets
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.types import StatsKind, scalar
 
+_FILE = (
+    "data_file_id path path_is_relative record_count file_size_bytes footer_size row_id_start begin_snapshot partial_max"
+    " partition_id mapping_id encryption_key delete_file_id delete_path delete_path_is_relative delete_format"
+    " delete_count delete_begin_snapshot delete_partial_max delete_encryption_key delete_file_size_bytes"
+)
+_TEXTS = ("path", "_format", "_key")
 #: The columns of ``Reader.files``: a data file with the delete file that is visible with it.
 FILE_COLUMNS: Mapping[str, pa.DataType] = {
-    "data_file_id": pa.int64(),
-    "path": pa.string(),
-    "path_is_relative": pa.bool_(),
-    "record_count": pa.int64(),
-    "file_size_bytes": pa.int64(),
-    "footer_size": pa.int64(),
-    "row_id_start": pa.int64(),
-    "begin_snapshot": pa.int64(),
-    "partial_max": pa.int64(),
-    "partition_id": pa.int64(),
-    "mapping_id": pa.int64(),
-    "encryption_key": pa.string(),
-    "delete_file_id": pa.int64(),
-    "delete_path": pa.string(),
-    "delete_path_is_relative": pa.bool_(),
-    "delete_format": pa.string(),
-    "delete_count": pa.int64(),
-    "delete_begin_snapshot": pa.int64(),
-    "delete_partial_max": pa.int64(),
-    "delete_encryption_key": pa.string(),
-    "delete_file_size_bytes": pa.int64(),
+    name: pa.bool_() if name.endswith("is_relative") else pa.string() if name.endswith(_TEXTS) else pa.int64()
+    for name in _FILE.split()
 }
 
 _DELETE_NAMES = ("delete_file_id", "delete_count")
