@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Unpack
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from quacklake import telemetry
 from quacklake.catalog import migrations, scoped
 from quacklake.catalog.databases.connections import Connections
-from quacklake.catalog.databases.database import CatalogUrl, DatabaseOptions, PreparedSelect, parse_url
+from quacklake.catalog.databases.database import CatalogUrl, PreparedSelect, parse_url
 from quacklake.catalog.databases.duckdb import DuckDBDatabase
 from quacklake.catalog.databases.mysql import MySQLDatabase
 from quacklake.catalog.databases.postgres import PostgresDatabase
@@ -49,13 +49,9 @@ class Catalog(Connections):
     """
 
     def __init__(
-        self,
-        url: CatalogUrl,
-        *,
-        catalog: str | None = None,
-        metadata_schema: str | None = None,
-        **options: Unpack[DatabaseOptions],
+        self, url: CatalogUrl, *, catalog: str | None = None, metadata_schema: str | None = None, **options: Any
     ) -> None:
+        """See ``Database`` for the options."""
         super().__init__(_DATABASES[url.database](url, **options), shared=catalog is not None)
         self.read_only = self._opened_read_only = self.backend.read_only
         self.metadata_schema = metadata_schema or url.metadata_schema

@@ -35,8 +35,8 @@ from quacklake.operations.stores import open_store
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.store_pairs import copy_file, overlap
-from quacklake.tenancy.occupancy import whole_folders
 from quacklake.tenancy.opening import create_lake, folder_path, new_root, open_metadata
+from quacklake.tenancy.sharing import whole_folders
 from quacklake.tenancy.tenancy import Tenancy
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.store_pairs import overlap
 from quacklake.tenancy.moving import Moving
-from quacklake.tenancy.occupancy import Occupancy, whole_folders
 from quacklake.tenancy.opening import check_enabled, create_lake, folder_path, migrate_layout, open_lake, open_metadata
+from quacklake.tenancy.sharing import Occupancy, whole_folders
 from quacklake.tenancy.tenancy import Tenancy
 
 T = TypeVar("T", bound="TenantCatalogs")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -207,19 +207,7 @@ def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
     return engine.dialect, LRUCache(_COMPILED)
 
 
-class DatabaseOptions(TypedDict, total=False):
-    """The options to open a database with."""
-
-    read_only: bool
-    busy_timeout_ms: int
-    pool_size: int
-    max_overflow: int
-    #: The oldest DuckDB that shall open a new file; only DuckDB's own have such a form.
-    storage_version: str
-    #: ``rollback`` or ``wal``; only SQLite has the choice.
-    sqlite_journal: str
-
-
+@dataclass(eq=False, repr=False)
 class Database(ABC):
     """One kind of database. Subclasses define how it is opened, how commits queue and what its errors mean."""
 
@@ -231,16 +219,17 @@ class Database(ABC):
     #: How many rows an insert may have inside ``batch``.
     batch_rows: ClassVar[int] = sys.maxsize
 
-    def __init__(self, url: CatalogUrl, **options: Unpack[DatabaseOptions]) -> None:
-        self.url = url
-        self.read_only = options.get("read_only", False)
-        self.busy_timeout_ms = options.get("busy_timeout_ms", 30_000)
-        self.pool_size = options.get("pool_size", 5)
-        self.max_overflow = options.get("max_overflow", 20)
-        self.storage_version = options.get("storage_version", "v1.5.0")
-        self.sqlite_journal = options.get("sqlite_journal", "rollback")
-        self._inserts: dict[sa.Table, sa.Insert] = {}
-        self._updates: dict[sa.Table, sa.Update] = {}
+    url: CatalogUrl
+    read_only: bool = False
+    busy_timeout_ms: int = 30_000
+    pool_size: int = 5
+    max_overflow: int = 20
+    #: The oldest DuckDB that shall open a new file; only DuckDB's own have such a form.
+    storage_version: str = "v1.5.0"
+    #: ``rollback`` or ``wal``; only SQLite has the choice.
+    sqlite_journal: str = "rollback"
+    _inserts: dict[sa.Table, sa.Insert] = field(default_factory=dict, init=False)
+    _updates: dict[sa.Table, sa.Update] = field(default_factory=dict, init=False)
 
     def create_engine(self, *, shared: bool = False) -> Engine:
         """Return an engine with a pool, which for catalogs of a ``shared`` lake binds every statement to one of them.

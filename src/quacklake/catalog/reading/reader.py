@@ -30,9 +30,9 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.format.types import StatsKind, scalar
 
 _FILE = (
-    "data_file_id path path_is_relative record_count file_size_bytes footer_size row_id_start begin_snapshot partial_max"
-    " partition_id mapping_id encryption_key delete_file_id delete_path delete_path_is_relative delete_format"
-    " delete_count delete_begin_snapshot delete_partial_max delete_encryption_key delete_file_size_bytes"
+    "data_file_id path path_is_relative record_count file_size_bytes footer_size row_id_start begin_snapshot"
+    " partial_max partition_id mapping_id encryption_key delete_file_id delete_path delete_path_is_relative"
+    " delete_format delete_count delete_begin_snapshot delete_partial_max delete_encryption_key delete_file_size_bytes"
 )
 _TEXTS = ("path", "_format", "_key")
 #: The columns of ``Reader.files``: a data file with the delete file that is visible with it.
