@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -374,20 +374,15 @@ class Tables:
         lacking: frozenset[Part] = frozenset(),
     ) -> Tables:
         """Return the tables of all lakes of a version in a schema of that name, which share compiled statements."""
-        return Tables(version, metadata_schema, shared=shared, lacking=lacking)
+        return Tables(version, metadata_schema, shared, lacking)
 
     def __init__(
-        self,
-        version: str = VERSION,
-        metadata_schema: str | None = None,
-        *,
-        shared: bool = False,
-        lacking: frozenset[Part] = frozenset(),
+        self, version: str, metadata_schema: str | None = None, shared: bool = False, lacking: Iterable[Part] = ()
     ) -> None:
         self.version = version
         self.shared = shared
         #: Which parts of 1.1 the lake has.
-        self.parts = PARTS - lacking if has_next(version) else frozenset()
+        self.parts = PARTS.difference(lacking) if has_next(version) else frozenset()
         self.metadata = sa.MetaData(schema=metadata_schema)
         base = version.split("-")[0]
         missing: dict[str, tuple[str, ...] | None] = {}

@@ -18,7 +18,7 @@ from quacklake.catalog.writing.writer import end_named
 from quacklake.errors import TenantBusyError, TenantLimitError
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import Checkpoint, DataFile, DeleteFile, Limits, TableInfo, marked
+from quacklake.format.objects import Checkpoint, DataFile, DeleteFile, TableInfo, marked
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats, keeps_bounds, merge
@@ -41,57 +41,37 @@ class _Rows:
     inlined: list[_Inlined] = field(default_factory=list)
 
 
-class _Allowance:
-    """The part of a catalog's limits that a change set may use; commits of one catalog come one after the other.
+def _check_limits(writer: Writer, changes: ChangeSet) -> bool:
+    """Check the limits of a catalog, if it has any, before anything is written; return whether to weigh files after.
 
-    A change set that only moves rows (a compaction, a flush) always passes. Without limits nothing is read.
+    Commits of one catalog come one after the other. A change set that only moves rows (a compaction, a flush) always
+    passes. Raise ``TenantLimitError`` or ``TenantBusyError``.
     """
-
-    def __init__(self, writer: Writer, changes: ChangeSet) -> None:
-        self._writer = writer
-        self._changes = changes
-        self._limits: Limits = writer.limits
-        self._weigh = False
-
-    def check(self) -> None:
-        """Check the limits before anything is written. Raise ``TenantLimitError`` or ``TenantBusyError``."""
-        limits, changes, pace = self._limits, self._changes, self._limits.pace
-        tables = limits.tables is not None and changes.more_tables > 0
-        size = limits.bytes is not None and changes.adds_rows
-        if changes.only_moves or not (tables or size or pace or limits.snapshots is not None):
-            return
-        used = usage(
-            self._writer,
-            snapshots=limits.snapshots is not None,
-            tables=tables,
-            size=size,
-            commits=None if pace is None else pace[0],
-        )
-        if pace is not None and used.paced is not None:
-            passed = (dt.datetime.now(dt.UTC) - used.paced).total_seconds()
-            # ignore clocks that differ by more than that
-            if -pace[1] < passed < pace[1]:
-                after = min(pace[1] - passed, pace[1])
-                raise TenantBusyError(
-                    f"the catalog may make {limits.commits_per_second:g} commits per second",
-                    limit="commits_per_second",
-                    after=after,
-                    hint=f"try again in {after:.1f} s, commit more at a time, or wait longer by limit_wait_ms",
-                )
-        if limits.snapshots is not None and (used.snapshots or 0) >= limits.snapshots:
-            raise _exceeded("snapshots", limits.snapshots, "snapshots", "lake.expire_snapshots() removes old ones")
-        if tables and (used.tables or 0) + changes.more_tables > (limits.tables or 0):
-            raise _exceeded("tables", limits.tables or 0, "tables", "drop tables that are not needed")
-        # the totals of tables are cheap and never too low; sum up the files only if they exceed the limit
-        enough = (used.bytes or 0) + changes.added_bytes <= (limits.bytes or 0)
-        self._weigh = size and not (enough and not changes.revived_tables)
-
-    def weigh(self) -> None:
-        """Check the bytes once files are inserted. Raise ``TenantLimitError`` when there are more than allowed."""
-        limit = self._limits.bytes or 0
-        if self._weigh and live_bytes(self._writer) > limit:
-            hint = "delete rows or drop tables, then rewrite_data_files() makes room"
-            raise _exceeded("bytes", limit, "bytes of data", hint)
+    limits, pace = writer.limits, writer.limits.pace
+    tables = limits.tables is not None and changes.more_tables > 0
+    size = limits.bytes is not None and changes.adds_rows
+    if changes.only_moves or not (tables or size or pace or limits.snapshots is not None):
+        return False
+    commits = None if pace is None else pace[0]
+    used = usage(writer, snapshots=limits.snapshots is not None, tables=tables, size=size, commits=commits)
+    if pace is not None and used.paced is not None:
+        passed = (dt.datetime.now(dt.UTC) - used.paced).total_seconds()
+        # ignore clocks that differ by more than that
+        if -pace[1] < passed < pace[1]:
+            after = min(pace[1] - passed, pace[1])
+            raise TenantBusyError(
+                f"the catalog may make {limits.commits_per_second:g} commits per second",
+                limit="commits_per_second",
+                after=after,
+                hint=f"try again in {after:.1f} s, commit more at a time, or wait longer by limit_wait_ms",
+            )
+    if limits.snapshots is not None and (used.snapshots or 0) >= limits.snapshots:
+        raise _exceeded("snapshots", limits.snapshots, "snapshots", "lake.expire_snapshots() removes old ones")
+    if tables and (used.tables or 0) + changes.more_tables > (limits.tables or 0):
+        raise _exceeded("tables", limits.tables or 0, "tables", "drop tables that are not needed")
+    # the totals of tables are cheap and never too low; sum up the files only if they exceed the limit
+    enough = (used.bytes or 0) + changes.added_bytes <= (limits.bytes or 0)
+    return size and not (enough and not changes.revived_tables)
 
 
 def _exceeded(limit: str, number: int, what: str, hint: str) -> TenantLimitError:
@@ -129,8 +109,7 @@ class Attempt:
             with writer.backend.batch(writer.connection):
                 self._put_marks(self.latest)
             return self.latest
-        allowance = _Allowance(writer, self.changes)
-        allowance.check()
+        must_weigh = _check_limits(writer, self.changes)
         changes = self.changes = self.dated(self.latest.id + 1)
         created = changes.new_ids()
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
@@ -158,7 +137,10 @@ class Attempt:
         snapshot = replace(draft, next_file_id=next(self._file_ids))
         self._insert_objects(draft)
         self._insert_rows(tables, rows, draft)
-        allowance.weigh()
+        most = writer.limits.bytes or 0
+        if must_weigh and live_bytes(writer) > most:
+            hint = "delete rows or drop tables, then rewrite_data_files() makes room"
+            raise _exceeded("bytes", most, "bytes of data", hint)
         few = writer.backend.batch_rows
         self._insert_inlined([part for part in rows.inlined if len(part[2]) > few], draft)
         with writer.backend.batch(writer.connection):

@@ -5,6 +5,7 @@ Files and how statistics rule them out are here, the other subjects in modules o
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -364,8 +365,38 @@ def values(predicate: Predicate) -> dict[str, Any]:
 
 
 def condition(predicate: Predicate, stats: Mapping[int, sa.FromClause], database: Database) -> sa.ColumnElement[bool]:
-    """Return the condition that holds for every file that may match, over outer joined statistics of each column."""
-    return _Builder(stats, database).build(predicate)
+    """Return the condition that holds for every file that may match, over outer joined statistics of each column.
+
+    NULL in SQL means "unknown" here, and unknown always keeps the file. The SQL depends only on the shape of a
+    predicate; its values are parameters, so that a statement is built once.
+    """
+    numbers = itertools.count()
+
+    def build(part: Predicate) -> sa.ColumnElement[bool]:
+        if isinstance(part, Compare):
+            return sa.true() if _limits(part) is None else compare(part)
+        if isinstance(part, IsNull):
+            own = stats[part.column_id].c
+            # stock DuckLake writes 0 and 0 for types that it does not count
+            unknown = sa.or_(own.null_count.is_(None), own.value_count.is_(None), own.value_count == 0)
+            return sa.or_(unknown, own.null_count > 0)
+        parts = [build(each) for each in part.parts]
+        return sa.or_(sa.false(), *parts) if isinstance(part, Some) else sa.and_(sa.true(), *parts)
+
+    def compare(part: Compare) -> sa.ColumnElement[bool]:
+        own, kind = stats[part.column_id].c, _KINDS[scalar(part.type).stats]
+        type_ = _TYPES.get(kind, sa.String())
+        smallest, largest = (sa.bindparam(f"v{next(numbers)}", type_=type_) for _ in range(2))
+        low_ok = _unless_known(database.bound(own.min_value, kind) <= largest)
+        high_ok = _unless_known(database.bound(own.max_value, kind) >= smallest)
+        if part.type.startswith("float"):
+            # NaN sorts above every number and is not part of the bounds
+            high_ok = sa.or_(own.contains_nan.is_(None), own.contains_nan == sa.true(), high_ok)
+        if part.operator in ("<", "<="):
+            return low_ok
+        return high_ok if part.operator in (">", ">=") else sa.and_(low_ok, high_ok)
+
+    return build(predicate)
 
 
 def _compares(predicate: Predicate) -> Iterator[Compare]:
@@ -394,49 +425,6 @@ def _limits(predicate: Compare) -> tuple[Any, Any] | None:
         return None
     slack = max(abs(low), abs(high)) * _DECIMAL_SLACK
     return low - slack, high + slack
-
-
-class _Builder:
-    """Builds the SQL of a predicate over column bounds.
-
-    NULL in SQL means "unknown" here, and unknown always keeps the file. The SQL depends only on the shape of a
-    predicate; its values are parameters, so that a statement is built once.
-    """
-
-    def __init__(self, stats: Mapping[int, sa.FromClause], database: Database) -> None:
-        self._stats = stats
-        self.backend = database
-        self._next = 0
-
-    def build(self, predicate: Predicate) -> sa.ColumnElement[bool]:
-        if isinstance(predicate, Compare):
-            return self._compare(predicate)
-        if isinstance(predicate, IsNull):
-            stats = self._stats[predicate.column_id].c
-            # stock DuckLake writes 0 and 0 for types that it does not count
-            unknown = sa.or_(stats.null_count.is_(None), stats.value_count.is_(None), stats.value_count == 0)
-            return sa.or_(unknown, stats.null_count > 0)
-        parts = [self.build(part) for part in predicate.parts]
-        return sa.or_(sa.false(), *parts) if isinstance(predicate, Some) else sa.and_(sa.true(), *parts)
-
-    def _parameter(self, kind: str) -> sa.BindParameter[Any]:
-        self._next += 1
-        return sa.bindparam(f"v{self._next - 1}", type_=_TYPES.get(kind, sa.String()))
-
-    def _compare(self, predicate: Compare) -> sa.ColumnElement[bool]:
-        if _limits(predicate) is None:
-            return sa.true()
-        kind = _KINDS[scalar(predicate.type).stats]
-        stats = self._stats[predicate.column_id].c
-        smallest, largest = self._parameter(kind), self._parameter(kind)
-        low_ok = _unless_known(self.backend.bound(stats.min_value, kind) <= largest)
-        high_ok = _unless_known(self.backend.bound(stats.max_value, kind) >= smallest)
-        if predicate.type.startswith("float"):
-            # NaN sorts above every number and is not part of the bounds
-            high_ok = sa.or_(stats.contains_nan.is_(None), stats.contains_nan == sa.true(), high_ok)
-        if predicate.operator in ("<", "<="):
-            return low_ok
-        return high_ok if predicate.operator in (">", ">=") else sa.and_(low_ok, high_ok)
 
 
 def _unless_known(test: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
