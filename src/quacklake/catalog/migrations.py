@@ -34,6 +34,7 @@ from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.inline import LIFE, PREFIX, data_table_name
 from quacklake.format.names import quote
+from quacklake.format.types import NEW_TYPES
 
 Versions = list[tuple[int, int]]
 
@@ -273,9 +274,6 @@ _STEPS = (
 LAST = "ducklake_view_column_tag"
 """The part that ``widen`` adds last: a lake that has it has everything."""
 
-_NEW_TYPES = ("null", "timestamptz_ns")
-"""Types that a client of 1.0 does not know."""
-
 
 def to_next(writer: Writer) -> None:
     """Make a lake of 1.0, or of 1.1 in development, one of 1.1, all but its version."""
@@ -413,7 +411,7 @@ def _obstacles(writer: Writer) -> Iterator[str]:
     if ("schema", "parent_schema_id") in t.parts:
         yield from _named(writer, "nested schemas", sa.select(s.c.schema_name).where(s.c.parent_schema_id.is_not(None)))
     columns = sa.select(u.c.table_name, c.c.column_name).join_from(c, u, u.c.table_id == c.c.table_id)
-    for type_ in _NEW_TYPES:
+    for type_ in NEW_TYPES:
         yield from _named(writer, f"columns of the type {type_}", columns.where(c.c.column_type == type_))
     keys = sa.select(u.c.table_name, p.c.transform).join_from(p, u, u.c.table_id == p.c.table_id)
     yield from _named(writer, "partitions by epochs", keys.where(p.c.transform.like("epoch%")))

@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from quacklake.errors import InputError, nearest
 
+NEW_TYPES = ("null", "timestamptz_ns")
+"""The types that a client of 1.0 does not know."""
 NESTED = ("list", "struct", "map")
 """The types that have child columns instead of values of their own."""
 

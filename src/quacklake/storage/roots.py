@@ -18,7 +18,7 @@ from quacklake.errors import ConfigError, PathError
 from quacklake.format.names import checked_relative
 
 SCHEMES = ("abfs", "abfss", "az", "file", "gcs", "gs", "s3")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def open_root(text: str, s3: S3Options | None) -> Root:
         raise ConfigError(
             "the data path is empty or holds a NUL", hint="give a folder or a URL such as s3://bucket/lake/"
         )
-    match = _SCHEME.match(text)
+    match = URL.match(text)
     scheme = match[1].lower() if match else "file"
     if scheme not in SCHEMES:
         raise ConfigError(
@@ -161,7 +161,6 @@ class S3Options:
 _SEGMENT = r"(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*|[A-Za-z0-9_-]+=[A-Za-z0-9_=.-]*%[A-Za-z0-9_=.%-]*)"
 _PLAIN = re.compile(f"(?:{_SEGMENT}/)*{_SEGMENT}").fullmatch
 _PARTITION = re.compile(r"[^/]*=[^/]*")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 class Links:
@@ -216,7 +215,7 @@ class Confinement:
 
     def _folder(self, text: str) -> str:
         """Return a folder of ``external`` in its one spelling, with a slash at its end."""
-        if _URL.match(text) is None and self.is_local:
+        if URL.match(text) is None and self.is_local:
             text = absolute(text)
         try:
             if not self.is_absolute(text):
@@ -228,7 +227,7 @@ class Confinement:
 
     def is_absolute(self, path: str) -> bool:
         """Return true for a path that starts at a file system's root or names a store."""
-        return path.startswith("/") or _URL.match(path) is not None
+        return path.startswith("/") or URL.match(path) is not None
 
     def own(self, path: str) -> str:
         """Return ``path`` when it stays under the root by its text, else raise ``PathError``."""
@@ -254,7 +253,7 @@ class Confinement:
 
     def locate(self, path: str) -> str | None:
         """Return the path under the root that an absolute ``path`` leads to, links followed; None for elsewhere."""
-        match = _URL.match(path)
+        match = URL.match(path)
         if not self.is_local:
             # the scheme may be another name of the same store, as s3a:// is
             name, prefix = posixpath.normpath(path[match.end() :] if match else path), self._root.prefix
@@ -318,7 +317,7 @@ class Confinement:
         """Return the name by which the file system opens ``path``; ``PathError`` when it or its link leads outside."""
         if self.external and self.is_absolute(path):
             name = self._allowed(path)
-            match = _URL.match(name)
+            match = URL.match(name)
             if (match[0][:-3].lower() if match else "file") != self._root.scheme:
                 raise PathError(
                     f"{name!r} is in another kind of store than the data root {self._root.url}",
@@ -386,7 +385,7 @@ class Confinement:
 
     def _outside(self, path: str) -> str:
         """Return an absolute path in its one spelling, without ``..`` and the like; ``PathError`` when it has them."""
-        match = _URL.match(path)
+        match = URL.match(path)
         if match and match[0].lower() == "file://":
             path, match = unquote(path[match.end() :]), None
         start = match[0] if match else "/"

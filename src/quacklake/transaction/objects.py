@@ -18,6 +18,7 @@ from quacklake.format.names import check_name, fold, uuid7
 from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
+from quacklake.format.types import NEW_TYPES
 from quacklake.transaction.changeset import ObjectChanges
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-NEW_TYPES = ("null", "timestamptz_ns")
-READ_ONLY_TYPES = ("timestamptz_ns",)
 
 
 class TableCache:
@@ -297,7 +296,7 @@ def check_columns(catalog: Catalog, columns: TableSchema, before: TableSchema | 
     for node in columns.walk():
         if node.type in NEW_TYPES and (node.id, node.type) not in known:
             require_next(catalog, f"the type {node.type}")
-            if node.type in READ_ONLY_TYPES:
+            if node.type == "timestamptz_ns":
                 raise UnsupportedFeatureError(f"columns of the type {node.type} can be read, but not created")
     old = set() if before is None else {fold(name) for name in before.names}
     for name in (column.name for column in columns.columns if catalog.is_next):

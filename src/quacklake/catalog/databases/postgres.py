@@ -163,12 +163,19 @@ class PostgresDatabase(Database):
         return int(connection.execute(sa.text(statement), {"schema": schema}).scalar_one())
 
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> Rows | None:
+        import psycopg
+
         lock = PreparedSelect(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
+        driver: Any = connection.connection.driver_connection
         sent = None
-        with _pipeline(connection):  # the driver's BEGIN travels with it, too
-            self._send(connection, lock)
-            if ahead is not None:
-                sent = self._send(connection, ahead)
+        try:
+            with driver.pipeline():  # the driver's BEGIN travels with it, too
+                self._send(connection, lock)
+                if ahead is not None:
+                    sent = self._send(connection, ahead)
+        except psycopg.Error as error:
+            # the driver raises this at the end of the block, outside SQLAlchemy: give it the same form
+            raise as_sqlalchemy(error, "batch", driver) from error
         return None if sent is None else sent[0].rows(sent[1])
 
     @contextmanager
@@ -238,20 +245,6 @@ class PostgresDatabase(Database):
 
     def fetch_arrow(self, connection: Connection, select: sa.Select[Any]) -> pa.Table:
         return copy_arrow(connection, select)
-
-
-@contextmanager
-def _pipeline(connection: Connection) -> Iterator[None]:
-    """Send the statements of a block together; their results are there at its end."""
-    import psycopg
-
-    driver: Any = connection.connection.driver_connection
-    try:
-        with driver.pipeline():
-            yield
-    except psycopg.Error as error:
-        # the driver raises this at the end of the block, outside SQLAlchemy: give it the same form
-        raise as_sqlalchemy(error, "batch", driver) from error
 
 
 def _guarded(connection: Connection, table: sa.Table) -> bool:

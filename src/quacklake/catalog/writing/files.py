@@ -15,7 +15,7 @@ from sqlalchemy.schema import CreateIndex
 from quacklake import forks
 from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.catalog.reading.reader import FileQueries
-from quacklake.catalog.statements import InlinedTable, WriteStatements, among, delete_table
+from quacklake.catalog.statements import InlinedTable, WriteStatements, among, delete_table, parts
 from quacklake.catalog.tables import NamedType
 from quacklake.errors import CommitConflict
 from quacklake.format.extras import parse_fields
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from quacklake.catalog.writing.writer import Writer
 
 
-_SOME = 500
-"""Names that one statement asks for."""
 #: Columns of files in the order of the fields of ``DataFile`` and ``DeleteFile``.
 DATA_FILE = (
     "data_file_id table_id begin_snapshot end_snapshot path path_is_relative record_count file_size_bytes footer_size"
@@ -194,8 +192,7 @@ def _by_length(paths: Sequence[str]) -> Iterator[list[str]]:
         name = _file_name(path)
         names.setdefault(len(name), set()).add(name)
     for same in names.values():
-        ordered = sorted(same)
-        yield from (ordered[start : start + _SOME] for start in range(0, len(ordered), _SOME))
+        yield from map(list, parts(sorted(same)))
 
 
 def read_totals(writer: WriteStatements, table_ids: Sequence[int]) -> dict[int, Totals]:
