@@ -40,6 +40,11 @@ _WAL_VERSION = 2
 _LONGEST_PAUSE = 0.025
 
 
+def is_supported() -> bool:
+    """Return whether this system has locks of open file descriptions."""
+    return sys.platform == "linux" and struct.calcsize("P") == 8 and hasattr(fcntl, "F_OFD_SETLK")
+
+
 class LockedHere(sqlite3.OperationalError):
     """SQLite's busy error, when it is another client in this process that has the lock."""
 
@@ -382,7 +387,7 @@ def leave_wal(lock: FileLock) -> bool:
 
 def lock_of(path: str, *, write: bool) -> FileLock | None:
     """Return a lock of a file that nobody else has; None where the system or the file knows no such locks."""
-    if not (sys.platform == "linux" and struct.calcsize("P") == 8 and hasattr(fcntl, "F_OFD_SETLK")):
+    if not is_supported():
         return None
     with _guard:
         identity = identity_of(path)
