@@ -23,6 +23,13 @@ from quacklake.catalog.statements import DELETES, ROWS
 from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec, Name, Text
 from quacklake.errors import UnsupportedFeatureError
 
+_KEYS = {
+    "view_id": "view view_column_tag",
+    "object_id": "tag",
+    "table_id": "column_tag partition_info partition_column column_mapping sort_info sort_expression",
+    "mapping_id": "name_mapping",
+    "macro_id": "macro macro_impl macro_parameters",
+}
 #: Indexes of a shared lake; name -> (table, columns), each of which follows ``catalog_id``.
 _INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -35,21 +42,13 @@ _INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             if name != "quacklake_table_id"
         },
         "quacklake_metadata": ("ducklake_metadata", ()),
-        "quacklake_view": ("ducklake_view", ("view_id",)),
-        "quacklake_tag": ("ducklake_tag", ("object_id",)),
-        "quacklake_column_tag": ("ducklake_column_tag", ("table_id",)),
-        "quacklake_view_column_tag": ("ducklake_view_column_tag", ("view_id",)),
+        **{
+            f"quacklake_{table}": (f"ducklake_{table}", (key,))
+            for key, tables in _KEYS.items()
+            for table in tables.split()
+        },
         "quacklake_variant_stats": ("ducklake_file_variant_stats", ("table_id", "data_file_id")),
-        "quacklake_partition_info": ("ducklake_partition_info", ("table_id",)),
-        "quacklake_partition_column": ("ducklake_partition_column", ("table_id",)),
         "quacklake_scheduled": ("ducklake_files_scheduled_for_deletion", ("data_file_id",)),
-        "quacklake_column_mapping": ("ducklake_column_mapping", ("table_id",)),
-        "quacklake_name_mapping": ("ducklake_name_mapping", ("mapping_id",)),
-        "quacklake_macro": ("ducklake_macro", ("macro_id",)),
-        "quacklake_macro_impl": ("ducklake_macro_impl", ("macro_id",)),
-        "quacklake_macro_parameters": ("ducklake_macro_parameters", ("macro_id",)),
-        "quacklake_sort_info": ("ducklake_sort_info", ("table_id",)),
-        "quacklake_sort_expression": ("ducklake_sort_expression", ("table_id",)),
         "quacklake_inlined_rows": (ROWS, ("table_id", "schema_version", "row_id")),
         "quacklake_inlined_deletes": (DELETES, ("table_id", "file_id")),
         "quacklake_commit_snapshots": ("quacklake_commits", ("snapshot_id",)),

@@ -284,18 +284,12 @@ _INSERTS = frozenset({_K.INSERTED_INTO_TABLE, _K.INLINED_INSERT})
 _DELETES = frozenset({_K.DELETED_FROM_TABLE, _K.INLINED_DELETE})
 #: What a change is as a statement, and in words.
 _TOLD = {
-    _K.DROPPED_SCHEMA: ("DROP SCHEMA", "dropped schema {}"),
-    _K.DROPPED_TABLE: ("DROP TABLE", "dropped table {}"),
-    _K.DROPPED_VIEW: ("DROP VIEW", "dropped view {}"),
-    _K.DROPPED_SCALAR_MACRO: ("DROP MACRO", "dropped macro {}"),
-    _K.DROPPED_TABLE_MACRO: ("DROP MACRO", "dropped macro {}"),
-    _K.CREATED_SCHEMA: ("CREATE SCHEMA", "created schema {}"),
-    _K.CREATED_TABLE: ("CREATE TABLE", "created table {}"),
-    _K.CREATED_VIEW: ("CREATE VIEW", "created view {}"),
-    _K.CREATED_SCALAR_MACRO: ("CREATE MACRO", "created macro {}"),
-    _K.CREATED_TABLE_MACRO: ("CREATE MACRO", "created macro {}"),
-    _K.ALTERED_TABLE: ("ALTER TABLE", "altered table {}"),
-    _K.ALTERED_VIEW: ("ALTER VIEW", "altered view {}"),
+    kind: (f"{verb} {noun.upper()}", f"{did} {noun} {{}}")
+    for verb, did in (("DROP", "dropped"), ("CREATE", "created"), ("ALTER", "altered"))
+    for kind in ChangeKind
+    for noun in ["macro" if kind.value.endswith("_macro") else kind.value.partition("_")[2]]
+    if kind.value.startswith(did)
+} | {
     _K.INLINE_FLUSH: ("FLUSH", "moved rows of {} from the catalog into files"),
     _K.MERGE_ADJACENT: ("COMPACT", "merged files of {}"),
     _K.REWRITE_DELETE: ("COMPACT", "rewrote files of {} without deleted rows"),

@@ -19,7 +19,7 @@ from quacklake.errors import ConstraintError
 from quacklake.format.bounds import Comparable, comparable, decode, encode_comparable, shorten
 from quacklake.format.extras import extent, merge_extra, merge_fields
 from quacklake.format.schema import Column
-from quacklake.format.types import NESTED, StatsKind, from_physical, scalar
+from quacklake.format.types import DAY, NANOS, NESTED, StatsKind, from_physical, scalar
 
 _SMALL = 200
 """Up to this many rows plain Python is faster than starting a compute kernel."""
@@ -326,12 +326,8 @@ _TIMESTAMPS: Mapping[tuple[str, bool], _Range] = {
     ("ns", False): _Range(-9_223_286_400_000_000_000, _INFINITY - 1, _INFINITY),
     ("ns", True): _Range(-_INFINITY - 1, _INFINITY, None, 1_000, _WHOLE_MICROS),
 }
-_DAY_OF: Mapping[str, int] = {unit: 86_400 * 10**digits for unit, digits in (("s", 0), ("ms", 3), ("us", 6), ("ns", 9))}
 _DURATIONS: Mapping[str, _Range] = {
-    **{
-        unit: _Range(-(_INFINITY // nanos), _INFINITY // nanos)
-        for unit, nanos in (("s", 10**9), ("ms", 10**6), ("us", 10**3))
-    },
+    **{unit: _Range(-(_INFINITY // NANOS[unit]), _INFINITY // NANOS[unit]) for unit in ("s", "ms", "us")},
     "ns": _Range(-_INFINITY, _INFINITY, None, 1_000, _WHOLE_MICROS),
 }
 """Arrow, through which intervals are read, has nanoseconds."""
@@ -344,7 +340,7 @@ def _range(arrow: pa.DataType) -> _Range | None:
     if pa.types.is_timestamp(arrow):
         return _TIMESTAMPS[arrow.unit, arrow.tz is not None]
     if pa.types.is_time(arrow):
-        return _Range(0, _DAY_OF[arrow.unit])
+        return _Range(0, DAY // NANOS[arrow.unit])
     if pa.types.is_date32(arrow):
         return _DATE32
     if pa.types.is_date64(arrow):

@@ -126,19 +126,18 @@ SCALARS: Mapping[str, ScalarType] = MappingProxyType(_table())
 """Every scalar type by its name in the format; ``timestamp_us`` is an alias of ``timestamp``."""
 
 _REFUSED = frozenset({"array", "bignum", "bit", "enum", "null", "union", "varint"})
-_BORROWED = ("unknown", "null", "timestamptz_ns")
-"""Types that DuckDB has no name of its own for."""
-_BY_DUCKDB = {row.duckdb.lower(): row.name for row in SCALARS.values() if row.name not in _BORROWED} | {
-    "bool": "boolean",
-    "bytea": "blob",
-    "int": "int32",
-    "long": "int64",
-    "real": "float32",
-    "string": "varchar",
-    "text": "varchar",
-    "timestamptz": "timestamptz",
-    "timetz": "timetz",
-}
+ALIASES: Mapping[str, str] = {
+    "bigint": "int64", "bool": "boolean", "bytea": "blob", "char": "varchar", "datetime": "timestamp",
+    "double": "float64", "double precision": "float64", "float": "float32", "float4": "float32",
+    "float8": "float64", "hugeint": "int128", "int": "int32", "int1": "int8", "int2": "int16", "int4": "int32",
+    "integer": "int32", "long": "int64", "numeric": "decimal", "real": "float32", "short": "int16",
+    "signed": "int32", "smallint": "int16", "string": "varchar", "text": "varchar",
+    "time with time zone": "timetz", "time without time zone": "time",
+    "timestamp with time zone": "timestamptz", "timestamp without time zone": "timestamp", "tinyint": "int8",
+    "ubigint": "uint64", "uhugeint": "uint128", "uinteger": "uint32", "usmallint": "uint16",
+    "utinyint": "uint8", "varbinary": "blob",
+}  # fmt: skip
+"""The names of types in DuckDB that the format does not have."""
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)")
 
 
@@ -178,7 +177,7 @@ def parse_type(text: str) -> TypeName:
         )
     if "collate" in name.split():
         raise InputError("Collations are not supported in DuckLake storage")
-    other = _BY_DUCKDB.get(name)
+    other = ALIASES.get(name)
     hint = f'the DuckLake name of this type is "{other}"' if other else nearest(name, (*SCALARS, *NESTED))
     raise InputError(f"Failed to parse DuckLake type - unsupported type '{text}'", hint=hint)
 
