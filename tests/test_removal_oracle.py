@@ -13,7 +13,7 @@ from quacklake.maintenance import cleanup
 from quacklake.maintenance.backup import create, image
 from quacklake.maintenance.backup.image import BackupInfo
 from quacklake.storage import Store
-from quacklake.tenancy.occupancy import Occupancy
+from quacklake.tenancy.sharing import Occupancy
 from tests.layout import folder
 from tests.removal_oracle import watching
 

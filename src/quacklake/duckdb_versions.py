@@ -1,8 +1,7 @@
-"""What differs between the versions of DuckDB that a lake can run on: 1.5 and 2.x.
+"""The differences between the versions of DuckDB that a lake can run on: 1.5 and 2.x.
 
-Connections are opened so that statements mean the same on all of them, and answers are read in the one way that each
-version has: 2.x lets nobody use a connection whose last answer is not read to its end, and warns when the answer of
-``execute`` is taken as Arrow; 1.5 would read all rows of a query with parameters before ``sql`` gives the first.
+2.x lets nobody use a connection whose last answer is not read to its end, and warns when the answer of ``execute`` is
+taken as Arrow; 1.5 would read all rows of a query with parameters before ``sql`` gives the first.
 """
 
 from __future__ import annotations

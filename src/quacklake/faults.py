@@ -18,7 +18,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, cast, get_args
@@ -32,20 +32,14 @@ Action = Literal["exception", "exit", "kill"]
 
 
 class FaultInjected(Exception):
-    """The armed fault.
-
-    It is an ``Exception``, so that clean-up code treats it as it would any error nobody foresaw, but no
-    ``QuacklakeError``, so that nothing retries it or takes it for a failure it knows. The death of the process, which
-    runs no clean-up at all, is what ``exit`` and ``kill`` are for.
-    """
+    """The armed fault: an ``Exception`` that nobody foresaw, but no ``QuacklakeError``, so that nothing retries it."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What to do when a point that matches ``pattern`` is reached for the ``at``-th time: once, and never again.
+    """A failure at a point that matches ``pattern``, when it is reached for the ``at``-th time, and never again.
 
-    ``exception`` raises ``error`` (default: :class:`FaultInjected`), ``exit`` ends the process without clean-up and
-    ``kill`` sends it SIGKILL.
+    ``exception`` raises ``error``, ``exit`` ends the process without clean-up and ``kill`` sends it SIGKILL.
     """
 
     at: int = 1
@@ -77,11 +71,9 @@ def reach(name: str) -> None:
         _hook(name)
 
 
-@contextmanager
-def arm(fault: Fault) -> Iterator[None]:
+def arm(fault: Fault) -> AbstractContextManager[None]:
     """Make ``fault`` happen within the block, in whichever thread gets there."""
-    with _hooked(_trigger(fault)):
-        yield
+    return _hooked(_trigger(fault))
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Renew in a forked child process what it must have of its own: connections, threads and locks.
 
-A connection that parent and child share is used by both at once, which hangs them; the threads of the parent do not
-exist in the child; and a lock that one of them held is never given back there.
+A shared connection hangs both; the threads of the parent do not exist in the child, nor give back their locks there.
 """
 
 from __future__ import annotations

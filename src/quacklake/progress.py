@@ -1,4 +1,4 @@
-"""How long work tells of its progress."""
+"""The progress of long work."""
 
 from collections.abc import Callable
 

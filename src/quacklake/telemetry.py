@@ -1,9 +1,8 @@
 """Counters, timings and logging for the whole process.
 
-Counting costs well under a microsecond and is safe from any thread. :func:`snapshot` gives plain data that an exporter
-of any kind can read. Quacklake logs under the logger ``quacklake`` and stays silent until the program sets up logging,
-by itself or with :func:`configure_logging`. At the level INFO it logs statements of SQL and the larger steps with their
-times, at DEBUG also what it asks databases and stores.
+Counting costs well under a microsecond and is safe from any thread. Quacklake logs under the logger ``quacklake`` and
+stays silent until the program sets up logging. At the level INFO it logs statements of SQL and the larger steps with
+their times, at DEBUG also what it asks databases and stores.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _labels: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How often something ran, and how long it took: in total, at least and at most."""
+    """The number of runs, and their seconds: in total, at least and at most."""
 
     count: int
     seconds: float
@@ -54,7 +53,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class TenantFigures:
-    """What was counted and timed for one tenant, or for all without a label of their own."""
+    """The counts and times of one tenant, or of all without a label of their own."""
 
     counters: Mapping[str, int]
     timings: Mapping[str, Timing]
@@ -62,10 +61,7 @@ class TenantFigures:
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySnapshot:
-    """Everything counted and timed up to one moment, and what was measured last. It does not change afterwards.
-
-    ``tenants`` has by label what of it was done for catalogs (tenants) of shared lakes.
-    """
+    """Everything counted and timed so far, what was measured last, and by label what was done for ``tenants``."""
 
     counters: Mapping[str, int]
     timings: Mapping[str, Timing]
@@ -76,8 +72,7 @@ class TelemetrySnapshot:
 def tenant_label(name: str, most: int) -> str | None:
     """Return the label under which a tenant is counted: its name, or ``OTHER`` when ``most`` others have labels.
 
-    None when ``most`` is 0: tenants are not counted then. A label stays for as long as the process lives, so that there
-    are never more.
+    None when ``most`` is 0. A label stays for as long as the process lives, so that there are never more.
     """
     if most <= 0:
         return None

@@ -93,8 +93,17 @@ def _option_default(option: Option) -> str:
 
 
 def conflicts_table() -> str:
-    """The conflict rules."""
-    return conflicts.markdown().strip()
+    """The conflict rules; cells that a read set changes show both."""
+    groups, titles = conflicts._GROUPS, ("insert", "delete", "flush", "compact", "alter", "drop")
+    lines = ["| mine \\ other | " + " | ".join(titles) + " |", "|---" * (len(groups) + 1) + "|"]
+    for title, group in zip(titles, groups, strict=True):
+        cells = []
+        for other in groups:
+            pair = (group[0], other[0])
+            cell, read = conflicts.MATRIX[pair], conflicts.READ_MATRIX.get(pair)
+            cells.append(cell.value if read is None else f"{cell.value} ({read.value} after a read)")
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def rules_table() -> str:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from quacklake.format.conflicts import MATRIX, READ_MATRIX, TABLE_KINDS, Check, compare, explain, markdown
+from quacklake.format.conflicts import MATRIX, READ_MATRIX, TABLE_KINDS, Check, compare, explain
 from quacklake.format.snapshots import Change, ChangeKind
 
 K = ChangeKind
@@ -137,9 +137,3 @@ def test_a_sentence() -> None:
         explain(Change(K.DELETED_FROM_TABLE, 3), Change(K.MERGE_ADJACENT, 3))
         == "cannot delete from table 3: another transaction has compacted it"
     )
-
-
-def test_the_rendered_matrix_has_a_row_for_each_group() -> None:
-    lines = markdown().splitlines()
-    assert len(lines) == 8
-    assert len({line.count("|") for line in lines}) == 1

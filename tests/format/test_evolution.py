@@ -19,7 +19,6 @@ from quacklake.format.evolution import (
     add_column,
     difference,
     drop_column,
-    drop_default,
     evolve_to,
     rename_column,
     set_default,
@@ -116,8 +115,8 @@ OPERATIONS: list[tuple[str, Step]] = [
         lambda schema, _: set_default(schema, ("a",), DefaultExpression("random()")),
     ),
     ("ALTER COLUMN d SET DEFAULT 'x''y'", lambda schema, _: set_default(schema, ("d",), "x'y")),
-    ("ALTER COLUMN d DROP DEFAULT", lambda schema, _: drop_default(schema, ("d",))),
-    ("ALTER COLUMN e DROP DEFAULT", lambda schema, _: drop_default(schema, ("e",))),
+    ("ALTER COLUMN d DROP DEFAULT", lambda schema, _: set_default(schema, ("d",), None)),
+    ("ALTER COLUMN e DROP DEFAULT", lambda schema, _: set_default(schema, ("e",), None)),
     ("ALTER COLUMN nn DROP NOT NULL", lambda schema, _: set_nullable(schema, ("nn",), True)),
     ("ALTER COLUMN a SET NOT NULL", lambda schema, _: set_nullable(schema, ("a",), False)),
 ]  # fmt: skip

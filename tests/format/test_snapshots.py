@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quacklake.errors import CatalogError
-from quacklake.format.snapshots import Snapshot, format_time, parse_time, visible
+from quacklake.format.snapshots import Snapshot, format_time, parse_time
 
 
 @given(st.datetimes(timezones=st.just(dt.UTC)))
@@ -47,13 +47,6 @@ def test_a_naive_time_is_utc() -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(CatalogError, match="snapshot time"):
         parse_time(text)
-
-
-@given(st.integers(0, 9), st.none() | st.integers(0, 9), st.integers(0, 9))
-def test_visibility_is_the_rule_of_the_format(begin: int, end: int | None, snapshot: int) -> None:
-    with_sql = begin <= snapshot and (end is None or snapshot < end)
-    assert visible(begin, end, snapshot) is with_sql
-    assert not visible(None, end, snapshot)
 
 
 def test_a_snapshot_is_plain_data() -> None:

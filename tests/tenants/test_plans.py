@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 import quacklake
 from quacklake.catalog import parse_url
-from quacklake.tenancy.occupancy import Occupancy
+from quacklake.tenancy.sharing import Occupancy
 from services import PostgresServer
 from tests.tenants import histories
 from tests.tenants.plans import Statement, astray, captured, multiply

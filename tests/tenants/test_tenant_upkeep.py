@@ -19,8 +19,7 @@ from quacklake.lake.tenants import Tenants
 from quacklake.maintenance.policy import Policy
 from quacklake.maintenance.scheduler import LeasedWork, hold
 from quacklake.operations.handles import LakeHandle
-from quacklake.tenancy.maintenance import RoundLimits, RoundReport, wants
-from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds
+from quacklake.tenancy.maintenance import CatalogNeed, RoundLimits, RoundReport, Thresholds, needs, wants
 
 MANY = {"a": list(range(50))}
 MERGING = Policy(small_files=2, orphans_every=None, interval=dt.timedelta(0), jitter=0)
@@ -166,7 +165,8 @@ def test_one_statement_tells_what_a_page_of_catalogs_needs(
             return run(self, name, statement)
 
         monkeypatch.setattr(Registry, "run", noted)
-        found = tenants._tenancy.needs(-1, 10, Thresholds(10_000_000, 0.5), int(LeasedWork.ORPHANS))
+        with tenants._tenancy.reading() as registry:
+            found = needs(registry, -1, 10, Thresholds(10_000_000, 0.5), int(LeasedWork.ORPHANS))
         assert sent == ["needs"]
         names = {need.name: need for need in found}
         assert list(names) == ["empty", "files", "inlined", "old"]
@@ -178,7 +178,8 @@ def test_one_statement_tells_what_a_page_of_catalogs_needs(
             assert time is not None and dt.timedelta(0) <= now - time < dt.timedelta(minutes=10)
         assert names["files"].removable_since is None
         assert names["old"].expire is not None and names["files"].expire is None
-        page = tenants._tenancy.needs(found[1].id, 1, Thresholds(1, 0.5), int(LeasedWork.ORPHANS))
+        with tenants._tenancy.reading() as registry:
+            page = needs(registry, found[1].id, 1, Thresholds(1, 0.5), int(LeasedWork.ORPHANS))
         assert [(need.name, need.small_files) for need in page] == [("inlined", 0)]
 
 

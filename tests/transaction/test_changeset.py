@@ -82,13 +82,6 @@ def test_new_tables_have_their_real_ids_in_the_words_of_the_format() -> None:
     assert not changes.empty
 
 
-def test_a_signature_changes_nothing_else() -> None:
-    changes = ChangeSet("token", BASE, tables=(TableChange(table(1), data_files=(FILE,)),))
-    signed = changes.signed(author="me", message="load", extra=None)
-    assert (signed.author, signed.message, signed.extra) == ("me", "load", None)
-    assert (signed.token, signed.tables, signed.base) == (changes.token, changes.tables, changes.base)
-
-
 def changes_of(url: str) -> list[set[Change]]:
     with quacklake.connect(url) as lake:
         return [set(parse_changes(text)) for text in lake.snapshots().column("changes").to_pylist()]

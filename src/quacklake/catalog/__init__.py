@@ -1,6 +1,6 @@
 """A lake's metadata in a SQL database. Nothing above this package names a table or a column of it."""
 
-from quacklake.catalog.catalog import Catalog, DuckDBCatalog, MySQLCatalog, PostgresCatalog, SqliteCatalog, open_catalog
+from quacklake.catalog.catalog import Catalog, open_catalog
 from quacklake.catalog.databases.connections import Collision
 from quacklake.catalog.databases.database import CatalogUrl, parse_url
 from quacklake.catalog.reading.health import TableHealth
@@ -8,25 +8,20 @@ from quacklake.catalog.reading.history import DroppedObject
 from quacklake.catalog.reading.inlined import DatedDeletes, InlinedRows
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.registry import no_such_catalog
-from quacklake.catalog.shared_tables import CatalogRow, CatalogTotals, SharedFacts
+from quacklake.catalog.shared_tables import CatalogRow, SharedFacts
 from quacklake.catalog.writing.files import TableTotals, Totals
 from quacklake.catalog.writing.writer import Writer
 
 __all__ = [
     "Catalog",
     "CatalogRow",
-    "CatalogTotals",
     "CatalogUrl",
     "Collision",
     "DatedDeletes",
     "DroppedObject",
-    "DuckDBCatalog",
     "InlinedRows",
-    "MySQLCatalog",
-    "PostgresCatalog",
     "Reader",
     "SharedFacts",
-    "SqliteCatalog",
     "TableHealth",
     "TableTotals",
     "Totals",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Unpack
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from quacklake import telemetry
 from quacklake.catalog import migrations, scoped
 from quacklake.catalog.databases.connections import Connections
-from quacklake.catalog.databases.database import CatalogUrl, DatabaseOptions, PreparedSelect, parse_url
+from quacklake.catalog.databases.database import CatalogUrl, PreparedSelect, parse_url
 from quacklake.catalog.databases.duckdb import DuckDBDatabase
 from quacklake.catalog.databases.mysql import MySQLDatabase
 from quacklake.catalog.databases.postgres import PostgresDatabase
@@ -39,6 +39,8 @@ from quacklake.errors import (
 from quacklake.format.inline import PACKED
 from quacklake.format.objects import NO_LIMITS, Limits
 
+_DATABASES = {kind.name: kind for kind in (SqliteDatabase, DuckDBDatabase, PostgresDatabase, MySQLDatabase)}
+
 
 class Catalog(Connections):
     """A lake's metadata. Above this class nobody names a table or a column of the database.
@@ -47,18 +49,17 @@ class Catalog(Connections):
     """
 
     def __init__(
-        self,
-        url: CatalogUrl,
-        *,
-        catalog: str | None = None,
-        metadata_schema: str | None = None,
-        **options: Unpack[DatabaseOptions],
+        self, url: CatalogUrl, *, catalog: str | None = None, metadata_schema: str | None = None, **options: Any
     ) -> None:
-        super().__init__(self.database_class(url, **options), shared=catalog is not None)
+        """See ``Database`` for the options."""
+        super().__init__(_DATABASES[url.database](url, **options), shared=catalog is not None)
         self.read_only = self._opened_read_only = self.backend.read_only
         self.metadata_schema = metadata_schema or url.metadata_schema
         #: The name of a catalog (tenant) of a shared lake; None for a plain lake, which is one without a name.
         self.tenant = catalog
+        self.shared = catalog is not None
+        #: How inlined rows are stored: as in this kind of database, or packed.
+        self.encoding = PACKED if self.shared else self.database
         self.tenant_row: CatalogRow | None = None
         #: The catalog that ``create_from`` makes.
         self.reserved: CatalogRow | None = None
@@ -68,27 +69,18 @@ class Catalog(Connections):
         self._lock = threading.Lock()
         self._known_plain = False
         self._prepared = False
-        self._has_tokens = False
+        #: True when commits can be remembered by a token.
+        self.has_tokens = False
         self.totals = TotalsCache()
         self.metadata: Mapping[str, str] = {}
 
     # -- life --------------------------------------------------------------------------------------------------------
 
     @property
-    def shared(self) -> bool:
-        """True for a catalog of a shared lake."""
-        return self.tenant is not None
-
-    @property
     def limits(self) -> Limits:
-        """What a catalog of a shared lake may take, as it was when a snapshot was read last."""
+        """The limits of a catalog of a shared lake, as they were when a snapshot was read last."""
         limits: Limits = self._cache.get(LIMITS, NO_LIMITS)
         return limits
-
-    @property
-    def encoding(self) -> str:
-        """How inlined rows are stored: as in this kind of database, or packed."""
-        return PACKED if self.shared else self.database
 
     def exists(self) -> bool:
         """Return whether the database holds a lake, or the requested catalog of a shared one.
@@ -231,8 +223,8 @@ class Catalog(Connections):
     def migrate(self, to: str | None = None) -> tuple[str, ...]:
         """Bring a lake to another format version: ``1.0`` or ``1.1``, by default the oldest that can be written.
 
-        Return the versions it has had, just one when there was nothing to do. All or nothing, except on MySQL, where
-        it can be run again after a failure. Raise ``UnsupportedFeatureError`` for what 1.0 has no place for.
+        Return the versions it has had. All or nothing, except on MySQL, where it can be run again after a failure.
+        Raise ``UnsupportedFeatureError`` for what 1.0 has no place for.
         """
         target = to or (VERSION if self.outdated else self.version)
         if target not in WRITABLE_VERSIONS:
@@ -256,7 +248,7 @@ class Catalog(Connections):
                 self.load()  # where DDL cannot be undone, some steps may have been committed
             raise
         self.totals = TotalsCache()
-        self._prepared = self._has_tokens = True
+        self._prepared = self.has_tokens = True
         self.load()
         return passed
 
@@ -269,14 +261,13 @@ class Catalog(Connections):
             if mine:
                 create_tables(writer)
                 add_first_rows(writer, data_path, encrypted=encrypted)
-        self._prepared = self._has_tokens = mine
+        self._prepared = self.has_tokens = mine
         self.load()
 
-    def create_from(self, fill: Callable[[Writer], None], version: str = VERSION) -> None:
-        """Make the tables of a lake and have them filled, all in one transaction. Raise ``AlreadyExistsError``.
+    def create_from(self, fill: Callable[[Writer], None], version: str) -> None:
+        """Make the tables of a lake, or a ``reserved`` catalog, and have them filled, all in one transaction.
 
-        On MySQL, which cannot undo the making of tables, they may be left behind empty after a failure. Of a shared
-        lake it makes the catalog that is ``reserved``.
+        Raise ``AlreadyExistsError``. On MySQL tables may be left behind empty after a failure.
         """
         self._tables = Tables.of(version, self.metadata_schema, shared=self.shared)
         if self.shared:
@@ -290,7 +281,7 @@ class Catalog(Connections):
                 raise AlreadyExistsError(f"there is a lake at {self.url} already")
             create_tables(writer)
             fill(writer)
-        self._prepared = self._has_tokens = True
+        self._prepared = self.has_tokens = True
         self.load()
 
     def _create_reserved(self, fill: Callable[[Writer], None]) -> None:
@@ -332,7 +323,7 @@ class Catalog(Connections):
             if self._prepared:
                 return
             if self.shared:  # it has all its tables, and its catalogs may create none
-                self._prepared = self._has_tokens = True
+                self._prepared = self.has_tokens = True
                 return
             # without the right to create tables we still commit, but cannot recover a lost answer
             with suppress(ReadOnlyError), self.translate_errors("prepare"), self.connected() as connection:
@@ -340,7 +331,7 @@ class Catalog(Connections):
             with suppress(ReadOnlyError), self.commit(create=True) as writer:
                 create_own(writer, self._tables)
             with self.translate_errors("prepare"), self.connected() as connection:
-                self._has_tokens = self.backend.has_table(connection, "quacklake_commits", self.metadata_schema)
+                self.has_tokens = self.backend.has_table(connection, "quacklake_commits", self.metadata_schema)
             self._prepared = True
 
     # -- transactions ------------------------------------------------------------------------------------------------
@@ -355,9 +346,8 @@ class Catalog(Connections):
     def commit(self, *, create: bool = False, latest: bool = False) -> Iterator[Writer]:
         """Lend the commit transaction, entered when its turn in the queue has come; leaving it commits.
 
-        With ``latest`` the newest snapshot is the first thing that is read, and may come with the turn. Raise
-        ``Collision`` when the commit has to be replayed, ``CommitUnknown`` when the connection was lost while the
-        database was committing.
+        With ``latest`` the newest snapshot is read first, and may come with the turn. Raise ``Collision`` when the
+        commit has to be replayed, ``CommitUnknown`` when the connection was lost while the database was committing.
         """
         if self.read_only:
             raise self.refusal()
@@ -385,10 +375,7 @@ class Catalog(Connections):
 
     @contextmanager
     def queued(self, queue: str = "", ahead: PreparedSelect | None = None) -> Iterator[Writer]:
-        """Lend a transaction with a turn of its own, in the queue of commits or another.
-
-        ``ahead`` may be asked at once.
-        """
+        """Lend a transaction with its turn in the queue of commits, or another; ``ahead`` may be asked at once."""
         # catalogs of a shared lake do not wait for each other
         scope = f"{self.metadata_schema or ''}{queue}"
         if self.tenant_row is not None:
@@ -399,63 +386,24 @@ class Catalog(Connections):
             yield writer
 
     def _forget_uncommitted(self) -> None:
-        """Forget the tables of inlined rows that a failed commit has created.
-
-        Their names may come back with other columns.
-        """
+        """Forget the tables of inlined rows of a failed commit: their names may come back with other columns."""
         for key in list(self._cache):
             if isinstance(key, tuple) and key[0] in ("inlined", "inlined_deletes", "inlined_exists"):
                 self._cache.pop(key, None)
 
     def find_commit(self, token: str) -> int | None:
-        """Return the snapshot that a commit with this token made, or None when it made none.
-
-        It waits for its turn in the queue first, so a commit that is still on its way has ended by then.
-        """
-        table = self._tables.own["commits"]
-        if not self._has_tokens:
+        """Return the snapshot that a commit with this token made, if any, after waiting for a turn in the queue."""
+        if not self.has_tokens:
             raise CommitUnknown(
                 "the answer to a commit was lost, and this catalog has no table to look it up in",
                 hint="compare lake.snapshots() with what you wrote before trying again",
             )
+        table = self._tables.own["commits"]
         with self.commit() as writer:
             statement = sa.select(table.c.snapshot_id).where(table.c.token == token)
             return writer.run("find_commit", statement).scalar()
 
-    @property
-    def has_tokens(self) -> bool:
-        """True when commits can be remembered by a token."""
-        return self._has_tokens
-
-
-class SqliteCatalog(Catalog):
-    """Metadata in a SQLite file: one machine, several processes."""
-
-    database_class = SqliteDatabase
-
-
-class DuckDBCatalog(Catalog):
-    """Metadata in a DuckDB file: one process at a time."""
-
-    database_class = DuckDBDatabase
-
-
-class PostgresCatalog(Catalog):
-    """Metadata in PostgreSQL: any number of machines."""
-
-    database_class = PostgresDatabase
-
-
-class MySQLCatalog(Catalog):
-    """Metadata in MySQL 8 or MariaDB: any number of machines."""
-
-    database_class = MySQLDatabase
-
-
-_CLASSES = {cls.database_class.name: cls for cls in (SqliteCatalog, DuckDBCatalog, PostgresCatalog, MySQLCatalog)}
-
 
 def open_catalog(url: str | CatalogUrl, **options: Any) -> Catalog:
     """Return the catalog for a URL; see ``Catalog`` for the options. Opens no connection yet."""
-    parsed = parse_url(url) if isinstance(url, str) else url
-    return _CLASSES[parsed.database](parsed, **options)
+    return Catalog(parse_url(url) if isinstance(url, str) else url, **options)

@@ -1,16 +1,13 @@
 """Removing snapshots from the catalog, and with them everything that only they could see.
 
 A row lives from one snapshot to another, and there are far fewer such spans than rows. So the spans are read and
-compared here with the snapshots that are left, and the spans without any snapshot go into a temporary table. Every
-later query is then a join of equal values, which is quick on all databases. A range of snapshots for each row is slow,
-most of all on MySQL, where every lookup would pass over all the snapshots that were just removed.
+compared here with the snapshots that are left, and those without any snapshot go into a temporary table. Every later
+query is then a join of equal values, which is quick on all databases, unlike a range of snapshots for each row.
 
-Every function is a constant number of statements for each batch of rows, whatever the lake holds.
-
-Some rows stay on purpose. The columns and name mappings of live tables stay, since the id of a column must never come
-back and an open transaction may use a mapping again. Their schema versions stay, because old files and inlined rows are
-read by them. The rows of tables that were renamed, or dropped meanwhile, stay, since stock clients read and compact
-files by the table as it was when its schema version began.
+Some rows stay on purpose: the columns and name mappings of live tables, since the id of a column must never come back
+and an open transaction may use a mapping again; their schema versions, because old files and inlined rows are read by
+them; the rows of tables that were renamed, or dropped meanwhile, since stock clients read and compact files by the
+table as it was when its schema version began.
 """
 
 from __future__ import annotations
@@ -30,17 +27,8 @@ from quacklake.format.inline import data_table_name, parse_table_name
 
 #: The tables whose rows end, and that expiry takes rows from.
 LIVES = (
-    "data_file",
-    "delete_file",
-    "schema",
-    "table",
-    "view",
-    "tag",
-    "column_tag",
-    "view_column_tag",
-    "macro",
-    "sort_info",
-    "partition_info",
+    *("data_file", "delete_file", "schema", "table", "view", "tag", "column_tag", "view_column_tag", "macro"),
+    *("sort_info", "partition_info"),
 )
 _TOGETHER = 50
 """Tables of inlined rows that one statement asks."""
@@ -60,7 +48,7 @@ def spans_of_nobody(writer: Writer, left: Sequence[int]) -> Iterator[set[str]]:
     """Prepare the conditions of this module for a block; ``left`` are the snapshots left, in order.
 
     Yield the names of the tables that have rows to remove. A row that ends after the newest of ``left`` stays: a client
-    that does not queue may have committed since these were read.
+    that does not queue may have committed since.
     """
     spans: set[tuple[int, int]] = set()
     names: set[str] = set()
@@ -205,18 +193,8 @@ def remove_files(writer: Writer, tables: Sequence[int] | None = None) -> None:
 
 
 _OF_TABLES = (
-    "table",
-    "table_stats",
-    "table_column_stats",
-    "partition_info",
-    "partition_column",
-    "column",
-    "column_tag",
-    "sort_info",
-    "sort_expression",
-    "schema_versions",
-    "inlined_data_tables",
-    "column_mapping",
+    *("table", "table_stats", "table_column_stats", "partition_info", "partition_column", "column", "column_tag"),
+    *("sort_info", "sort_expression", "schema_versions", "inlined_data_tables", "column_mapping"),
 )
 
 
@@ -237,10 +215,7 @@ def remove_dead_tables(writer: Writer, tables: Sequence[int]) -> None:
 
 
 def remove_objects(writer: Writer, names: AbstractSet[str]) -> None:
-    """Remove schemas, views, macros, tags, partitionings and orders that no snapshot sees.
-
-    ``names`` are the tables that have such rows. A partitioning stays as long as a file has it.
-    """
+    """Remove schemas, views, macros, tags, partitionings no file has and orders that no snapshot sees, of ``names``."""
     for name in LIVES:
         if name in names and name not in ("data_file", "delete_file", "partition_info", "table"):
             t = writer.meta[name]
@@ -261,9 +236,9 @@ def remove_objects(writer: Writer, names: AbstractSet[str]) -> None:
 
 
 def remove_inlined(writer: Writer, names: AbstractSet[str], with_dead_files: Sequence[int]) -> int:
-    """Remove the inlined rows that no snapshot sees, and inlined deletes of files that are gone; return how many rows.
+    """Remove the inlined rows of ``names`` that no snapshot sees, and return how many there were.
 
-    ``names`` are the tables that have such rows, ``with_dead_files`` those that have lost data files.
+    Inlined deletes of files that are gone go too, in the tables ``with_dead_files``.
     """
     removed = 0
     for name, rows in inlined_tables(writer).items():

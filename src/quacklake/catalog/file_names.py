@@ -1,7 +1,4 @@
-"""The files that the catalog names, and where each of them is.
-
-Lists come in pages, so that memory does not depend on the number of files.
-"""
+"""The files that the catalog names, and where each of them is, in pages: memory does not depend on their number."""
 
 from __future__ import annotations
 
@@ -31,10 +28,7 @@ _TRUE = ("1", "true", "t")
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A file as a row of the catalog names it: ``path`` is below ``folder`` unless ``is_relative`` is false.
-
-    ``folder`` is below the data root unless ``folder_is_relative`` is false.
-    """
+    """A file as a row of the catalog names it: ``path`` is below ``folder``, that below the data root, if relative."""
 
     id: int
     table_id: int
@@ -255,10 +249,7 @@ def other_data_paths(reader: Reader, root: str) -> list[str]:
 def lake_data_paths(
     connection: Connection, database: Database, metadata_schema: str | None, exposure: str | None = None
 ) -> list[str]:
-    """Return the data paths of the lakes in the other schemas of a database.
-
-    ``exposure`` is the schema in which the catalog that asks is exposed, if it is: that is no other lake.
-    """
+    """Return the data paths of the lakes in the other schemas of a database, but for the catalog's own ``exposure``."""
     if database.name == "sqlite":
         return []
     mine = metadata_schema or sa.inspect(connection).default_schema_name

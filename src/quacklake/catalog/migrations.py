@@ -2,8 +2,7 @@
 
 Every step can be run again where it stopped: databases whose DDL commits by itself (MySQL) may stop inside one, all
 others do everything or nothing. A step first adds what is missing, which older readers ignore, then changes rows and
-the version together. A lake goes back to 1.0 if it holds nothing that 1.0 cannot store. A catalog of a shared lake has
-the columns of 1.1 in any case; only its rows change.
+the version together. A catalog of a shared lake has the columns of 1.1 in any case; only its rows change.
 """
 
 from __future__ import annotations
@@ -35,16 +34,14 @@ from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.inline import LIFE, PREFIX, data_table_name
 from quacklake.format.names import quote
+from quacklake.format.types import NEW_TYPES
 
 Versions = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step: the versions it starts from, its target, and what it does besides adding tables and columns.
-
-    ``late`` is committed together with the change of the version, unless it alters a table.
-    """
+    """One step: the versions it starts from, its target, and what it does besides adding tables and columns."""
 
     origins: tuple[str, ...]
     target: str
@@ -116,10 +113,7 @@ def _take(work: _Work, step: _Step) -> None:
 
 
 def _place_objects(work: _Work) -> None:
-    """Give schemas and tables a folder: files were named from the data path on.
-
-    Let partition keys name the id of their column instead of its position in the table.
-    """
+    """Give schemas and tables a folder, for files were named from the data path on, and partition keys column ids."""
     for name in ("schema", "table"):
         work.fill(name, "path", "")
         work.fill(name, "path_is_relative", True)
@@ -280,9 +274,6 @@ _STEPS = (
 LAST = "ducklake_view_column_tag"
 """The part that ``widen`` adds last: a lake that has it has everything."""
 
-_NEW_TYPES = ("null", "timestamptz_ns")
-"""Types that a client of 1.0 does not know."""
-
 
 def to_next(writer: Writer) -> None:
     """Make a lake of 1.0, or of 1.1 in development, one of 1.1, all but its version."""
@@ -308,9 +299,9 @@ def widen(writer: Writer, tables: Any) -> None:
 
 
 def back(writer: Writer) -> None:
-    """Make a lake of 1.1 one of 1.0, all but its version. Raise ``UnsupportedFeatureError`` with what is against it.
+    """Make a lake of 1.1 one of 1.0, all but its version, without what 1.0 has no column for.
 
-    Comments on the columns of views, and what else 1.0 has no column for, are gone then.
+    Raise ``UnsupportedFeatureError`` with what is against it.
     """
     obstacles = list(_obstacles(writer))
     if obstacles:
@@ -420,7 +411,7 @@ def _obstacles(writer: Writer) -> Iterator[str]:
     if ("schema", "parent_schema_id") in t.parts:
         yield from _named(writer, "nested schemas", sa.select(s.c.schema_name).where(s.c.parent_schema_id.is_not(None)))
     columns = sa.select(u.c.table_name, c.c.column_name).join_from(c, u, u.c.table_id == c.c.table_id)
-    for type_ in _NEW_TYPES:
+    for type_ in NEW_TYPES:
         yield from _named(writer, f"columns of the type {type_}", columns.where(c.c.column_type == type_))
     keys = sa.select(u.c.table_name, p.c.transform).join_from(p, u, u.c.table_id == p.c.table_id)
     yield from _named(writer, "partitions by epochs", keys.where(p.c.transform.like("epoch%")))

@@ -17,10 +17,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags of a table or view, and of columns: of a table by their ids, of a view by their names.
-
-    A tag without a value does not count.
-    """
+    """The tags with a value of a table or view, and of columns: of a table by their ids, of a view by their names."""
 
     own: dict[str, str] = field(default_factory=dict)
     columns: dict[int, dict[str, str]] = field(default_factory=dict)
@@ -80,29 +77,22 @@ def macros(reader: Reader, snapshot: Snapshot) -> list[MacroInfo]:
         .where(visible(m, snapshot.id))
         .order_by(s.c.schema_name, m.c.macro_name, m.c.macro_id, i.c.impl_id, p.c.column_id)
     )
-    macros: dict[int, tuple[MacroInfo, dict[int, tuple[str, str, list[MacroParameter]]]]] = {}
     rows = reader.run("macros", statement).all()
     nested = reader.tables.nested_schemas(snapshot) if rows else {}
-    for row in rows:
-        id_, schema_id, own_name, name = row[:4]
+    macros: dict[int, MacroInfo] = {}
+    variants: dict[tuple[int, int], tuple[str, str, list[MacroParameter]]] = {}
+    for id_, schema_id, own_name, name, impl, kind, sql, dialect, parameter, type_, default, default_type in rows:
         schema_name = nested.get(schema_id, own_name)
-        if schema_name is None:
-            continue
-        macro = MacroInfo(id_, schema_id, schema_name, name, row[5] == "table", ())
-        variants = macros.setdefault(id_, (macro, {}))[1]
-        parameters = variants.setdefault(row[4], (row[6], row[7], []))[2]
-        if row[8] is not None:
-            default = None if row[11] == "unknown" else row[10]
-            parameters.append(MacroParameter(row[8], row[9], default, row[11]))
-    return [
-        replace(
-            macro,
-            variants=tuple(
-                MacroVariant(tuple(parameters), sql, dialect) for sql, dialect, parameters in variants.values()
-            ),
-        )
-        for macro, variants in macros.values()
-    ]
+        if schema_name is not None:
+            macros.setdefault(id_, MacroInfo(id_, schema_id, schema_name, name, kind == "table", ()))
+            parameters = variants.setdefault((id_, impl), (sql, dialect, []))[2]
+            if parameter is not None:
+                value = None if default_type == "unknown" else default
+                parameters.append(MacroParameter(parameter, type_, value, default_type))
+    for (id_, _), (sql, dialect, parameters) in variants.items():
+        variant = MacroVariant(tuple(parameters), sql, dialect)
+        macros[id_] = replace(macros[id_], variants=(*macros[id_].variants, variant))
+    return list(macros.values())
 
 
 def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:

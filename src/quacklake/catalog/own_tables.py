@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import sqlalchemy as sa
 
 from quacklake.catalog.reading.reader import Reader
@@ -11,13 +14,24 @@ from quacklake.errors import AlreadyExistsError, NotFoundError, ReadOnlyError, S
 from quacklake.format.objects import Checkpoint, Definition, StreamMark
 from quacklake.format.snapshots import Snapshot, SnapshotTag, check_tag
 
-_STREAM_COLUMNS = ("name", "query", "run", "epoch", "position", "snapshot_id")
-
 
 def _table(reader: Reader, name: str) -> sa.Table | None:
     """Return one of our tables, or None in a lake that another client made and we never wrote."""
     table = reader.meta.own[name]
     return table if reader.has_table(table.name) else None
+
+
+def _rows(reader: Reader, own: str, columns: Iterable[str], **where: object) -> list[Any]:
+    """Return rows of one of our tables by its key, those with the values that are given; none where it is missing."""
+    table = _table(reader, own)
+    if table is None:
+        return []
+    chosen = [
+        readable_time(table.c[column], reader.backend.name, column) if column == "created" else table.c[column]
+        for column in columns
+    ]
+    mine = [table.c[key] == value for key, value in where.items() if value is not None]
+    return list(reader.run(own, sa.select(*chosen).where(*mine).order_by(*table.primary_key.columns)))
 
 
 def _needed(writer: Writer, name: str) -> sa.Table:
@@ -30,17 +44,22 @@ def _needed(writer: Writer, name: str) -> sa.Table:
     return table
 
 
+def _save(writer: Writer, what: str, table: sa.Table, key: dict[str, Any], known: bool, **values: Any) -> None:
+    """Write a row, over the one with its key when that is ``known``."""
+    if known:
+        mine = [table.c[name] == value for name, value in key.items()]
+        writer.run(f"update_{what}", sa.update(table).where(*mine).values(**values))
+    else:
+        writer.run(f"insert_{what}", sa.insert(table), [{**key, **values}])
+
+
 # -- tags and retention ------------------------------------------------------------------------------------------------
 
 
 def tags(reader: Reader) -> list[SnapshotTag]:
     """Return every tag, by name."""
-    table = _table(reader, "snapshot_tags")
-    if table is None:
-        return []
-    created = readable_time(table.c.created, reader.backend.name, "created")
-    statement = sa.select(table.c.name, table.c.snapshot_id, created)
-    return sorted((SnapshotTag(*row) for row in reader.run("snapshot_tags", statement)), key=lambda tag: tag.name)
+    rows = _rows(reader, "snapshot_tags", SnapshotTag.__slots__)
+    return sorted((SnapshotTag(*row) for row in rows), key=lambda tag: tag.name)
 
 
 def _tag(reader: Reader, name: str) -> SnapshotTag:
@@ -52,10 +71,7 @@ def _tag(reader: Reader, name: str) -> SnapshotTag:
 
 
 def tagged(reader: Reader, name: str) -> Snapshot:
-    """Return the snapshot that has a tag.
-
-    Raise ``NotFoundError``; ``SnapshotExpiredError`` when only the tag is left.
-    """
+    """Return the snapshot that has a tag; raise ``SnapshotExpiredError`` when only the tag is left."""
     check_tag(name)
     tag = _tag(reader, name)
     try:
@@ -76,10 +92,7 @@ def add_tag(writer: Writer, tag: SnapshotTag, *, replace: bool) -> None:
             f'the tag "{tag.name}" names snapshot {taken.snapshot_id}', hint="pass replace=True to move it"
         )
     row = {"snapshot_id": tag.snapshot_id, "created": tag.created}
-    if taken is None:
-        writer.run("insert_tag", sa.insert(table), [{"name": tag.name, **row}])
-    else:
-        writer.run("update_tag", sa.update(table).where(table.c.name == tag.name).values(**row))
+    _save(writer, "tag", table, {"name": tag.name}, taken is not None, **row)
 
 
 def remove_tag(writer: Writer, name: str) -> None:
@@ -91,22 +104,16 @@ def remove_tag(writer: Writer, name: str) -> None:
 
 def retention(reader: Reader) -> dict[int, str]:
     """Return the tables that keep their history longer than the lake: table id -> for how long, as it was written."""
-    table = _table(reader, "retention")
-    if table is None:
-        return {}
-    return {row[0]: row[1] for row in reader.run("retention", sa.select(table.c.table_id, table.c.keep))}
+    return {row[0]: row[1] for row in _rows(reader, "retention", ("table_id", "keep"))}
 
 
 def put_retention(writer: Writer, table_id: int, keep: str | None) -> None:
     """Say how long a table keeps its history; None: as long as the lake does."""
     table = _needed(writer, "retention")
-    mine = table.c.table_id == table_id
     if keep is None:
-        writer.run("delete_retention", sa.delete(table).where(mine))
-    elif table_id in retention(writer):
-        writer.run("update_retention", sa.update(table).where(mine).values(keep=keep))
+        writer.run("delete_retention", sa.delete(table).where(table.c.table_id == table_id))
     else:
-        writer.run("insert_retention", sa.insert(table), [{"table_id": table_id, "keep": keep}])
+        _save(writer, "retention", table, {"table_id": table_id}, table_id in retention(writer), keep=keep)
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
@@ -114,13 +121,7 @@ def put_retention(writer: Writer, table_id: int, keep: str | None) -> None:
 
 def streams(reader: Reader, name: str | None = None) -> list[StreamMark]:
     """Return the marks of every stream, or of one, by name."""
-    table = _table(reader, "streams")
-    if table is None:
-        return []
-    statement = sa.select(*(table.c[column] for column in _STREAM_COLUMNS)).order_by(table.c.name)
-    if name is not None:
-        statement = statement.where(table.c.name == name)
-    return [StreamMark(*row) for row in reader.run("streams", statement)]
+    return [StreamMark(*row) for row in _rows(reader, "streams", StreamMark.__slots__, name=name)]
 
 
 def find_stream(reader: Reader, name: str) -> StreamMark | None:
@@ -130,12 +131,9 @@ def find_stream(reader: Reader, name: str) -> StreamMark | None:
 
 def put_stream(writer: Writer, mark: StreamMark, *, new: bool) -> None:
     """Write a mark; ``new`` tells that the stream has none."""
-    values = {column: getattr(mark, column) for column in _STREAM_COLUMNS}
-    if new:
-        writer.run("insert_stream", sa.insert(_needed(writer, "streams")), [values])
-    else:
-        table = writer.meta.own["streams"]
-        writer.run("update_stream", sa.update(table).where(table.c.name == mark.name).values(**values))
+    values = {column: getattr(mark, column) for column in StreamMark.__slots__ if column != "name"}
+    table = _needed(writer, "streams") if new else writer.meta.own["streams"]
+    _save(writer, "stream", table, {"name": mark.name}, not new, **values)
 
 
 def remove_stream(writer: Writer, name: str) -> None:
@@ -146,15 +144,7 @@ def remove_stream(writer: Writer, name: str) -> None:
 
 def checkpoints(reader: Reader, stream: str | None = None) -> list[Checkpoint]:
     """Return the checkpoints that are kept of every stream, or of one, oldest first."""
-    table = _table(reader, "checkpoints")
-    if table is None:
-        return []
-    created = readable_time(table.c.created, reader.backend.name, "created")
-    statement = sa.select(table.c.stream, table.c.checkpoint_id, table.c.state, table.c.manifest, created)
-    statement = statement.order_by(table.c.stream, table.c.checkpoint_id)
-    if stream is not None:
-        statement = statement.where(table.c.stream == stream)
-    return [Checkpoint(*row) for row in reader.run("checkpoints", statement)]
+    return [Checkpoint(*row) for row in _rows(reader, "checkpoints", Checkpoint.__slots__, stream=stream)]
 
 
 def put_checkpoint(writer: Writer, checkpoint: Checkpoint, keep: int) -> None:
@@ -187,15 +177,7 @@ def remove_checkpoints(writer: Writer, stream: str) -> None:
 
 def definitions(reader: Reader, kind: str | None = None) -> list[Definition]:
     """Return the definitions of a kind, or all, by name."""
-    table = _table(reader, "definitions")
-    if table is None:
-        return []
-    created = readable_time(table.c.created, reader.backend.name, "created")
-    statement = sa.select(table.c.kind, table.c.name, table.c.body, table.c.state, created)
-    statement = statement.order_by(table.c.kind, table.c.name)
-    if kind is not None:
-        statement = statement.where(table.c.kind == kind)
-    return [Definition(*row) for row in reader.run("definitions", statement)]
+    return [Definition(*row) for row in _rows(reader, "definitions", Definition.__slots__, kind=kind)]
 
 
 def put_definition(writer: Writer, definition: Definition) -> None:
@@ -225,10 +207,7 @@ def take_lease(writer: Writer, lease_id: int, holder: str, milliseconds: int) ->
     if row is not None and row[0] != holder and row[1] > now:
         return int(row[1]) - now
     values = {"holder": holder, "expires_ms": now + milliseconds}
-    if row is None:
-        writer.run("insert_lease", sa.insert(t), {"lease_id": lease_id, **values})
-    else:
-        writer.run("update_lease", sa.update(t).where(mine).values(values))
+    _save(writer, "lease", t, {"lease_id": lease_id}, row is not None, **values)
     return 0
 
 

@@ -9,8 +9,8 @@ import functools
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -22,18 +22,18 @@ from sqlalchemy.schema import CreateTable
 from quacklake import faults
 from quacklake.catalog import scoped, shared_lake
 from quacklake.catalog.databases.database import Database, PreparedSelect, Rows
-from quacklake.catalog.shared_tables import CatalogRow, CatalogTotals, SharedFacts, SharedTables, create_statements
+from quacklake.catalog.shared_tables import CatalogRow, SharedFacts, SharedTables, create_statements
 from quacklake.catalog.statements import DELETES, ROWS, SOME, parts
 from quacklake.catalog.tables import ADDED_LATER, VERSION
 from quacklake.errors import AlreadyExistsError, InvalidNameError, NotFoundError, UnsupportedVersionError
-from quacklake.format.names import check_tenant_name, folder_of, may_be_in_name, tenant_key, tombstone
+from quacklake.format.names import check_tenant_name, may_be_in_name, tenant_key, tombstone
 from quacklake.format.snapshots import Change, ChangeKind, render_changes
 
 CATALOG_REQUIRED = "CATALOG is required. Please provide CATALOG when attaching the database."
 LAYOUT = "shared-1"
 """The form of the tables; another form would be another word."""
 CONVERTING = "converting"
-"""What the layout begins with while a conversion on MySQL, step by step, has not ended."""
+"""The beginning of the layout while a conversion on MySQL, step by step, has not ended."""
 
 _NOBODY = -1
 _MANY = f"{VERSION} with many catalogs"
@@ -41,16 +41,13 @@ _MANY = f"{VERSION} with many catalogs"
 that it does not know; it would take all catalogs for one lake, and expire or remove what each of them has."""
 
 _COLUMNS = ("catalog_id", "catalog_name", "catalog_uuid", "folder", "created_ms", "dropped_ms", "borrows")
-"""What a ``CatalogRow`` is made of."""
+"""The columns of a ``CatalogRow``."""
 _TOGETHER = 5_000
-"""How many catalogs one round of statements makes."""
+"""The most catalogs that one round of statements makes."""
 
 
 def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:
-    """Return the error for a name that no catalog has; ``listed`` for a caller who may list them.
-
-    The message can be printed, whatever the name is.
-    """
+    """Return the printable error for a name that no catalog has; ``listed`` for a caller who may list them."""
     shown = name.encode(errors="backslashreplace").decode()
     hint = "tenants.list() tells which there are" if listed else "pass create=True to make it"
     return NotFoundError(f"Catalog '{shown}' does not exist in this DuckLake instance", hint=hint)
@@ -90,12 +87,16 @@ class Registry:
         self.meta = SharedTables.of(metadata_schema)
         self._ahead = ahead
 
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        faults.reach(f"catalog.{name}.before")
+        yield
+        faults.reach(f"catalog.{name}.after")
+
     def run(self, name: str, statement: Any) -> sa.CursorResult[*tuple[Any, ...]]:
         """Execute one named statement; its name is a fault point before and after."""
-        faults.reach(f"catalog.{name}.before")
-        result = self.connection.execute(statement)
-        faults.reach(f"catalog.{name}.after")
-        return result
+        with self._step(name):
+            return self.connection.execute(statement)
 
     # -- the lake ----------------------------------------------------------------------------------------------------
 
@@ -112,9 +113,8 @@ class Registry:
         for index in self.missing_indexes() if mysql else self.meta.indexes(self.backend.name):
             self.run("create_index", sa.schema.CreateIndex(index))
         if self.backend.name == "postgres":
-            faults.reach("catalog.create_views.before")
-            shared_lake.create_views(self.connection, self.meta.metadata.schema, shared=True)
-            faults.reach("catalog.create_views.after")
+            with self._step("create_views"):
+                shared_lake.create_views(self.connection, self.meta.metadata.schema, shared=True)
         self._put("metadata", "key value", [(_NOBODY, "version", _MANY)])
         row = {"id": 0, "next_catalog_id": 0, "layout": LAYOUT, "data_path": data_path, "encrypted": int(encrypted)}
         self.run("insert_shared", sa.insert(self.meta.shared).values(row))
@@ -125,11 +125,6 @@ class Registry:
         schema = self.meta.metadata.schema
         return [table for table in tables if not self.backend.has_table(self.connection, table.name, schema)]
 
-    def mend_tables(self) -> None:
-        """Make the tables that the lake lacks."""
-        for table in self.missing_tables():
-            self.run("create_table", CreateTable(table, if_not_exists=True))
-
     def missing_indexes(self) -> list[sa.Index]:
         """Return the indexes that the lake lacks."""
         wanted = self.meta.indexes(self.backend.name)
@@ -138,8 +133,10 @@ class Registry:
         have = self.backend.index_names(self.connection, self.meta.metadata.schema)
         return [index for index in wanted if index.name not in have]
 
-    def mend_indexes(self) -> None:
-        """Make the indexes that a lake lacks which was made by an older version, and remove what they replace."""
+    def mend(self) -> None:
+        """Make the tables and indexes that a lake of an older version lacks, and remove what they replace."""
+        for table in self.missing_tables():
+            self.run("create_table", CreateTable(table, if_not_exists=True))
         for index in self.missing_indexes():
             self.run("create_index", sa.schema.CreateIndex(index))
         have = self.backend.index_names(self.connection, self.meta.metadata.schema)
@@ -207,10 +204,8 @@ class Registry:
     ) -> list[CatalogRow]:
         """Make catalogs, each with its first snapshot and the schema ``main``; ``path_of`` is the path of a folder.
 
-        ``folder`` is a whole data path, for a single catalog that has its files apart from the others.
-
-        ``keys`` are those of ``new_catalogs``. Those that exist are given instead with ``if_not_exists``, and are an
-        ``AlreadyExistsError`` without.
+        ``folder`` is a whole data path, for a single catalog that has its files apart from the others. ``keys`` are
+        those of ``new_catalogs``; those that exist are an ``AlreadyExistsError``, or given instead.
         """
         existing = self._known(keys)
         known = existing.named
@@ -225,10 +220,7 @@ class Registry:
         return [known[key] for key in keys]
 
     def reserve(self, name: str) -> CatalogRow:
-        """Return a new catalog, which exists only after ``enter``.
-
-        Raise ``AlreadyExistsError`` and ``InvalidNameError``.
-        """
+        """Return a new catalog, which exists only after ``enter``, or raise ``AlreadyExistsError``."""
         self.check_free(check_tenant_name(name))
         row = _rows([name], self._known([tenant_key(name)]))[0]
         self._count(1)
@@ -254,10 +246,10 @@ class Registry:
         rows, self._ahead = self._ahead, None
         if rows is None:
             statement, rows = _naming(self.meta, type(self.backend)), []
-            faults.reach("catalog.catalogs_named.before")
-            for some in parts(wanted):
-                rows.extend(self.backend.ask(self.connection, PreparedSelect(statement, {"keys": some}, fresh=True)))
-            faults.reach("catalog.catalogs_named.after")
+            with self._step("catalogs_named"):
+                for some in parts(wanted):
+                    question = PreparedSelect(statement, {"keys": some}, fresh=True)
+                    rows.extend(self.backend.ask(self.connection, question))
         known = _KnownCatalogs()
         for first, encrypted, *catalog in rows:
             known.first, known.encrypted = int(first), bool(encrypted)
@@ -269,9 +261,8 @@ class Registry:
         return known
 
     def _count(self, count: int) -> None:
-        faults.reach("catalog.count_catalogs.before")
-        self.backend.write(self.connection, _counting(self.meta), [{"more": count}])
-        faults.reach("catalog.count_catalogs.after")
+        with self._step("count_catalogs"):
+            self.backend.write(self.connection, _counting(self.meta), [{"more": count}])
 
     def _insert(
         self, made: Sequence[CatalogRow], path_of: Callable[[str], str], *, encrypted: bool, version: str
@@ -413,8 +404,8 @@ class Registry:
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 
-    def totals(self, ids: Sequence[int]) -> list[CatalogTotals]:
-        """Return what catalogs hold at their newest snapshots, in a constant number of statements."""
+    def totals(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int, int]]:
+        """Return what catalogs hold at their newest snapshots: id, snapshots, tables, files, rows, bytes."""
         s, f, t = self.meta["snapshot"], self.meta["data_file"], self.meta["table"]
         d, rows, gone = self.meta["delete_file"], self.meta.definitions[ROWS], self.meta.definitions[DELETES]
         count, alive = sa.func.count(), f.c.end_snapshot.is_(None)
@@ -433,7 +424,7 @@ class Registry:
             plus, minus, both = (sums_of.get(id_, (0,))[0] for sums_of in (inlined, deleted, deletes))
             live = records - minus + plus - both
             kept, table_count = (sums_of.get(id_, (0,))[0] for sums_of in (snapshots, tables))
-            totals.append(CatalogTotals(id_, kept, table_count, file_count, live, size))
+            totals.append((id_, kept, table_count, file_count, live, size))
         return totals
 
     def _by_catalog(
@@ -462,10 +453,7 @@ def new_catalogs(names: Sequence[str]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _KnownCatalogs:
-    """The catalogs that have some names, and the names whose folder some catalog has.
-
-    ``first`` is the first id that no catalog has had, and new catalogs are ``encrypted`` or not.
-    """
+    """The catalogs that have some names, and the folders that are taken; ``first`` is the next free id."""
 
     named: dict[str, CatalogRow] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
@@ -490,12 +478,12 @@ def _counting(tables: SharedTables) -> sa.Update:
 
 
 def _rows(names: Sequence[str], known: _KnownCatalogs) -> list[CatalogRow]:
-    """Return rows for new catalogs."""
-    now = time.time_ns() // 1_000_000
-    return [
-        CatalogRow(id_, name, str(uuid.uuid4()), folder_of(name, id_, taken=tenant_key(name) in known.taken), now)
-        for id_, name in enumerate(names, known.first)
-    ]
+    """Return rows for new catalogs; an older catalog may have the folder of a name."""
+    now, rows = time.time_ns() // 1_000_000, []
+    for id_, name in enumerate(names, known.first):
+        folder = tombstone(name, id_) if tenant_key(name) in known.taken else name
+        rows.append(CatalogRow(id_, name, str(uuid.uuid4()), folder, now))
+    return rows
 
 
 _PAGED = ("data_file_id", "delete_file_id", "snapshot_id", "row_id", "table_id", "object_id", "mapping_id", "macro_id")

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Dialect, Engine
+from sqlalchemy.engine import Connection, Engine
 
 CATALOG_ID = "catalog_id"
 CATALOG = "quacklake_catalog"
@@ -87,7 +87,8 @@ def value_of(connection: Connection) -> int | None:
 
 def fixed(connection: Connection, table: sa.Table) -> tuple[sa.Table, dict[str, int]]:
     """Return where rows go that do not travel through SQLAlchemy, and the values that each of them has in addition."""
-    scope = _scope(table) if _bound_dialect(connection.dialect) else None
+    compiler: Any = connection.dialect.statement_compiler  # that of a plain lake binds nothing
+    scope = _scope(table) if isinstance(compiler, type) and issubclass(compiler, _Binding) else None
     if scope is None:
         return table, {}
     return scope.physical, {CATALOG_ID: required_value_of(connection), **scope.where}
@@ -126,19 +127,13 @@ def _add_catalog(
 
 
 def _scope(table: Any) -> CatalogScope | None:
-    """Return where a table's rows are; None for one that is no table of the lake.
-
-    Raises for one that cannot be bound.
-    """
+    """Return where a table's rows are, None for one that is not the lake's. Raise for one that cannot be bound."""
     info = table.info if isinstance(table, sa.Table) else {}
     scope: CatalogScope | None = info.get(_SCOPE)
-    if scope is None and str(table.name).startswith(_OURS) and not info.get(_REGISTRY) and not _temporary(table):
+    temporary = "TEMPORARY" in getattr(table, "_prefixes", ())
+    if scope is None and str(table.name).startswith(_OURS) and not info.get(_REGISTRY) and not temporary:
         raise sa.exc.CompileError(f"{table.name} cannot be bound to a catalog")
     return scope
-
-
-def _temporary(table: Any) -> bool:
-    return "TEMPORARY" in getattr(table, "_prefixes", ())
 
 
 class _Binding:
@@ -154,7 +149,9 @@ class _Binding:
         quote = self.preparer.quote
         parts = [f"{CATALOG_ID} = {catalog}", *(f"{quote(name)} = {value:d}" for name, value in scope.where.items())]
         if scope.alive is not None:
-            parts.append(scope.alive.format(catalog=catalog, schema=_prefix(self.preparer, scope.physical)))
+            schema = scope.physical.schema
+            prefix = "" if schema is None else f"{self.preparer.quote_schema(schema)}."
+            parts.append(scope.alive.format(catalog=catalog, schema=prefix))
         return " AND ".join(parts)
 
     def visit_table(self, table: Any, asfrom: bool = False, enclosing_alias: Any = None, **options: Any) -> str:
@@ -239,16 +236,6 @@ def _bound(statement: Any, preparer: Any) -> Any:
     return statement.where(*conditions)
 
 
-def _prefix(preparer: Any, table: sa.Table) -> str:
-    return "" if table.schema is None else f"{preparer.quote_schema(table.schema)}."
-
-
 @functools.cache
 def _binding(compiler: type[Any]) -> type[Any]:
     return type(f"Bound{compiler.__name__}", (_Binding, compiler), {})
-
-
-def _bound_dialect(dialect: Dialect) -> bool:
-    """Return whether the statements of a dialect are bound."""
-    compiler: Any = dialect.statement_compiler
-    return isinstance(compiler, type) and issubclass(compiler, _Binding)

@@ -1,7 +1,4 @@
-"""Where a shared lake is in its database, and which of its files catalogs lend to each other; views over the metadata.
-
-Row-level security, exposed catalogs and forks are built on this by ``quacklake.tenancy``.
-"""
+"""The place of a shared lake in its database, the files that its catalogs lend, and views over the metadata."""
 
 from __future__ import annotations
 
@@ -138,7 +135,7 @@ _HERE = (
     "SELECT coalesce((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     " WHERE c.oid = to_regclass('ducklake_metadata')), current_schema())"
 )
-"""Where statements without a schema find the tables."""
+"""The schema in which statements without one find the tables."""
 
 #: View -> its query. ``{lake}`` stands before the names of tables, ``{key}`` before the columns of a join.
 VIEWS = {
@@ -205,10 +202,7 @@ def create_views(connection: Connection, metadata_schema: str | None, *, shared:
 def missing_views(
     connection: Connection, metadata_schema: str | None, *, shared: bool, readers: str | None = None
 ) -> list[str]:
-    """Return the statements that create the views a lake lacks; none where they cannot be made.
-
-    The role ``readers`` may read them if they show it its own rows only.
-    """
+    """Return the statements that create the views a lake lacks, if they can be made, for ``readers`` of own rows."""
     existing = _find(connection, metadata_schema)
     names = existing.names()
     missing = {view: name for view, name in names.items() if not existing.relations.get(name)}
@@ -218,7 +212,10 @@ def missing_views(
         _LOG.info("no views over the metadata: the schema %s has relations with their names", existing.home)
         return []
     statements = [] if existing.home_exists else [f"CREATE SCHEMA IF NOT EXISTS {quote(existing.home)}"]
-    options = _options(connection, shared=shared)
+    options = ""
+    if shared:
+        invoker = (connection.dialect.server_version_info or ()) >= _INVOKER_SINCE
+        options = f" WITH (security_barrier=true{f', {_INVOKER}' if invoker else ''})"
     for view, name in missing.items():
         query = _query(view, existing.lake, shared=shared)
         statements.append(f"CREATE VIEW {_quoted(name)}{options} AS {query}")
@@ -228,10 +225,7 @@ def missing_views(
 
 
 def drop_views(connection: Connection, metadata_schema: str | None) -> None:
-    """Remove the views of a lake, before the tables under them are removed.
-
-    Raise ``InputError`` for views of others that stand on them.
-    """
+    """Remove the views of a lake, before the tables under them; an ``InputError`` for views of others on them."""
     ours = [_quoted(name) for name in _find(connection, metadata_schema).ours()]
     names = ", ".join(f"{literal(name)}::regclass" for name in ours)
     query = (
@@ -276,13 +270,6 @@ def _quoted(name: tuple[Any, ...]) -> str:
 
 def _home(lake: str) -> str:
     return _SCHEMA if lake == _DEFAULT else lake
-
-
-def _options(connection: Connection, *, shared: bool) -> str:
-    if not shared:
-        return ""
-    invoker = (connection.dialect.server_version_info or ()) >= _INVOKER_SINCE
-    return f" WITH (security_barrier=true, {_INVOKER})" if invoker else " WITH (security_barrier=true)"
 
 
 def _query(view: str, lake: str, *, shared: bool) -> str:

@@ -20,9 +20,16 @@ from sqlalchemy.schema import CreateTable
 from quacklake.catalog import scoped
 from quacklake.catalog.scoped import CATALOG_ID
 from quacklake.catalog.statements import DELETES, ROWS
-from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec, Name, Text, Uid
+from quacklake.catalog.tables import INDEXES, OWN_TABLES, WIDE_SPEC, ColumnSpec, Name, Text
 from quacklake.errors import UnsupportedFeatureError
 
+_KEYS = {
+    "view_id": "view view_column_tag",
+    "object_id": "tag",
+    "table_id": "column_tag partition_info partition_column column_mapping sort_info sort_expression",
+    "mapping_id": "name_mapping",
+    "macro_id": "macro macro_impl macro_parameters",
+}
 #: Indexes of a shared lake; name -> (table, columns), each of which follows ``catalog_id``.
 _INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -35,21 +42,13 @@ _INDEXES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             if name != "quacklake_table_id"
         },
         "quacklake_metadata": ("ducklake_metadata", ()),
-        "quacklake_view": ("ducklake_view", ("view_id",)),
-        "quacklake_tag": ("ducklake_tag", ("object_id",)),
-        "quacklake_column_tag": ("ducklake_column_tag", ("table_id",)),
-        "quacklake_view_column_tag": ("ducklake_view_column_tag", ("view_id",)),
+        **{
+            f"quacklake_{table}": (f"ducklake_{table}", (key,))
+            for key, tables in _KEYS.items()
+            for table in tables.split()
+        },
         "quacklake_variant_stats": ("ducklake_file_variant_stats", ("table_id", "data_file_id")),
-        "quacklake_partition_info": ("ducklake_partition_info", ("table_id",)),
-        "quacklake_partition_column": ("ducklake_partition_column", ("table_id",)),
         "quacklake_scheduled": ("ducklake_files_scheduled_for_deletion", ("data_file_id",)),
-        "quacklake_column_mapping": ("ducklake_column_mapping", ("table_id",)),
-        "quacklake_name_mapping": ("ducklake_name_mapping", ("mapping_id",)),
-        "quacklake_macro": ("ducklake_macro", ("macro_id",)),
-        "quacklake_macro_impl": ("ducklake_macro_impl", ("macro_id",)),
-        "quacklake_macro_parameters": ("ducklake_macro_parameters", ("macro_id",)),
-        "quacklake_sort_info": ("ducklake_sort_info", ("table_id",)),
-        "quacklake_sort_expression": ("ducklake_sort_expression", ("table_id",)),
         "quacklake_inlined_rows": (ROWS, ("table_id", "schema_version", "row_id")),
         "quacklake_inlined_deletes": (DELETES, ("table_id", "file_id")),
         "quacklake_commit_snapshots": ("quacklake_commits", ("snapshot_id",)),
@@ -89,23 +88,10 @@ class SharedFacts:
     encrypted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogTotals:
-    """The contents of a catalog at its newest snapshot, and the number of snapshots it keeps."""
-
-    id: int
-    snapshots: int = 0
-    tables: int = 0
-    files: int = 0
-    rows: int = 0
-    bytes: int = 0
-
-
 class SharedTables:
     """The tables of all shared lakes in a schema of that name; ``of`` makes them once.
 
-    With a ``prefix`` their names begin with it: such tables are created beside those of a lake, and get its names
-    later.
+    With a ``prefix`` to their names they are created beside those of a lake, and get its names later.
     """
 
     @staticmethod
@@ -117,50 +103,20 @@ class SharedTables:
     def __init__(self, metadata_schema: str | None = None, prefix: str = "") -> None:
         self.metadata = sa.MetaData(schema=metadata_schema)
         self._prefix = prefix
-        self.catalog = scoped.registry(
-            sa.Table(
-                f"{prefix}ducklake_catalog",
-                self.metadata,
-                sa.Column(scoped.CATALOG_ID, sa.BigInteger(), primary_key=True, autoincrement=False),
-                sa.Column("catalog_name", _key(), nullable=False, unique=True),
-                sa.Column("created_snapshot", sa.BigInteger()),
-                sa.Column("catalog_uuid", Uid(), nullable=False),
-                sa.Column("catalog_key", _key(), nullable=False, unique=True),
-                sa.Column("folder", Text(), nullable=False),
-                sa.Column("folder_key", _key(), nullable=False, unique=True),
-                sa.Column("created_ms", sa.BigInteger(), nullable=False),
-                sa.Column("dropped_ms", sa.BigInteger()),
-                sa.Column("borrows", Text()),
-                # when a dropped catalog was purged; its row stays while a client may still write into its folder
-                sa.Column("purged_ms", sa.BigInteger()),
-                sa.Column("limits", Text()),
-            )
+        self.catalog = self._registry(
+            "ducklake_catalog",
+            "catalog_id:id* catalog_name:key! created_snapshot:id catalog_uuid:uid! catalog_key:key! folder:text!"
+            # a dropped catalog that was purged keeps its row while a client may still write into its folder
+            " folder_key:key! created_ms:id! dropped_ms:id borrows:text purged_ms:id limits:text",
         )
-        self.shared = scoped.registry(
-            sa.Table(
-                f"{prefix}quacklake_shared",
-                self.metadata,
-                sa.Column("id", sa.BigInteger(), primary_key=True, autoincrement=False),
-                sa.Column("next_catalog_id", sa.BigInteger(), nullable=False),
-                sa.Column("layout", Text(), nullable=False),
-                sa.Column("data_path", Text(), nullable=False),
-                sa.Column("encrypted", sa.BigInteger(), nullable=False),
-                sa.Column("limits", Text()),
-                # the last catalog that a round of maintenance looked at
-                sa.Column("maintained_id", sa.BigInteger()),
-            )
+        self.shared = self._registry(
+            "quacklake_shared",
+            "id:id* next_catalog_id:id! layout:text! data_path:text! encrypted:id! limits:text"
+            # the last catalog that a round of maintenance looked at
+            " maintained_id:id",
         )
         #: Which files of a catalog must stay because of another, or of a plain lake elsewhere.
-        self.shares = scoped.registry(
-            sa.Table(
-                f"{prefix}quacklake_shares",
-                self.metadata,
-                sa.Column("owner_id", sa.BigInteger(), nullable=False),
-                sa.Column("borrower_id", sa.BigInteger()),
-                sa.Column("place", Text()),
-                sa.Column("below_file_id", sa.BigInteger(), nullable=False),
-            )
-        )
+        self.shares = self._registry("quacklake_shares", "owner_id:id! borrower_id:id place:text below_file_id:id!")
         stock = {f"ducklake_{name}": columns for name, columns in WIDE_SPEC.items()}
         own = {f"quacklake_{name}": tuple(map(ColumnSpec.parse, text.split())) for name, text in OWN_TABLES.items()}
         #: Every table whose rows are a catalog's, by its full name.
@@ -172,6 +128,17 @@ class SharedTables:
 
     def __getitem__(self, name: str) -> sa.Table:
         return self.definitions[f"ducklake_{name}"]
+
+    def _registry(self, name: str, columns: str) -> sa.Table:
+        """Return a table that belongs to no catalog; keys are unique, and compared byte by byte on PostgreSQL too."""
+        made: list[sa.Column[Any]] = []
+        for column in map(ColumnSpec.parse, columns.split()):
+            if column.kind == "key":
+                kind = Name().with_variant(sa.String(collation="C"), "postgresql")
+                made.append(sa.Column(column.name, kind, nullable=False, unique=True))
+            else:
+                made.append(column.made())
+        return scoped.registry(sa.Table(f"{self._prefix}{name}", self.metadata, *made))
 
     def _table(self, name: str, columns: tuple[ColumnSpec, ...]) -> sa.Table:
         keyed = any(column.primary_key for column in columns)
@@ -219,18 +186,10 @@ class SharedTables:
         return [sa.Index("quacklake_catalog_dropped", table.c.dropped_ms)]
 
 
-def _key() -> sa.types.TypeEngine[Any]:
-    """Return a short text that is a key and is compared byte by byte, on PostgreSQL too."""
-    return Name().with_variant(sa.String(collation="C"), "postgresql")
-
-
 def create_statements(
     table: sa.Table, dialect: Dialect, partitions: int | None, *, if_not_exists: bool
 ) -> Iterator[sa.schema.ExecutableDDLElement]:
-    """Yield the statements that create a table, as a whole or partitioned by the hash of ``catalog_id``.
-
-    Raise ``UnsupportedFeatureError`` where tables have no partitions.
-    """
+    """Yield the statements that create a table, as a whole or, where it can be, partitioned by the catalog's hash."""
     create = CreateTable(table, if_not_exists=if_not_exists)
     if partitions is None:
         yield create

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
@@ -25,8 +24,11 @@ from quacklake.format.schema import TableSchema
 ROWS, DELETES = "ducklake_inlined_rows", "ducklake_inlined_deletes"
 """The tables of a shared lake for the inlined rows and deletes of all tables of all catalogs."""
 
-_INTEGERS = ("BIGINT", "INTEGER", "SMALLINT")
-_BYTES = ("BYTEA", "BLOB", "LONGBLOB")
+_STORED: Mapping[str, sa.types.TypeEngine[Any]] = {
+    **dict.fromkeys(("BIGINT", "INTEGER", "SMALLINT"), sa.BigInteger()),
+    **dict.fromkeys(("BYTEA", "BLOB", "LONGBLOB"), sa.LargeBinary()),
+    "BOOLEAN": sa.Boolean(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,35 +60,28 @@ class InlinedTable:
 def inlined_table(
     table_id: int, version: int, schema: TableSchema, database: str, tables: Tables, prefix: str
 ) -> InlinedTable:
-    """Return the inlined table of a table at one schema version.
-
-    ``prefix`` stands before the names of its own columns.
-    """
+    """Return the inlined table of a table at one schema version; ``prefix`` stands before its own columns."""
+    # the key is the id: a user's column may be called row_id too
+    keys = tuple(f"c{column.id}" for column in schema.columns)
     if tables.shared:
-        rows = inlined_lives(table_id, version, tables, prefix)
-        return InlinedTable(rows, tuple(f"c{column.id}" for column in schema.columns), ())
-    columns: list[sa.Column[Any]] = [sa.Column(prefix + name, sa.BigInteger(), key=name) for name in LIFE]
-    ddl = [(prefix + name, "BIGINT") for name in LIFE]
-    keys = []
-    for column in schema.columns:
-        sql = inline.sql_type(column, database)
-        # the key is the id: a user's column may be called row_id too
-        key = f"c{column.id}"
-        # always quoted: SQLAlchemy does not know every keyword of a database
-        columns.append(sa.Column(column.name, _stored(sql, database), key=key, quote=True))
-        ddl.append((column.name, sql))
-        keys.append(key)
-    name = inline.data_table_name(table_id, version)
-    table = sa.Table(name, sa.MetaData(), *columns, schema=tables.metadata.schema)
-    return InlinedTable(table, tuple(keys), tuple(ddl))
+        return InlinedTable(inlined_lives(table_id, version, tables, prefix), keys, ())
+    types = [inline.sql_type(column, database) for column in schema.columns]
+    # always quoted: SQLAlchemy does not know every keyword of a database
+    columns: list[sa.Column[Any]] = [
+        sa.Column(name, _stored(sql, database), key=key, quote=True)
+        for name, key, sql in zip(schema.names, keys, types, strict=True)
+    ]
+    ddl = (*((prefix + name, "BIGINT") for name in LIFE), *zip(schema.names, types, strict=True))
+    return InlinedTable(inlined_lives(table_id, version, tables, prefix, columns), keys, ddl)
 
 
-def inlined_lives(table_id: int, version: int, tables: Tables, prefix: str) -> sa.Table:
-    """Return a table of inlined rows as far as every one has the same columns: row id, begin and end."""
-    name = inline.data_table_name(table_id, version)
-    columns: list[sa.Column[Any]] = [sa.Column(prefix + column, sa.BigInteger(), key=column) for column in LIFE]
-    if tables.shared:
-        columns.append(sa.Column("payload", Text()))
+def inlined_lives(
+    table_id: int, version: int, tables: Tables, prefix: str, more: Sequence[sa.Column[Any]] = ()
+) -> sa.Table:
+    """Return a table of inlined rows as far as every one has the same columns (row id, begin and end), or with more."""
+    life: list[sa.Column[Any]] = [sa.Column(prefix + column, sa.BigInteger(), key=column) for column in LIFE]
+    columns = [*life, sa.Column("payload", Text())] if tables.shared else [*life, *more]
+    name = data_table_name(table_id, version)
     table = sa.Table(name, sa.MetaData(), *columns, schema=tables.metadata.schema)
     return _among(ROWS, table, tables, table_id=table_id, schema_version=version)
 
@@ -97,20 +92,13 @@ def _among(name: str, table: sa.Table, tables: Tables, **where: int) -> sa.Table
 
 
 def _stored(sql: str, database: str) -> sa.types.TypeEngine[Any]:
-    if database != "duckdb":
-        if sql in _INTEGERS:
-            return sa.BigInteger()
-        if sql in _BYTES:
-            return sa.LargeBinary()
-        if sql == "BOOLEAN":
-            return sa.Boolean()
-    return NamedType(sql)
+    return NamedType(sql) if database == "duckdb" else _STORED.get(sql) or NamedType(sql)
 
 
 def delete_table(table_id: int, tables: Tables) -> sa.Table:
     """Return the table of inlined deletes: the position of a row in a data file, and since when it is gone."""
     table = sa.Table(
-        inline.delete_table_name(table_id),
+        delete_table_name(table_id),
         sa.MetaData(),
         *(sa.Column(name, sa.BigInteger()) for name in ("file_id", "row_id", "begin_snapshot")),
         schema=tables.metadata.schema,
@@ -146,21 +134,26 @@ class CatalogStatements:
         self.ahead: Rows | None = None
         """The answer to what was asked when the turn to commit came; whoever uses it takes it away."""
         self.limits = NO_LIMITS
-        """What a catalog of a shared lake may take; known after a snapshot was read."""
+        """The limits of a catalog of a shared lake; known after a snapshot was read."""
 
     @classmethod
     def of(cls, other: CatalogStatements) -> Self:
         """Return the same transaction with the methods of this class."""
         return cls(other.connection, other.meta, other.backend, other._cache)
 
-    def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
-        """Execute one named statement; its name is a fault point before and after."""
+    @contextmanager
+    def step(self, name: str, statement: Any = None) -> Iterator[None]:
+        """Count and log a block as one statement of that name, which is a fault point before and after."""
         faults.reach(f"catalog.{name}.before")
         with telemetry.logged(f"catalog.{name}", statement):
-            result = self.connection.execute(statement, parameters)
+            yield
         telemetry.count("catalog.statements")
         faults.reach(f"catalog.{name}.after")
-        return result
+
+    def run(self, name: str, statement: Any, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
+        """Execute one named statement."""
+        with self.step(name, statement):
+            return self.connection.execute(statement, parameters)
 
     def cached(self, key: Any, build: Any) -> Any:
         """Return a statement that is built once per catalog."""
@@ -185,9 +178,7 @@ class CatalogStatements:
 
     def has_table(self, name: str) -> bool:
         """Return whether the database has a table of that name, or in a shared lake what stands for it."""
-        if not self.meta.shared:
-            return self.backend.has_table(self.connection, name, self.meta.metadata.schema)
-        if name.removeprefix("quacklake_") in ADDED_LATER:
+        if not self.meta.shared or name.removeprefix("quacklake_") in ADDED_LATER:
             return self.backend.has_table(self.connection, name, self.meta.metadata.schema)
         named = parse_table_name(name)
         if named is None or named[1] is not None:
@@ -196,10 +187,7 @@ class CatalogStatements:
         return self.run("any_inlined_delete", sa.select(table.c.file_id).limit(1)).first() is not None
 
     def stored_tables(self) -> list[str]:
-        """Return the tables of the database.
-
-        In a shared lake also what stands for those of inlined rows and deletes.
-        """
+        """Return the tables of the database, in a shared lake with what stands for those of inlined rows."""
         if not self.meta.shared:
             return list(sa.inspect(self.connection).get_table_names(schema=self.meta.metadata.schema))
         rows, deletes = of_all_tables(ROWS, self.meta), of_all_tables(DELETES, self.meta)
@@ -210,8 +198,7 @@ class CatalogStatements:
 
     def delete_table(self, table_id: int) -> sa.Table:
         """Return the table of inlined deletes, always the same object: compiled statements are found again by it."""
-        build = partial(delete_table, table_id, self.meta)
-        table: sa.Table = self.cached(("delete_table", table_id), build)
+        table: sa.Table = self.cached(("delete_table", table_id), lambda: delete_table(table_id, self.meta))
         return table
 
 
@@ -238,39 +225,29 @@ class WriteStatements(CatalogStatements):
 
     def insert_many(self, name: str, table: sa.Table, keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows in bulk; one statement, whatever their number."""
-        with self._step(name):
+        with self.step(name):
             self.backend.insert_many(self.connection, table, keys, rows)
 
     def update_many(
         self, name: str, table: sa.Table, where: Sequence[str], keys: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> None:
         """Update rows in bulk, each found by its values of ``where``, which come first."""
-        with self._step(name):
+        with self.step(name):
             self.backend.update_many(self.connection, table, where, keys, rows)
-
-    @contextmanager
-    def _step(self, name: str) -> Iterator[None]:
-        """Count and log a block as one statement of that name."""
-        faults.reach(f"catalog.{name}.before")
-        with telemetry.logged(f"catalog.{name}"):
-            yield
-        telemetry.count("catalog.statements")
-        faults.reach(f"catalog.{name}.after")
 
     def end(self, name: str, key: str, ids: Sequence[int], snapshot: int) -> int:
         """Give every live row with these ids its end; return how many there were."""
         if not ids:
             return 0
         table = self.meta[name]
-
-        def build() -> Any:
-            return (
+        statement = self.cached(
+            ("end", name, key),
+            lambda: (
                 sa.update(table)
                 .where(table.c[key].in_(sa.bindparam("ids", expanding=True)), table.c.end_snapshot.is_(None))
                 .values(end_snapshot=sa.bindparam("snapshot"))
-            )
-
-        statement = self.cached(("end", name, key), build)
+            ),
+        )
         return self.update(f"end_{name}", statement, {"ids": list(ids), "snapshot": snapshot})
 
     def update(self, name: str, statement: sa.Update, parameters: dict[str, Any] | None = None) -> int:
@@ -284,18 +261,6 @@ class WriteStatements(CatalogStatements):
         self.run(name, statement, parameters)
         return changed
 
-    def batch(self) -> AbstractContextManager[None]:
-        """Return a block of small statements that need nothing of each other.
-
-        On a network they share one round trip.
-        """
-        return self.backend.batch(self.connection)
-
-    @property
-    def batch_rows(self) -> int:
-        """How many rows an insert may have inside a batch."""
-        return self.backend.batch_rows
-
 
 def parts(items: Sequence[T], size: int = SOME) -> Iterator[Sequence[T]]:
     """Return the items in slices of a size."""
@@ -303,10 +268,7 @@ def parts(items: Sequence[T], size: int = SOME) -> Iterator[Sequence[T]]:
 
 
 def among(column: sa.ColumnElement[int], ids: Sequence[int]) -> sa.ColumnElement[bool]:
-    """Return the condition that a column is one of these ids.
-
-    Files that came one after the other have ids without a gap, which makes it short.
-    """
+    """Return the condition that a column is one of these ids: short for files that came one after the other."""
     runs: list[list[int]] = []
     for id_ in sorted(ids):
         if runs and id_ <= runs[-1][1] + 1:

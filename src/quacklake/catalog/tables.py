@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -91,34 +91,28 @@ class Id(TypeDecorator[int]):
     cache_ok = True
 
 
-def _utf8(dialect: Dialect, length: int | None) -> TypeEngine[Any]:
-    """Return a text that is compared byte by byte, of any length or a short one that may be a key."""
-    if database_of(dialect) != "mysql":
-        return dialect.type_descriptor(sa.String())
-    from sqlalchemy.dialects import mysql
-
-    options: Any = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
-    return dialect.type_descriptor(mysql.LONGTEXT(**options) if length is None else mysql.VARCHAR(length, **options))
-
-
 class Text(TypeDecorator[str]):
     """Text of any length, compared byte by byte."""
 
     impl = sa.String
     cache_ok = True
+    length: int | None = None
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return _utf8(dialect, None)
+        if database_of(dialect) != "mysql":
+            return dialect.type_descriptor(sa.String())
+        from sqlalchemy.dialects import mysql
+
+        options: Any = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
+        long = self.length is None
+        return dialect.type_descriptor(mysql.LONGTEXT(**options) if long else mysql.VARCHAR(self.length, **options))
 
 
-class Name(TypeDecorator[str]):
+class Name(Text):
     """A short text that may be a key, compared byte by byte."""
 
-    impl = sa.String
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return _utf8(dialect, 190)
+    length = 190
 
 
 class Flag(TypeDecorator[bool]):
@@ -380,20 +374,15 @@ class Tables:
         lacking: frozenset[Part] = frozenset(),
     ) -> Tables:
         """Return the tables of all lakes of a version in a schema of that name, which share compiled statements."""
-        return Tables(version, metadata_schema, shared=shared, lacking=lacking)
+        return Tables(version, metadata_schema, shared, lacking)
 
     def __init__(
-        self,
-        version: str = VERSION,
-        metadata_schema: str | None = None,
-        *,
-        shared: bool = False,
-        lacking: frozenset[Part] = frozenset(),
+        self, version: str, metadata_schema: str | None = None, shared: bool = False, lacking: Iterable[Part] = ()
     ) -> None:
         self.version = version
         self.shared = shared
         #: Which parts of 1.1 the lake has.
-        self.parts = PARTS - lacking if has_next(version) else frozenset()
+        self.parts = PARTS.difference(lacking) if has_next(version) else frozenset()
         self.metadata = sa.MetaData(schema=metadata_schema)
         base = version.split("-")[0]
         missing: dict[str, tuple[str, ...] | None] = {}
@@ -461,10 +450,7 @@ class Tables:
         return list(self._tables.values())
 
     def indexes(self, database: str) -> list[sa.Index]:
-        """Return our indexes over these tables, the same objects each time.
-
-        A table keeps every index that is made for it.
-        """
+        """Return our indexes over these tables, the same objects each time: a table keeps every index made for it."""
         if database not in self._indexes:
             # only SQLite can index text of any length, and then reads the index alone
             covered = COVERED if database == "sqlite" else {}

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,7 +24,7 @@ _NO_SETTINGS = ("QUACKLAKE_CONFIG", "QUACKLAKE_FAULT", "QUACKLAKE_REHEARSE", "QU
 """Variables of ours that are no settings; those of tests begin with ``QUACKLAKE_TEST_``."""
 
 _IN_MEGABYTES = "_MB"
-"""How variables end whose numbers are megabytes."""
+"""The end of variables whose numbers are megabytes."""
 _TABLES = ("stores",)
 """Settings that are tables themselves, and not the beginning of names."""
 
@@ -41,14 +41,15 @@ def resolve(
 ) -> Config:
     """Return every setting: flag > environment > ``quacklake.toml`` > default.
 
-    A flag of ``None`` and an empty variable count as not given. The file is ``config_file``, else
-    ``quacklake.toml`` in the current directory, else the one that ``QUACKLAKE_CONFIG`` names. Raises
-    :class:`ConfigError` on an unknown name, a value of the wrong type or beyond its limits, and a file that
-    cannot be read. A variable that looks like one of ours and is none is logged as a warning, once.
+    A flag of ``None`` and an empty variable count as not given. The file is ``config_file``, else ``quacklake.toml`` in
+    the current directory, else the one that ``QUACKLAKE_CONFIG`` names. Raise ``ConfigError`` on an unknown name, a
+    wrong value and a file that cannot be read. An unknown variable that looks like one of ours is logged, once.
     """
     environment = os.environ if env is None else env
-    if env is None:
-        _warn_of(unknown_variables(environment))
+    for name, meant in unknown_variables(environment).items() if env is None else ():
+        if name not in TOLD:
+            TOLD.add(name)
+            _log.warning("the variable %s is not a setting and has no effect%s", name, f": {meant}" if meant else "")
     path = _find_file(config_file, environment)
     given: tuple[Mapping[str, tuple[object, str]], ...] = (
         {name: (value, "flag") for name, value in _known(flags or {}, "flag") if value is not None},
@@ -83,25 +84,13 @@ def unknown_variables(env: Mapping[str, str]) -> dict[str, str | None]:
     """
     settings = {name for setting in SETTINGS for name in setting.env if name.startswith(_PREFIX)}
     ours = sorted(name for name in env if name.upper().startswith(_PREFIX))
-    return {
-        name: _meant(name, settings)
-        for name in ours
-        if name not in settings and name not in _NO_SETTINGS and not name.startswith(f"{_PREFIX}TEST_")
-    }
-
-
-def _meant(name: str, settings: Iterable[str]) -> str | None:
-    """What a variable may be meant for, by what follows the part that all of them have."""
     rests = [setting.removeprefix(_PREFIX) for setting in settings]
-    near = get_close_matches(name.upper().removeprefix(_PREFIX), rests, n=1, cutoff=0.7)
-    return f'did you mean "{_PREFIX}{near[0]}"?' if near else None
-
-
-def _warn_of(variables: Mapping[str, str | None]) -> None:
-    for name, meant in variables.items():
-        if name not in TOLD:
-            TOLD.add(name)
-            _log.warning("the variable %s is not a setting and has no effect%s", name, f": {meant}" if meant else "")
+    unknown = {}
+    for name in ours:
+        if name not in settings and name not in _NO_SETTINGS and not name.startswith(f"{_PREFIX}TEST_"):
+            near = get_close_matches(name.upper().removeprefix(_PREFIX), rests, n=1, cutoff=0.7)
+            unknown[name] = f'did you mean "{_PREFIX}{near[0]}"?' if near else None
+    return unknown
 
 
 def _outranks(given: tuple[Mapping[str, tuple[object, str]], ...], name: str, other: str) -> bool:

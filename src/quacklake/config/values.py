@@ -93,7 +93,7 @@ def parse_size(raw: object) -> int:
 def parse_duration(raw: object, *, bare: bool = True) -> timedelta:
     """Return a duration from a ``timedelta`` or a text such as ``30s``, ``7d``, ``10 minutes`` or ``1 day 02:30:00``.
 
-    A number without a unit is one of seconds, unless ``bare`` is false. Raises ``ValueError``.
+    A number without a unit is one of seconds, unless ``bare`` is false. Raise ``ValueError``.
 
     >>> parse_duration("10 minutes"), parse_duration("1h 30m"), parse_duration("2w")
     (datetime.timedelta(seconds=600), datetime.timedelta(seconds=5400), datetime.timedelta(days=14))
@@ -191,7 +191,7 @@ _KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """How a store is reached; what is None is as for every other store. Keys print as ``***``."""
+    """The options of one store; None is as for every other store. Keys print as ``***``."""
 
     endpoint: str | None = None
     access_key: Secret | None = None
@@ -206,10 +206,7 @@ Finder = Callable[[str | None, str], Mapping[str, object] | None]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Stores:
-    """Options of stores by the names of catalogs and by data paths, or whatever a function says.
-
-    It prints as the names and paths alone.
-    """
+    """Options of stores by the names of catalogs and by data paths, which it prints as, or whatever a function says."""
 
     named: Mapping[str, StoreOptions]
     paths: Mapping[str, StoreOptions]
@@ -218,11 +215,14 @@ class Stores:
     def find(self, catalog: str | None, path: str) -> StoreOptions | None:
         """Return the options for the files of a catalog (None: of no catalog's) at a path; None if nothing is said.
 
-        The name of a catalog counts before paths, and of these the longest that the path is in. Raises ``ConfigError``
-        when the function gives something else than options, and what it raises itself.
+        The name of a catalog counts before paths, and of these the longest. Raise ``ConfigError`` for a wrong answer.
         """
         if self.finder is not None:
-            return _answered(self.finder(catalog, path))
+            answer = self.finder(catalog, path)
+            try:
+                return None if answer is None else _options(answer)
+            except ValueError as error:
+                raise ConfigError(f"the function in stores returned a wrong value: {error}") from None
         if catalog is not None and catalog.lower() in self.named:
             return self.named[catalog.lower()]
         inside = [folder for folder in self.paths if f"{path.rstrip('/')}/".startswith(folder)]
@@ -236,10 +236,7 @@ class Stores:
 
 
 def _parse_stores(raw: object) -> Stores:
-    """Return the stores of a mapping, of a function, or of a text with a mapping as JSON. Raises ``ValueError``.
-
-    No message shows what the mapping holds.
-    """
+    """Return the stores of a mapping, a function, or a mapping as JSON, or a ``ValueError`` that shows no contents."""
     if isinstance(raw, Stores):
         return raw
     if isinstance(raw, str):
@@ -260,13 +257,6 @@ def _parse_stores(raw: object) -> Stores:
         else:
             named[key.lower()] = _options(value)
     return Stores(named, paths)
-
-
-def _answered(answer: object) -> StoreOptions | None:
-    try:
-        return None if answer is None else _options(answer)
-    except ValueError as error:
-        raise ConfigError(f"the function in stores returned a wrong value: {error}") from None
 
 
 def _options(raw: object) -> StoreOptions:

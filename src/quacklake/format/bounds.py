@@ -1,7 +1,7 @@
-"""Bounds of columns: between a value and the text the catalog stores, and predicates that rule out files by them.
+"""Bounds of columns, as values and as the text the catalog stores, and predicates that rule out files by them.
 
-A predicate is what remains of a filter once everything that statistics cannot answer has been replaced by "anything"
-(``ANYTHING``). It only ever rules files *out*: the filter itself is always applied to the rows by the engine.
+A predicate is what remains of a filter once everything that statistics cannot answer has become ``ANYTHING``. It only
+ever rules files *out*: the engine always applies the filter itself to the rows.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ MAX_BOUND = 256
 
 
 def encode(value: Any, type: str) -> str | None:
-    """Return the documented text of a statistics value; ``None`` for NULL, NaN and types without statistics.
+    """Return the documented text of a value; ``None`` for NULL, NaN and types without statistics.
 
-    Raises :class:`TypeError` or :class:`ValueError` for a value that is not of the type.
+    Raise ``TypeError`` or ``ValueError`` for a value that is not of the type.
     """
     decoded = comparable(value, type)
     return None if decoded is None else encode_comparable(decoded, type)
@@ -146,8 +146,7 @@ _BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
 def decode(text: str | None, type: str) -> Comparable | None:
     """Return the comparable value of a bound's text, or ``None`` when nothing certain can be said.
 
-    Reads the documented encoding and the plain casts that the reference implementation writes for inlined
-    rows; ``nan``, text that is not of the type and blob text with two readings are unknown.
+    Reads the documented encoding and the plain casts that the reference implementation writes for inlined rows.
     """
     if text is None or type in NESTED:
         return None
@@ -181,10 +180,7 @@ def decode(text: str | None, type: str) -> Comparable | None:
 
 
 def shorten(value: Comparable, *, upper: bool) -> Comparable | None:
-    """Return the bound itself, or for long text and blobs a short one that is not above (``upper``: not below) it.
-
-    ``None`` when there is no short upper bound.
-    """
+    """Return the bound, for long text and blobs a short one not above (``upper``: not below) it, if there is one."""
     if isinstance(value, str):
         return _shorten_text(value, upper=upper) if len(value) * 4 > MAX_BOUND else value
     if isinstance(value, bytes) and len(value) > MAX_BOUND:
@@ -259,7 +255,7 @@ FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is known of one column in one file; None means unknown."""
+    """The known facts about one column in one file; None means unknown."""
 
     low: Any = None
     high: Any = None
@@ -270,8 +266,7 @@ class Bounds:
     @classmethod
     def of(cls, column: ColumnStats, type_: str) -> Bounds:
         """Return the bounds that a file's stored statistics give; what does not decode is unknown."""
-        low = None if column.min is None else decode(column.min, type_)
-        high = None if column.max is None else decode(column.max, type_)
+        low, high = decode(column.min, type_), decode(column.max, type_)
         return cls(low, high, column.null_count, column.value_count, column.contains_nan)
 
 
@@ -298,10 +293,7 @@ def some(parts: Iterable[Predicate]) -> Predicate:
 
 
 def coarse(predicate: Predicate, most: int = 64) -> Predicate:
-    """Return a predicate of few comparisons that holds wherever this one does, for what takes long over many.
-
-    Of many values of one column neighbours become ranges; what is still too much becomes "anything".
-    """
+    """Return a predicate of few comparisons that holds wherever this one does: neighbours become ranges."""
     if isinstance(predicate, Compare | IsNull):
         return predicate
     parts = [coarse(part, most) for part in predicate.parts]

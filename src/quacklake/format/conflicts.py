@@ -1,4 +1,4 @@
-"""Which change of mine excludes which change of another's, committed since my transaction began.
+"""The conflicts of my changes with those of others, committed since my transaction began.
 
 The rules are finer than the reference implementation's where it refuses too much (a blind insert next to a
 delete) and stricter where it lets a change get lost (a delete next to a compaction of the same file).
@@ -15,7 +15,7 @@ from quacklake.format.snapshots import Change, ChangeKind
 
 
 class Check(enum.Enum):
-    """What has to be looked at before two changes of the same object may both stand."""
+    """The check that two changes of the same object need before both may stand."""
 
     OK = "ok"
     """They never disturb each other."""
@@ -70,30 +70,22 @@ READ_MATRIX: Mapping[tuple[ChangeKind, ChangeKind], Check] = MappingProxyType(
     {(mine, other): _READ for mine in (*_INSERTS, *_ALTER) for other in _INSERTS}
     | {(mine, other): _FILE for mine in _INSERTS for other in _DELETES}
 )
-"""What replaces :data:`MATRIX` when my rows, or a constraint I set, depend on what my transaction has read."""
+"""The checks in place of :data:`MATRIX` when my rows, or a constraint I set, depend on what I have read."""
 
 _CREATED_RELATION = (_K.CREATED_TABLE, _K.CREATED_VIEW)  # tables and views share their names
 _CREATED = (*_CREATED_RELATION, _K.CREATED_SCALAR_MACRO, _K.CREATED_TABLE_MACRO)
 _CREATED_ANYTHING = (*_CREATED, _K.CREATED_SCHEMA)
 _SAME_ID: frozenset[tuple[ChangeKind, ChangeKind]] = frozenset(
-    {
-        (_K.DROPPED_SCHEMA, _K.DROPPED_SCHEMA),
-        (_K.DROPPED_VIEW, _K.DROPPED_VIEW),
-        (_K.DROPPED_SCALAR_MACRO, _K.DROPPED_SCALAR_MACRO),
-        (_K.DROPPED_TABLE_MACRO, _K.DROPPED_TABLE_MACRO),
-        (_K.ALTERED_VIEW, _K.ALTERED_VIEW),
-        (_K.ALTERED_VIEW, _K.DROPPED_VIEW),
-    }
+    [(kind, kind) for kind in (_K.DROPPED_SCHEMA, _K.DROPPED_VIEW, _K.DROPPED_SCALAR_MACRO, _K.DROPPED_TABLE_MACRO)]
+    + [(_K.ALTERED_VIEW, _K.ALTERED_VIEW), (_K.ALTERED_VIEW, _K.DROPPED_VIEW)]
 )
 """Pairs that conflict when both name the same id."""
 
 
 def compare(mine: Change, other: Change, *, reads: bool, schema_ids: Mapping[str, int]) -> Check:
-    """Return what to check before ``mine`` may be committed after ``other``.
+    """Return what to check before ``mine`` may be committed after ``other``; a READ only if mine ``reads`` rows.
 
-    ``reads`` says that mine depends on rows my transaction has read; without it nothing is a READ.
-    ``schema_ids`` gives the id of each schema by its :func:`~quacklake.format.names.fold`-ed name as of the
-    snapshot my transaction began at.
+    ``schema_ids`` are the ids of the schemas by folded name, as of the snapshot my transaction began at.
     """
     pair = (mine.kind, other.kind)
     check = MATRIX.get(pair)
@@ -166,19 +158,3 @@ def _thing(change: Change) -> str:
     if change.name is not None:
         return f'{what} "{change.schema}"."{change.name}"'
     return f'{what} "{change.schema}"' if change.schema is not None else f"{what} {change.id}"
-
-
-_TITLES = ("insert", "delete", "flush", "compact", "alter", "drop")
-
-
-def markdown() -> str:
-    """Return the matrix as a Markdown table; cells that a read set changes show both."""
-    lines = ["| mine \\ other | " + " | ".join(_TITLES) + " |", "|---" * (len(_GROUPS) + 1) + "|"]
-    for title, group in zip(_TITLES, _GROUPS, strict=True):
-        cells = []
-        for other in _GROUPS:
-            pair = (group[0], other[0])
-            cell, read = MATRIX[pair], READ_MATRIX.get(pair)
-            cells.append(cell.value if read is None else f"{cell.value} ({read.value} after a read)")
-        lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"

@@ -1,8 +1,7 @@
 """Changes of a table's schema, as functions from one schema to the next, and the catalog rows they end and begin.
 
-Ids of new columns start at ``next_column_id``, which must be above every id the table ever had: an id belongs to its
-column for ever, also after the column is gone. Where the reference implementation refuses a change, the message is
-its own.
+New columns get ids from ``next_column_id`` on, above every id the table ever had: an id belongs to its column for ever.
+Refusals have the words of the reference implementation.
 """
 
 from __future__ import annotations
@@ -81,8 +80,8 @@ def add_column(
 ) -> TableSchema:
     """Return the schema with a column at the end of the table, or with a field at the end of the struct ``parent``.
 
-    Of ``column`` the name, the type and the children count; it gets fresh ids, may be NULL, and both its defaults
-    are the literal ``default``. Raises :class:`InputError` for a name in use and a default that is no literal.
+    ``column`` gives the name, type and children; the new one may be NULL, and both its defaults are the literal
+    ``default``. Raise ``InputError`` for a name in use and a default that is no literal.
     """
     ids = _fresh_ids(schema, next_column_id)
     check_name(column.name, "column")
@@ -113,23 +112,21 @@ def drop_column(
 ) -> TableSchema:
     """Return the schema without a column, or without a field of a struct.
 
-    Raises :class:`InputError` for the last column, the last field of a struct, the values of a list or map, and for
-    a column whose id is in ``partitioned_by`` or ``sorted_by``.
+    Raise ``InputError`` for the last one, for values of a list or map, and for keys of the layout (``…_by``).
     """
     column = find_column(schema, path)
     if len(path) == 1:
         if len(schema.columns) == 1:
             raise InputError("Cannot drop column: table only has one column remaining!")
-        if column.id in partitioned_by:
-            raise InputError(
-                f'Cannot drop column "{column.name}" - the table is partitioned by this column. Reset or change the '
-                "partitioning on this table in order to drop this column"
-            )
-        if column.id in sorted_by:
-            raise InputError(
-                f'Cannot drop column "{column.name}" - the table is sorted by this column. Reset or change the sort '
-                "order on this table in order to drop this column"
-            )
+        for ids, layout, what in (
+            (partitioned_by, "partitioned", "partitioning"),
+            (sorted_by, "sorted", "sort order"),
+        ):
+            if column.id in ids:
+                raise InputError(
+                    f'Cannot drop column "{column.name}" - the table is {layout} by this column. Reset or change the '
+                    f"{what} on this table in order to drop this column"
+                )
     else:
         parent = find_column(schema, path[:-1])
         if parent.type != "struct":
@@ -169,33 +166,22 @@ def set_type(schema: TableSchema, path: Path, target: Column, *, next_column_id:
     """Return the schema with the type of ``target``, whose own name and ids do not count.
 
     Fields of structs are matched by name at every depth: new ones come last with fresh ids, missing ones go, those
-    that stay may widen. Raises :class:`InputError` for every other change of a type.
+    that stay may widen. Raise ``InputError`` for every other change of a type.
     """
     ids = _fresh_ids(schema, next_column_id)
     return replace_column(schema, path, lambda old: _retyped(old, target, ids))
 
 
 def set_default(schema: TableSchema, path: Path, default: Any) -> TableSchema:
-    """Return the schema with another default for new rows: a literal, :class:`DefaultExpression` or ``None`` for none.
-
-    Rows that exist keep what they have. Raises :class:`InputError` for fields of structs and for nested columns.
-    """
+    """Return the schema with another default for new rows: a literal, :class:`DefaultExpression` or ``None``."""
     column = _own_column(schema, path, "a default")
     text = _default_text(default, column)
     kind = "expression" if isinstance(default, DefaultExpression) else "literal"
     return replace_column(schema, path, lambda old: replace(old, default=text, default_kind=kind))
 
 
-def drop_default(schema: TableSchema, path: Path) -> TableSchema:
-    """Return the schema with NULL as a column's default for new rows."""
-    return set_default(schema, path, None)
-
-
 def set_nullable(schema: TableSchema, path: Path, nullable: bool) -> TableSchema:
-    """Return the schema in which a column may be NULL, or may not; that no row is NULL is for the caller to make sure.
-
-    Raises :class:`InputError` when it is so already, and for fields of structs.
-    """
+    """Return the schema in which a column may or may not be NULL; that no row is, the caller makes sure."""
     column = _own_column(schema, path, "a NOT NULL constraint")
     if column.nullable == nullable:
         raise InputError(
@@ -207,11 +193,7 @@ def set_nullable(schema: TableSchema, path: Path, nullable: bool) -> TableSchema
 
 
 def difference(old: TableSchema, new: TableSchema) -> SchemaChange:
-    """Return the catalog rows that turn one schema into another.
-
-    A column whose row differs ends and begins anew under its id. Its children stay as they are: renaming a struct
-    is one row, dropping it is one for every node.
-    """
+    """Return the catalog rows that turn one schema into another; a column that differs begins anew under its id."""
     before = {row.column_id: row for row in flatten(old)}
     after = {row.column_id: row for row in flatten(new)}
     return SchemaChange(
@@ -223,8 +205,7 @@ def difference(old: TableSchema, new: TableSchema) -> SchemaChange:
 def evolve_to(schema: TableSchema, rows: TableSchema, next_column_id: int) -> TableSchema:
     """Return the schema that holds the table's rows and ``rows`` too: columns added, types widened, nothing else.
 
-    Columns and fields are matched by name; the type ``unknown`` fits every column. Added ones may be NULL and have no
-    default. Raises :class:`SchemaMismatchError` that tells every difference that cannot be bridged.
+    Names match; the type ``unknown`` fits every column. Raise ``SchemaMismatchError`` that tells every difference.
     """
     ids, problems = _fresh_ids(schema, next_column_id), list[str]()
     columns = _fitted_all(schema.columns, rows.columns, "", ids, problems)
@@ -332,8 +313,8 @@ def _default_text(default: Any, column: Column) -> str | None:
 class OldColumns:
     """The columns to go back to.
 
-    ``kept`` are those, or fields inside them, whose type is wider than it was: files written since hold values that a
-    narrower one could not. ``lossy`` tells that some were dropped since, so that files written since lack their values.
+    ``kept`` keep a wider type than they had, because files written since need it. ``lossy`` tells that some were
+    dropped, so that files written since lack their values.
     """
 
     schema: TableSchema
@@ -348,10 +329,7 @@ def missing_ids(now: TableSchema, old: TableSchema) -> list[int]:
 
 
 def old_columns(now: TableSchema, old: TableSchema, newest: Mapping[int, str]) -> OldColumns:
-    """Return the columns of ``old`` for a table that has those of ``now``.
-
-    ``newest`` are the last types of those gone.
-    """
+    """Return the columns of ``old`` for a table that has those of ``now``, and of those gone the ``newest`` types."""
     types = {**newest, **{node.id: node.type for node in now.walk()}}
     kept: list[str] = []
 

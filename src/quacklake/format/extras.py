@@ -1,8 +1,7 @@
 """The extra statistics of columns without a minimum and maximum: bounding boxes of geometries, fields of variants.
 
-Of a variant there is one entry for every field that each value of a file has in the same type. Such fields are
-*shredded*: the file keeps them as columns of their own. A field that has another type in some value is left out,
-because bounds of the others would say nothing.
+Of a variant there is one entry for every field that each value of a file has in the same type, *shredded* into a column
+of its own.
 """
 
 from __future__ import annotations
@@ -58,10 +57,7 @@ empty box, which excludes every row; this one excludes none."""
 
 
 def extent(values: Iterable[bytes | None]) -> str:
-    """Return the extra statistics of geometries in WKB (ISO or extended).
-
-    :data:`EVERYTHING` when one cannot be read.
-    """
+    """Return the extra statistics of geometries in WKB (ISO or extended), ``EVERYTHING`` when one cannot be read."""
     box, types = _empty_box(), set[str]()
     try:
         for value in values:
@@ -281,10 +277,7 @@ def parse_fields(text: str | None) -> list[ShreddedField]:
 
 
 def merge_fields(old: str | None, new: str | None, widest: Any) -> str | None:
-    """Return the stored text for rows of both; a field that either side lacks, or has in another type, is lost.
-
-    ``widest(one, two, type, upper=…)`` gives the wider of two bounds.
-    """
+    """Return the stored text for rows of both; a field that either side lacks, or has in another type, is lost."""
     others = {field.path: field for field in parse_fields(new)}
     merged = []
     for one in parse_fields(old):

@@ -1,15 +1,13 @@
-"""How rows that live inside the catalog are stored there, per database.
+"""The form of rows that live inside the catalog, per database.
 
 Stock DuckLake gives an inlined table one column per top-level column, of the database's own type where that can hold
-every value and of text (or bytes) where it cannot. DuckDB reads such text back with a plain cast, so everything here is
-text as DuckDB casts it.
+every value and of text (or bytes) as DuckDB casts it where it cannot.
 
-In a shared lake each row is one text, a JSON array with the texts of its values in schema order: a table for each table
-of each tenant would not hold at many tenants, so that the rows of all are in one. The texts are those of ``encode`` for
-``PACKED``, so that rows go to the stock form and come from it by way of Arrow.
+In a shared lake each row is one text, a JSON array with the texts of its values in schema order, as ``encode`` gives
+them for ``PACKED``: a table for each table of each tenant would not hold at many tenants.
 
-Every database has a limit of columns, and some have one of bytes. What a row takes at most follows from its columns
-alone, so that a table either inlines its rows or never does, whatever their values are.
+Every database limits the columns of a row, and some its bytes. What a row takes at most follows from its columns alone,
+so that a table either inlines its rows or never does.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ _TEXT = ("varchar", "json")
 PREFIX = "_ducklake_"
 """The prefix of columns that are not a user's in 1.1; no column of a user may have it."""
 LIFE = ("row_id", "begin_snapshot", "end_snapshot")
-"""What stands before an inlined row, or beside a packed one."""
+"""The columns before an inlined row, or beside a packed one."""
 _NAME = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]+))", re.ASCII)
 
 
@@ -60,10 +58,7 @@ def delete_table_name(table_id: int) -> str:
 
 
 def parse_table_name(name: str) -> tuple[int, int | None] | None:
-    """Return the table whose inlined rows are in a table of that name, and their schema version.
-
-    For inlined deletes the version is None; None when the name is another.
-    """
+    """Return the table and schema version of such a name, no version for inlined deletes; None for another name."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -76,10 +71,7 @@ def is_reserved(name: str) -> bool:
 
 
 def supports(column: Column, database: str, *, prefixed: bool = False) -> bool:
-    """Return False when the database cannot hold such a column inlined, so its rows must go to a file.
-
-    ``prefixed`` when the columns of inlined tables that are not a user's have a prefix, as in 1.1.
-    """
+    """Return False when rows with such a column must go to a file; ``prefixed`` as inlined tables of 1.1 are."""
     types = {node.type for node in column.walk()}
     reserved = fold(column.name).startswith(PREFIX) if prefixed else is_reserved(column.name)
     # of a VARIANT the catalog would keep the text, and forget whether 42 was a number
@@ -106,10 +98,7 @@ def sql_type(column: Column, database: str) -> str:
 
 
 def encode(array: pa.Array | pa.ChunkedArray, column: Column, database: str) -> list[Any] | None:
-    """Return the values of an Arrow column as parameters for the inlined table; None if only DuckDB can write them.
-
-    The array must have the column's own Arrow type.
-    """
+    """Return the values of a column in its own Arrow type as parameters; None if only DuckDB can write them."""
     base = column.type if column.nested else parse_type(column.type).base
     if base == "null" and array.null_count < len(array):
         raise ConstraintError(f'the column "{column.name}" of the type null holds nothing but NULL')
@@ -148,11 +137,7 @@ _SIMPLE: Mapping[str, Callable[[Any], Any]] = {
 
 
 def decode_expression(column: Column, database: str, reference: str) -> str:
-    """Return a DuckDB expression that turns a stored value back into the column's type.
-
-    ``reference`` is the SQL of the stored column, of the Arrow type its database's reader gives: PostgreSQL's bytes
-    come in hexadecimal.
-    """
+    """Return a DuckDB expression that turns a stored value back; PostgreSQL's bytes come in hexadecimal."""
     if database in ("postgres", PACKED) and not column.nested:
         base = parse_type(column.type).base
         if base in _TEXT and database == "postgres":
@@ -196,10 +181,7 @@ def _values(payload: str) -> list[str | None]:
 
 
 def unpack(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return packed rows (``LIFE`` and ``payload``) as columns of texts, named ``c<id>``.
-
-    A row that has fewer values than the schema has columns is padded with NULL.
-    """
+    """Return packed rows (``LIFE`` and ``payload``) as columns of texts named ``c<id>``, padded with NULL."""
     payloads: Sequence[str] = rows.column("payload").to_pylist()
     parsed = [_values(payload) for payload in payloads]
     columns = {name: rows.column(name) for name in LIFE}
@@ -211,10 +193,8 @@ def unpack(rows: pa.Table, schema: TableSchema) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """The limits of one row of a table, in a database as it is usually built.
-
-    ``sizes`` are the most bytes that a value takes inside the row, and what its place is a multiple of; a type that is
-    not named is as long as ``others``. Longer values lie outside the row.
+    """The limits of one row of a table: ``sizes`` are the most bytes that a value takes inside the row, and what its
+    place is a multiple of; a type that is not named takes ``others``, longer values lie outside the row.
     """
 
     columns: int

@@ -1,4 +1,4 @@
-"""How the files of a table are laid out: partition keys, their values and folders, and the order of rows in a file."""
+"""The layout of a table's files: partition keys, their values and folders, and the order of rows in a file."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _UNFIT = {"identity": ("blob", "geometry", "variant"), "bucket": ("timetz", "geo
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """What of a column's value makes the partition: ``name``, and for ``bucket`` the number of them.
+    """The part of a column's value that makes the partition: ``name``, and for ``bucket`` the number of them.
 
-    ``year``, ``month``, ``day`` and ``hour`` are parts of the calendar: the month of every year is 1 to 12.
-    ``epoch_year`` and its like, of version 1.1 of the format, count from 1970 instead.
+    ``year`` and its like are parts of the calendar: the month of every year is 1 to 12. ``epoch_year`` and its like, of
+    version 1.1 of the format, count from 1970 instead.
     """
 
     name: str
@@ -70,7 +70,7 @@ class PartitionKey:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """How a table is partitioned from one snapshot on; files keep the id of the one they were written under."""
+    """The partitioning of a table from one snapshot on; files keep the id of the one they were written under."""
 
     id: int
     keys: tuple[PartitionKey, ...]
@@ -93,8 +93,7 @@ def parse_transform(text: str) -> Transform:
 def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
     """Return the column and transform of ``country``, ``day(ts)``, ``days(ts)``, ``bucket(16, id)`` and the like.
 
-    Raises :class:`InputError` for unknown columns and functions, for fields of structs, and for a column whose type
-    the transform does not fit. Functions of version 1.1 of the format are read too.
+    Raise ``InputError`` for what is unknown, for fields of structs, and for a type that the transform does not fit.
     """
     column = schema.get(text)
     if column is not None:
@@ -121,10 +120,7 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
 
 
 def make_spec(id: int, keys: Iterable[str], schema: TableSchema) -> PartitionSpec:
-    """Return the partitioning that texts like those of :func:`parse_partition` describe, in their order.
-
-    Raises :class:`InputError` as that does, and for a key that is given twice.
-    """
+    """Return the partitioning that texts for :func:`parse_partition` describe; an ``InputError`` for a key twice."""
     found: list[PartitionKey] = []
     for index, text in enumerate(keys):
         column, transform = parse_partition(text, schema)
@@ -157,10 +153,7 @@ def decode_value(text: str | None, type: str, transform: Transform) -> Comparabl
 
 
 def key_names(spec: PartitionSpec, schema: TableSchema) -> tuple[str, ...]:
-    """Return the names of the keys in folder names: the column's for the identity, else the transform's.
-
-    A name in use is followed by the column's: ``bucket``, ``bucket_id``.
-    """
+    """Return the names of the keys in folder names: the column's or the transform's, and both for one in use."""
     names: list[str] = []
     for key in spec.keys:
         transform, column = key.parsed, schema.by_id(key.column_id).name
@@ -176,10 +169,9 @@ def key_names(spec: PartitionSpec, schema: TableSchema) -> tuple[str, ...]:
 
 
 def directory(spec: PartitionSpec, schema: TableSchema, values: Mapping[int, str | None], *, hive: bool = True) -> str:
-    """Return the folder of files with these values by key index: ``year=2026/bucket=2/``, or ``""``.
+    """Return the folder of files with these values by key index, ``year=2026/bucket=2/``; readers never look at it.
 
-    It is for people only: readers take the values from the catalog. Without ``hive``, and where a value makes no
-    safe name or one too long for a folder, files lie in the table's own.
+    It is empty without ``hive``, and where a value makes no safe name or one too long for a folder.
     """
     if not hive:
         return ""
@@ -242,10 +234,7 @@ _DIRECTION = re.compile(r"(\s+(ASC|DESC))?(\s+NULLS\s+(FIRST|LAST))?\s*\Z", re.I
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """One key of an order: SQL over a row, its direction, and where NULL comes.
-
-    ``direction`` is ``ASC`` or ``DESC``, ``null_order`` is ``NULLS_FIRST`` or ``NULLS_LAST``.
-    """
+    """One key of an order: SQL over a row, ``ASC`` or ``DESC``, and ``NULLS_FIRST`` or ``NULLS_LAST``."""
 
     expression: str
     direction: str = "ASC"
@@ -258,17 +247,16 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True)
 class SortSpec:
-    """How new files of a table are sorted from one snapshot on."""
+    """The order of new files of a table from one snapshot on."""
 
     id: int
     keys: tuple[SortKey, ...]
 
 
-def parse_sort(text: str, schema: TableSchema) -> SortKey:
+def _sort_key(text: str) -> SortKey:
     """Return the key of a text such as ``ts DESC NULLS LAST`` or ``lower(name)``.
 
-    Raises :class:`InputError` unless it is one expression over columns of the table, without a subquery, an aggregate
-    or a window.
+    Raise ``InputError`` unless it is one expression over columns, without a subquery, an aggregate or a window.
     """
     from sqlglot import exp
 
@@ -281,26 +269,11 @@ def parse_sort(text: str, schema: TableSchema) -> SortKey:
         raise InputError(f"the sort key {text!r} speaks of no column")
     if any(len(column.parts) > 1 for column in columns):
         raise InputError(f"the sort key {text!r} has a qualified name - only names of columns are supported")
-    _check_columns([text], schema)
     return SortKey(
         _expression(text, ordered.this),
         "DESC" if ordered.args.get("desc") else "ASC",
         "NULLS_FIRST" if ordered.args.get("nulls_first") else "NULLS_LAST",
     )
-
-
-def _check_columns(keys: Iterable[str], schema: TableSchema) -> None:
-    """Raise :class:`InputError` that names every column which the table does not have."""
-    from sqlglot import exp
-
-    names = [column.name for key in keys for column in _parse(key).this.find_all(exp.Column, bfs=False)]
-    unmatched = list(dict.fromkeys(name for name in names if schema.get(name) is None))
-    if unmatched:
-        raise InputError(
-            "Columns in the SET SORTED BY statement were not found in the DuckLake table. Unmatched columns were:"
-            f" {', '.join(unmatched)}",
-            hint=nearest(unmatched[0], schema.names),
-        )
 
 
 def _expression(text: str, tree: exp.Expr) -> str:
@@ -331,13 +304,23 @@ def _parse(text: str) -> exp.Ordered:
     return ordered
 
 
-def make_sort(
-    id: int, keys: Iterable[str], schema: TableSchema, canonical: Callable[[str], str] = lambda text: text
-) -> SortSpec:
-    """Return the order that texts for :func:`parse_sort` describe; ``canonical`` gives the text to be stored."""
+def make_sort(id: int, keys: Iterable[str], schema: TableSchema, canonical: Callable[[str], str]) -> SortSpec:
+    """Return the order that texts describe; ``canonical`` gives the text to be stored.
+
+    Raise ``InputError`` that names every column which the table does not have.
+    """
+    from sqlglot import exp
+
     texts = list(keys)
-    _check_columns(texts, schema)
-    parsed = (parse_sort(text, schema) for text in texts)
+    names = [column.name for key in texts for column in _parse(key).this.find_all(exp.Column, bfs=False)]
+    unmatched = list(dict.fromkeys(name for name in names if schema.get(name) is None))
+    if unmatched:
+        raise InputError(
+            "Columns in the SET SORTED BY statement were not found in the DuckLake table. Unmatched columns were:"
+            f" {', '.join(unmatched)}",
+            hint=nearest(unmatched[0], schema.names),
+        )
+    parsed = (_sort_key(text) for text in texts)
     return SortSpec(id, tuple(replace(key, expression=canonical(key.expression)) for key in parsed))
 
 
@@ -359,10 +342,7 @@ def sort_columns(spec: SortSpec | None, schema: TableSchema) -> frozenset[int]:
 def sort_of_stored(
     spec: SortSpec | None, schema: TableSchema, stored: TableSchema
 ) -> tuple[TableSchema, SortSpec | None]:
-    """Return the columns of older files under the present names of a table, and its order where they have it all.
-
-    Without such an order the columns are as they were.
-    """
+    """Return the columns of older files under the present names of a table, and its order; else as they were."""
     if spec is None or stored.names == schema.names:
         return stored, spec
     now = {column.id: column.name for column in schema.columns}

@@ -61,7 +61,7 @@ class MappedColumn:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes two equal, in whatever order their children are."""
+        """Equal for two with the same children, in whatever order."""
         return (self.source_name, self.target_id, self.is_partition, frozenset(child.key for child in self.children))
 
 
@@ -79,7 +79,7 @@ class NameMapping:
 
     @property
     def key(self) -> frozenset[tuple[object, ...]]:
-        """What makes two mappings the same, in whatever order their columns are."""
+        """Equal for two mappings with the same columns, in whatever order."""
         return frozenset(column.key for column in self.columns)
 
 
@@ -140,8 +140,6 @@ def _tree(id_: int, rows: list[MappingRow]) -> tuple[MappedColumn, ...]:
 
 def hive_values(path: str) -> dict[str, str | None]:
     """Return the values in the folders ``name=value`` of a path. ``None`` is NULL; the first of one name counts.
-
-    An empty value is NULL too, unless it is a text.
 
     >>> hive_values("s3://b/year=2024/city=a%20b/f.parquet")
     {'year': '2024', 'city': 'a b'}

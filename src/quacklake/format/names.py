@@ -127,11 +127,9 @@ def object_dir(name: str, uuid: str) -> str:
 
 
 def checked_relative(path: str) -> str:
-    """Return the path, when it is relative and stays below where it starts; :class:`PathError` when not.
+    """Return the path, when it is relative and stays below where it starts; raise ``PathError`` when not.
 
-    Refused: absolute paths, drives and URLs, ``.`` and ``..``, empty segments (one slash at the end is fine),
-    backslashes and control characters. What percent-encoding hides must not lead out either, but may be
-    anything else: partition values are encoded into directory names.
+    What percent-encoding hides must not lead out either, but may be anything else: partition values are encoded.
     """
     if not path:
         raise PathError("the path is empty")
@@ -217,11 +215,6 @@ def may_be_in_name(text: str) -> bool:
 def tenant_key(name: str) -> str:
     """Return the form under which names are compared: the case of letters does not count."""
     return fold(name)
-
-
-def folder_of(name: str, catalog_id: int, *, taken: bool) -> str:
-    """Return the folder of a new catalog; ``taken`` when an older catalog has the one of its name."""
-    return f"{name}{_APART}{catalog_id}" if taken else name
 
 
 def tombstone(name: str, catalog_id: int) -> str:

@@ -1,4 +1,4 @@
-"""What moves between the layers: schemas, tables and files, as the catalog knows them."""
+"""The objects that move between the layers: schemas, tables and files, as the catalog knows them."""
 
 from __future__ import annotations
 
@@ -51,8 +51,20 @@ class SchemaInfo:
     parent_id: int | None = None
 
 
+class _InSchema:
+    """An object with a name in a schema."""
+
+    __slots__ = ()
+    schema_name: str
+    name: str
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.schema_name}.{self.name}"
+
+
 @dataclass(frozen=True, slots=True)
-class ViewInfo:
+class ViewInfo(_InSchema):
     """A view at one snapshot; ``aliases`` name its columns, the first ones at least, where the query does not."""
 
     id: int
@@ -63,10 +75,6 @@ class ViewInfo:
     sql: str
     aliases: tuple[str, ...] = ()
     dialect: str = "duckdb"
-
-    @property
-    def qualified_name(self) -> str:
-        return f"{self.schema_name}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ class MacroVariant:
 
 
 @dataclass(frozen=True, slots=True)
-class MacroInfo:
+class MacroInfo(_InSchema):
     """A macro at one snapshot; ``is_table`` when it yields rows instead of a value."""
 
     id: int
@@ -99,13 +107,9 @@ class MacroInfo:
     is_table: bool
     variants: tuple[MacroVariant, ...]
 
-    @property
-    def qualified_name(self) -> str:
-        return f"{self.schema_name}.{self.name}"
-
 
 @dataclass(frozen=True, slots=True)
-class TableInfo:
+class TableInfo(_InSchema):
     """A table at one snapshot; ``path`` is below its schema's unless ``path_is_relative`` is false.
 
     ``partition`` and ``sort`` say how new files are laid out; a partitioning that was reset is one without keys.
@@ -130,21 +134,14 @@ class TableInfo:
     @property
     def location(self) -> str:
         """The folder of the table's files: below the data root, or absolute."""
-        if not self.path_is_relative:
-            return self.path
-        return self.schema_path + self.path
-
-    @property
-    def qualified_name(self) -> str:
-        return f"{self.schema_name}.{self.name}"
+        return self.schema_path + self.path if self.path_is_relative else self.path
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A data file; ``path`` is below its table's unless ``path_is_relative`` is false.
 
-    ``row_id_start`` is ``None`` when the rows carry their ids in the file, ``partial_max`` the newest
-    snapshot among rows of several snapshots. The encryption key never appears in ``repr()``.
+    ``row_id_start`` is ``None`` when rows carry their ids, ``partial_max`` the newest of several snapshots of rows.
     """
 
     id: int
@@ -186,10 +183,9 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a catalog may take; None for any number.
+    """The limits of a catalog; None for any number.
 
-    ``commits_per_second`` may be less than 1. ``concurrent_scans`` are those of one process. ``bytes`` are those of the
-    data files of the newest snapshot, as ``TenantStats`` has them.
+    ``concurrent_scans`` are those of one process, ``bytes`` those of the data files of the newest snapshot.
     """
 
     commits_per_second: float | None = None
@@ -201,7 +197,7 @@ class Limits:
     @staticmethod
     @lru_cache(maxsize=1024)
     def of(own: str | None, default: str | None) -> Limits:
-        """Return the limits of the texts in the database. What is said for a catalog goes before what is said for all.
+        """Return the limits of the texts in the database: those of a catalog go before those of all.
 
         >>> Limits.of('{"tables": 3, "bytes": null}', '{"tables": 9, "bytes": 9, "snapshots": 9}')
         Limits(commits_per_second=None, concurrent_scans=None, bytes=None, tables=3, snapshots=9)
@@ -268,9 +264,8 @@ NOTHING_YET = -1
 class StreamMark:
     """The last batch of a stream that is in the lake.
 
-    ``query`` is what keeps its own count of batches, such as the checkpoint of a Spark query; ``run`` is one life of
-    it. ``epoch`` is the number of the batch, ``position`` where the stream has come to, in the words of whoever runs
-    it, ``snapshot_id`` the newest snapshot when it was marked.
+    ``query`` is what keeps its own count of batches, like a Spark checkpoint; ``run`` is one life of it. ``epoch`` is
+    the number of the batch, ``position`` where the stream has come to, ``snapshot_id`` the newest snapshot then.
     """
 
     name: str
@@ -283,10 +278,7 @@ class StreamMark:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A batch of a stream that was confirmed: its positions and prepared commits, as a text of whoever runs it.
-
-    It is finished when every sink has shown the batch.
-    """
+    """A confirmed batch of a stream, its positions and prepared commits as text; finished when every sink shows it."""
 
     stream: str
     checkpoint_id: int
@@ -319,10 +311,7 @@ def check_stream(name: object) -> str:
 
 
 def claimed(known: StreamMark | None, name: str, query: str, run: str, *, restart: bool) -> StreamMark:
-    """Return the mark after a new run has made a stream its own, which fences every other.
-
-    Raises ``StreamMismatchError`` when batches of another query are in the lake, unless the stream is to start anew.
-    """
+    """Return the mark after a new run has made a stream its own; a ``StreamMismatchError`` for another query's."""
     if known is not None and known.query == query:
         return replace(known, run=run)
     if known is not None and known.epoch != NOTHING_YET and not restart:
@@ -339,8 +328,7 @@ def marked(
 ) -> StreamMark:
     """Return the mark after a batch; with ``gaps`` batches may have been left out.
 
-    Raises ``StreamBatchDoneError`` for one that is in the lake already, ``StreamFencedError`` when the run is not the
-    last that has claimed the stream.
+    Raise ``StreamBatchDoneError`` for one that is in the lake, ``StreamFencedError`` unless the run was the last claim.
     """
     if known is None:
         raise StreamFencedError(f'the stream "{name}" was forgotten while it ran', hint="start it again")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from quacklake.config import parse_duration
+from quacklake.config import parse_duration, parse_size
 from quacklake.errors import ConfigError, nearest
 
 EXPOSED = "quacklake_exposed"
@@ -19,7 +18,7 @@ OptionValue = bool | int | float | str | dt.timedelta
 
 
 class OptionType(enum.Enum):
-    """How the text of an option is read."""
+    """The form of an option's text."""
 
     BOOLEAN = "boolean"
     COUNT = "count"
@@ -33,7 +32,7 @@ class OptionType(enum.Enum):
 
 
 class Scope(enum.Enum):
-    """Where an option can be set; a narrower scope wins."""
+    """A place where an option can be set; a narrower one wins."""
 
     GLOBAL = "global"
     SCHEMA = "schema"
@@ -89,13 +88,6 @@ READ_ONLY_KEYS = frozenset({"created_by", "data_path", "encrypted", "version"})
 _BOOLEANS = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
 UPDATE_MODES = ("auto", "copy_on_write", "merge_on_read")
 _CODECS = ("uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4", "lz4_raw")
-_UNITS = {
-    "": 1, "b": 1, "byte": 1, "bytes": 1,
-    "k": 10**3, "kb": 10**3, "kib": 1 << 10,
-    "m": 10**6, "mb": 10**6, "mib": 1 << 20,
-    "g": 10**9, "gb": 10**9, "gib": 1 << 30,
-    "t": 10**12, "tb": 10**12, "tib": 1 << 40,
-}  # fmt: skip
 
 
 def option(name: str) -> Option:
@@ -109,10 +101,7 @@ def option(name: str) -> Option:
 
 
 def parse_option(name: str, text: str) -> OptionValue | None:
-    """Return the value of an option's text; ``None`` for an interval that is empty, which means not set.
-
-    Raises :class:`ConfigError` for an unknown option or a text that is no value of it.
-    """
+    """Return the value of an option's text, ``None`` for an empty interval. Raise ``ConfigError`` for another text."""
     entry = option(name)
     try:
         return _parse(entry, text.strip().lower())
@@ -150,11 +139,7 @@ def _parse(entry: Option, text: str) -> OptionValue | None:
             value = int(text)
             valid = value > 0 or (value == 0 and entry.name != "parquet_row_group_size")
         case OptionType.BYTES:
-            match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text)
-            if match is None or match[2] not in _UNITS:
-                raise ValueError(text)
-            unit = _UNITS[match[2]]
-            value = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+            value = parse_size(text)
             valid = value > 0 or entry.name != "parquet_row_group_size_bytes"
         case OptionType.FRACTION:
             value = float(text)
@@ -185,10 +170,7 @@ def column_ids(text: str) -> list[int]:
 
 
 def format_option(name: str, value: OptionValue) -> str:
-    """Return the text the catalog stores for a value, as the reference implementation writes it.
-
-    Raises :class:`ConfigError` as :func:`parse_option` does.
-    """
+    """Return the text that the reference implementation writes for a value. Raise ``ConfigError``."""
     entry = option(name)
     if isinstance(value, dt.timedelta):
         text = f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
@@ -224,11 +206,9 @@ def effective(
     table_id: int | None = None,
     otherwise: OptionValue | None = None,
 ) -> OptionValue | None:
-    """Return the value of an option for a table: its own, else its schema's, else the lake's, else ``otherwise``.
+    """Return the value of an option for a table: its own, its schema's, the lake's, ``otherwise``, or the default.
 
-    That is what a client was opened with; without it the default holds.
-
-    Raises :class:`ConfigError` for an unknown option or a stored text that is no value of it.
+    Raise ``ConfigError`` for an unknown option or a stored text that is no value of it.
     """
     entry = option(name)
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Which files a predicate can rule out by the partition values they were written under."""
+"""Ruling out files by a predicate and the partition values they were written under."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ Range = tuple[int, int]
 
 @dataclass(slots=True)
 class _Known:
-    """What the partition values of a file say of one column.
+    """The facts about one column that the partition values of a file tell.
 
-    ``null`` is true when every row is NULL, false when none is; ``boundless`` when every row is NULL or infinite;
-    ``constant`` when the column never had another type.
-    ``parts`` are calendar parts, in an unknown time zone where ``slack`` says so; ``spans`` are whole ranges.
+    ``null`` tells whether every row is NULL, or none; ``boundless`` that every row is NULL or infinite; ``constant``
+    that the column never had another type. ``parts`` are calendar parts, ``spans`` whole ranges.
     """
 
     column: Column
@@ -69,7 +68,6 @@ def pruner(
 ) -> Callable[[Mapping[int, str | None]], bool]:
     """Return a function that tells by the partition values of a file, by key index, whether its rows may match.
 
-    It returns False only when no row of such a file can satisfy the predicate.
     ``constant`` are the ids of columns that never had another type: of these one bucket holds all equal values.
     """
     keys = list(_usable(predicate, spec, schema))

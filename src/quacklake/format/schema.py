@@ -1,9 +1,8 @@
 """Columns with their field ids: found by name, and carried to and from Arrow, DuckDB and catalog rows.
 
-Columns as they were, in older files and rows, are matched by id at every depth. DuckDB matches fields of structs by
-name, which is wrong after a field was renamed, or dropped and added again. A file that tells names only is read with
-the history of the table. A name may have had several ids; which one the file means follows from the snapshot it began
-with, as long as that is sure. Otherwise nothing is guessed.
+Columns of older files and rows are matched by id at every depth; DuckDB matches fields of structs by name, which is
+wrong after a rename. A file that tells names only is read with the history of the table, in which a name may have had
+several ids: the snapshot of the file decides, or nothing is guessed.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ _NO_DEFAULT = "NULL"  # how the catalog spells "no default"
 class Column:
     """One column, or one node inside a nested column; ``id`` is its Parquet field id for ever.
 
-    ``initial_default`` fills files written before the column existed, ``default`` new rows; both are the
-    text the catalog stores, ``None`` for none. ``default_kind`` is ``literal`` or ``expression``.
+    ``initial_default`` fills files written before the column existed, ``default`` new rows; both are stored text.
+    ``default_kind`` is ``literal`` or ``expression``.
     """
 
     id: int
@@ -163,10 +162,9 @@ class TableSchema:
 
 
 def from_arrow(schema: pa.Schema, *, first_id: int = 1) -> TableSchema:
-    """Return a table schema for an Arrow schema, ids given depth first from ``first_id``.
+    """Return a table schema for an Arrow schema, ids given depth first from ``first_id``; nested nodes are nullable.
 
-    Nodes inside nested columns are always nullable: the format has no constraint on them.
-    Raises :class:`InvalidNameError` for empty or duplicate names and :class:`InputError` for types it lacks.
+    Raise ``InvalidNameError`` for empty or duplicate names and ``InputError`` for types that the format lacks.
     """
     ids = itertools.count(first_id)
     columns = [_from_field(field.name, field, field.nullable, ids) for field in schema]
@@ -368,9 +366,8 @@ def rebuilt(value: str, stored: Column, wanted: Column, depth: int = 0) -> str:
 def with_ids(names: Mapping[str, Column], wanted: Column, past: Past, begin: int | None) -> Column | None:
     """Return a column of the table as it is in a file, given the columns of the file by name, whose ids mean nothing.
 
-    ``begin`` is the snapshot whose columns the file has, None for one that may have those of any. Scalars that the
-    table has too get its types. None when the file has not got the column. Raises ``LookupError`` when the history
-    does not tell, or tells more than one story.
+    ``begin`` is the snapshot whose columns the file has, None for any. Scalars that the table has too get its types.
+    None when the file has not got the column; a ``LookupError`` when the history tells no or several stories.
     """
     before = [schema for since, schema in past if begin is not None and since < begin]
     # the transaction of the file may have written before and after changing the columns

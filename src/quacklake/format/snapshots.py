@@ -1,8 +1,7 @@
-"""Snapshots, the only clock: their times and tags, what they changed and how that is written, told and remembered.
+"""Snapshots: their times and tags, what they changed and how that is written, told and remembered.
 
-``changes_made`` tells which tables have rows inserted and deleted, not whether that was an UPDATE, a MERGE or a
-restore, and it must not get new words. The token of a commit is a UUID of our own: one of version 8 has the operations
-in its last bits, so that nothing more is written, read or moved for them.
+``changes_made`` must not get new words, and does not tell an UPDATE from a MERGE or a restore. The token of a commit is
+a UUID of our own: one of version 8 has the operations in its last bits, so that nothing more is written for them.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ _ORDER = {kind: position for position, kind in enumerate(ChangeKind)}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change: a created schema has a ``schema``, other created objects that and a ``name``, the rest an ``id``.
-
-    ``str()`` gives its text.
-    """
+    """One change: a created schema has a ``schema``, other created objects that and a ``name``, the rest an ``id``."""
 
     kind: ChangeKind
     id: int | None = None
@@ -74,10 +70,7 @@ class Change:
 
 
 def render_changes(changes: Iterable[Change]) -> str:
-    """Return the text of a snapshot's changes: each once, ordered by kind and then by id or name.
-
-    Raises :class:`InputError` for a change without what its kind needs.
-    """
+    """Return the text of changes, each once, by kind and then id or name. Raise ``InputError`` where these lack."""
 
     def order(change: Change) -> tuple[int, int, str, str]:
         return _ORDER[change.kind], -1 if change.id is None else change.id, change.schema or "", change.name or ""
@@ -97,9 +90,9 @@ def _entry(change: Change) -> str:
 
 
 def parse_changes(text: str | None) -> tuple[Change, ...]:
-    """Return the changes of a snapshot in the order of the text; no text means none.
+    """Return the changes of a snapshot in the order of the text.
 
-    Raises :class:`CatalogError` for an unknown word or a malformed entry: skipping one could hide a conflict.
+    Raise ``CatalogError`` for an unknown word or a malformed entry: skipping one could hide a conflict.
     """
     changes: list[Change] = []
     rest = text or ""
@@ -168,7 +161,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """What a snapshot changed, and what its author said about it."""
+    """The changes of a snapshot, and the words of its author about it."""
 
     id: int
     time: dt.datetime | None
@@ -177,15 +170,6 @@ class SnapshotInfo:
     author: str | None = None
     message: str | None = None
     extra: str | None = None
-
-
-def visible(begin: int | None, end: int | None, snapshot: int) -> bool:
-    """Return True when an object that lives from ``begin`` until before ``end`` exists at ``snapshot``.
-
-    >>> visible(3, None, 3), visible(3, 5, 4), visible(3, 5, 5), visible(3, None, 2)
-    (True, True, False, False)
-    """
-    return begin is not None and begin <= snapshot and (end is None or snapshot < end)
 
 
 @lru_cache(maxsize=64)
@@ -201,10 +185,7 @@ def format_time(time: dt.datetime) -> str:
 
 
 def parse_time(text: str) -> dt.datetime:
-    """Return the aware UTC time of a catalog's text, with any zone; without one it is UTC.
-
-    Raises :class:`CatalogError` when the text is no time or one that Python cannot hold.
-    """
+    """Return the aware UTC time of a catalog's text, UTC without a zone. Raise ``CatalogError`` for another text."""
     value = parse_temporal(text.strip())
     try:
         if value is None or abs(value) == INFINITY:
@@ -303,18 +284,12 @@ _INSERTS = frozenset({_K.INSERTED_INTO_TABLE, _K.INLINED_INSERT})
 _DELETES = frozenset({_K.DELETED_FROM_TABLE, _K.INLINED_DELETE})
 #: What a change is as a statement, and in words.
 _TOLD = {
-    _K.DROPPED_SCHEMA: ("DROP SCHEMA", "dropped schema {}"),
-    _K.DROPPED_TABLE: ("DROP TABLE", "dropped table {}"),
-    _K.DROPPED_VIEW: ("DROP VIEW", "dropped view {}"),
-    _K.DROPPED_SCALAR_MACRO: ("DROP MACRO", "dropped macro {}"),
-    _K.DROPPED_TABLE_MACRO: ("DROP MACRO", "dropped macro {}"),
-    _K.CREATED_SCHEMA: ("CREATE SCHEMA", "created schema {}"),
-    _K.CREATED_TABLE: ("CREATE TABLE", "created table {}"),
-    _K.CREATED_VIEW: ("CREATE VIEW", "created view {}"),
-    _K.CREATED_SCALAR_MACRO: ("CREATE MACRO", "created macro {}"),
-    _K.CREATED_TABLE_MACRO: ("CREATE MACRO", "created macro {}"),
-    _K.ALTERED_TABLE: ("ALTER TABLE", "altered table {}"),
-    _K.ALTERED_VIEW: ("ALTER VIEW", "altered view {}"),
+    kind: (f"{verb} {noun.upper()}", f"{did} {noun} {{}}")
+    for verb, did in (("DROP", "dropped"), ("CREATE", "created"), ("ALTER", "altered"))
+    for kind in ChangeKind
+    for noun in ["macro" if kind.value.endswith("_macro") else kind.value.partition("_")[2]]
+    if kind.value.startswith(did)
+} | {
     _K.INLINE_FLUSH: ("FLUSH", "moved rows of {} from the catalog into files"),
     _K.MERGE_ADJACENT: ("COMPACT", "merged files of {}"),
     _K.REWRITE_DELETE: ("COMPACT", "rewrote files of {} without deleted rows"),
@@ -337,7 +312,7 @@ Names = Mapping[int, Sequence[tuple[int, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Return the names that objects had when a snapshot was made. ``renamed`` is what :func:`renames` gives."""
+    """The names that objects had when a snapshot was made. ``renamed`` is what :func:`renames` gives."""
 
     snapshot: int
     names: Names
@@ -368,7 +343,7 @@ def renames(names: Names) -> dict[tuple[int, str], str]:
 def operation_of(changes: Sequence[Change], asked: Operation, naming: Naming) -> str:
     """Return what made a snapshot, as a statement names it; ``asked`` is what its commit remembers.
 
-    Where it remembers nothing, as commits of other clients do, rows that went and came are ``UPDATE or MERGE``.
+    Of commits that remember nothing, as those of other clients, rows that went and came are ``UPDATE or MERGE``.
     """
     if asked & _UNDONE:
         return ", ".join((asked & _UNDONE).words)

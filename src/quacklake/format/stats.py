@@ -1,10 +1,7 @@
 """Column statistics: of an Arrow column, of one file, of a whole table; and Arrow values that no column can hold.
 
-Bounds are text, and they bound: nothing below ``min``, nothing above ``max``, NaN and NULL left out. A bound
-that is not known is ``None``.
-
-Arrow stores dates and times as any integer, also as such that DuckDB has no date for: it would write them, and could
-not read their text again. Nor does it tell that it cuts off nanoseconds, or that a map has a key twice.
+Bounds are text and leave out NaN and NULL; ``None`` is an unknown one. Arrow stores dates as any integer, also as such
+that DuckDB cannot read again; nor does it tell that it cuts off nanoseconds, or that a map has a key twice.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +18,8 @@ import pyarrow.compute as pc
 from quacklake.errors import ConstraintError
 from quacklake.format.bounds import Comparable, comparable, decode, encode_comparable, shorten
 from quacklake.format.extras import extent, merge_extra, merge_fields
-from quacklake.format.types import NESTED, StatsKind, from_physical, scalar
-
-if TYPE_CHECKING:
-    from quacklake.format.schema import Column
+from quacklake.format.schema import Column
+from quacklake.format.types import DAY, NANOS, NESTED, StatsKind, from_physical, scalar
 
 _SMALL = 200
 """Up to this many rows plain Python is faster than starting a compute kernel."""
@@ -34,9 +29,8 @@ _SMALL = 200
 class ColumnStats:
     """The statistics of one column in one file; ``None`` where nothing is known.
 
-    ``value_count`` counts the values that are not NULL. In nested columns ``null_count`` counts one for every
-    missing or empty parent too, as Parquet does. A bound is exact when it is a value of the column: long texts and
-    blobs are cut.
+    ``value_count`` counts the values that are not NULL. In nested columns ``null_count`` counts missing and empty
+    parents too, as Parquet does. A bound is exact when it is a value of the column: long texts and blobs are cut.
     """
 
     column_id: int
@@ -52,10 +46,9 @@ class ColumnStats:
 
 
 def of_array(array: pa.Array | pa.ChunkedArray, column: Column, missing: int = 0) -> list[ColumnStats]:
-    """Return the statistics of a column's values: one entry, or one for each leaf of a nested column.
+    """Return the statistics of values in the column's Arrow type, or one it stores unchanged: an entry for each leaf.
 
-    The array holds values of the column's Arrow type, or of another whose values the column stores unchanged.
-    ``size_bytes`` is left to whoever writes the file; ``missing`` counts the parents without any value so far.
+    ``missing`` counts the parents without any value so far.
     """
     if not column.children:
         return [_leaf(array, column, missing)]
@@ -123,8 +116,7 @@ def _uuids(array: Any, type: str) -> _Extremes:
 
 def _floats(array: Any, type: str) -> _Extremes:
     if not pa.types.is_floating(array.type):
-        low, high = _min_max(array)
-        return comparable(low, type), comparable(high, type), False
+        return (*_plain(array, type)[:2], False)
     if len(array) <= _SMALL:
         values = [value for value in array.to_pylist() if value is not None]
         numbers = [value for value in values if not math.isnan(value)]
@@ -134,8 +126,7 @@ def _floats(array: Any, type: str) -> _Extremes:
     # The kernel leaves NaN out by itself, but an array of nothing else gives its own starting values.
     if has_nan and not pc.any(pc.invert(pc.is_nan(array))).as_py():
         return None, None, True
-    low, high = _min_max(array)
-    return comparable(low, type), comparable(high, type), has_nan
+    return (*_plain(array, type)[:2], has_nan)
 
 
 def _temporal(array: Any, type: str) -> _Extremes:
@@ -144,8 +135,7 @@ def _temporal(array: Any, type: str) -> _Extremes:
     layout = _TEMPORAL.get(arrow.id)
     if layout is None:
         return _plain(array, type)
-    bits, unit = layout
-    unit = unit or arrow.unit
+    bits, unit = layout[0], layout[1] or arrow.unit
     integers = _INT32 if bits == 32 else _INT64
     low, high = _min_max(array.view(integers) if isinstance(array, pa.Array) else array.cast(integers))
     return from_physical(low, unit, bits=bits), from_physical(high, unit, bits=bits), None
@@ -242,10 +232,9 @@ def stored_bound(text: str | None) -> str | None:
 
 
 def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: bool) -> TableColumnStats:
-    """Return the table's statistics after rows with the statistics ``new`` have been added.
+    """Return the table's statistics after rows with the statistics ``new`` came, ``first`` if it held none before.
 
-    ``first`` says that the table held no rows before, so that ``new`` alone decides. Otherwise a statistic
-    that either side lacks, or that cannot be read, is lost; rows without values leave the bounds alone.
+    A statistic that either side lacks, or that cannot be read, is lost; rows without values leave the bounds alone.
     """
     has_null = None if new.null_count is None else new.null_count > 0
     if first:
@@ -259,8 +248,8 @@ def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: b
     if new.value_count != 0 or new.min is not None or new.max is not None:
         low = _outer(old.min, new.min, type, upper=False)
         high = _outer(old.max, new.max, type, upper=True)
-        low_exact = _exactness(low, (old.min, old.min_exact), (new.min, new.min_exact), type)
-        high_exact = _exactness(high, (old.max, old.max_exact), (new.max, new.max_exact), type)
+        low_exact = _exactness(low, (old.min, old.min_exact), (new.min, new.min_exact), type=type)
+        high_exact = _exactness(high, (old.max, old.max_exact), (new.max, new.max_exact), type=type)
         if _kind(type) is StatsKind.GEOMETRY:
             extra = merge_extra(old.extra, new.extra)
         else:
@@ -269,14 +258,12 @@ def merge(old: TableColumnStats | None, new: ColumnStats, type: str, *, first: b
     return TableColumnStats(new.column_id, has_null, has_nan, low, high, extra, low_exact, high_exact)
 
 
-def _exactness(
-    text: str | None, one: tuple[str | None, bool | None], two: tuple[str | None, bool | None], type: str
-) -> bool | None:
+def _exactness(text: str | None, *bounds: tuple[str | None, bool | None], type: str) -> bool | None:
     """Return whether the winning bound is exact: of two that are equal both must be."""
     if text is None:
         return None
     value = _decoded(text, type)
-    flags = [exact for bound, exact in (one, two) if bound is not None and _decoded(bound, type) == value]
+    flags = [exact for bound, exact in bounds if bound is not None and _decoded(bound, type) == value]
     return bool(flags) and all(flags)
 
 
@@ -339,12 +326,8 @@ _TIMESTAMPS: Mapping[tuple[str, bool], _Range] = {
     ("ns", False): _Range(-9_223_286_400_000_000_000, _INFINITY - 1, _INFINITY),
     ("ns", True): _Range(-_INFINITY - 1, _INFINITY, None, 1_000, _WHOLE_MICROS),
 }
-_DAY_OF: Mapping[str, int] = {unit: 86_400 * 10**digits for unit, digits in (("s", 0), ("ms", 3), ("us", 6), ("ns", 9))}
 _DURATIONS: Mapping[str, _Range] = {
-    **{
-        unit: _Range(-(_INFINITY // nanos), _INFINITY // nanos)
-        for unit, nanos in (("s", 10**9), ("ms", 10**6), ("us", 10**3))
-    },
+    **{unit: _Range(-(_INFINITY // NANOS[unit]), _INFINITY // NANOS[unit]) for unit in ("s", "ms", "us")},
     "ns": _Range(-_INFINITY, _INFINITY, None, 1_000, _WHOLE_MICROS),
 }
 """Arrow, through which intervals are read, has nanoseconds."""
@@ -357,7 +340,7 @@ def _range(arrow: pa.DataType) -> _Range | None:
     if pa.types.is_timestamp(arrow):
         return _TIMESTAMPS[arrow.unit, arrow.tz is not None]
     if pa.types.is_time(arrow):
-        return _Range(0, _DAY_OF[arrow.unit])
+        return _Range(0, DAY // NANOS[arrow.unit])
     if pa.types.is_date32(arrow):
         return _DATE32
     if pa.types.is_date64(arrow):
@@ -379,10 +362,7 @@ def needs_check(arrow: pa.DataType) -> bool:
 
 
 def check_values(rows: pa.Table | pa.RecordBatch, *, exact: bool = True) -> None:
-    """Raise ``ConstraintError`` that names the column of a value which cannot be stored as it is.
-
-    Without ``exact`` a value may lose digits on the way.
-    """
+    """Raise ``ConstraintError`` for a value that its column cannot store; without ``exact`` it may lose digits."""
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if needs_check(field.type):
             for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:

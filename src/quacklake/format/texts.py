@@ -1,7 +1,6 @@
-"""Types as DuckDB writes them, ``DECIMAL(10,2)``, ``STRUCT(a INTEGER, b VARCHAR[])``, and values as it casts them back.
+"""Types as DuckDB writes them, ``STRUCT(a INTEGER, b VARCHAR[])``, and values as it casts them back.
 
-DuckDB's own parser of types (``duckdb.sqltype``) needs a database, takes types that the format has not, and does not
-know the format's names.
+DuckDB's own parser of types needs a database, takes types that the format has not, and lacks the format's names.
 """
 
 from __future__ import annotations
@@ -17,28 +16,16 @@ from quacklake.errors import InputError, nearest
 from quacklake.format.bounds import encode, encode_comparable
 from quacklake.format.names import fold
 from quacklake.format.schema import Column
-from quacklake.format.types import NESTED, SCALARS, TypeName, parse_type, scalar
+from quacklake.format.types import ALIASES, NESTED, SCALARS, TypeName, parse_type, scalar
 
 _TOKEN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|(\w+)|([(),\[\]]))')
 _MAX_DEPTH = 64
-_ALIASES = {
-    "bigint": "int64", "bool": "boolean", "bytea": "blob", "char": "varchar", "datetime": "timestamp",
-    "double": "float64", "double precision": "float64", "float": "float32", "float4": "float32",
-    "float8": "float64", "hugeint": "int128", "int": "int32", "int1": "int8", "int2": "int16", "int4": "int32",
-    "integer": "int32", "long": "int64", "numeric": "decimal", "real": "float32", "short": "int16",
-    "signed": "int32", "smallint": "int16", "string": "varchar", "text": "varchar",
-    "time with time zone": "timetz", "time without time zone": "time",
-    "timestamp with time zone": "timestamptz", "timestamp without time zone": "timestamp", "tinyint": "int8",
-    "ubigint": "uint64", "uhugeint": "uint128", "uinteger": "uint32", "usmallint": "uint16",
-    "utinyint": "uint8", "varbinary": "blob",
-}  # fmt: skip
 
 
 def parse_column(name: str, text: str) -> Column:
-    """Return a column of the type that ``text`` names, without ids. Raises :class:`InputError` for anything else.
+    """Return a column of the type that ``text`` names, without ids. Raise ``InputError`` for anything else.
 
-    The format's own names (``int32``, ``float64``) are understood too, but for ``int8``, which is a byte in the
-    format and eight of them in DuckDB.
+    The format's own names (``int32``) are understood too, but for ``int8``, which in DuckDB has eight bytes.
     """
     parser = _Parser(text)
     column = parser.type(name, 0)
@@ -126,7 +113,7 @@ class _Parser:
         if word in ("int8", *NESTED):
             hint = "write TINYINT or BIGINT" if word == "int8" else "write INTEGER[]"
             raise InputError(f"the type {word} means different things", hint=hint)
-        found = _ALIASES.get(word, word)
+        found = ALIASES.get(word, word)
         if found == "decimal" and self._take("("):
             width = self._number()
             scale = self._number() if self._take(",") else "0"
@@ -136,7 +123,7 @@ class _Parser:
             self._number()  # DuckDB takes no notice of it either
             self._need(")")
         elif found not in SCALARS or found == "unknown":
-            known = (*_ALIASES, *(name for name in SCALARS if name != "unknown"), "struct", "map")
+            known = (*ALIASES, *(name for name in SCALARS if name != "unknown"), "struct", "map")
             raise _unsupported(word.upper(), nearest(word, known))
         return str(parse_type(found))
 
@@ -163,11 +150,9 @@ _PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b"\\'\"")
 
 
 def literal_text(value: Any, type: str) -> str | None:
-    """Return DuckDB's text of a value of a scalar type; ``None`` for NULL.
+    """Return DuckDB's text of a scalar value; ``None`` for NULL. Dates and times may also be nanoseconds.
 
-    Dates and times may also be nanoseconds, the form of ``bounds.decode``. Raises :class:`InputError` for a value
-    that is not of the type, and for types whose text only DuckDB can write: nested ones, intervals, times with a
-    zone, variants and geometries.
+    Raise ``InputError`` for a value that is not of the type, and for types whose text only DuckDB can write.
     """
     if value is None:
         return None

@@ -1,10 +1,9 @@
 """Partition transforms at work: of one value, of an Arrow array, and as an expression in plain DuckDB SQL.
 
-Dates and times are taken in UTC. The reference implementation takes the parts of a ``timestamptz`` in the time zone of
-the session that writes, so the values in a catalog can be those of any zone. The hash behind ``bucket`` is 32-bit
+Dates and times are taken in UTC; those of other writers can be of any zone. The hash behind ``bucket`` is 32-bit
 Murmur3. Booleans, numbers up to 64 bits, decimals up to 18 digits, dates and times are hashed as the 8 bytes of the
-integer that DuckDB stores, floats as those of the double, text and blobs as they are. Everything else, unsigned
-integers too, is hashed as its text.
+integer that DuckDB stores, floats as those of the double, text and blobs as they are, everything else (unsigned
+integers too) as its text.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _F1, _F2 = 0x85EBCA6B, 0xC2B2AE35
 
 
 class Hashing(enum.Enum):
-    """What of a value is hashed."""
+    """The part of a value that is hashed."""
 
     INTEGER = "integer"
     FLOAT = "float"
@@ -104,8 +103,7 @@ def _physical(value: Comparable, name: TypeName) -> int | None:
 def hash_array(array: pa.Array, type: str) -> pa.Array:
     """Return the hashes of an Arrow array that holds values of a column of that type, NULL for NULL.
 
-    Raises :class:`InputError` for types whose values Arrow does not show as DuckDB hashes them: nested ones,
-    intervals, times with a zone, variants and geometries.
+    Raise ``InputError`` for types whose values Arrow does not show as DuckDB hashes them.
     """
     name, how = parse_type(type), hashing(type)
     if how is None or name.base in NESTED or name.base in ("interval", "variant"):
@@ -174,11 +172,10 @@ def _rotated(array: pa.Array, bits: int) -> pa.Array:
 
 
 def hash_sql(column: str, type: str) -> str:
-    """Return an expression of plain DuckDB, without the ducklake extension, for the hash of a column given as SQL.
+    """Return plain DuckDB SQL for the hash of a column: an unsigned number whose lower 31 bits are those of the hash.
 
-    It is an unsigned number whose lower 31 bits are those of the hash, NULL for NULL. Nested columns are hashed by
-    their text, for which the session's time zone must be UTC. Raises :class:`InputError` for times with a zone and
-    geometries, of which DuckDB hashes something that SQL cannot see.
+    Nested columns are hashed by their text, for which the session's time zone must be UTC. Raise ``InputError`` for
+    times with a zone and geometries, of which DuckDB hashes something that SQL cannot see.
     """
     name, how = parse_type(type), hashing(type)
     if how is None:
@@ -261,10 +258,7 @@ _ARROW_DAYS = 11_000_000  # Arrow's calendar ends with the year 32767
 
 
 def bucket(value: Any, type: str, buckets: int) -> int | None:
-    """Return the bucket of a value among ``buckets``; ``None`` for NULL.
-
-    Raises :class:`InputError` for a value that is not of the type, and for types whose hash only DuckDB can compute.
-    """
+    """Return the bucket of a value; ``None`` for NULL. Raise ``InputError`` for one that is not of the type."""
     if value is None:
         return None
     try:
@@ -283,8 +277,7 @@ def bucket(value: Any, type: str, buckets: int) -> int | None:
 def apply(array: pa.Array | pa.ChunkedArray, transform: Transform, type: str) -> pa.Array:
     """Return the partition values of values in the column's own Arrow type: integers but for the identity.
 
-    Infinite dates have no parts: theirs are NULL. Raises :class:`InputError` for types the transform does not fit,
-    and for buckets of types whose hash only DuckDB can compute.
+    Infinite dates have no parts: theirs are NULL. Raise ``InputError`` for types that the transform does not fit.
     """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -336,11 +329,7 @@ def _calendar(days: pa.Array, part: str) -> pa.Array:
 
 
 def duckdb_expression(transform: Transform, column: str, type: str) -> str:
-    """Return an expression of plain DuckDB, without the ducklake extension, for the partition value of a column.
-
-    ``column`` is SQL. The expression cast to VARCHAR is the text for the catalog. Raises :class:`InputError` for
-    buckets of types whose hash SQL cannot compute.
-    """
+    """Return plain DuckDB SQL for the partition value of a column; cast to VARCHAR it is the text for the catalog."""
     if transform.name == "identity":
         return column
     if transform.name == "bucket":

@@ -1,7 +1,6 @@
 """The scalar types of the format, as one table of data, and what each is elsewhere; dates and times as numbers.
 
-Nanoseconds since 1970 (or since midnight) are plain Python integers, so every date that the format can hold
-compares rightly: years beyond 9999, years before Christ, and infinity.
+Nanoseconds are plain Python integers, so that every date compares rightly: after 9999, before Christ, infinity.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ import pyarrow as pa
 
 from quacklake.errors import InputError, nearest
 
+NEW_TYPES = ("null", "timestamptz_ns")
+"""The types that a client of 1.0 does not know."""
 NESTED = ("list", "struct", "map")
 """The types that have child columns instead of values of their own."""
 
@@ -25,7 +26,7 @@ _MAX_PRECISION = 38
 
 
 class StatsKind(enum.Enum):
-    """How the minimum and maximum of a type are written."""
+    """The form of the minimum and maximum of a type."""
 
     NONE = "none"
     BOOLEAN = "boolean"
@@ -52,9 +53,8 @@ _Family = enum.Enum(
 class ScalarType:
     """One scalar type: its name in the format and its counterparts.
 
-    ``arrow`` is what DuckDB exports by default; ``parquet`` is what DuckDB writes into a file, as
-    ``PHYSICAL`` or ``PHYSICAL/LOGICAL``; ``spark`` is the Spark SQL type a file's column is read as.
-    The ``decimal`` entry carries templates: its real forms come from :func:`arrow_type` and its siblings.
+    ``arrow`` is what DuckDB exports by default; ``parquet`` is what it writes, ``PHYSICAL`` or ``PHYSICAL/LOGICAL``;
+    ``spark`` is the type that Spark reads from a file. Those of ``decimal`` are only examples: see :func:`arrow_type`.
     """
 
     name: str
@@ -126,19 +126,18 @@ SCALARS: Mapping[str, ScalarType] = MappingProxyType(_table())
 """Every scalar type by its name in the format; ``timestamp_us`` is an alias of ``timestamp``."""
 
 _REFUSED = frozenset({"array", "bignum", "bit", "enum", "null", "union", "varint"})
-_BORROWED = ("unknown", "null", "timestamptz_ns")
-"""Types that DuckDB has no name of its own for."""
-_BY_DUCKDB = {row.duckdb.lower(): row.name for row in SCALARS.values() if row.name not in _BORROWED} | {
-    "bool": "boolean",
-    "bytea": "blob",
-    "int": "int32",
-    "long": "int64",
-    "real": "float32",
-    "string": "varchar",
-    "text": "varchar",
-    "timestamptz": "timestamptz",
-    "timetz": "timetz",
-}
+ALIASES: Mapping[str, str] = {
+    "bigint": "int64", "bool": "boolean", "bytea": "blob", "char": "varchar", "datetime": "timestamp",
+    "double": "float64", "double precision": "float64", "float": "float32", "float4": "float32",
+    "float8": "float64", "hugeint": "int128", "int": "int32", "int1": "int8", "int2": "int16", "int4": "int32",
+    "integer": "int32", "long": "int64", "numeric": "decimal", "real": "float32", "short": "int16",
+    "signed": "int32", "smallint": "int16", "string": "varchar", "text": "varchar",
+    "time with time zone": "timetz", "time without time zone": "time",
+    "timestamp with time zone": "timestamptz", "timestamp without time zone": "timestamp", "tinyint": "int8",
+    "ubigint": "uint64", "uhugeint": "uint128", "uinteger": "uint32", "usmallint": "uint16",
+    "utinyint": "uint8", "varbinary": "blob",
+}  # fmt: skip
+"""The names of types in DuckDB that the format does not have."""
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)")
 
 
@@ -156,10 +155,7 @@ class TypeName:
 
 @lru_cache(maxsize=1024)
 def parse_type(text: str) -> TypeName:
-    """Return the type a catalog's ``column_type`` names, case-insensitively; aliases become their canonical name.
-
-    Raises :class:`InputError` for a type the format does not have, with the nearest name as a hint.
-    """
+    """Return the type that a ``column_type`` names, in any case, aliases by their canonical name; or ``InputError``."""
     name = text.strip().lower()
     if name in SCALARS:
         # A bare DECIMAL is DuckDB's default width and scale.
@@ -181,7 +177,7 @@ def parse_type(text: str) -> TypeName:
         )
     if "collate" in name.split():
         raise InputError("Collations are not supported in DuckLake storage")
-    other = _BY_DUCKDB.get(name)
+    other = ALIASES.get(name)
     hint = f'the DuckLake name of this type is "{other}"' if other else nearest(name, (*SCALARS, *NESTED))
     raise InputError(f"Failed to parse DuckLake type - unsupported type '{text}'", hint=hint)
 
@@ -203,15 +199,13 @@ def arrow_type(text: str) -> pa.DataType:
 
 
 def duckdb_type(text: str) -> str:
-    """Return the DuckDB SQL type of a scalar type. Raises :class:`InputError` as :func:`scalar` does."""
-    name = parse_type(text)
-    return f"DECIMAL({name.precision},{name.scale})" if name.base == "decimal" else scalar(text).duckdb
+    """Return the DuckDB SQL type of a scalar type. Raise ``InputError`` as :func:`scalar` does."""
+    return str(parse_type(text)).upper() if parse_type(text).base == "decimal" else scalar(text).duckdb
 
 
 def spark_type(text: str) -> str:
-    """Return the Spark SQL type of a scalar type. Raises :class:`InputError` as :func:`scalar` does."""
-    name = parse_type(text)
-    return f"DECIMAL({name.precision},{name.scale})" if name.base == "decimal" else scalar(text).spark
+    """Return the Spark SQL type of a scalar type. Raise ``InputError`` as :func:`scalar` does."""
+    return str(parse_type(text)).upper() if parse_type(text).base == "decimal" else scalar(text).spark
 
 
 def can_widen(source: str, target: str) -> bool:
@@ -260,10 +254,7 @@ _ARROW_IDS: Mapping[int, str] = {
 
 
 def from_arrow_type(arrow: pa.DataType) -> str:
-    """Return the type text for an Arrow scalar type; dictionaries count as their values.
-
-    Raises :class:`InputError` for nested types and for those without a counterpart.
-    """
+    """Return the type text for an Arrow scalar type, or raise ``InputError``; dictionaries count as their values."""
     if isinstance(arrow, pa.DictionaryType | pa.RunEndEncodedType):
         return from_arrow_type(arrow.value_type)
     if isinstance(arrow, pa.BaseExtensionType):
@@ -330,10 +321,8 @@ def civil(day: int) -> tuple[int, int, int]:
 def from_physical(value: int, unit: str, *, bits: int = 64) -> int:
     """Return nanoseconds for the integer inside an Arrow or DuckDB array, whose extreme values mean infinity."""
     extreme = _PHYSICAL_INFINITY[bits]
-    if value == extreme:
-        return INFINITY
-    if value == -extreme:
-        return -INFINITY
+    if abs(value) == extreme:
+        return INFINITY if value > 0 else -INFINITY
     return value * NANOS[unit]
 
 

@@ -1,9 +1,8 @@
 """Deletion vectors: the deleted positions of a data file, as the blobs and Puffin files that hold them.
 
-A blob of the type ``deletion-vector-v1`` is a big-endian length, a magic number, a 64-bit roaring bitmap in its
-portable form (https://github.com/RoaringBitmap/RoaringFormatSpec) and a checksum. DuckLake 1.0 stores one such blob as
-a file. Newer writers put several into a Puffin file, one for every snapshot that deleted rows, each with all positions
-deleted until then.
+A blob ``deletion-vector-v1`` is a big-endian length, a magic number, a 64-bit roaring bitmap in its portable form
+(https://github.com/RoaringBitmap/RoaringFormatSpec) and a checksum. DuckLake 1.0 stores one as a file. Newer writers
+put several into a Puffin file, one for every snapshot that deleted rows, each with all positions deleted until then.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import pyarrow.compute as pc
 from quacklake.errors import CorruptFileError, InputError
 
 MAX_POSITIONS = 1 << 28
-"""How many positions a vector may have when nothing is known of the data file: a few bytes can stand for billions."""
+"""The most positions of a vector whose data file is not known: a few bytes can stand for billions."""
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 _PUFFIN = b"PFA1"
@@ -36,10 +35,7 @@ _REFERENCED = "referenced-data-file"
 
 
 def decode(blob: bytes | memoryview, *, rows: int | None = None) -> pa.Array:
-    """Return the positions in a blob, ascending, as ``int64``; all below ``rows``, the number of rows of the data file.
-
-    Raises :class:`CorruptFileError` for everything that is not such a blob, whole and with the right checksum.
-    """
+    """Return the positions in a blob, ascending, as ``int64``, all below ``rows``; or raise ``CorruptFileError``."""
     if len(blob) < _FRAME + len(_MAGIC) + 8:
         raise CorruptFileError("a deletion vector is too short")
     (length,) = struct.unpack_from(">I", blob, 0)
@@ -72,10 +68,7 @@ def decode(blob: bytes | memoryview, *, rows: int | None = None) -> pa.Array:
 
 
 def _read_bitmap(content: memoryview, limit: int) -> tuple[pa.Array, int]:
-    """Return the numbers of the bitmap that some bytes begin with, ascending, as ``int64``, and its size in bytes.
-
-    What is read is checked by the library, and takes about as much memory as its bytes; only then it is unpacked.
-    """
+    """Return the numbers of the bitmap that some bytes begin with, ascending, and its size in bytes."""
     from pyroaring import BitMap  # most lakes have no deletion vectors
 
     try:
@@ -97,10 +90,7 @@ def _read_bitmap(content: memoryview, limit: int) -> tuple[pa.Array, int]:
 
 
 def encode(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> bytes:
-    """Return the blob of some positions, in any order; the same position twice counts once.
-
-    Raises :class:`InputError` for positions that are negative or missing.
-    """
+    """Return the blob of positions in any order, each once; an ``InputError`` for one that is negative or missing."""
     from pyroaring import BitMap
 
     ordered = _ordered(positions)
@@ -135,10 +125,9 @@ def _ordered(positions: pa.Array | pa.ChunkedArray | Iterable[int]) -> pa.Array:
 
 
 def blobs_of(data: bytes | memoryview) -> list[tuple[int | None, memoryview]]:
-    """Return the vectors of a delete file, oldest first, each with the snapshot it is of, ``None`` if it does not say.
+    """Return the vectors of a delete file, oldest first, each with its snapshot, ``None`` if it does not say.
 
-    A vector holds all positions deleted until its snapshot, not only those deleted in it. Blobs of other types are
-    passed over. Raises :class:`CorruptFileError` for a file without vectors.
+    Blobs of other types are passed over. Raise ``CorruptFileError`` for a file without vectors.
     """
     data = memoryview(data)
     if bytes(data[:4]) != _PUFFIN:
@@ -162,10 +151,9 @@ def blobs_of(data: bytes | memoryview) -> list[tuple[int | None, memoryview]]:
 
 
 def encode_file(vectors: Sequence[tuple[int | None, Any]], *, data_file: str = "") -> bytes:
-    """Return a delete file of one or more vectors, each with its snapshot, if it has one.
+    """Return a delete file: one vector as a bare blob, which every reader of 1.0 knows, several as a Puffin file.
 
-    One vector is a bare blob, which every reader of DuckLake 1.0 knows; several, each with its snapshot, are a Puffin
-    file that names ``data_file``. Raises :class:`InputError` for none, and for several without snapshots.
+    Raise ``InputError`` for none, and for several that do not all have a snapshot.
     """
     if len(vectors) == 1:
         return encode(vectors[0][1])
@@ -213,10 +201,7 @@ def referenced_file(data: bytes) -> str:
 
 
 def referenced_blobs(data: bytes) -> list[tuple[str, memoryview]]:
-    """Return the vectors of a Puffin file, each with the data file that it is of.
-
-    Raises :class:`CorruptFileError` for anything else.
-    """
+    """Return the vectors of a Puffin file, each with the data file that it is of, or raise ``CorruptFileError``."""
     blobs = [blob for _, blob in blobs_of(data)]
     entries = [blob for blob in _footer(memoryview(data))[1] if blob["type"] == _TYPE]
     # both are in the order of the footer: vectors of other formats have no snapshots to be sorted by

@@ -82,7 +82,7 @@ def set_default(context: LakeContext, tx: Transaction, table: TableInfo, path: s
 
 def drop_default(context: LakeContext, tx: Transaction, table: TableInfo, path: str) -> TableInfo:
     """Remove the default of a column, so that it is NULL in new rows that do not give it."""
-    return alter(context, tx, table, evolution.drop_default(table.schema, parse_path(path)))
+    return alter(context, tx, table, evolution.set_default(table.schema, parse_path(path), None))
 
 
 def set_not_null(context: LakeContext, tx: Transaction, table: TableInfo, path: str) -> TableInfo:

@@ -170,7 +170,7 @@ class LakeHandle(Handle):
             if not isinstance(error, CommitConflict | Collision):
                 telemetry.count("commit.failures", tenant=context.catalog.label)
             raise
-        tx.seal(changes.signed(author=signature.author, message=signature.message, extra=signature.extra))
+        tx.seal(replace(changes, signature=signature))
         return tx
 
 

@@ -1,9 +1,8 @@
 """Turning what the operating system and the object stores report into Quacklake's own errors.
 
-The exception class and ``errno`` decide. Arrow's object-store clients report neither, only a line of text with the
-error code of the service; the code is taken from the line and looked up. A store answers the same for a missing file
-and for a missing bucket, a status without a text. So when a file is missing, its bucket is looked up. Errors of DuckDB,
-of any connection, name files by URLs: ``problem_of`` finds the store by these.
+The exception class and ``errno`` decide. Arrow's object-store clients report neither, only a text with the error code
+of the service. Since a store answers the same for a missing file and a missing bucket, the bucket is looked up. Errors
+of DuckDB name files by URLs: ``problem_of`` finds the store by these.
 """
 
 from __future__ import annotations
@@ -123,11 +122,10 @@ _OUTAGES: dict[str, tuple[type[StorageError], str, str]] = {
 
 
 def explain(error: BaseException, what: str, *, secrets: tuple[str, ...] = ()) -> QuacklakeError | None:
-    """Return the error to raise instead of ``error``, which stopped the work on the file ``what``.
+    """Return the error to raise instead of ``error``, which stopped the work on the file ``what``, without a secret.
 
-    A missing file is a ``CorruptFileError`` (files of a lake never disappear while they are listed), what a retry
-    may cure a ``StorageUnavailableError``, the rest a ``StorageError``. ``None`` when ``error`` is not about
-    storage and must pass as it is. No message contains a secret.
+    A missing file is a ``CorruptFileError`` (files of a lake never disappear while they are listed), what a retry may
+    cure a ``StorageUnavailableError``, the rest a ``StorageError``. None when ``error`` is not about storage.
     """
     if isinstance(error, QuacklakeError):
         return error
@@ -150,9 +148,7 @@ def explain(error: BaseException, what: str, *, secrets: tuple[str, ...] = ()) -
 
 
 def outage_of(text: str, doing: str) -> StorageError | None:
-    """Return the error that a message of DuckDB means if the store does not answer, is full, lets nobody in or has no
-    such bucket; None for a message about one file, or anything else.
-    """
+    """Return the error that a message of DuckDB about the whole store means; None for one about anything else."""
     kind = kind_of_message(text)
     if kind == "missing":
         return problem_of(text)
@@ -173,10 +169,7 @@ def _kind(error: BaseException) -> str:
 
 
 def kind_of_message(text: str) -> str:
-    """Return what a message of DuckDB says of storage: one of the outages, ``missing`` for a file, or ``other``.
-
-    DuckDB has no numbers for it, only the words of the operating system, and the status of an answer.
-    """
+    """Return what DuckDB's words say of storage: one of the outages, ``missing`` for a file, or ``other``."""
     if _NO_ANSWER.search(text):
         return "transient"
     if http := _HTTP.search(text):

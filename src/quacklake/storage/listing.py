@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyarrow import fs
 
 from quacklake.errors import PathError
-from quacklake.storage.roots import Confinement, Links, Root, absolute
+from quacklake.storage.roots import URL, Confinement, Links, Root, absolute
 
 if TYPE_CHECKING:
     from quacklake.storage.store import Attempts
@@ -39,10 +39,7 @@ class FileEntry:
 
 
 def walk(root: Root, attempts: Attempts, confinement: Confinement, folder: str) -> Iterator[FileEntry]:
-    """Yield the files under ``folder`` (``""`` or ending in ``/``), depth first.
-
-    Those of a folder before its subfolders.
-    """
+    """Yield the files under ``folder`` (``""`` or ending in ``/``), depth first, before those of its subfolders."""
     pending = [folder]
     while pending:
         current = pending.pop()
@@ -110,12 +107,11 @@ def _entries(root: Root, confinement: Confinement, folder: str) -> tuple[list[Fi
 
 
 _MAGIC = re.compile(r"[*?[]")
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 def find(root: Root, pattern: str) -> list[str]:
     """See ``Store.find``."""
-    match = _URL.match(pattern)
+    match = URL.match(pattern)
     scheme = match[1].lower() if match else root.scheme
     if scheme != root.scheme:
         raise PathError(

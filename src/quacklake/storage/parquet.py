@@ -116,10 +116,7 @@ def _file_type(physical: str, annotation: str) -> FileType:
 
 
 def fitting(bound: Comparable | None, file: FileType, column: str) -> Comparable | None:
-    """Return a file's bound as one of a column of type ``column``; ``None`` where reading the file changes the order.
-
-    A file may be older than its column's type, or come from a writer that has other types.
-    """
+    """Return a file's bound as one of a column of type ``column``; ``None`` where reading it changes the order."""
     if bound is None:
         return None
     name, kind = parse_type(column), scalar(column).stats
@@ -213,10 +210,7 @@ class Footer:
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What the end of a Parquet file tells without taking its columns apart; ``None`` where it does not tell.
-
-    The footer of an encrypted file keeps everything but its size to itself.
-    """
+    """The facts at the end of a Parquet file, without taking columns apart; an encrypted one tells its size only."""
 
     size_bytes: int
     footer_size: int
@@ -249,8 +243,8 @@ def glance(store: Store, path: str) -> Glance:
 def read_footer(store: Store, path: str, links: Links | None = None) -> Footer:
     """Return the footer of a Parquet file; ``links`` is one of many calls in a row.
 
-    ``CorruptFileError`` when the file is missing, truncated or not Parquet, ``UnsupportedFeatureError`` when it is
-    encrypted, and whatever else reading from the store can raise.
+    Raise ``CorruptFileError`` when the file is missing, truncated or not Parquet, ``UnsupportedFeatureError`` when it
+    is encrypted.
     """
     what = store.url(path)
     with store.open_input(path, links) as source:
@@ -286,10 +280,7 @@ Places = tuple[tuple[Column, tuple[int, ...]], ...]
 
 
 def leaf_places(footer: Footer, schema: TableSchema, columns: Mapping[str, int] | None = None) -> Places:
-    """Return where the leaves of ``schema`` are in a file, and in all others with the same columns, found by field id.
-
-    ``columns`` replaces the field ids where a file has none: from a leaf's path in the file to a column id.
-    """
+    """Return where the leaves of ``schema`` are in a file, by field id, or by ``columns``, from path to column id."""
     by_id: dict[int, list[int]] = {}
     for place, column in enumerate(footer.columns):
         id = column.field_id if columns is None else columns.get(column.path)
@@ -301,10 +292,7 @@ def leaf_places(footer: Footer, schema: TableSchema, columns: Mapping[str, int] 
 def column_stats(
     footer: Footer, schema: TableSchema, *, columns: Mapping[str, int] | None = None
 ) -> tuple[ColumnStats, ...]:
-    """Return the statistics of the file for every leaf of ``schema`` that it holds; ``columns`` as in ``leaf_places``.
-
-    Parquet does not tell whether there are NaNs, so ``contains_nan`` is ``None``.
-    """
+    """Return the statistics of the file for every leaf of ``schema`` that it holds, as Parquet tells them."""
     return placed_stats(footer, leaf_places(footer, schema, columns), by_name=columns is not None)
 
 
@@ -457,10 +445,7 @@ def _column(leaf: _Leaf, chunks: Sequence[Any]) -> FooterColumn:
 def _extremes(
     type: FileType, chunks: Sequence[tuple[int, Any]], nulls: Sequence[int | None]
 ) -> tuple[Comparable | None, Comparable | None]:
-    """Return the outermost bounds of row groups, given their values and statistics.
-
-    ``None`` when one with values has none.
-    """
+    """Return the outermost bounds of row groups, given values and statistics; ``None`` when one has none."""
     lows: list[Any] = []
     highs: list[Any] = []
     for (values, statistics), null_count in zip(chunks, nulls, strict=True):

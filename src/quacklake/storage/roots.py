@@ -18,15 +18,12 @@ from quacklake.errors import ConfigError, PathError
 from quacklake.format.names import checked_relative
 
 SCHEMES = ("abfs", "abfss", "az", "file", "gcs", "gs", "s3")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Where the files are: ``url`` starts the names an engine opens, ``prefix`` those of ``filesystem``.
-
-    Both end in ``/``.
-    """
+    """The place of the files: ``url`` starts the names an engine opens, ``prefix`` those of ``filesystem``."""
 
     scheme: str
     url: str
@@ -35,16 +32,12 @@ class Root:
 
 
 def open_root(text: str, s3: S3Options | None) -> Root:
-    """Return the root ``text`` names. Nothing is created and nothing is asked over the network.
-
-    ``ConfigError`` when the scheme is unknown, the bucket is missing, the address carries credentials or a query,
-    or a local root is a file.
-    """
+    """Return the root ``text`` names, without creating or asking anything; ``ConfigError`` when it cannot be one."""
     if not text.strip() or "\0" in text:
         raise ConfigError(
             "the data path is empty or holds a NUL", hint="give a folder or a URL such as s3://bucket/lake/"
         )
-    match = _SCHEME.match(text)
+    match = URL.match(text)
     scheme = match[1].lower() if match else "file"
     if scheme not in SCHEMES:
         raise ConfigError(
@@ -122,13 +115,11 @@ def _filesystem(scheme: str, account: str, s3: S3Options | None) -> fs.FileSyste
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """Where an S3 server is and how to sign in; keys never show in ``repr``.
+    """The address of an S3 server and the keys to sign in, which never show in ``repr``.
 
-    Without ``access_key`` the usual AWS chain is asked (environment, profile, instance role). ``endpoint`` is
-    ``host:port`` or an ``http(s)://`` address; an address decides ``secure`` itself. ``path_style`` puts the
-    bucket into the path, which is what servers other than AWS expect; it has no effect without an endpoint.
+    Without ``access_key`` the usual AWS chain is asked. ``endpoint`` is ``host:port`` or an ``http(s)://`` address,
+    which decides ``secure`` itself. ``path_style`` puts the bucket into the path, as servers other than AWS expect.
     ``scoped`` keys are for this store alone: others in the same bucket, or in the same process, have their own.
-    Raises ``ConfigError`` when only one half of a key pair is given or the endpoint is no address.
     """
 
     endpoint: str | None = None
@@ -170,7 +161,6 @@ class S3Options:
 _SEGMENT = r"(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*|[A-Za-z0-9_-]+=[A-Za-z0-9_=.-]*%[A-Za-z0-9_=.%-]*)"
 _PLAIN = re.compile(f"(?:{_SEGMENT}/)*{_SEGMENT}").fullmatch
 _PARTITION = re.compile(r"[^/]*=[^/]*")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 class Links:
@@ -196,8 +186,8 @@ class Links:
 class Confinement:
     """The paths under ``root``, and absolute ones in the folders ``external``, for reading only.
 
-    What is in the folders ``closed`` belongs to others: it may be read only when ``external`` names a folder in them.
-    The folders ``borrowed`` are external, too, but what is in them is never found.
+    What is in the folders ``closed`` belongs to others, and may be read only in ``external`` ones. The folders
+    ``borrowed`` are external, too, but what is in them is never found.
     """
 
     def __init__(
@@ -225,7 +215,7 @@ class Confinement:
 
     def _folder(self, text: str) -> str:
         """Return a folder of ``external`` in its one spelling, with a slash at its end."""
-        if _URL.match(text) is None and self.is_local:
+        if URL.match(text) is None and self.is_local:
             text = absolute(text)
         try:
             if not self.is_absolute(text):
@@ -237,7 +227,7 @@ class Confinement:
 
     def is_absolute(self, path: str) -> bool:
         """Return true for a path that starts at a file system's root or names a store."""
-        return path.startswith("/") or _URL.match(path) is not None
+        return path.startswith("/") or URL.match(path) is not None
 
     def own(self, path: str) -> str:
         """Return ``path`` when it stays under the root by its text, else raise ``PathError``."""
@@ -251,7 +241,7 @@ class Confinement:
         """Return the path under the root of what the catalog calls ``path``: absolute, or relative to ``base``.
 
         An absolute one must lie under the root or in an ``external`` folder, else ``PathError``; one in such a folder
-        is returned as it is, and taken wherever a file is read. ``links`` is one of many calls in a row.
+        is returned as it is. ``links`` is one of many calls in a row.
         """
         links = links or Links()
         if is_relative:
@@ -263,17 +253,15 @@ class Confinement:
 
     def locate(self, path: str) -> str | None:
         """Return the path under the root that an absolute ``path`` leads to, links followed; None for elsewhere."""
-        match = _URL.match(path)
+        match = URL.match(path)
         if not self.is_local:
             # the scheme may be another name of the same store, as s3a:// is
             name, prefix = posixpath.normpath(path[match.end() :] if match else path), self._root.prefix
+        elif match and match[0].lower() != "file://":
+            return None
         else:
-            if match and match[0].lower() != "file://":
-                return None
-            name, prefix = (
-                os.path.realpath(unquote(path[match.end() :]) if match else path),
-                Links().folder(self._root.prefix),
-            )
+            name = os.path.realpath(unquote(path[match.end() :]) if match else path)
+            prefix = Links().folder(self._root.prefix)
         return name[len(prefix) :] if name.startswith(prefix) else None
 
     def hides(self, path: str) -> bool:
@@ -305,10 +293,7 @@ class Confinement:
         return [root + path if plain(path) else slow(path) for path in paths]
 
     def readable_urls(self, paths: Iterable[str]) -> list[str]:
-        """Return ``urls`` for an engine that reads the files. Raise ``PathError`` when a link leads out of the root.
-
-        Call it right before the engine opens them: a link that comes later is not seen.
-        """
+        """Return ``urls`` for an engine, right before it reads them; ``PathError`` for a link out of the root."""
         if not self.is_local:
             return self.urls(paths)
         links, root = Links(), self._root.prefix
@@ -329,13 +314,10 @@ class Confinement:
         return urls
 
     def readable(self, path: str, links: Links) -> str:
-        """Return the name by which the file system opens ``path``.
-
-        ``PathError`` when it, or the link it is, leads outside.
-        """
+        """Return the name by which the file system opens ``path``; ``PathError`` when it or its link leads outside."""
         if self.external and self.is_absolute(path):
             name = self._allowed(path)
-            match = _URL.match(name)
+            match = URL.match(name)
             if (match[0][:-3].lower() if match else "file") != self._root.scheme:
                 raise PathError(
                     f"{name!r} is in another kind of store than the data root {self._root.url}",
@@ -403,7 +385,7 @@ class Confinement:
 
     def _outside(self, path: str) -> str:
         """Return an absolute path in its one spelling, without ``..`` and the like; ``PathError`` when it has them."""
-        match = _URL.match(path)
+        match = URL.match(path)
         if match and match[0].lower() == "file://":
             path, match = unquote(path[match.end() :]), None
         start = match[0] if match else "/"

@@ -33,10 +33,7 @@ _LONGEST_WAIT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often and how long to retry; ``secrets`` are values to keep out of messages.
-
-    Calls are counted for the tenant with this ``label``, too.
-    """
+    """The rules of retries; ``secrets`` stay out of messages, calls are counted for the tenant ``label``."""
 
     max_retries: int = 5
     retry_wait: float = 0.05
@@ -52,9 +49,8 @@ class Attempts:
     def run(self, name: str, what: str, action: Callable[[], T]) -> T:
         """Return what ``action`` returns; ``name`` is the call, ``what`` the file it is about.
 
-        Transient failures are tried again up to ``max_retries`` times, each after a random part of a wait that
-        doubles, so ``action`` must be safe to repeat. Then, and at once for lasting ones, raises what
-        ``failures.explain`` makes of the last failure.
+        Transient failures are tried again, each after a random part of a wait that doubles, so ``action`` must be safe
+        to repeat. In the end raise what ``failures.explain`` makes of the last failure.
         """
         telemetry.count(f"storage.{name}", tenant=self.label)
         attempt = 0
@@ -98,10 +94,9 @@ class Attempts:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Lend a temporary name beside ``path``; when the block ends well, the file written there becomes ``path``.
+    """Lend a temporary name beside ``path``; when the block ends well, the file there becomes ``path``, on disk.
 
-    Contents and name are on disk when the block has ended. When the block raises, the temporary is removed and
-    ``path`` is as it was. ``OSError`` when the disk refuses.
+    When the block raises, the temporary is removed and ``path`` is as it was. ``OSError`` when the disk refuses.
     """
     temporary = path.with_name(TEMPORARY_PREFIX + uuid4().hex)
     try:
@@ -151,16 +146,13 @@ class Store(Confinement):
     """Files under one data root.
 
     ``root`` is an absolute local path or a full URL that ends with ``/``, ``scheme`` is ``file``, ``s3``, ``gs``,
-    ``gcs``, ``az``, ``abfs`` or ``abfss``, and ``filesystem``, which knows nothing of the root, is Arrow's.
-
-    Every path is relative to the root, with ``/`` between its parts, and confined to it: a path that would leave the
-    root raises ``PathError``. Other failures raise ``CorruptFileError`` (a file is missing),
-    ``StorageUnavailableError`` (still failing after ``max_retries`` further tries) or ``StorageError``.
-    Safe to share between threads.
+    ``gcs``, ``az``, ``abfs`` or ``abfss``, and ``filesystem``, which knows nothing of the root, is Arrow's. Every path
+    is relative to the root and confined to it, else ``PathError``. Other failures are ``CorruptFileError`` (a file is
+    missing), ``StorageUnavailableError`` (after ``max_retries``) or ``StorageError``. Safe to share between threads.
     """
 
     attempts: Attempts
-    """How calls on this store are tried, and tried again."""
+    """The rules by which calls on this store are retried."""
     s3: S3Options | None
 
     @classmethod
@@ -179,10 +171,9 @@ class Store(Confinement):
         """Return the store at ``root``: a local folder, ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``.
 
         Nothing is created or read yet. ``external`` are folders elsewhere: files in them may be read when the catalog
-        names them by an absolute path; they are never written or deleted. So are those in ``borrowed``, but ``find``
-        finds none of them. Of the folders ``closed`` only the root itself, and those in them that ``external`` or
-        ``borrowed`` names, are seen. ``label`` is that of a tenant, for which work is counted. Raise ``ConfigError``
-        when the root or one of ``external`` cannot be one.
+        names them by an absolute path, never written or deleted; ``find`` finds none of those in ``borrowed``. Of the
+        folders ``closed`` only the root itself, and those in them that ``external`` or ``borrowed`` names, are seen.
+        ``label`` is that of a tenant. Raise ``ConfigError`` when the root or one of ``external`` cannot be one.
         """
         opened = open_root(root, s3)
         store = cls(opened, external=external, borrowed=borrowed, closed=closed)
@@ -202,8 +193,7 @@ class Store(Confinement):
     def find(self, pattern: str) -> _Urls:
         """Return the files that a path or pattern (``*``, ``?``, ``[a-z]``, ``**``) names, absolute and in order.
 
-        A relative one starts at the working directory, or in an object store at the root. Files that are hidden are
-        not found. ``PathError`` for one in another kind of store.
+        A relative one starts at the working directory, or in an object store at the root. Hidden files are not found.
         """
         paths = self.attempts.run("find", pattern, lambda: find(self._root, pattern))
         return [url for url in paths if not self.hides(url)]
@@ -239,10 +229,7 @@ class Store(Confinement):
         return self.attempts.run("size", self._show(path), action)
 
     def open_input(self, path: str, links: Links | None = None) -> pa.NativeFile:
-        """Return the file, open for reading at any position.
-
-        The caller closes it. ``links`` is one of many calls in a row.
-        """
+        """Return the file, open for reading at any position; the caller closes it. ``links`` is one of many calls."""
         return self.attempts.run("open_input", self._show(path), lambda: self._open(path, links))
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> bytes:
@@ -264,10 +251,7 @@ class Store(Confinement):
         return self.attempts.run("read", self._show(path), action)
 
     def write(self, path: str, data: bytes | bytearray | memoryview | pa.Buffer) -> int:
-        """Make ``path`` hold ``data`` and return its size. Readers see the whole file or none, also after a crash.
-
-        Folders are made as needed; a file already there is replaced.
-        """
+        """Make ``path`` and its folders, hold ``data``, return the size. Readers see the whole file or none."""
         buffer = pa.py_buffer(data)
 
         def action() -> None:
@@ -286,8 +270,7 @@ class Store(Confinement):
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:
         """Open a stream to a new file that becomes ``path`` when the block ends, and vanishes when the block raises.
 
-        In an object store the bytes wait in a local temporary file, so that a broken upload can be repeated and an
-        abandoned one leaves nothing behind.
+        In an object store the bytes wait in a local temporary file, so that a broken upload can be repeated.
         """
         what = self._show(path)
         target = self.writable(path)
@@ -336,10 +319,7 @@ class Store(Confinement):
                 Path(folder).rmdir()
 
     def sync(self, paths: Sequence[str]) -> None:
-        """Have files that an engine wrote on disk, name and all, before anything refers to them.
-
-        Object stores have them already when a write has ended.
-        """
+        """Have files that an engine wrote on disk, name and all; those of object stores are when a write has ended."""
         if not self.is_local:
             return
 
@@ -356,10 +336,7 @@ class Store(Confinement):
                     deque(pool.map(sync_one, each), maxlen=0)
 
     def delete(self, paths: Iterable[str]) -> int:
-        """Remove the files and return how many were there; one that is missing already is fine.
-
-        All paths are checked before anything is removed. On a failure some may be gone: the call can be repeated.
-        """
+        """Remove the files, after checking all paths, and return how many were there. It can be repeated."""
         targets = _Urls(dict.fromkeys(self.own(path) for path in paths))
         if len(targets) <= 1:
             return sum(map(self._delete, targets))
@@ -370,18 +347,15 @@ class Store(Confinement):
         return removed
 
     def list(self, prefix: str = "", limit: int | None = None) -> Iterator[FileEntry]:
-        """Return every file under the folder ``prefix``, at most ``limit``; none when the folder is missing.
+        """Return every file under the folder ``prefix``, at most ``limit``, sorted within each folder.
 
-        Sorted within each folder. One folder at a time is read and held; symbolic links are passed over.
+        One folder at a time is read and held; symbolic links are passed over.
         """
         folder = self.own(prefix.rstrip("/")) + "/" if prefix.rstrip("/") else ""
         return islice(walk(self._root, self.attempts, self, folder), limit)
 
     def stream(self) -> Iterator[FileEntry]:
-        """Return every file of the store, in no order, in memory that does not depend on their number.
-
-        In an object store one folder at a time is held; symbolic links are passed over.
-        """
+        """Return every file of the store, in no order, in bounded memory; symbolic links are passed over."""
         return stream(self._root, self.attempts, self)
 
     def _show(self, path: str) -> str:

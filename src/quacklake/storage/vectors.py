@@ -1,7 +1,6 @@
 """Deletion vectors in the lake's store: the deleted positions of one data file, and the snapshots that deleted them.
 
-A file may hold a vector for every snapshot that deleted rows. They are decoded one at a time and no position is kept
-twice, so that memory is bounded by the rows of the data file, however many vectors the file claims to have.
+They are decoded one at a time and no position is kept twice, so that the rows of the data file bound the memory.
 """
 
 from __future__ import annotations
@@ -21,25 +20,19 @@ def deleted_positions(store: Store, path: str, rows: int | None, snapshot: int) 
 
     Raise ``CorruptFileError`` for a file that is not whole or holds positions that the data file has not.
     """
-    visible = [blob for date, blob in _blobs(store, path) if date is None or date <= snapshot]
+    blobs = blobs_of(store.read(path))
+    visible = [blob for date, blob in blobs if date is None or date <= snapshot]
     # the last vector contains the others
     return decode(visible[-1], rows=rows) if visible else pa.array([], pa.int64())
 
 
 def dated_positions(store: Store, path: str, rows: int | None) -> pa.Table:
-    """Return all positions in a file of deletion vectors, each once and with the first snapshot that has it.
-
-    Raises as :func:`deleted_positions` does.
-    """
+    """Return all positions in a file of deletion vectors, each once and with the first snapshot that has it."""
     parts = [DATED_POSITIONS.empty_table()]
     seen = pa.array([], pa.int64())
-    for date, blob in _blobs(store, path):
+    for date, blob in blobs_of(store.read(path)):
         positions = decode(blob, rows=rows)
         new = positions.filter(pc.invert(pc.is_in(positions, value_set=seen)))
         parts.append(pa.table([new, pa.repeat(pa.scalar(date, pa.int64()), len(new))], schema=DATED_POSITIONS))
         seen = pa.concat_arrays([seen, new])
     return pa.concat_tables(parts)
-
-
-def _blobs(store: Store, path: str) -> list[tuple[int | None, memoryview]]:
-    return blobs_of(store.read(path))

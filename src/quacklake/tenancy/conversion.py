@@ -1,9 +1,9 @@
 """Convert a plain lake, or one of a DuckLake fork with catalogs, to a shared lake in place.
 
-Version ``0.4-dev1`` of that fork identified catalogs by text, ``0.5-dev1`` by number. In both, only some tables have a
-``catalog_id``; other rows belong to the catalog of their table. In one transaction, the old tables are renamed, new
-tables are filled from them by statements in the database, and the old ones are dropped. Files do not move. MySQL, which
-commits whenever a table is created, needs another procedure.
+Version ``0.4-dev1`` of that fork identified catalogs by text, ``0.5-dev1`` by number; only some tables have a
+``catalog_id``, other rows belong to the catalog of their table. In one transaction, the old tables are renamed, new
+ones are filled from them by statements, and the old ones are dropped. Files do not move. MySQL, which commits whenever
+a table is created, needs another procedure.
 """
 
 from __future__ import annotations
@@ -72,9 +72,8 @@ class Conversion(Registry):
         """Create the shared lake. ``name`` is the name of the catalog that a plain lake becomes.
 
         ``data_path`` holds the folders of catalogs, by default where the files of the lake are; ``path_of`` returns the
-        path of a folder. ``folder`` is the full path of a plain lake's files: the lake's own entry may be relative to
-        the directory in which its client was started, and would lead into the folder of another catalog. Raises
-        ``UnsupportedFeatureError`` or ``UnsupportedVersionError``.
+        path of a folder. ``folder`` is the full path of a plain lake's files, of which the lake's own entry may be
+        relative to a directory. Raise ``UnsupportedFeatureError`` or ``UnsupportedVersionError``.
         """
         version = self.version()
         if version not in (FORK_VERSIONS if name is None else WRITABLE_VERSIONS):
@@ -88,7 +87,10 @@ class Conversion(Registry):
         self, name: str | None, data_path: str | None, path_of: Callable[[str, str], str], folder: str | None
     ) -> list[_Origin]:
         """Create the new tables and fill them from the old ones."""
-        facts = self._facts()
+        old = self._old["metadata"]
+        scope = [old.c.scope.is_(None)] if "scope" in old.c else []
+        rows = self.run("old_facts", sa.select(old.c.key, old.c.value).where(*scope))
+        facts: dict[str, str] = {row[0]: row[1] for row in rows}
         self.create_lake(data_path or facts["data_path"], encrypted=facts.get("encrypted") == "true")
         origins = self._origins(name, folder or facts["data_path"])
         for origin in origins:
@@ -142,8 +144,7 @@ class Conversion(Registry):
             if parse_table_name(name) is None:
                 continue
             table = scoped.registry(sa.Table(name, sa.MetaData(), schema=schema))
-            row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
-            if self.run("old_inlined_rows", row).first() is not None:
+            if self._has_rows(table):
                 raise UnsupportedFeatureError(
                     "the lake has inlined rows, which cannot be converted to a shared lake",
                     hint="write them to files with flush_inlined_data(); for a dropped table, expire all snapshots that"
@@ -152,10 +153,9 @@ class Conversion(Registry):
             found.append(table)
         return found
 
-    def _facts(self) -> dict[str, str]:
-        table = self._old["metadata"]
-        scope = [table.c.scope.is_(None)] if "scope" in table.c else []
-        return {row[0]: row[1] for row in self.run("old_facts", sa.select(table.c.key, table.c.value).where(*scope))}
+    def _has_rows(self, table: sa.Table) -> bool:
+        row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(table).limit(1)
+        return self.run("old_inlined_rows", row).first() is not None
 
     def _origins(self, name: str | None, data_path: str) -> list[_Origin]:
         def row(id_: int, name: str, folder: str) -> CatalogRow:
@@ -293,7 +293,9 @@ class MySQLConversion(Conversion):
     def resume(self) -> bool:
         """Finish an interrupted conversion; return True if it has turned the lake into a shared one."""
         names = self._names()
-        layout = self._layout() if self._live.shared.name in names else None
+        layout = None
+        if self._live.shared.name in names:
+            layout = self.run("shared_layout", sa.select(self._live.shared.c.layout)).scalar()
         if layout is None:
             self._drop(name for name in names if name.startswith(BESIDE))
             return False
@@ -310,15 +312,12 @@ class MySQLConversion(Conversion):
         self._old = {name: self._look(table) for name, table in OLD_NAMES.items() if table in there}
         self._inlined = self._empty_inlined()
 
-    def _new_indexes(self) -> list[sa.Index]:
-        return self.meta.indexes(self.backend.name)
-
     def _finish(self) -> None:
         mark = f"{CONVERTING} {self._count_snapshots(self._old['snapshot'])}"
         self.run("mark_lake", sa.update(self.meta.shared).values(layout=mark))
         self._commit()
         aside = {old.name: f"{ASIDE}{name}" for name, old in self._old.items()}
-        aside |= {table.name: _aside_of(table.name) for table in self._inlined}
+        aside |= {table.name: f"{ASIDE}{table.name.removeprefix('ducklake_')}" for table in self._inlined}
         placed = {table.name: table.name.removeprefix(BESIDE) for table in self.meta.all()}
         self._rename(aside | placed)
         if not self._settle(mark):
@@ -332,18 +331,15 @@ class MySQLConversion(Conversion):
         snapshots = self._bare(f"{ASIDE}snapshot")
         rows = [name for name in names if parse_table_name(_former(name)) is not None]
         same = mark == f"{CONVERTING} {self._count_snapshots(snapshots)}"
-        if not same or any(self._has_rows(name) for name in rows):
-            self._undo(names)
+        if not same or any(self._has_rows(self._bare(name)) for name in rows):
+            back = {table.name: f"{BESIDE}{table.name}" for table in self._live.all()}
+            self._rename(back | {name: _former(name) for name in names})
+            self._drop(back.values())
             return False
         self.run("unmark_lake", sa.update(self._live.shared).values(layout=LAYOUT))
         self._commit()
         self._drop(names)
         return True
-
-    def _undo(self, names: Iterable[str]) -> None:
-        back = {table.name: f"{BESIDE}{table.name}" for table in self._live.all()}
-        self._rename(back | {name: _former(name) for name in names})
-        self._drop(back.values())
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -356,14 +352,6 @@ class MySQLConversion(Conversion):
     def _bare(self, name: str) -> sa.Table:
         columns = sa.Column("snapshot_id", sa.BigInteger()), sa.Column("next_file_id", sa.BigInteger())
         return scoped.registry(sa.Table(name, sa.MetaData(), *columns, schema=self.meta.metadata.schema))
-
-    def _layout(self) -> str | None:
-        found = self.run("shared_layout", sa.select(self._live.shared.c.layout)).first()
-        return None if found is None else str(found[0])
-
-    def _has_rows(self, name: str) -> bool:
-        row: sa.Select[Any] = sa.select(sa.literal(1)).select_from(self._bare(name)).limit(1)
-        return self.run("old_inlined_rows", row).first() is not None
 
     def _count_snapshots(self, table: sa.Table) -> str:
         """Return SQL for the values that every commit changes: number of snapshots, newest snapshot, next file id."""
@@ -401,7 +389,3 @@ def _former(name: str) -> str:
     """Return the name that a table had before it was put aside."""
     short = name.removeprefix(ASIDE)
     return OLD_NAMES.get(short, f"ducklake_{short}")
-
-
-def _aside_of(name: str) -> str:
-    return f"{ASIDE}{name.removeprefix('ducklake_')}"

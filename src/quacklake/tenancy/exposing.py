@@ -1,8 +1,8 @@
 """Expose one catalog of a shared lake to stock DuckDB on PostgreSQL, as a schema of views over its rows.
 
-Shared lakes pack inlined rows in a form that no view can show. So an exposed catalog has none: they are flushed first,
-and a trigger rejects new ones from any client. The views are security barriers; otherwise the reader's own condition
-could be evaluated on other catalogs' rows first.
+No view can show the packed inlined rows of shared lakes. So an exposed catalog has none: they are flushed first, and a
+trigger rejects new ones from any client. The views are security barriers; otherwise the reader's own condition could be
+evaluated on other catalogs' rows first.
 
 Stock DuckDB's commits insert by position, so an extra column with a default does no harm. Statements through DuckDB's
 planner need ``ctid``, which a view can provide as a column. Stock DuckDB fills two tables by COPY: these are real
@@ -75,7 +75,8 @@ def _foundation(place: SharedPlace) -> list[str]:
             f" FOR EACH STATEMENT EXECUTE FUNCTION {place.name(_REFUSE)}()"
             for name in (ROWS, DELETES)
         ),
-        *_mirrors(place, table),
+        *_mirror_functions(place, table),
+        *(_trigger(place.name(f"ducklake_{name}"), _MIRROR, f"{_mirror(place, name)}()") for name in _REAL),
         *(
             statement
             for name, columns in SPEC.items()
@@ -115,8 +116,11 @@ def views(place: SharedPlace, schema: str, catalog_id: int, spec: Spec, *, writa
         )
         if writable and table in _REAL:
             statements += _real_table(place, schema, table, catalog_id)
-        elif writable:
-            statements += _writable_view(name, catalog_id, select)
+        elif writable:  # it also accepts inserts into the catalog
+            statements += [
+                f"CREATE VIEW {name} WITH (security_barrier) AS {select} WITH CASCADED CHECK OPTION",
+                f"ALTER VIEW {name} ALTER COLUMN catalog_id SET DEFAULT {catalog_id:d}",
+            ]
         else:
             statements.append(f"CREATE VIEW {name} WITH (security_barrier) AS {select}")
         statements.append(f"ALTER TABLE {name} OWNER TO {quote(place.owner)}")
@@ -183,27 +187,13 @@ def _without(connection: Connection, schema: str) -> list[str]:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def _columns_of(table: str) -> list[str]:
-    """Return the quoted columns of a table of ``_REAL``."""
-    return _quoted(SPEC[table])
-
-
 def _quoted(columns: Sequence[ColumnSpec]) -> list[str]:
-    """Return quoted column names."""
     return [quote(column.name) for column in columns]
-
-
-def _writable_view(view: str, catalog_id: int, select: str) -> list[str]:
-    """Return statements for a view that also accepts inserts into the catalog; ``select`` ends with its condition."""
-    return [
-        f"CREATE VIEW {view} WITH (security_barrier) AS {select} WITH CASCADED CHECK OPTION",
-        f"ALTER VIEW {view} ALTER COLUMN catalog_id SET DEFAULT {catalog_id:d}",
-    ]
 
 
 def _real_table(place: SharedPlace, schema: str, table: str, catalog_id: int) -> list[str]:
     """Return statements for the catalog's own table, and the trigger that copies its changes to the shared one."""
-    name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), _columns_of(table)
+    name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), _quoted(SPEC[table])
     hidden = f" AND key NOT IN ({literal(EXPOSED)}, {literal(_LIMIT)})" if table == "metadata" else ""
     statements = [
         f"CREATE TABLE {name} AS SELECT {', '.join(columns)} FROM {shared} WHERE catalog_id = {catalog_id:d}{hidden}",
@@ -215,7 +205,7 @@ def _real_table(place: SharedPlace, schema: str, table: str, catalog_id: int) ->
 
 def _mirror_out(place: SharedPlace, schema: str, table: str, catalog_id: int, *, replace: bool = False) -> list[str]:
     """Return the function that copies changes of a catalog's own table to the shared one."""
-    name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), _columns_of(table)
+    name, shared, columns = f"{quote(schema)}.ducklake_{table}", place.name(f"ducklake_{table}"), _quoted(SPEC[table])
     # This limit applies to DuckDB only.
     only = f"IF coalesce(NEW.key, OLD.key) = {literal(_LIMIT)} THEN RETURN NULL; END IF; "
     body = (
@@ -241,21 +231,15 @@ def _no_inlining(place: SharedPlace, schema: str, table: str) -> list[str]:
     ]
 
 
-def _mirrors(place: SharedPlace, registry: str) -> list[str]:
-    """Return triggers that copy changes of the shared tables to those of the catalogs with a schema in ``registry``."""
-    triggers = [_trigger(place.name(f"ducklake_{table}"), _MIRROR, f"{_mirror(place, table)}()") for table in _REAL]
-    return [*_mirror_functions(place, registry), *triggers]
-
-
 def _mirror(place: SharedPlace, table: str) -> str:
     return place.name(f"{_MIRROR}_{table}")
 
 
 def _mirror_functions(place: SharedPlace, registry: str, replace: bool = False) -> list[str]:
-    """Return the functions of these triggers."""
+    """Return the functions that copy changes of the shared tables to those of the catalogs in ``registry``."""
     statements = []
     for table in _REAL:
-        columns, shared = _columns_of(table), place.name(f"ducklake_{table}")
+        columns, shared = _quoted(SPEC[table]), place.name(f"ducklake_{table}")
         own = literal(f"ducklake_{table}")
         only = f" OR r.key IN ({literal(EXPOSED)}, {literal(_LIMIT)})" if table == "metadata" else ""
         gone = _delete_one("%1$I.%2$I", columns, "($1)", "")
@@ -308,10 +292,7 @@ def _give_writes(schema: str, role: str, spec: Spec) -> list[str]:
 def _trigger_function(
     place: SharedPlace, function: str, tables: Sequence[str], body: str, *, declare: str = "", replace: bool = False
 ) -> list[str]:
-    """Return statements that create a trigger function for some tables; all names are qualified and quoted.
-
-    ``replace`` gives an existing function the new body.
-    """
+    """Return statements that create a trigger function for some tables, or ``replace`` it; all names are quoted."""
     # The trigger of a partitioned table fires for its partitions.
     here = "coalesce(pg_partition_root(TG_RELID)::oid, TG_RELID)"
     allowed = ", ".join(f"{literal(table)}::regclass::oid" for table in tables)

@@ -15,8 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
+
+import sqlalchemy as sa
 
 from quacklake import telemetry
+from quacklake.catalog.registry import Registry
+from quacklake.catalog.statements import ROWS
+from quacklake.catalog.tables import Instant, readable_time
 from quacklake.config import Config, parse_duration
 from quacklake.errors import ConfigError, InputError, InternalError, LeaseHeldError, NotFoundError, QuacklakeError
 from quacklake.format.options import option
@@ -26,7 +32,6 @@ from quacklake.maintenance.reports import CompactionReport
 from quacklake.maintenance.scheduler import LeasedWork, Maintainer, MaintenanceReport
 from quacklake.operations.handles import LakeHandle
 from quacklake.progress import Progress, silent
-from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds
 from quacklake.tenancy.tenancy import Tenancy
 
 _log = logging.getLogger("quacklake.maintenance")
@@ -211,7 +216,8 @@ class TenantMaintainer:
         worn = 1.0 if self.policy.delete_ratio is None else self.policy.delete_ratio
         counted = Thresholds(int(_TARGET * self.policy.small_ratio), worn)
         while True:
-            page = self._tenancy.needs(after, _PAGE, counted, int(LeasedWork.ORPHANS))
+            with self._tenancy.reading() as registry:
+                page = needs(registry, after, _PAGE, counted, int(LeasedWork.ORPHANS))
             for need in page:
                 if around and need.id > start >= 0:
                     return
@@ -235,7 +241,11 @@ class TenantMaintainer:
         except Exception as error:  # a failure in one catalog must not stop the others
             _log.warning("maintenance of the catalog %d failed", need.id, exc_info=True)
             failure = InternalError(f"{type(error).__name__}: {error}")
-        budget.spend(sum(_files(job.report) for job in report.jobs))
+        for job in report.jobs:
+            files = getattr(job.report, "files", 0)
+            if isinstance(job.report, CompactionReport):
+                files = job.report.files_before + job.report.files_after
+            budget.spend(int(files))
         return TenantVisit(need.name, time.monotonic() - begun, report, failure)
 
     def _maintain(self, need: CatalogNeed, budget: RoundBudget) -> MaintenanceReport:
@@ -254,13 +264,6 @@ def _collect(running: set[Future[TenantVisit]], visits: list[TenantVisit]) -> se
     done, left = wait(running, return_when=FIRST_COMPLETED)
     visits.extend(future.result() for future in done)
     return left
-
-
-def _files(report: object) -> int:
-    """Return the number of files that a job has handled."""
-    if isinstance(report, CompactionReport):
-        return report.files_before + report.files_after
-    return int(getattr(report, "files", 0))
 
 
 def wants(policy: Policy, need: CatalogNeed, now: dt.datetime) -> bool:
@@ -288,3 +291,99 @@ def _duration(text: str | None) -> dt.timedelta | None:
         return None if text is None else parse_duration(text)
     except ValueError:
         return dt.timedelta(0)  # not in our form: look closer
+
+
+# -- finding the catalogs that may need maintenance, with one statement per page instead of opening each ---------------
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Thresholds for counts: files below ``small`` bytes, and files that lost the share ``worn`` of their rows."""
+
+    small: int
+    worn: float
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogNeed:
+    """The numbers that show whether a catalog may need maintenance.
+
+    ``small_files`` and ``inlined_rows`` are the highest of any of its tables; times are those of the oldest. ``expire``
+    and ``delete`` are options of the catalog; ``looked_ms`` is the time until which no search for orphans is needed.
+    """
+
+    id: int
+    name: str
+    small_files: int = 0
+    worn_files: int = 0
+    inlined_rows: int = 0
+    inlined_since: dt.datetime | None = None
+    snapshot_since: dt.datetime | None = None
+    removable_since: dt.datetime | None = None
+    expire: str | None = None
+    delete: str | None = None
+    looked_ms: int = 0
+
+
+def needs(registry: Registry, after: int, limit: int, counted: Thresholds, orphans: int) -> list[CatalogNeed]:
+    """Return the next catalogs by id; ``orphans`` is the lease for the search for orphans."""
+    needed = []
+    for row in registry.run("needs", _select_needs(registry, after, limit, counted, orphans)):
+        id_, name, small, worn, inlined, inlined_since, removable, expire, delete, looked, snapshot = row
+        numbers = (int(small or 0), int(worn or 0), int(inlined or 0))
+        since = (inlined_since, snapshot, removable)
+        needed.append(CatalogNeed(id_, name, *numbers, *since, expire, delete, int(looked or 0)))
+    return needed
+
+
+def _select_needs(registry: Registry, after: int, limit: int, counted: Thresholds, orphans: int) -> sa.Select[Any]:
+    """Return a page of catalogs, joined with the numbers from each table of the lake."""
+    meta, catalog = registry.meta, registry.meta.catalog
+    f, d, s, t, m = (meta[name] for name in ("data_file", "delete_file", "snapshot", "table", "metadata"))
+    rows, leases = meta.definitions[ROWS], meta.definitions["quacklake_leases"]
+    waiting, count = meta["files_scheduled_for_deletion"], sa.func.count().label("n")
+    living = sa.select(catalog.c.catalog_id, catalog.c.catalog_name).where(catalog.c.dropped_ms.is_(None))
+    page = living.where(catalog.c.catalog_id > after).order_by(catalog.c.catalog_id).limit(limit).cte("page")
+
+    def first(time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        return readable_time(sa.func.min(time), registry.backend.name, "since").label("since")
+
+    def of_page(table: sa.Table, *columns: Any, joined: Sequence[Any] = (), outer: Sequence[Any] = ()) -> Any:
+        source: Any = page.join(table, table.c.catalog_id == page.c.catalog_id)
+        for other, condition in (*joined, *outer):
+            same = sa.and_(other.c.catalog_id == table.c.catalog_id, condition)
+            source = source.join(other, same, isouter=(other, condition) in outer)
+        return sa.select(table.c.catalog_id, *columns).select_from(source)
+
+    def option(name: str) -> Any:
+        found = of_page(m, sa.func.max(m.c.value).label("value"))
+        return found.where(m.c.key == name, m.c.scope.is_(None)).group_by(m.c.catalog_id)
+
+    small = of_page(f, count).where(f.c.end_snapshot.is_(None), f.c.file_size_bytes < counted.small)
+    small = small.group_by(f.c.catalog_id, f.c.table_id).subquery()
+    mine = sa.and_(f.c.data_file_id == d.c.data_file_id, f.c.end_snapshot.is_(None))
+    lost = (d.c.end_snapshot.is_(None), d.c.delete_count > 0, d.c.delete_count >= counted.worn * f.c.record_count)
+    alive = sa.and_(t.c.table_id == rows.c.table_id, t.c.end_snapshot.is_(None))
+    came = s.c.snapshot_id == rows.c.begin_snapshot
+    inlined = of_page(rows, count, first(s.c.snapshot_time), joined=[(t, alive)], outer=[(s, came)])
+    inlined = inlined.group_by(rows.c.catalog_id, rows.c.table_id).subquery()
+    # Compare times in the form that the database stores, which may be text.
+    oldest = sa.type_coerce(sa.func.min(inlined.c.since), Instant()).label("since")
+    parts = (
+        sa.select(small.c.catalog_id, sa.func.max(small.c.n).label("n")).group_by(small.c.catalog_id),
+        of_page(d, sa.func.count().label("worn"), joined=[(f, mine)]).where(*lost).group_by(d.c.catalog_id),
+        sa.select(inlined.c.catalog_id, sa.func.max(inlined.c.n).label("n"), oldest).group_by(inlined.c.catalog_id),
+        of_page(waiting, first(waiting.c.schedule_start)).group_by(waiting.c.catalog_id),
+        option("expire_older_than"),
+        option("delete_older_than"),
+        of_page(leases, leases.c.expires_ms).where(leases.c.lease_id == orphans),
+    )
+    source: Any = page
+    columns: list[Any] = [page.c.catalog_id, page.c.catalog_name]
+    for number, part in enumerate(parts):
+        found = part.subquery(f"part_{number}")
+        source = source.outerjoin(found, found.c.catalog_id == page.c.catalog_id)
+        columns += [column for column in found.c if column.name != "catalog_id"]
+    # One subquery per catalog: an index answers it, however many snapshots there are.
+    kept = sa.select(first(s.c.snapshot_time)).where(s.c.catalog_id == page.c.catalog_id).correlate(page)
+    return sa.select(*columns, kept.scalar_subquery()).select_from(source).order_by(page.c.catalog_id)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import faults
-from quacklake.catalog import Catalog, CatalogRow, file_names, open_catalog, parse_url
+from quacklake.catalog import Catalog, CatalogRow, Writer, file_names, open_catalog, parse_url
 from quacklake.catalog.file_names import NamedFile
 from quacklake.catalog.image import IMAGED, ImageReader, ImageWriter
 from quacklake.catalog.statements import parts
@@ -34,8 +35,8 @@ from quacklake.operations.stores import open_store
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.store_pairs import copy_file, overlap
-from quacklake.tenancy.occupancy import whole_folders
 from quacklake.tenancy.opening import create_lake, folder_path, new_root, open_metadata
+from quacklake.tenancy.sharing import whole_folders
 from quacklake.tenancy.tenancy import Tenancy
 
 if TYPE_CHECKING:
@@ -183,14 +184,36 @@ class Moving:
         copy_data: bool = False,
         progress: Progress = silent,
     ) -> _Moved:
-        with closing(DuckDBEngine(new_store, threads=self._config.duckdb_threads)) as engine:
-            return _move_catalog(source, store, target, new_store, engine.texts, copy_data=copy_data, progress=progress)
+        """Create the lake ``target`` with everything in ``source``; its new files go to ``new_store``.
+
+        Rows, row ids, snapshots, options and keys stay the same. The files of ``source`` are named in place as foreign
+        files, unless ``copy_data`` is true. Raise ``AlreadyExistsError``, ``UnsupportedVersionError`` or
+        ``UnsupportedFeatureError``; on failure there is no new lake.
+        """
+        if source.version not in WRITABLE_VERSIONS:
+            raise UnsupportedVersionError(
+                f"the lake at {source.url} has the format version {source.version}", hint="migrate the lake first"
+            )
+        with closing(DuckDBEngine(new_store, threads=self._config.duckdb_threads)) as engine, source.read() as reader:
+            image = ImageReader.of(reader)
+            places = _Places(store.root, file_names.folders(reader), copied=copy_data)
+            if copy_data:
+                moved = _copy_files(image, places, store, new_store, progress)
+            else:
+                moved = _Moved(sum(len(page) for page in file_names.all_files(reader)), 0)
+            progress("writing the catalog", 0, None)
+
+            def fill(writer: Writer) -> None:
+                to = ImageWriter.of(writer)
+                _fill(
+                    image, source.encoding, to, target.encoding, engine.texts, partial(places.changed, new_store.root)
+                )
+
+            target.create_from(fill, source.version)
+        return moved
 
     def _check_apart(self, source: Catalog, store: Store) -> None:
-        """Raise ``InputError`` if files of a plain lake are, or could later be, among those of catalogs.
-
-        The error does not name the other catalogs.
-        """
+        """Raise ``InputError`` if files of a plain lake are, or could later be, among those of (unnamed) catalogs."""
         with self._tenancy.reading() as registry:
             folders = whole_folders(registry)
         ours = [open_store(path, self._config) for path in (self._root, *folders)]
@@ -200,8 +223,9 @@ class Moving:
                 hint="move the files of the lake to another folder first",
             )
         with source.read() as reader:
-            for page in file_names.absolute_files(reader):
-                if any(_is_among(file, mine) for file in page for mine in ours):
+            for file in (file for page in file_names.absolute_files(reader) for file in page):
+                path = f"{file.folder.rstrip('/')}/{file.path}" if file.is_relative else file.path
+                if any(mine.locate(path) is not None for mine in ours):
                     raise InputError(
                         "the lake uses files among those of this shared lake",
                         hint="adopt a lake that has copies of all its files, as export(copy_data=True) creates",
@@ -218,11 +242,6 @@ class Moving:
             assert catalog.tenant_row is not None
             row = catalog.tenant_row
             yield catalog, open_store(catalog.metadata["data_path"], self._config, row.borrows, tenant=row.name)
-
-
-def _is_among(file: NamedFile, store: Store) -> bool:
-    path = f"{file.folder.rstrip('/')}/{file.path}" if file.is_relative else file.path
-    return store.locate(path) is not None
 
 
 def reserve_catalog(url: str, name: str, data_path: str, config: Config) -> tuple[CatalogRow, str]:
@@ -243,48 +262,6 @@ class _Moved:
 
     files: int
     copied: int
-
-
-def _move_catalog(
-    source: Catalog,
-    store: Store,
-    target: Catalog,
-    new_store: Store,
-    texts: Texts,
-    *,
-    copy_data: bool = False,
-    progress: Progress = silent,
-) -> _Moved:
-    """Create the lake ``target`` with everything in ``source``; its new files go to ``new_store``.
-
-    Rows, row ids, snapshots, options and keys stay the same. The files of ``source`` are named in place as foreign
-    files, unless ``copy_data`` is true. Raises ``AlreadyExistsError``, ``UnsupportedVersionError`` or
-    ``UnsupportedFeatureError``; on failure there is no new lake.
-    """
-    if source.version not in WRITABLE_VERSIONS:
-        raise UnsupportedVersionError(
-            f"the lake at {source.url} has the format version {source.version}", hint="migrate the lake first"
-        )
-    with source.read() as reader:
-        image = ImageReader.of(reader)
-        places = _Places(store.root, file_names.folders(reader), copied=copy_data)
-        if copy_data:
-            moved = _copy_files(image, places, store, new_store, progress)
-        else:
-            moved = _Moved(sum(len(page) for page in file_names.all_files(reader)), 0)
-        progress("writing the catalog", 0, None)
-        target.create_from(
-            lambda writer: _fill(
-                image,
-                source.encoding,
-                ImageWriter.of(writer),
-                target.encoding,
-                texts,
-                lambda name, batch: places.changed(name, batch, new_store.root),
-            ),
-            source.version,
-        )
-    return moved
 
 
 Change = Callable[[str, pa.RecordBatch], pa.RecordBatch]
@@ -338,21 +315,17 @@ class _Places:
         folders, _, name = (found[0] if found else "").rpartition("/")
         return f"{folders}/{id_}-{name}" if folders else f"{id_}-{name}"
 
-    def changed(self, name: str, batch: pa.RecordBatch, new_root: str) -> pa.RecordBatch:
+    def changed(self, new_root: str, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a table as the new lake stores them."""
         if name == "ducklake_metadata":
             batch = batch.filter(pc.not_equal(batch.column("key"), EXPOSED))
             own = pc.and_(pc.equal(batch.column("key"), "data_path"), pc.is_null(batch.column("scope")))
             return _with(batch, value=pc.if_else(own, new_root, batch.column("value")))
-        if name in _OBJECTS:
-            return self._objects(batch, _OBJECTS[name])
+        if name in _OBJECTS:  # the new lake must not write to folders outside the old data path
+            inside = pc.fill_null(batch.column("path_is_relative"), True)
+            own = pc.binary_join_element_wise(batch.column(_OBJECTS[name]), "", "/")
+            return _with(batch, path=pc.if_else(inside, batch.column("path"), own), path_is_relative=_all(True, batch))
         return self._files(batch, _FILES[name]) if name in _FILES else batch
-
-    def _objects(self, batch: pa.RecordBatch, uid: str) -> pa.RecordBatch:
-        """Replace folders outside the old data path, because the new lake must not write there."""
-        inside = pc.fill_null(batch.column("path_is_relative"), True)
-        own = pc.binary_join_element_wise(batch.column(uid), "", "/")
-        return _with(batch, path=pc.if_else(inside, batch.column("path"), own), path_is_relative=_all(True, batch))
 
     def _files(self, batch: pa.RecordBatch, key: str) -> pa.RecordBatch:
         columns = (batch.column(name).to_pylist() for name in (key, "table_id", "path", "path_is_relative"))
@@ -407,4 +380,4 @@ def _new_folders(reader: ImageReader, places: _Places) -> dict[int, str]:
 
 def _changed(reader: ImageReader, places: _Places, name: str) -> Iterator[dict[str, Any]]:
     for batch in reader.rows(name):
-        yield from places.changed(name, batch, "").to_pylist()
+        yield from places.changed("", name, batch).to_pylist()

@@ -54,15 +54,23 @@ def open_lake(
         if there is None:
             there = metadata.exists()
         if not there:
-            make = _create_catalog if metadata.shared else _create
-            make(metadata, parsed, config, given, create=False if read_only else create)
+            may_create = False if read_only else create
+            if metadata.shared:
+                _create_catalog(metadata, parsed, config, given, create=may_create)
+            elif may_create is False:
+                hint = "check the URL, or pass create=True to create one"
+                raise NotFoundError(f"there is no lake at {parsed.shown}", hint=hint)
+            else:
+                root = new_root(parsed, config, given)
+                metadata.create(root, encrypted=bool(config.encrypted), version=config.format_version)
         else:
             metadata.load(found=True)
             if migrate and metadata.outdated:
                 metadata.migrate()
         _check_encryption(metadata, config)
         store = _store(metadata, config, given, override=override_data_path)
-        config = without_others(config, store.root, _name_of(metadata))
+        row = metadata.tenant_row
+        config = without_others(config, store.root, None if row is None else row.name)
         metadata.label = store.label
     except BaseException:
         metadata.close()
@@ -90,10 +98,7 @@ def check_enabled(config: Config) -> None:
 def open_metadata(
     url: CatalogUrl, config: Config, *, read_only: bool, catalog: str | None = None, whole: bool = False
 ) -> Catalog:
-    """Return the metadata catalog at a URL, whether it holds a lake or not; ``whole`` ignores a catalog's name.
-
-    ``catalog`` replaces the name in the settings.
-    """
+    """Return the metadata at a URL, lake or not, of ``catalog`` or the one in the settings, or of a ``whole`` lake."""
     name = None if whole else catalog or config.catalog or url.catalog
     return open_catalog(
         url,
@@ -106,13 +111,6 @@ def open_metadata(
         storage_version=config.duckdb_storage_version,
         sqlite_journal=config.sqlite_journal,
     )
-
-
-def _create(catalog: Catalog, url: CatalogUrl, config: Config, data_path: str | None, *, create: bool | None) -> None:
-    if create is False:
-        raise NotFoundError(f"there is no lake at {url.shown}", hint="check the URL, or pass create=True to create one")
-    root = new_root(url, config, data_path)
-    catalog.create(root, encrypted=bool(config.encrypted), version=config.format_version)
 
 
 def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
@@ -135,10 +133,7 @@ def new_root(url: CatalogUrl, config: Config, data_path: str | None) -> str:
 
 
 def migrate_layout(look: Callable[[], T], url: CatalogUrl, config: Config) -> T | None:
-    """Return the result of ``look``; if the shared lake has an older layout, migrate it and return None.
-
-    An interrupted conversion is finished in the same way. The caller must look again after None.
-    """
+    """Return the result of ``look``; None after migrating an older layout, or finishing a conversion: look again."""
     try:
         return look()
     except UnsupportedVersionError:
@@ -192,17 +187,16 @@ def _check_encryption(catalog: Catalog, config: Config) -> None:
 
 
 def _store(catalog: Catalog, config: Config, given: str | None, *, override: bool) -> Store:
-    stored = catalog.metadata.get("data_path")
+    stored, row = catalog.metadata.get("data_path"), catalog.tenant_row
     closed: list[str] = []
-    if catalog.tenant_row is not None and catalog.shared_facts is not None:
+    if row is not None and catalog.shared_facts is not None:
         closed.append(catalog.shared_facts.data_path)
         if given is not None:
             closed.append(open_store(given, config).root)
-            given = folder_path(given, catalog.tenant_row.folder)
+            given = folder_path(given, row.folder)
     if stored is None and given is None:
         raise ConfigError("the catalog of the lake has no data path", hint="pass data_path=")
-    borrows = () if catalog.tenant_row is None else catalog.tenant_row.borrows
-    name = _name_of(catalog)
+    borrows, name = ((), None) if row is None else (row.borrows, row.name)
     own = None if stored is None else open_store(stored, config, borrows, closed=closed, tenant=name)
     if given is None:
         assert own is not None
@@ -216,10 +210,6 @@ def _store(catalog: Catalog, config: Config, given: str | None, *, override: boo
     if closed and (own is None or mine.root != own.root):
         _check_apart(mine, open_store(closed[0], config))
     return mine
-
-
-def _name_of(catalog: Catalog) -> str | None:
-    return None if catalog.tenant_row is None else catalog.tenant_row.name
 
 
 def _check_apart(mine: Store, whole: Store) -> None:

@@ -1,12 +1,9 @@
 """Access of PostgreSQL roles to the catalogs of a shared lake: row-level security, grants, timeouts, and upgrades.
 
-Row-level security is forced on every shared table. Its policies call a function that returns the catalogs granted to
-the *session's* user, which no statement can change; a setting of the session could be changed by its user. All rights
-on tables belong to two group roles, so that a table's list of rights does not grow with the catalogs: one reads, and
-the other, a member of the first, writes. A role that may only read a table cannot lock it against others.
-
-Roles also get timeouts, so that they do not disturb each other. These are defaults of the role, which a session may
-change: they prevent accidents, not abuse.
+Policies of row-level security call a function that returns the catalogs granted to the *session's* user, which no
+statement can change. All rights on tables belong to two group roles, so that a table's list of rights does not grow
+with the catalogs: one reads, and the other, a member of the first, writes. A role that may only read a table cannot
+lock it against others. Timeouts are defaults, which a session may change: they prevent accidents, not abuse.
 """
 
 from __future__ import annotations
@@ -248,10 +245,7 @@ def _belong(connection: Connection, place: SharedPlace, role: str, *, reads: boo
 
 
 def missing_rights(connection: Connection, place: SharedPlace, tables: SharedTables) -> list[str]:
-    """Return statements that revoke write access from readers of a secured lake, and grant it to writers.
-
-    They also let writers change columns that were added after the lake was secured. Returns none for an unsecured lake.
-    """
+    """Return statements that move write access on a secured lake from readers to writers, to new columns too."""
     names = [name for name in tables.definitions if name in place.secured]
     if not names:
         return []

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from sqlalchemy.engine import Connection
+
 from quacklake import telemetry
 from quacklake.catalog import shared_lake
 from quacklake.catalog.catalog import Catalog
 from quacklake.catalog.databases.database import PreparedSelect
 from quacklake.catalog.registry import Registry, new_catalogs, no_such_catalog, shared_facts
 from quacklake.catalog.shared_lake import Share, SharedPlace
-from quacklake.catalog.shared_tables import CatalogRow, SharedFacts
+from quacklake.catalog.shared_tables import CatalogRow, SharedFacts, SharedTables
 from quacklake.catalog.tables import SPEC, VERSION, WIDE_SPEC, has_next
 from quacklake.errors import (
     AlreadyExistsError,
@@ -25,9 +27,8 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.format.objects import Limits, changed_limits
-from quacklake.tenancy import access, exposing, roles
+from quacklake.tenancy import exposing, roles
 from quacklake.tenancy.conversion import Conversion, MySQLConversion
-from quacklake.tenancy.maintenance_needs import CatalogNeed, Thresholds, needs
 from quacklake.tenancy.sharing import Sharing
 
 _LOG = logging.getLogger("quacklake.migrate")
@@ -41,16 +42,9 @@ class Tenancy:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-
-    @property
-    def url(self) -> str:
-        """The URL of the metadata database, without a password."""
-        return str(self._catalog.url)
-
-    @property
-    def database(self) -> str:
-        """The kind of database: ``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
-        return self._catalog.database
+        #: The URL of the metadata database, without a password.
+        self.url = str(catalog.url)
+        self.database = catalog.database
 
     def close(self) -> None:
         """Close every connection."""
@@ -58,21 +52,20 @@ class Tenancy:
 
     def facts(self) -> SharedFacts | None:
         """Return the facts of the shared lake, or None if there is none. Raises ``ConfigError`` for a plain lake."""
-        path = self._catalog.url.path
+        catalog = self._catalog
+        path = catalog.url.path
         if path is not None and not path.exists():
             return None
-        catalog = self._catalog
         with catalog.translate_errors("open"), catalog.connected() as connection:
             found = shared_facts(connection, catalog.backend, catalog.metadata_schema)
             if found is None and catalog.holds_lake(connection):
                 # The lake may have been created between the two reads.
                 found = shared_facts(connection, catalog.backend, catalog.metadata_schema)
-                if found is not None:
-                    return found
-                raise ConfigError(
-                    f"the lake at {self.url} is a plain lake, not a shared one",
-                    hint="use another database or metadata_schema for a shared lake",
-                )
+                if found is None:
+                    raise ConfigError(
+                        f"the lake at {self.url} is a plain lake, not a shared one",
+                        hint="use another database or metadata_schema for a shared lake",
+                    )
             return found
 
     def need_facts(self) -> SharedFacts:
@@ -104,24 +97,23 @@ class Tenancy:
             if not registry.missing_tables() and not registry.missing_indexes():
                 return
         with suppress(ReadOnlyError), self.writing() as registry:
-            registry.mend_tables()
-            registry.mend_indexes()
+            registry.mend()
 
     def mend_access(self) -> None:
-        """Upgrade the rights and views of PostgreSQL roles on a lake of an older version.
+        """Upgrade the rights and views of PostgreSQL roles on a lake of an older version, each part on its own.
 
-        Only the owner of the tables does this, each part on its own, if the rights suffice and no lock is in the way.
+        Only the owner of the tables does this, if the rights suffice and no lock is in the way.
         """
         if self._catalog.database != "postgres" or self._catalog.read_only:
             return
+        schema = self._catalog.metadata_schema
         with self.reading() as registry:
-            mends = access.needed(registry.connection, self._catalog.metadata_schema)
+            mends = needed_mends(registry.connection, schema)
         for mend in mends:
             try:
                 with self.writing() as registry:
-                    place = shared_lake.find_place(registry.connection, self._catalog.metadata_schema)
-                    statements = mend(registry.connection, place, self._catalog.metadata_schema)
-                    shared_lake.execute(registry.connection, statements)
+                    place = shared_lake.find_place(registry.connection, schema)
+                    shared_lake.execute(registry.connection, mend(registry.connection, place, schema))
             except (ReadOnlyError, CatalogUnavailableError) as error:
                 _LOG.warning("the rights of roles on the lake at %s are not up to date: %s", self.url, error.message)
 
@@ -143,10 +135,7 @@ class Tenancy:
         return made
 
     def resume_conversion(self) -> bool:
-        """Finish an interrupted conversion; return True if that made the lake a shared one.
-
-        Only MySQL, which cannot roll back the creation of tables, leaves anything behind.
-        """
+        """Finish an interrupted conversion, which only MySQL leaves; return True if that made the lake a shared one."""
         catalog = self._catalog
         if catalog.database != "mysql" or catalog.read_only:
             return False
@@ -255,13 +244,6 @@ class Tenancy:
             registry.set_limits(row, text)
             return Limits.of(own, default)
 
-    # -- maintenance -------------------------------------------------------------------------------------------------
-
-    def needs(self, after: int, limit: int, counted: Thresholds, orphans: int) -> list[CatalogNeed]:
-        """Return what the next catalogs by id may need; see ``needs``."""
-        with self.reading() as registry:
-            return needs(registry, after, limit, counted, orphans)
-
     # -- sharing files -----------------------------------------------------------------------------------------------
 
     def reserve(self, name: str) -> CatalogRow:
@@ -314,10 +296,7 @@ class Tenancy:
         return [(share, None if share.borrower_id is None else names.get(share.borrower_id)) for share in found]
 
     def settle(self, row: CatalogRow, root: str) -> bool:
-        """Forget former users of a catalog's files; return whether all files are free now.
-
-        This also ends an exposure of the catalog to stock DuckDB.
-        """
+        """Forget former users of a catalog's files, and end its exposure; return whether all files are free now."""
         if self._catalog.database == "postgres":
             self.unexpose(row, dry_run=False)
         with self.writing(f"#{row.id}") as registry:
@@ -328,9 +307,7 @@ class Tenancy:
     def secure(self, *, dry_run: bool = False) -> list[str]:
         """Limit roles to the rows of their catalogs; return the statements, none if this was done before."""
         with self._guarding() as (registry, place):
-            return self._run(
-                registry, access.secure(registry.connection, place, self._catalog.metadata_schema), dry_run
-            )
+            return self._run(registry, secure(registry.connection, place, self._catalog.metadata_schema), dry_run)
 
     def grant(self, name: str, role: str, *, writable: bool, dry_run: bool) -> list[str]:
         """Let a role use a catalog, and secure the lake; return the statements."""
@@ -338,14 +315,15 @@ class Tenancy:
             row = registry.need(name)
             roles.check_role(registry.connection, place, role)
             given = roles.grant(registry.connection, place, role, row.id, writable=writable)
-            before = access.secure(registry.connection, place, self._catalog.metadata_schema)
+            before = secure(registry.connection, place, self._catalog.metadata_schema)
             return self._run(registry, [*before, *given], dry_run)
 
     def revoke(self, name: str, role: str, *, dry_run: bool) -> list[str]:
         """Undo ``grant``; return the statements."""
         with self._guarding() as (registry, place):
             taken = roles.revoke(registry.connection, place, role, registry.need(name).id)
-            before = access.rights(registry.connection, place, self._catalog.metadata_schema)
+            tables = SharedTables.of(self._catalog.metadata_schema)
+            before = roles.missing_rights(registry.connection, place, tables)
             return self._run(registry, [*before, *taken], dry_run)
 
     def _run(self, registry: Registry, statements: list[str], dry_run: bool) -> list[str]:
@@ -375,9 +353,9 @@ class Tenancy:
     def finish_exposing(
         self, row: CatalogRow, role: str | None, *, writable: bool, fresh: bool, dry_run: bool
     ) -> list[str]:
-        """Create the views of a catalog without inlined rows if they do not exist; return the statements.
+        """Create the views of a catalog if they do not exist; return the statements.
 
-        Raises ``InputError`` when the catalog still has inlined rows.
+        Raise ``InputError`` when the catalog still has inlined rows.
         """
         schema = self.exposure_schema(row.id)
         with self._guarding(f"#{row.id}") as (registry, place):
@@ -426,3 +404,49 @@ class Tenancy:
         self.need_facts()
         with self.writing(queue) as registry:
             yield registry, shared_lake.find_place(registry.connection, self._catalog.metadata_schema)
+
+
+# -- access of PostgreSQL roles: creating it, and upgrading that of older versions -------------------------------------
+
+Mend = Callable[[Connection, SharedPlace, str | None], list[str]]
+"""Takes a lake and its metadata schema, and returns the statements that it lacks; none if it is up to date."""
+
+
+def secure(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
+    """Return statements that limit roles to the rows of their catalogs; only those not yet run."""
+    tables = SharedTables.of(metadata_schema)
+    rights = roles.missing_rights(connection, place, tables)
+    return [*rights, *roles.secure_rows(place, tables), *shared_lake.readable_views(connection, place)]
+
+
+def needed_mends(connection: Connection, metadata_schema: str | None) -> list[Mend]:
+    """Return the upgrades for a lake of an older version; none for a user who does not own its tables."""
+    place = shared_lake.find_place(connection, metadata_schema)
+    if not shared_lake.is_owner(connection, place):
+        return []
+    mends: list[Mend] = [_functions, _secured, _statistics, _views]
+    return [mend for mend in mends if mend(connection, place, metadata_schema)]
+
+
+def _functions(connection: Connection, place: SharedPlace, _: str | None) -> list[str]:
+    """Revoke execution of functions that every role could execute."""
+    return exposing.mend(connection, place) if exposing.has_open_functions(connection, place) else []
+
+
+def _secured(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
+    """Revoke the rights that let readers lock tables, and secure tables that were added later."""
+    return secure(connection, place, metadata_schema) if place.secured else []
+
+
+def _statistics(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
+    """Stop collecting statistics about values that roles must not learn."""
+    names = [name for name in SharedTables.of(metadata_schema).definitions if name in place.secured]
+    if not names and exposing.is_used(connection, place):
+        names = [f"ducklake_{name}" for name in WIDE_SPEC]
+    return roles.open_statistics(connection, place, names) if names else []
+
+
+def _views(connection: Connection, place: SharedPlace, metadata_schema: str | None) -> list[str]:
+    """Create the views over the metadata."""
+    readers = place.group if place.secured else None
+    return shared_lake.missing_views(connection, metadata_schema, shared=True, readers=readers)

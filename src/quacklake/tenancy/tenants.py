@@ -24,8 +24,8 @@ from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 from quacklake.storage.store_pairs import overlap
 from quacklake.tenancy.moving import Moving
-from quacklake.tenancy.occupancy import Occupancy, whole_folders
 from quacklake.tenancy.opening import check_enabled, create_lake, folder_path, migrate_layout, open_lake, open_metadata
+from quacklake.tenancy.sharing import Occupancy, whole_folders
 from quacklake.tenancy.tenancy import Tenancy
 
 T = TypeVar("T", bound="TenantCatalogs")
@@ -268,10 +268,7 @@ class TenantCatalogs(Moving):
         with self._tenancy.reading() as registry:
             rows = [registry.need(name)] if name is not None else registry.catalogs(prefix, None, limit)
             names = {row.id: row.name for row in rows}
-            return [
-                TenantStats(names[found.id], found.snapshots, found.tables, found.files, found.rows, found.bytes)
-                for found in registry.totals(builtins.list(names))
-            ]
+            return [TenantStats(names[id_], *numbers) for id_, *numbers in registry.totals(builtins.list(names))]
 
     def open_handle(self, name: str, *, create: bool = False, read_only: bool = False, **settings: Any) -> LakeHandle:
         """Open a catalog with the settings of this object."""

@@ -8,7 +8,6 @@ from quacklake.transaction.changeset import (
     NewDataFile,
     NewDeleteFile,
     PastDeleteFile,
-    RevivedTable,
     TableChange,
 )
 from quacklake.transaction.commit import Retry
@@ -27,7 +26,6 @@ __all__ = [
     "PastDeleteFile",
     "PendingTable",
     "Retry",
-    "RevivedTable",
     "TableCache",
     "TableChange",
     "TouchedFile",

@@ -1,7 +1,6 @@
 """One attempt at a commit: check what was committed since, assign ids, insert.
 
-The order of the statements keeps the transaction short: first the reads, then what may turn out to be a conflict, then
-rows in bulk, last the single rows that need no answer and travel together.
+The transaction is short: first the reads, then what may be a conflict, then rows in bulk, last single rows together.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ from quacklake.catalog import Catalog, TableTotals, Totals, Writer, own_tables
 from quacklake.catalog.reading.health import live_bytes, usage
 from quacklake.catalog.statements import InlinedTable
 from quacklake.catalog.writing.files import read_totals, write_totals
+from quacklake.catalog.writing.writer import end_named
 from quacklake.errors import TenantBusyError, TenantLimitError
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import Checkpoint, DataFile, DeleteFile, Limits, TableInfo, marked
+from quacklake.format.objects import Checkpoint, DataFile, DeleteFile, TableInfo, marked
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats, keeps_bounds, merge
@@ -41,59 +41,37 @@ class _Rows:
     inlined: list[_Inlined] = field(default_factory=list)
 
 
-class _Allowance:
-    """The part of a catalog's limits that a change set may use.
+def _check_limits(writer: Writer, changes: ChangeSet) -> bool:
+    """Check the limits of a catalog, if it has any, before anything is written; return whether to weigh files after.
 
-    Commits of one catalog come one after the other, so no two use the same remainder. A change set that only moves rows
-    (a compaction, a flush) always passes: it makes a catalog smaller, or its contents countable. Without limits nothing
-    is read.
+    Commits of one catalog come one after the other. A change set that only moves rows (a compaction, a flush) always
+    passes. Raise ``TenantLimitError`` or ``TenantBusyError``.
     """
-
-    def __init__(self, writer: Writer, changes: ChangeSet) -> None:
-        self._writer = writer
-        self._changes = changes
-        self._limits: Limits = writer.limits
-        self._weigh = False
-
-    def check(self) -> None:
-        """Check the limits before anything is written. Raise ``TenantLimitError`` or ``TenantBusyError``."""
-        limits, changes, pace = self._limits, self._changes, self._limits.pace
-        tables = limits.tables is not None and changes.more_tables > 0
-        size = limits.bytes is not None and changes.adds_rows
-        if changes.only_moves or not (tables or size or pace or limits.snapshots is not None):
-            return
-        used = usage(
-            self._writer,
-            snapshots=limits.snapshots is not None,
-            tables=tables,
-            size=size,
-            commits=None if pace is None else pace[0],
-        )
-        if pace is not None and used.paced is not None:
-            passed = (dt.datetime.now(dt.UTC) - used.paced).total_seconds()
-            # ignore clocks that differ by more than that
-            if -pace[1] < passed < pace[1]:
-                after = min(pace[1] - passed, pace[1])
-                raise TenantBusyError(
-                    f"the catalog may make {limits.commits_per_second:g} commits per second",
-                    limit="commits_per_second",
-                    after=after,
-                    hint=f"try again in {after:.1f} s, commit more at a time, or wait longer by limit_wait_ms",
-                )
-        if limits.snapshots is not None and (used.snapshots or 0) >= limits.snapshots:
-            raise _exceeded("snapshots", limits.snapshots, "snapshots", "lake.expire_snapshots() removes old ones")
-        if tables and (used.tables or 0) + changes.more_tables > (limits.tables or 0):
-            raise _exceeded("tables", limits.tables or 0, "tables", "drop tables that are not needed")
-        # the totals of tables are cheap and never too low; sum up the files only if they exceed the limit
-        enough = (used.bytes or 0) + changes.added_bytes <= (limits.bytes or 0)
-        self._weigh = size and not (enough and not changes.revived_tables)
-
-    def weigh(self) -> None:
-        """Check the bytes once files are inserted. Raise ``TenantLimitError`` when there are more than allowed."""
-        limit = self._limits.bytes or 0
-        if self._weigh and live_bytes(self._writer) > limit:
-            hint = "delete rows or drop tables, then rewrite_data_files() makes room"
-            raise _exceeded("bytes", limit, "bytes of data", hint)
+    limits, pace = writer.limits, writer.limits.pace
+    tables = limits.tables is not None and changes.more_tables > 0
+    size = limits.bytes is not None and changes.adds_rows
+    if changes.only_moves or not (tables or size or pace or limits.snapshots is not None):
+        return False
+    commits = None if pace is None else pace[0]
+    used = usage(writer, snapshots=limits.snapshots is not None, tables=tables, size=size, commits=commits)
+    if pace is not None and used.paced is not None:
+        passed = (dt.datetime.now(dt.UTC) - used.paced).total_seconds()
+        # ignore clocks that differ by more than that
+        if -pace[1] < passed < pace[1]:
+            after = min(pace[1] - passed, pace[1])
+            raise TenantBusyError(
+                f"the catalog may make {limits.commits_per_second:g} commits per second",
+                limit="commits_per_second",
+                after=after,
+                hint=f"try again in {after:.1f} s, commit more at a time, or wait longer by limit_wait_ms",
+            )
+    if limits.snapshots is not None and (used.snapshots or 0) >= limits.snapshots:
+        raise _exceeded("snapshots", limits.snapshots, "snapshots", "lake.expire_snapshots() removes old ones")
+    if tables and (used.tables or 0) + changes.more_tables > (limits.tables or 0):
+        raise _exceeded("tables", limits.tables or 0, "tables", "drop tables that are not needed")
+    # the totals of tables are cheap and never too low; sum up the files only if they exceed the limit
+    enough = (used.bytes or 0) + changes.added_bytes <= (limits.bytes or 0)
+    return size and not (enough and not changes.revived_tables)
 
 
 def _exceeded(limit: str, number: int, what: str, hint: str) -> TenantLimitError:
@@ -115,15 +93,8 @@ class Attempt:
         self.latest = writer.snapshots.latest()
         # the marks of streams as they are to be; raises when a batch must not be committed
         self._marks = [
-            marked(
-                own_tables.find_stream(writer, mark.stream),
-                mark.stream,
-                mark.run,
-                mark.epoch,
-                mark.position,
-                gaps=mark.gaps,
-            )
-            for mark in changes.marks
+            marked(own_tables.find_stream(writer, m.stream), m.stream, m.run, m.epoch, m.position, gaps=m.gaps)
+            for m in changes.marks
         ]
         self.ids: dict[int, int] = {}
         self._inlined: dict[int, int | None] = {}
@@ -135,11 +106,10 @@ class Attempt:
         """Write everything the change set says, as the snapshot after the latest one; return that snapshot."""
         writer = self.writer
         if self.changes.empty:
-            with writer.batch():
+            with writer.backend.batch(writer.connection):
                 self._put_marks(self.latest)
             return self.latest
-        allowance = _Allowance(writer, self.changes)
-        allowance.check()
+        must_weigh = _check_limits(writer, self.changes)
         changes = self.changes = self.dated(self.latest.id + 1)
         created = changes.new_ids()
         self.ids = dict(zip(created, self._catalog_ids, strict=False))
@@ -167,12 +137,16 @@ class Attempt:
         snapshot = replace(draft, next_file_id=next(self._file_ids))
         self._insert_objects(draft)
         self._insert_rows(tables, rows, draft)
-        allowance.weigh()
-        self._insert_inlined([part for part in rows.inlined if len(part[2]) > writer.batch_rows], draft)
-        with writer.batch():
-            self._insert_inlined([part for part in rows.inlined if len(part[2]) <= writer.batch_rows], draft)
+        most = writer.limits.bytes or 0
+        if must_weigh and live_bytes(writer) > most:
+            hint = "delete rows or drop tables, then rewrite_data_files() makes room"
+            raise _exceeded("bytes", most, "bytes of data", hint)
+        few = writer.backend.batch_rows
+        self._insert_inlined([part for part in rows.inlined if len(part[2]) > few], draft)
+        with writer.backend.batch(writer.connection):
+            self._insert_inlined([part for part in rows.inlined if len(part[2]) <= few], draft)
             write_totals(writer, rows.totals, known)
-            writer.snapshots.add(snapshot, changes.changes(self.ids), changes.author, changes.message, changes.extra)
+            writer.snapshots.add(snapshot, changes.changes(self.ids), changes.signature)
             self._put_marks(snapshot)
         self._written = rows.totals
         return snapshot
@@ -337,15 +311,16 @@ class Attempt:
         """End what ends with this snapshot; something that has ended already is a conflict."""
         changes, writer = self.changes, self.writer
         renamed = [table.id for table in changes.altered_tables if table.renamed]
-        writer.tables.end_table_rows(renamed, changes.base.id, snapshot.id)
+        end_named(writer, "table", renamed, changes.base.id, snapshot.id)
         for table in changes.altered_tables:
             writer.tables.end_columns(table.id, difference(table.before.schema, table.after.schema).ended, snapshot.id)
             kept = {node.id for node in table.after.schema.walk()}
             dropped = [node.id for node in table.before.schema.walk() if node.id not in kept]
             writer.tables.end_column_tags(table.id, dropped, snapshot.id)
-        repartitioned = [table.id for table in changes.altered_tables if table.repartitioned]
         writer.tables.end_layouts(
-            repartitioned, [table.id for table in changes.altered_tables if table.resorted], snapshot.id
+            [table.id for table in changes.altered_tables if table.repartitioned],
+            [table.id for table in changes.altered_tables if table.resorted],
+            snapshot.id,
         )
         for revived in changes.revived_tables:
             writer.tables.check_dropped(revived.id, revived.dropped_at)

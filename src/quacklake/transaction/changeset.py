@@ -1,7 +1,7 @@
 """The changes of one transaction, as immutable data.
 
-Ids of things that do not exist yet are negative and local to the change set; the commit replaces them. So a change set
-can be replayed as often as races are lost, and always means the same.
+Ids of things that do not exist yet are negative and local to the change set; the commit replaces them, so that a change
+set can be replayed as often as races are lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quacklake.format.bounds import Predicate
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.schema import stored_alike
-from quacklake.format.snapshots import Change, ChangeKind, Snapshot
+from quacklake.format.snapshots import NO_SIGNATURE, Change, ChangeKind, Signature, Snapshot
 from quacklake.format.stats import ColumnStats
 
 
@@ -60,7 +60,7 @@ class ObjectChanges:
 
     def end(self, writer: Writer, base: int, snapshot: int) -> None:
         """End what is dropped or gets another name."""
-        rows.end_view_rows(writer, [view.id for view in self.renamed_views], base, snapshot)
+        rows.end_named(writer, "view", [view.id for view in self.renamed_views], base, snapshot)
         rows.end_views(writer, [view.id for view in self.dropped_views], snapshot)
         rows.end_macros(writer, [macro.id for macro in self.dropped_macros], snapshot)
 
@@ -93,10 +93,8 @@ class NewDataFile:
 
     ``partition_id`` names the partitioning it was written under, ``partition_values`` are the texts of its keys. A file
     from elsewhere has a name mapping; when it is not in the table's folder, ``path`` is absolute and ``location`` is
-    what the store calls it.
-
-    One whose rows were ``moved`` from elsewhere in the lake has their ids inside. With their snapshots inside too it is
-    as old as the oldest of them, ``begin_snapshot``, and ``partial_max`` is the newest.
+    what the store calls it. One whose rows were ``moved`` from elsewhere in the lake has their ids inside. With their
+    snapshots inside too, the oldest of these is its ``begin_snapshot`` and ``partial_max`` the newest.
     """
 
     id: int
@@ -120,8 +118,8 @@ class NewDataFile:
 class NewDeleteFile:
     """The delete file of one data file, with all its deletes.
 
-    One that replaces another (``replaces``) holds the deletes of several snapshots, each with its own, and began when
-    the other did. Its new deletes are dated ``snapshot``, a guess that the commit corrects.
+    One that ``replaces`` another holds the deletes of several snapshots, and began when the other did. Its new deletes
+    are dated ``snapshot``, a guess that the commit corrects.
     """
 
     data_file_id: int
@@ -156,10 +154,7 @@ class PastDeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class FlushedRows:
-    """Inlined rows of one schema version that files hold now: those inserted up to snapshot ``through``.
-
-    ``count`` is how many there were, ended ones too.
-    """
+    """Inlined rows of one schema version up to snapshot ``through`` that files hold now: ``count``, with ended ones."""
 
     schema_version: int
     through: int
@@ -185,11 +180,10 @@ class TableChange:
     """The changes to one table's rows.
 
     ``touched`` are the committed data files whose rows are deleted, each with the delete file it had; ``reads`` is what
-    the change depends on having read, or None for a blind one.
-
-    A change that only moves rows has its kinds in ``compaction``. It may take whole files out of the lake, history
-    included (``replaced_files``), and give live data files another delete file with the same deletes
-    (``dated_deletes``). ``removed_bytes`` is the size of the data files that it ends or replaces.
+    the change depends on having read, or None for a blind one. A change that only moves rows has its kinds in
+    ``compaction``. It may take whole files out of the lake, history included (``replaced_files``), and give live data
+    files another delete file with the same deletes (``dated_deletes``). ``removed_bytes`` is the size of the data files
+    that it ends or replaces.
     """
 
     table: TableInfo
@@ -249,10 +243,7 @@ class AlteredTable:
 
     @property
     def reshaped(self) -> bool:
-        """True when a column differs in any way, or the partitioning does.
-
-        Such a table has a schema version, and inlined rows, of its own from then on.
-        """
+        """True when a column or the partitioning differs: it has a schema version, and inlined rows, of its own."""
         return self.before.schema != self.after.schema or self.repartitioned
 
     @property
@@ -267,10 +258,7 @@ class AlteredTable:
 
     @property
     def stored_otherwise(self) -> bool:
-        """True when inlined rows get another table: a column is new, gone, renamed or of another type.
-
-        Stock clients make one for another partitioning too.
-        """
+        """True when inlined rows get another table: for other columns or, as stock clients do, another partitioning."""
         return self.repartitioned or not stored_alike(self.before.schema, self.after.schema)
 
     @property
@@ -281,10 +269,7 @@ class AlteredTable:
 
 @dataclass(frozen=True, slots=True)
 class RevivedTable:
-    """A dropped table that comes back as ``table``, with the rows it had at the snapshot ``state``.
-
-    Its data and delete files ended when it was dropped, and live again: no snapshot since then has it.
-    """
+    """A dropped table that comes back as ``table`` with its files, and the rows it had at the snapshot ``state``."""
 
     table: TableInfo
     state: Snapshot
@@ -303,10 +288,7 @@ class RevivedTable:
 
 @dataclass(frozen=True, slots=True)
 class PendingMark:
-    """A batch of a stream that is to be marked: see ``Transaction.mark``.
-
-    ``manifest`` makes it a checkpoint; the last ``keep`` are kept.
-    """
+    """A batch of a stream that is to be marked: see ``Transaction.mark``."""
 
     stream: str
     run: str
@@ -339,9 +321,7 @@ class ChangeSet:
     inlining: frozenset[int] = frozenset()
     schema_ids: Mapping[str, int] = field(default_factory=dict)
     marks: tuple[PendingMark, ...] = ()
-    author: str | None = None
-    message: str | None = None
-    extra: str | None = None
+    signature: Signature = NO_SIGNATURE
 
     @property
     def empty(self) -> bool:
@@ -435,10 +415,6 @@ class ChangeSet:
         """Return the change set without the bounds of some columns of each table."""
         tables = [_without_bounds(table, columns_of(table.table)) for table in self.tables]
         return self if all(map(operator.is_, tables, self.tables)) else replace(self, tables=tuple(tables))
-
-    def signed(self, *, author: str | None, message: str | None, extra: str | None) -> ChangeSet:
-        """Return the change set with a commit message."""
-        return replace(self, author=author, message=message, extra=extra)
 
 
 def _without_bounds(change: TableChange, columns: Collection[int]) -> TableChange:

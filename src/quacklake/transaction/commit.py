@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
@@ -33,6 +33,8 @@ from quacklake.scan.planner import decode_inlined
 from quacklake.transaction.attempt import Attempt
 from quacklake.transaction.changeset import ChangeSet, TableChange
 
+if TYPE_CHECKING:
+    from quacklake.transaction.transaction import Transaction
 _log = logging.getLogger("quacklake.commit")
 _AGAIN = "run the operation again on the new state"
 _JITTER = 0.05
@@ -41,11 +43,10 @@ _JITTER = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often and how long to try again: exponential backoff with full jitter.
+    """The number and length of retries: exponential backoff with full jitter.
 
-    An operation that loses again and again gets a turn: its next attempt plans at the head of the commit queue. An
-    attempt that takes longer than ``turn_ms`` does not, since everybody would wait for it. A catalog at its limit of
-    commits waits up to ``limit_wait_ms`` for the next.
+    An operation that loses again and again gets a turn: its next attempt plans at the head of the commit queue, unless
+    that takes longer than ``turn_ms``. A catalog at its limit of commits waits up to ``limit_wait_ms`` for the next.
     """
 
     count: int = 10
@@ -86,36 +87,22 @@ def early_turn(catalog: Catalog) -> CommitTurn | None:
         return None
 
 
-class Sealed(Protocol):
-    """A transaction whose changes are settled, and which is told how their commit went."""
-
-    @property
-    def changes(self) -> ChangeSet: ...
-    def dated(self, snapshot_id: int) -> ChangeSet: ...
-    def succeeded(self, snapshot: Snapshot | None) -> Snapshot: ...
-    def failed(self, error: BaseException) -> None: ...
-
-
-def never(error: BaseException, left: int) -> bool:
-    """Let nothing be planned again."""
-    return False
-
-
 def run(
-    catalog: Catalog, plan: Callable[[], Sealed], retry: Retry, replan: Callable[[BaseException, int], bool] = never
+    catalog: Catalog,
+    plan: Callable[[], Transaction],
+    retry: Retry,
+    replan: Callable[[BaseException, int], bool] = lambda error, left: False,
 ) -> Snapshot:
     """Plan, commit, try again after a lost race and plan again after a conflict; return the snapshot.
 
     ``plan`` runs each time in a transaction of its own. ``replan`` says, given an error of it or of the commit and how
-    many plans are left, whether another plan may succeed.
-
-    Raise ``CommitConflict`` when another commit excludes the changes, ``TenantLimitError`` (nothing is changed then)
-    and ``CommitUnknown`` when the database's answer was lost and could not be found again.
+    many plans are left, whether another plan may succeed. Raise ``CommitConflict`` when another commit excludes the
+    changes, ``TenantLimitError`` and ``CommitUnknown`` when the database's answer was lost for good.
     """
     plans = tries = 0
     took = began = patient_until = 0.0
     turn: CommitTurn | None = None
-    tx: Sealed | None = None
+    tx: Transaction | None = None
     with ExitStack() as stack:  # the turn and the clock of the plan that is under way
         while plans <= retry.count:
             try:
@@ -162,7 +149,9 @@ def run(
     raise CommitConflict("the operation lost every race", hint="try again, or raise ducklake_max_retry_count")
 
 
-def _attempt(catalog: Catalog, tx: Sealed, turn: CommitTurn | None, retry: Retry, *, last: bool) -> Snapshot | None:
+def _attempt(
+    catalog: Catalog, tx: Transaction, turn: CommitTurn | None, retry: Retry, *, last: bool
+) -> Snapshot | None:
     """Commit once; return None when that was not done, and the same changes can be tried again."""
     changes = tx.changes
     try:

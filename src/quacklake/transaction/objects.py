@@ -18,6 +18,7 @@ from quacklake.format.names import check_name, fold, uuid7
 from quacklake.format.objects import EXPRESSION, MacroInfo, MacroVariant, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
+from quacklake.format.types import NEW_TYPES
 from quacklake.transaction.changeset import ObjectChanges
 
 if TYPE_CHECKING:
@@ -25,15 +26,12 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-NEW_TYPES = ("null", "timestamptz_ns")
-READ_ONLY_TYPES = ("timestamptz_ns",)
 
 
 class TableCache:
     """Schemas and tables by name, remembered for as long as the schema version lasts. Safe to share between threads.
 
-    Every change of a table, schema or view makes a new schema version, so what was read at one version holds at every
-    snapshot of that version.
+    Every change of a table, schema or view makes a new schema version, so what was read holds at all its snapshots.
     """
 
     def __init__(self, catalog: Catalog, size: int = 1024) -> None:
@@ -159,11 +157,6 @@ class PendingObjects:
             raise NotFoundError(f'there is no {what} "{schema}.{name}"', hint=nearest(f"{schema}.{name}", known))
         return found
 
-    def in_schema(self, schema: SchemaInfo) -> list[ViewInfo | MacroInfo]:
-        """Return the views and macros of a schema."""
-        every: list[ViewInfo | MacroInfo] = [*self.views(), *self.macros()]
-        return [item for item in every if item.schema_id == schema.id]
-
     def check_no_view(self, schema: SchemaInfo, name: str) -> None:
         """Raise when a view has a name: tables and views share theirs."""
         if self.get_view(schema.name, name) is not None:
@@ -267,10 +260,7 @@ class PendingObjects:
         column_id: int | None = None,
         column_name: str | None = None,
     ) -> None:
-        """Set tags of a table, a view or a column, or take them away (None). What is so already is left alone.
-
-        Columns of tables are told by their ids, those of views by their names.
-        """
+        """Set tags of a table or view, or of a column by its id in a table, its name in a view; None removes one."""
         self._tx.check_writable()
         if column_name is not None:
             require_next(self._tx.catalog, "a tag on a column of a view")
@@ -306,7 +296,7 @@ def check_columns(catalog: Catalog, columns: TableSchema, before: TableSchema | 
     for node in columns.walk():
         if node.type in NEW_TYPES and (node.id, node.type) not in known:
             require_next(catalog, f"the type {node.type}")
-            if node.type in READ_ONLY_TYPES:
+            if node.type == "timestamptz_ns":
                 raise UnsupportedFeatureError(f"columns of the type {node.type} can be read, but not created")
     old = set() if before is None else {fold(name) for name in before.names}
     for name in (column.name for column in columns.columns if catalog.is_next):

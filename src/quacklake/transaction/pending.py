@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTarget:
-    """Rows that a statement deletes: positions in files (``file_id``, ``row_id``) and inlined rows
-    (``schema_version``, ``row_id``).
-    """
+    """Rows to delete: positions in files (``file_id``, ``row_id``), inlined rows (``schema_version``, ``row_id``)."""
 
     positions: pa.Table
     inlined: pa.Table
@@ -40,8 +38,8 @@ class DeleteTarget:
 class TouchedFile:
     """A data file with deleted rows: its path, the delete file it had, how many rows it had left (None: unknown).
 
-    ``inlined`` counts the rows that are deleted in the catalog, not in the delete file; ``record_count`` the rows of
-    the data file, deleted ones too; ``delete_key`` opens the delete file of an encrypted lake.
+    ``inlined`` counts the rows deleted in the catalog; ``record_count`` all rows of the data file; ``delete_key`` opens
+    the delete file of an encrypted lake.
     """
 
     path: str
@@ -124,10 +122,7 @@ class PendingTable:
         self.deleted = [part for part in kept if part.num_rows]
 
     def delete_by_files(self, plan: ScanPlan, files: Iterable[NewDeleteFile]) -> None:
-        """Delete rows of planned files by delete files that are written already.
-
-        Whoever does so reads nothing of the table in this transaction afterwards.
-        """
+        """Delete rows of planned files by delete files that are written already; nothing may read the table then."""
         new = list(files)
         self.touched.update(touched_files(plan, {file.data_file_id for file in new} - set(self.touched)))
         self.written_deletes += new

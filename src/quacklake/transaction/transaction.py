@@ -19,7 +19,7 @@ from quacklake.errors import (
 )
 from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.names import above, check_name, fold, object_dir, uuid7
-from quacklake.format.objects import SchemaInfo, TableInfo
+from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.schema import TableSchema, same_shapes, stored_alike
 from quacklake.format.snapshots import Operation, Snapshot, token_with
 from quacklake.scan import ScanPlan, plan_scan
@@ -29,7 +29,6 @@ from quacklake.transaction import objects
 from quacklake.transaction.changeset import (
     AlteredTable,
     ChangeSet,
-    NewDeleteFile,
     PendingMark,
     RevivedTable,
     TableChange,
@@ -45,10 +44,7 @@ UNCOMMITTED = -1
 
 
 class Transaction:
-    """Reads at one snapshot plus its own changes; ``commit.run`` makes one new snapshot of them all.
-
-    Not safe to share between threads.
-    """
+    """Reads at one snapshot plus its own changes; ``commit.run`` makes one new snapshot of them. Not thread-safe."""
 
     def __init__(
         self, catalog: Catalog, store: Store, cache: TableCache, base: Snapshot, *, read_only: bool = False
@@ -148,8 +144,7 @@ class Transaction:
     def plan(self, table: TableInfo, predicate: Predicate = ANYTHING, *, max_files: int | None = None) -> ScanPlan:
         """Return the scan plan of a table as this transaction sees it.
 
-        Raise ``CommitConflict`` when rows that were deleted here have been moved by a compaction since: they would be
-        seen again, and the commit could only fail.
+        Raise ``CommitConflict`` when rows that were deleted here have been moved by a compaction since.
         """
         if table.id < 0:
             names, root, none = (table.schema_name, table.name), self.store.root, FILES.empty_table()
@@ -214,7 +209,8 @@ class Transaction:
         self.check_writable()
         info = self.find_schema(name)
         tables = [table for table in self.tables() if table.schema_id == info.id]
-        others = self.objects.in_schema(info)
+        every: list[ViewInfo | MacroInfo] = [*self.objects.views(), *self.objects.macros()]
+        others = [item for item in every if item.schema_id == info.id]
         inside = [schema.name for schema in self.schemas() if schema.parent_id == info.id]
         if (tables or others or inside) and not cascade:
             names = [table.name for table in tables] + [other.name for other in others] + inside
@@ -347,10 +343,7 @@ class Transaction:
         self._compactions.append(change)
 
     def flush(self, change: TableChange) -> None:
-        """Note that inlined rows of a table move into files, beside other changes.
-
-        The transaction sees them there, and must not change rows of the table afterwards: ``unflush`` comes before.
-        """
+        """Note that inlined rows of a table move into files; ``unflush`` must come before other changes of its rows."""
         self.check_writable()
         self._compactions.append(change)
 
@@ -441,12 +434,9 @@ class Transaction:
 
     def dated(self, snapshot_id: int) -> ChangeSet:
         """Return the changes for a snapshot id; delete files with another date are written again."""
-
-        def redate(table: TableInfo, file: NewDeleteFile, snapshot: int) -> NewDeleteFile:
-            assert self._delete_writer is not None
-            return self._delete_writer.redate(self, table, file, snapshot)
-
-        self._final = self.changes.dated(snapshot_id, redate)
+        writer = self._delete_writer
+        if writer is not None:
+            self._final = self.changes.dated(snapshot_id, lambda *file: writer.redate(self, *file))
         return self._final
 
     def succeeded(self, snapshot: Snapshot | None) -> Snapshot:

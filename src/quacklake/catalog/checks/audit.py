@@ -5,7 +5,7 @@ Long results are streamed. What a result means is decided elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -72,8 +72,7 @@ class Audit(Reader):
     def changes_of_nothing(self) -> Iterator[Row]:
         """Return changes of snapshots that are not there."""
         s, c = self.meta["snapshot"], self.meta["snapshot_changes"]
-        joined = c.outerjoin(s, s.c.snapshot_id == c.c.snapshot_id)
-        stray = sa.select(c.c.snapshot_id).select_from(joined).where(s.c.snapshot_id.is_(None))
+        stray = _unmatched(c, s, {"snapshot_id": "snapshot_id"}, ("snapshot_id",))
         if self.meta.is_next:  # 1.1 keeps the changes of expired snapshots
             newest = sa.select(sa.func.max(s.c.snapshot_id)).scalar_subquery()
             stray = stray.where(c.c.snapshot_id > newest)
@@ -204,11 +203,9 @@ class Audit(Reader):
 
     def unknown_columns(self, name: str, key: str, of: str) -> Iterator[Row]:
         """Return rows that speak of a column which their table never had: ``of``, table, column."""
-        t, c = self.meta[name], self.meta["column"]
-        known = sa.select(c.c.table_id, c.c.column_id).distinct().subquery()
-        joined = t.outerjoin(known, sa.and_(known.c.table_id == t.c.table_id, known.c.column_id == t.c[key]))
-        statement = sa.select(t.c[of], t.c.table_id, t.c[key]).select_from(joined).where(known.c.column_id.is_(None))
-        return self.stream(f"unknown_{name}", statement)
+        known, t = sa.select(*self.meta["column"].c["table_id", "column_id"]).distinct().subquery(), self.meta[name]
+        keys = {key: "column_id", "table_id": "table_id"}
+        return self.stream(f"unknown_{name}", _unmatched(t, known, keys, (of, "table_id", key)))
 
     def column_ids(self) -> Iterator[Row]:
         """Return every column that a table ever had: table, column."""
@@ -233,17 +230,15 @@ class Audit(Reader):
 
     def rows_of_no_file(self, name: str) -> Iterator[Row]:
         """Return rows about data files that are not there, or are another table's: file, table."""
-        t, f = self.meta[name], self.meta["data_file"]
-        joined = t.outerjoin(f, sa.and_(f.c.data_file_id == t.c.data_file_id, f.c.table_id == t.c.table_id))
-        statement = sa.select(t.c.data_file_id, t.c.table_id).select_from(joined).where(f.c.data_file_id.is_(None))
+        keys = {"data_file_id": "data_file_id", "table_id": "table_id"}
+        statement = _unmatched(self.meta[name], self.meta["data_file"], keys, tuple(keys))
         return self.stream(f"no_file_{name}", statement.distinct())
 
-    def unknown_partitions(self) -> Iterator[Row]:
-        """Return files of a partitioning that their table never had: file, table, partitioning."""
-        f, p = self.meta["data_file"], self.meta["partition_info"]
-        joined = f.outerjoin(p, sa.and_(p.c.partition_id == f.c.partition_id, p.c.table_id == f.c.table_id))
-        statement = sa.select(f.c.data_file_id, f.c.table_id, f.c.partition_id).select_from(joined)
-        return self.stream("partitions", statement.where(f.c.partition_id.is_not(None), p.c.partition_id.is_(None)))
+    def files_without(self, parent: str, key: str) -> Iterator[Row]:
+        """Return files with a partitioning or name mapping that their table has not: file, table, ``key``."""
+        f, keys = self.meta["data_file"], {key: key, "table_id": "table_id"}
+        statement = _unmatched(f, self.meta[parent], keys, ("data_file_id", "table_id", key))
+        return self.stream(f"without_{parent}", statement.where(f.c[key].is_not(None)))
 
     def stray_partition_values(self) -> Iterator[Row]:
         """Return partition values without a key in their file's partitioning: file, table, index."""
@@ -258,13 +253,6 @@ class Audit(Reader):
         )
         statement = sa.select(v.c.data_file_id, v.c.table_id, v.c.partition_key_index).select_from(joined)
         return self.stream("partition_values", statement.where(c.c.partition_id.is_(None)))
-
-    def unknown_mappings(self) -> Iterator[Row]:
-        """Return files whose name mapping their table has not: file, table, mapping."""
-        f, m = self.meta["data_file"], self.meta["column_mapping"]
-        joined = f.outerjoin(m, sa.and_(m.c.mapping_id == f.c.mapping_id, m.c.table_id == f.c.table_id))
-        statement = sa.select(f.c.data_file_id, f.c.table_id, f.c.mapping_id).select_from(joined)
-        return self.stream("mappings", statement.where(f.c.mapping_id.is_not(None), m.c.mapping_id.is_(None)))
 
     def stray_mapped_columns(self) -> Iterator[Row]:
         """Return columns of name mappings that their table never had: mapping, table, column."""
@@ -298,3 +286,10 @@ class Audit(Reader):
         data = sa.select(s.c.data_file_id, f.c.table_id).join(f, f.c.data_file_id == s.c.data_file_id)
         deletes = sa.select(s.c.data_file_id, d.c.table_id).join(d, d.c.delete_file_id == s.c.data_file_id)
         return self.stream("scheduled", sa.union_all(data, deletes))
+
+
+def _unmatched(rows: sa.Table, parents: Any, keys: Mapping[str, str], shown: Sequence[str]) -> sa.Select[Any]:
+    """Return the rows that have no parent; ``keys`` are their columns, each with that of the parent."""
+    joined = rows.outerjoin(parents, sa.and_(*(parents.c[other] == rows.c[own] for own, other in keys.items())))
+    missing = parents.c[next(iter(keys.values()))].is_(None)
+    return sa.select(*(rows.c[column] for column in shown)).select_from(joined).where(missing)

@@ -103,8 +103,8 @@ class RowAudit(Audit):
     def table_totals(self, latest: int) -> Iterator[Row]:
         """Return for each table with files: table, end of its row ids, live rows, their bytes, then its totals or NULL.
 
-        Live rows are those of files of the newest snapshot less what their delete files say; the totals are the number
-        of rows that hold them, records, next row id and bytes.
+        Live rows are those of the newest snapshot less what delete files say; the totals are the number of rows that
+        hold them, records, next row id and bytes.
         """
         f, d, s = self.meta["data_file"], self.meta["delete_file"], self.meta["table_stats"]
         live = visible(f, latest)
@@ -189,12 +189,11 @@ class RowAudit(Audit):
     # -- inlined rows and deletes ------------------------------------------------------------------------------------
 
     def has_columns(self, table_id: int, version: int, schema: TableSchema) -> bool | None:
-        """Return whether a table of inlined rows has the columns of its version, or None when it is not there.
-
-        In a shared lake it is whether every packed row has as many values.
-        """
+        """Return whether a table of inlined rows, or each packed row, has the columns of its version, if there."""
         if self.meta.shared:
-            return self._packed_alike(table_id, version, len(schema.columns))
+            statement = sa.select(self.inlined.lives(table_id, version).c.payload)
+            # read all, because no other statement may run before the stream ends
+            return sum(not has_width(row[0], len(schema.columns)) for row in self.stream("packed", statement)) == 0
         name = inline.data_table_name(table_id, version)
         if not self.has_table(name):
             return None
@@ -202,15 +201,6 @@ class RowAudit(Audit):
         names = self.run("audit_table_columns", sa.select(sa.text("*")).select_from(table).limit(0)).keys()
         prefix = self.inlined.prefix(table_id, version)
         return list(names) == [*(prefix + name for name in LIFE), *schema.names]
-
-    def _packed_alike(self, table_id: int, version: int, width: int) -> bool:
-        statement = sa.select(self.inlined.lives(table_id, version).c.payload)
-        # read all, because no other statement may run before the stream ends
-        return sum(not has_width(payload, width) for (payload,) in self.stream("packed", statement)) == 0
-
-    def database_tables(self) -> list[str]:
-        """Return every table of the lake's database."""
-        return self.stored_tables()
 
     def listed_inlined(self) -> list[Row]:
         """Return the tables of inlined rows that the catalog knows: table, name, schema version."""

@@ -100,7 +100,9 @@ def cause_of(url: CatalogUrl, error: BaseException) -> Cause | None:
     if url.database == "postgres":
         return _network(url) or _postgres(url, error)
     if url.database == "mysql":
-        return _mysql(url, error) or _network(url)
+        number = error.args[0] if error.args else None
+        known = _MYSQL.get(number) if isinstance(number, int) else None
+        return _network(url) if known is None else known(url)
     return None
 
 
@@ -129,11 +131,6 @@ def _network(url: CatalogUrl) -> Cause | None:
         )
     except OSError as error:
         return Cause(f"{host} cannot be reached on port {port}: {error.strerror}", "check the network", passes=True)
-
-
-def _mysql(url: CatalogUrl, error: BaseException) -> Cause | None:
-    cause = _MYSQL.get(error.args[0]) if error.args and isinstance(error.args[0], int) else None
-    return None if cause is None else cause(url)
 
 
 def _postgres(url: CatalogUrl, error: BaseException) -> Cause | None:
@@ -214,7 +211,7 @@ def _file(database: str, path: Path, error: BaseException) -> Cause | None:
             f"{path} is not a {_NAMES[database]} database",
             f"check the path and the scheme: {_kind(path) or 'another file may have this name'}",
         )
-    code = _sqlite_code(error)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     locked = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
     about_file = locked or code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
     if not (about_file or isinstance(error, duckdb.IOException)):
@@ -254,11 +251,6 @@ def _kind(path: Path) -> str | None:
     return None
 
 
-def _sqlite_code(error: BaseException) -> int | None:
-    code: int | None = getattr(error, "sqlite_errorcode", None)
-    return None if code is None else code & 0xFF
-
-
 def _holders(path: Path) -> list[str]:
     """Return the other processes with a lock on a file, where the system tells: their names and numbers."""
     try:
@@ -267,11 +259,10 @@ def _holders(path: Path) -> list[str]:
         return []
     inode = str(path.stat().st_ino)
     numbers = {int(words[4]) for words in map(str.split, locks) if len(words) > 5 and words[5].endswith(f":{inode}")}
-    return [_process(number) for number in sorted(numbers - {os.getpid()}) if number > 0]
-
-
-def _process(number: int) -> str:
-    try:
-        return f"{Path(f'/proc/{number}/comm').read_text().strip()} (PID {number})"
-    except OSError:
-        return f"PID {number}"
+    holders = []
+    for number in sorted(number for number in numbers - {os.getpid()} if number > 0):
+        try:
+            holders.append(f"{Path(f'/proc/{number}/comm').read_text().strip()} (PID {number})")
+        except OSError:
+            holders.append(f"PID {number}")
+    return holders

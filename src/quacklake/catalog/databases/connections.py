@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import ClassVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -24,10 +23,8 @@ from quacklake.errors import (
     ReadOnlyError,
 )
 
-#: How many connections of a pool commits leave alone.
 _RESERVED = 4
-
-
+"""The number of connections of a pool that commits leave alone."""
 _LOCKED = "55P03"
 """The SQLSTATE of PostgreSQL for a lock that was not to be had in time."""
 
@@ -41,15 +38,16 @@ class Collision(CatalogUnavailableError):
 class Connections:
     """A pool of connections to one database, for reads and for commits that wait for their turn."""
 
-    database_class: ClassVar[type[Database]]
-
     def __init__(self, database: Database, *, shared: bool) -> None:
         self.url = database.url
         self.backend = database
+        #: ``sqlite``, ``duckdb``, ``postgres`` or ``mysql``.
+        self.database = database.name
         self._engine: Engine = database.create_engine(shared=shared)
         # leave some connections for readers, and for the reads of the head of the queue
         most = database.pool_size + database.max_overflow
-        self._many = most > _RESERVED
+        #: False when a commit transaction has the only connection.
+        self.reads_beside_commits = isinstance(self._engine.pool, sa.pool.QueuePool) and most > _RESERVED
         self._most_entrants = max(1, most - _RESERVED)
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
         self._driver_error: type[Exception] = getattr(self._engine.dialect.dbapi, "Error", sa.exc.DBAPIError)
@@ -65,21 +63,11 @@ class Connections:
         self._entrants = threading.BoundedSemaphore(self._most_entrants)
         forks.new_lock(self)
 
-    @property
-    def database(self) -> str:
-        """``sqlite``, ``duckdb``, ``postgres`` or ``mysql``."""
-        return self.backend.name
-
     def connect(self) -> sa.Pool:
         """Return the pool of connections, after checking that the database answers."""
         with self.translate_errors("connect"), telemetry.timed("catalog.connect", self.url), self.connected():
             pass
         return self._engine.pool
-
-    @property
-    def reads_beside_commits(self) -> bool:
-        """False when a commit transaction has the only connection."""
-        return isinstance(self._engine.pool, sa.pool.QueuePool) and self._many
 
     def close(self) -> None:
         """Close every pooled connection, and open none any more."""
@@ -117,8 +105,7 @@ class Connections:
     ) -> Iterator[tuple[Connection, Rows | None]]:
         """Lend a connection in a transaction whose turn in a queue has come; leaving it commits.
 
-        ``undo`` is called when it fails, before the next in the queue can look. The answer to ``ahead`` comes with the
-        connection, if that took no time.
+        ``undo`` is called when it fails, before the next in the queue can look. The answer to ``ahead`` may come along.
         """
         with self._entrants, self.translate_errors("commit"), self.connected() as connection:
             prepared = self.backend.begin_commit(connection)

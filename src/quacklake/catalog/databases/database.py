@@ -1,7 +1,6 @@
 """Catalog URLs, and how databases differ but for column types: opening, locking, bulk work, the meaning of errors.
 
-Each database is a subclass in a module of its own. Errors are told apart by SQLSTATE, driver error number or driver
-class, never by their text.
+Each database is a subclass in a module of its own. Errors are told apart by SQLSTATE, number or class, never by text.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -77,10 +76,7 @@ class CatalogUrl:
 
 
 def parse_url(text: str) -> CatalogUrl:
-    """Parse a catalog URL in any spelling.
-
-    Raise ``ConfigError`` for an unknown scheme or a malformed URL; the message never contains a password.
-    """
+    """Parse a catalog URL in any spelling, or raise ``ConfigError``, whose message never contains a password."""
     return replace(_parse(text), typed=text)
 
 
@@ -178,10 +174,7 @@ Rows = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class PreparedSelect:
-    """A select that is built once and run often.
-
-    ``fresh`` means that the database must plan it for the tables as they are now.
-    """
+    """A select that is built once and run often; ``fresh`` when it must be planned for the tables as they are now."""
 
     statement: sa.Select[Any]
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -206,10 +199,7 @@ _COMPILED = 2_000
 
 @functools.cache
 def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
-    """Return what all files of a kind of database are spoken to with, and the statements compiled for it so far.
-
-    Those of shared lakes are other statements.
-    """
+    """Return what all files of a kind of database are spoken to with, and the statements compiled for it so far."""
     engine = sa.create_engine(url)
     with engine.connect():  # the first connection tells the dialect what the library can do
         pass
@@ -217,19 +207,7 @@ def _common(url: str, shared: bool) -> tuple[Dialect, LRUCache[Any, Any]]:
     return engine.dialect, LRUCache(_COMPILED)
 
 
-class DatabaseOptions(TypedDict, total=False):
-    """How a database is opened."""
-
-    read_only: bool
-    busy_timeout_ms: int
-    pool_size: int
-    max_overflow: int
-    #: The oldest DuckDB that shall open a new file; only DuckDB's own have such a form.
-    storage_version: str
-    #: ``rollback`` or ``wal``; only SQLite has the choice.
-    sqlite_journal: str
-
-
+@dataclass(eq=False, repr=False)
 class Database(ABC):
     """One kind of database. Subclasses define how it is opened, how commits queue and what its errors mean."""
 
@@ -241,22 +219,22 @@ class Database(ABC):
     #: How many rows an insert may have inside ``batch``.
     batch_rows: ClassVar[int] = sys.maxsize
 
-    def __init__(self, url: CatalogUrl, **options: Unpack[DatabaseOptions]) -> None:
-        self.url = url
-        self.read_only = options.get("read_only", False)
-        self.busy_timeout_ms = options.get("busy_timeout_ms", 30_000)
-        self.pool_size = options.get("pool_size", 5)
-        self.max_overflow = options.get("max_overflow", 20)
-        self.storage_version = options.get("storage_version", "v1.5.0")
-        self.sqlite_journal = options.get("sqlite_journal", "rollback")
-        self._inserts: dict[sa.Table, sa.Insert] = {}
-        self._updates: dict[sa.Table, sa.Update] = {}
+    url: CatalogUrl
+    read_only: bool = False
+    busy_timeout_ms: int = 30_000
+    pool_size: int = 5
+    max_overflow: int = 20
+    #: The oldest DuckDB that shall open a new file; only DuckDB's own have such a form.
+    storage_version: str = "v1.5.0"
+    #: ``rollback`` or ``wal``; only SQLite has the choice.
+    sqlite_journal: str = "rollback"
+    _inserts: dict[sa.Table, sa.Insert] = field(default_factory=dict, init=False)
+    _updates: dict[sa.Table, sa.Update] = field(default_factory=dict, init=False)
 
     def create_engine(self, *, shared: bool = False) -> Engine:
-        """Return an engine with a pool.
+        """Return an engine with a pool, which for catalogs of a ``shared`` lake binds every statement to one of them.
 
-        For catalogs of a ``shared`` lake it binds every statement to one of them. Raise ``MissingExtraError`` when the
-        driver is not installed.
+        Raise ``MissingExtraError`` when the driver is not installed.
         """
         try:
             engine = sa.create_engine(self.url.url, hide_parameters=True, **self.engine_options())
@@ -297,7 +275,7 @@ class Database(ABC):
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> Rows | None:
         """Wait for the turn to commit; held until the transaction ends (or ``leave_queue``).
 
-        Where one message to the database can do both, gives the answer to the question ``ahead``, asked in that turn.
+        Where one message to the database can do both, return the answer to the question ``ahead``, asked in that turn.
         """
 
     def size(self, connection: Connection, schema: str | None) -> int | None:
@@ -362,10 +340,7 @@ class Database(ABC):
         self.write(connection, statement, [dict(zip(names, row, strict=True)) for row in rows])
 
     def bound(self, element: sa.ColumnElement[Any], kind: str) -> sa.ColumnElement[Any]:
-        """Return a stored statistics text as a comparable value of ``kind``.
-
-        NULL when it is not of the documented form.
-        """
+        """Return a statistics text as a comparable value of ``kind``; NULL when it is not of the documented form."""
         if kind == "text":
             return self.binary_text(element)
         if kind == "date":
@@ -444,10 +419,9 @@ _CLOSED = getattr(select, "POLLRDHUP", 0)
 
 
 def replace_closed(engine: Engine, socket_of: Callable[[Any], int]) -> None:
-    """Replace pooled connections of an engine whose server has closed them; ``socket_of`` gives the socket of one.
+    """Replace pooled connections of an engine whose server has closed them, which costs no message to see.
 
-    A server that was restarted, or that ends idle sessions, says so at once on the socket. To look there costs no
-    message, unlike a query before each use.
+    ``socket_of`` gives the socket of one: a server that was restarted, or ends idle sessions, says so at once there.
     """
 
     @sa.event.listens_for(engine, "checkout")

@@ -42,10 +42,7 @@ class DuckDBDatabase(Database):
         return {**super().engine_options(), "poolclass": sa.pool.QueuePool, "connect_args": arguments}
 
     def make_file(self) -> None:
-        """Choose the form of the file, which stock's default would leave to the version that makes it.
-
-        From 1.5 on VARIANT can live in the catalog; what 2.0 makes in its own form, 1.5 cannot open.
-        """
+        """Choose the form of the file: from 1.5 on VARIANT can live in the catalog; that of 2.0, 1.5 cannot open."""
         path = self.url.path
         if path is not None and not path.exists():
             with connect(":memory:") as connection:

@@ -23,11 +23,10 @@ _POSTGRES_LOCK = sa.select(
     func.pg_advisory_xact_lock(sa.cast(sa.bindparam("space"), sa.Integer), func.hashtext(sa.bindparam("scope")))
 )
 
-
-#: Unless the database, the role or the URL says how long to wait.
 _LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, false) WHERE current_setting('lock_timeout') = '0'"
+"""Unless the database, the role or the URL says how long to wait."""
 _TOGETHER = 2_000
-"""How many rows one statement inserts where COPY is not possible."""
+"""The most rows that one statement inserts where COPY is not possible."""
 _NARROW = 16
 """Up to this many values a row has a parameter for each, which is quicker."""
 _GUARDED = "quacklake_guarded"
@@ -164,12 +163,19 @@ class PostgresDatabase(Database):
         return int(connection.execute(sa.text(statement), {"schema": schema}).scalar_one())
 
     def enter_queue(self, connection: Connection, scope: str, ahead: PreparedSelect | None = None) -> Rows | None:
+        import psycopg
+
         lock = PreparedSelect(_POSTGRES_LOCK, {"space": _LOCK_SPACE, "scope": scope})
+        driver: Any = connection.connection.driver_connection
         sent = None
-        with _pipeline(connection):  # the driver's BEGIN travels with it, too
-            self._send(connection, lock)
-            if ahead is not None:
-                sent = self._send(connection, ahead)
+        try:
+            with driver.pipeline():  # the driver's BEGIN travels with it, too
+                self._send(connection, lock)
+                if ahead is not None:
+                    sent = self._send(connection, ahead)
+        except psycopg.Error as error:
+            # the driver raises this at the end of the block, outside SQLAlchemy: give it the same form
+            raise as_sqlalchemy(error, "batch", driver) from error
         return None if sent is None else sent[0].rows(sent[1])
 
     @contextmanager
@@ -241,25 +247,8 @@ class PostgresDatabase(Database):
         return copy_arrow(connection, select)
 
 
-@contextmanager
-def _pipeline(connection: Connection) -> Iterator[None]:
-    """Send the statements of a block together; their results are there at its end."""
-    import psycopg
-
-    driver: Any = connection.connection.driver_connection
-    try:
-        with driver.pipeline():
-            yield
-    except psycopg.Error as error:
-        # the driver raises this at the end of the block, outside SQLAlchemy: give it the same form
-        raise as_sqlalchemy(error, "batch", driver) from error
-
-
 def _guarded(connection: Connection, table: sa.Table) -> bool:
-    """Return whether row-level security holds for whom we are, where COPY is refused.
-
-    Asked once for each connection.
-    """
+    """Return whether row-level security holds for whom we are, where COPY is refused; asked once for a connection."""
     if scoped.CATALOG_ID not in table.c:
         return False  # a plain lake's, or a temporary table
     known: dict[Any, Any] = connection.info
@@ -275,13 +264,10 @@ def _json(names: Sequence[str], rows: Rows) -> str:
     try:
         return json.dumps(objects, default=_text, allow_nan=False)
     except ValueError:  # JSON has no infinity and no NaN, but the database reads their names
-        finite = [{name: _finite(value) for name, value in item.items()} for item in objects]
-        return json.dumps(finite, default=_text)
+        for item in objects:
+            item.update({name: str(v) for name, v in item.items() if isinstance(v, float) and not math.isfinite(v)})
+        return json.dumps(objects, default=_text)
 
 
 def _text(value: object) -> str:
     return "\\x" + value.hex() if isinstance(value, bytes) else str(value)
-
-
-def _finite(value: object) -> object:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

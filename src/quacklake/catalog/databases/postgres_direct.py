@@ -1,8 +1,7 @@
 """Statements handed to the driver of PostgreSQL without SQLAlchemy.
 
-SQLAlchemy takes longer to run a statement than the driver and the server together. It writes the text and knows the
-types; a statement that runs in every commit needs that once. Statements that do not depend on each other are joined
-into one, which saves a small commit the round trips.
+SQLAlchemy takes longer to run a statement than the driver and the server together; a statement that runs in every
+commit needs it once. Statements that do not depend on each other are joined into one, which saves round trips.
 """
 
 from __future__ import annotations
@@ -131,10 +130,7 @@ def as_sqlalchemy(error: Any, text: str, driver: Any) -> sa.exc.DBAPIError:
 
 
 def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
-    """Return the rows of a select as Arrow: int64, booleans, and anything else as text, bytes in hexadecimal.
-
-    A COPY as CSV goes straight into Arrow's native reader, in the same consistent transaction as everything else.
-    """
+    """Return the rows of a select as Arrow, by COPY as CSV: int64, booleans, anything else as text, bytes in hex."""
     from sqlalchemy.dialects.postgresql import BYTEA
 
     names = [column.name for column in select.selected_columns]
@@ -167,7 +163,8 @@ def copy_arrow(connection: Connection, select: sa.Select[Any]) -> pa.Table:
         read = csv.ReadOptions(column_names=names, block_size=1 << 22)
         # a lone column with NULL makes an empty line, which must stay a row
         parse = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(names) > 1)
-        return csv.read_csv(source, read_options=read, parse_options=parse, convert_options=convert)
+        lines = io.BufferedReader(source, 1 << 20)
+        return csv.read_csv(lines, read_options=read, parse_options=parse, convert_options=convert)
 
 
 def _arrow(type_: sa.types.TypeEngine[Any]) -> pa.DataType:
@@ -206,13 +203,3 @@ class _Blocks(io.RawIOBase):
         buffer[:size] = self._rest[:size]
         self._rest = self._rest[size:]
         return size
-
-    def read(self, size: int = -1) -> bytes:
-        if size < 0:
-            return b"".join(iter(lambda: self.read(1 << 20), b""))
-        parts: list[bytes] = []
-        while size > 0 and not self.at_end():
-            part, self._rest = self._rest[:size], self._rest[size:]
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)

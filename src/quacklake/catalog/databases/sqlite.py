@@ -36,9 +36,8 @@ _FAILURES = {
 class GuardedConnection(TidyConnection):
     """A connection that remembers which write-ahead log it has open, and is given up when another is in its place.
 
-    POSIX file locks do not hold between two copies of SQLite in one process, and DuckDB's extension brings one. When
-    it closes the last connection it knows of, it removes the log under ours: what we commit after that would be seen
-    by nobody else, and lost in a crash.
+    DuckDB's extension brings a SQLite of its own, whose locks do not exclude ours. When it closes the last connection
+    it knows of, it removes the log under ours: what we commit then would be seen by nobody else, and lost in a crash.
     """
 
     log_path: str | None = None
@@ -65,37 +64,10 @@ class GuardedConnection(TidyConnection):
         super().close()
 
 
-def guard(engine: Engine, path: str, *, read_only: bool = False) -> None:
-    """Watch every pooled connection to the database file at ``path``."""
-    log_path = f"{path}-wal"
-
-    @sa.event.listens_for(engine, "checkout")
-    def look_at_journal(connection: Any, record: Any, proxy: Any) -> None:
-        if isinstance(connection, LockedConnection) and connection.lock.is_wal():
-            raise sa.exc.DisconnectionError("the database has got a write-ahead log meanwhile")
-
-    if read_only:
-        return
-
-    @sa.event.listens_for(engine, "checkin")
-    def remember(connection: Any, _: Any) -> None:
-        if isinstance(connection, GuardedConnection) and connection.log is None:
-            connection.log_path, connection.log = log_path, identity_of(log_path)
-
-    @sa.event.listens_for(engine, "checkout")
-    def look(connection: Any, record: Any, proxy: Any) -> None:
-        if isinstance(connection, GuardedConnection) and log_replaced(connection):
-            connection.given_up = True
-            raise sa.exc.DisconnectionError("the write-ahead log was removed by another SQLite in this process")
-
-
 def log_replaced(connection: GuardedConnection) -> bool:
     """Return whether the log that a connection has open is no longer the database's."""
-    return (
-        connection.log is not None
-        and connection.log_path is not None
-        and identity_of(connection.log_path) != connection.log
-    )
+    log, path = connection.log, connection.log_path
+    return log is not None and path is not None and identity_of(path) != log
 
 
 class SqliteDatabase(Database):
@@ -131,14 +103,27 @@ class SqliteDatabase(Database):
         )
 
     def listen(self, engine: Engine) -> None:
-        if self.url.path is not None:
-            guard(engine, str(self.url.path), read_only=self.read_only)
-        else:
+        if self.url.path is None:
 
             @sa.event.listens_for(engine, "connect")
             def own_transactions(connection: sqlite3.Connection, _: Any) -> None:
                 # the driver's implicit transactions start too late for a consistent read
                 connection.isolation_level = None
+
+        log_path = f"{self.url.path}-wal"
+
+        @sa.event.listens_for(engine, "checkout")
+        def look(connection: Any, record: Any, proxy: Any) -> None:
+            if isinstance(connection, LockedConnection) and connection.lock.is_wal():
+                raise sa.exc.DisconnectionError("the database has got a write-ahead log meanwhile")
+            if isinstance(connection, GuardedConnection) and not self.read_only and log_replaced(connection):
+                connection.given_up = True
+                raise sa.exc.DisconnectionError("the write-ahead log was removed by another SQLite in this process")
+
+        @sa.event.listens_for(engine, "checkin")
+        def remember(connection: Any, _: Any) -> None:
+            if isinstance(connection, GuardedConnection) and not self.read_only and connection.log is None:
+                connection.log_path, connection.log = log_path, identity_of(log_path)
 
         @sa.event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:

@@ -111,10 +111,7 @@ class FileLock:
         self._wait(self._try_reserve, seconds)
 
     def exclude(self, seconds: float) -> None:
-        """Wait until nobody reads or writes any more, and keep everybody from beginning.
-
-        A lock that was held before is held again after a failure.
-        """
+        """Wait until nobody reads or writes any more, and keep everybody from it; a failure leaves the locks so."""
         self._wait(lambda: self._lock(fcntl.F_WRLCK, _PENDING, 1), seconds)
         try:
             self._wait(lambda: self._lock(fcntl.F_WRLCK, _SHARED, _SHARED_SIZE), seconds)
@@ -203,9 +200,8 @@ class FileLock:
 class TidyConnection(sqlite3.Connection):
     """A connection that closes its cursors at the end of a transaction.
 
-    A SELECT that was interrupted between two rows lives as long as its cursor, for example in the frames of an
-    exception that a notebook keeps. SQLite continues it even after a rollback and trusts the pages it has read: the
-    next transaction of this connection would mix old and new pages, and commit on top of them.
+    A SELECT that was interrupted between two rows lives as long as its cursor. SQLite continues it even after a
+    rollback and trusts the pages it has read: the next transaction would mix old and new pages, and commit on top.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -240,8 +236,7 @@ class TidyConnection(sqlite3.Connection):
 class LockedConnection(TidyConnection):
     """A connection whose transactions hold locks of an open file description.
 
-    SQLite itself locks nothing here. It writes nothing to the file before the end of a commit, when nobody else reads:
-    what does not fit into its cache stays in memory.
+    SQLite itself locks nothing here, and writes nothing to the file before the end of a commit, when nobody else reads.
     """
 
     lock: FileLock
@@ -376,10 +371,7 @@ def open_locked(path: str, seconds: float, *, read_only: bool) -> LockedConnecti
 
 
 def leave_wal(lock: FileLock) -> bool:
-    """Give a file with a write-ahead log a rollback journal; False when another client has it open.
-
-    Whoever uses a log has a lock for as long as the file is open.
-    """
+    """Give a file with a write-ahead log a rollback journal; False when another client has it open, and so a lock."""
     if not lock.try_exclude_all():
         return False
     try:
@@ -412,12 +404,12 @@ def lock_of(path: str, *, write: bool) -> FileLock | None:
 
 def set_aside(lock: FileLock) -> None:
     """Close a lock that is not needed, or keep it for the next when that would take somebody's locks."""
-    if not lock.excludes_all():
-        lock.release()
-        with _guard:
-            _spare.append(lock)
+    if lock.excludes_all():
+        lock.close()
         return
-    lock.close()
+    lock.release()
+    with _guard:
+        _spare.append(lock)
 
 
 def read_head(path: Path, size: int) -> bytes:

@@ -29,10 +29,9 @@ _UNION = 100
 class TableHealth:
     """Numbers that say whether a table needs maintenance.
 
-    ``small`` counts the files without deletes that are smaller than ``small_size``, by their size: each class goes up
-    to an eighth of the one before. ``chipped`` counts those with deletes in the same way. ``worn_files`` have lost more
-    than the given share of their rows. ``inlined_rows`` counts deleted ones too, ``inlined_since`` is the snapshot of
-    the oldest.
+    ``small`` counts the files without deletes below ``small_size`` by class, each up to an eighth of the one before;
+    ``chipped`` those with deletes. ``worn_files`` have lost more than the given share of their rows. ``inlined_rows``
+    counts deleted ones too, ``inlined_since`` is the snapshot of the oldest.
     """
 
     table_id: int
@@ -130,36 +129,29 @@ def metadata_table(reader: CatalogStatements, name: str) -> pa.Table | None:
     """Return the rows of a metadata table by its full name, one of inlined rows too; None when there is none."""
     known = reader.meta.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
     if known is not None:
-        types = {column.name: _arrow(column.type) for column in known.columns}
         # duckdb returns times only with packages that may not be installed
         chosen = [sa.cast(c, sa.String) if isinstance(c.type, Instant) else c for c in known.columns]
-        rows = reader.run("metadata_table", sa.select(*chosen)).all()
-        columns = zip(*rows, strict=True) if rows else ((),) * len(types)
-        return pa.table({n: _typed(list(values), types[n]) for n, values in zip(types, columns, strict=True)})
+        result = reader.run("metadata_table", sa.select(*chosen))
+        return _as_table([c.name for c in known.columns], result, [_arrow(c.type) for c in known.columns])
     schema = reader.meta.metadata.schema
-    if reader.meta.shared:
-        return _shared_table(reader, name)
+    if reader.meta.shared:  # inlined rows, which are packed, or deletes
+        named = parse_table_name(name)
+        if named is None:
+            return None
+        id_, version = named
+        table = delete_table(id_, reader.meta) if version is None else inlined_lives(id_, version, reader.meta, "")
+        return _as_table([c.name for c in table.c], reader.run("metadata_table", sa.select(*table.c)))
     if name not in sa.inspect(reader.connection).get_table_names(schema=schema):
         return None
-    table = sa.table(name, schema=schema)
-    result = reader.run("metadata_table", sa.select(sa.text("*")).select_from(table))
-    names = list(result.keys())
-    arrays = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
-    return pa.table({n: _array(values) for n, values in zip(names, arrays, strict=True)})
+    every: sa.Select[Any] = sa.select(sa.text("*")).select_from(sa.table(name, schema=schema))
+    result = reader.run("metadata_table", every)
+    return _as_table(list(result.keys()), result)
 
 
-def _shared_table(reader: CatalogStatements, name: str) -> pa.Table | None:
-    """Return inlined rows or deletes of a shared lake by the name that a table for them would have; rows are packed."""
-    named = parse_table_name(name)
-    if named is None:
-        return None
-    table_id, version = named
-    table = (
-        delete_table(table_id, reader.meta) if version is None else inlined_lives(table_id, version, reader.meta, "")
-    )
-    rows = reader.run("metadata_table", sa.select(*table.c)).all()
-    columns = zip(*rows, strict=True) if rows else ((),) * len(table.c)
-    return pa.table({c.name: _array(list(values)) for c, values in zip(table.c, columns, strict=True)})
+def _as_table(names: Sequence[str], result: sa.CursorResult[*tuple[Any, ...]], types: Sequence[Any] = ()) -> pa.Table:
+    columns = [list(values) for values in zip(*result.all(), strict=True)] or [[] for _ in names]
+    arrays = map(_typed, columns, types) if types else map(_array, columns)
+    return pa.table(dict(zip(names, arrays, strict=True)))
 
 
 def column_statistics(reader: CatalogStatements, snapshot: Snapshot, table_id: int) -> dict[int, list[dict[str, Any]]]:
@@ -222,7 +214,7 @@ def _array(values: list[Any]) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The usage of a catalog before a commit; None for what was not requested.
+    """The usage of a catalog before a commit, as far as it is requested.
 
     ``bytes`` is never too low. ``paced`` is the time of the oldest of the last commits.
     """
@@ -234,10 +226,7 @@ class Usage:
 
 
 def usage(reader: Reader, *, snapshots: bool, tables: bool, size: bool, commits: int | None) -> Usage:
-    """Return the usage that is asked for, in one statement.
-
-    ``commits`` is how many of the last commits to look back at.
-    """
+    """Return the usage that is asked for, in one statement; ``commits`` is how many of the last to look back at."""
     wanted = (snapshots, tables, size, commits is not None)
     statement = reader.cached(("usage", *wanted), lambda: _statement(reader, *wanted))
     row = reader.run("usage", statement, None if commits is None else {"before": commits - 1}).one()

@@ -23,10 +23,7 @@ HistoryRow = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reshaped:
-    """The snapshot at which fields inside nested columns last came, went or were renamed.
-
-    ``changed`` means that some did so without their column.
-    """
+    """The last time that fields inside nested columns came, went or were renamed; ``changed`` if one did so alone."""
 
     at: int | None = None
     changed: bool = False
@@ -61,10 +58,7 @@ def last_reshape(rows: Iterable[HistoryRow], snapshot_id: int) -> Reshaped:
 
 
 def _past_of(rows: Sequence[tuple[ColumnRow, int, int | None]]) -> Past:
-    """Return the columns of a table at each snapshot that changed them; of each row its begin and end.
-
-    What expired snapshots have taken with them is missing; columns that are no longer whole are left out.
-    """
+    """Return the columns of a table at each snapshot that changed them, without those that are no longer whole."""
     past: list[tuple[int, TableSchema]] = []
     for time in sorted({begin for _, begin, _ in rows} | {end for _, _, end in rows if end is not None}):
         there = [row for row, begin, end in rows if begin <= time and (end is None or end > time)]
@@ -128,17 +122,11 @@ class TableHistory(Queries):
 
     def column_rows(self) -> list[sa.ColumnElement[Any]]:
         """Return the fields of ``ColumnRow``."""
-        names = (
-            "column_id parent_column column_order column_name column_type initial_default default_value nulls_allowed"
-            " default_value_type default_value_dialect"
-        )
-        return [column.label(column.name) for column in self.meta.columns("column", names)]
+        columns = self.meta.columns("column", " ".join(ColumnRow.__slots__))
+        return [column.label(column.name) for column in columns]
 
     def last_column_id(self, table_id: int) -> int:
-        """Return the largest id that a column of a table, or a node inside one, ever had.
-
-        A column that was dropped in the transaction that made it is in no row of its own, but may be in files.
-        """
+        """Return the largest id that a column of a table, or a node inside one, ever had, in rows or in files alone."""
         c, s = self.meta["column"], self.meta["file_column_stats"]
         every = sa.union_all(
             *(sa.select(sa.func.max(t.c.column_id).label("id")).where(t.c.table_id == table_id) for t in (c, s))
@@ -147,15 +135,16 @@ class TableHistory(Queries):
 
     def past_columns(self, snapshot: Snapshot, table: TableInfo) -> Past:
         """Return the columns of a table as they were, up to a snapshot."""
-        key = ("past_columns", table.id, snapshot.schema_version)
-        past: Past | None = self._sql._cache.get(key)
-        if past is None:
+
+        def load() -> Past:
             c = self.meta["column"]
             statement = sa.select(*self.column_rows(), c.c.begin_snapshot, c.c.end_snapshot).where(
                 c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id
             )
-            rows = [(ColumnRow(*row[:-2]), row[-2], row[-1]) for row in self._sql.run("past_columns", statement)]
-            past = self._sql._cache[key] = _past_of(rows)
+            rows = self._sql.run("past_columns", statement)
+            return _past_of([(ColumnRow(*row[:-2]), row[-2], row[-1]) for row in rows])
+
+        past: Past = self._sql.cached(("past_columns", table.id, snapshot.schema_version), load)
         return past
 
     def dropped(self, kind: str, schema: str, name: str) -> DroppedObject | None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from quacklake import faults, telemetry
 from quacklake.catalog.statements import InlinedTable, Queries, arrow_table, inlined_lives, inlined_table, visible
 from quacklake.format.inline import PREFIX, data_table_name, delete_table_name, parse_table_name
 from quacklake.format.objects import TableInfo
@@ -45,11 +44,11 @@ class InlinedQueries(Queries):
     def tables(self, table_id: int) -> dict[int, str]:
         """Return the inlined tables of a table: schema version -> name."""
         t = self.meta["inlined_data_tables"]
-
-        def build() -> Any:
-            return sa.select(t.c.schema_version, t.c.table_name).where(t.c.table_id == sa.bindparam("table_id"))
-
-        rows = self._sql.run("inlined_tables", self._sql.cached("inlined_tables", build), {"table_id": table_id})
+        statement = self._sql.cached(
+            "inlined_tables",
+            lambda: sa.select(t.c.schema_version, t.c.table_name).where(t.c.table_id == sa.bindparam("table_id")),
+        )
+        rows = self._sql.run("inlined_tables", statement, {"table_id": table_id})
         return {row[0]: row[1] for row in sorted(rows.all())}
 
     def delete_tables(self) -> list[int]:
@@ -81,9 +80,7 @@ class InlinedQueries(Queries):
         if self.meta.shared or not (self.meta.is_next or halfway):
             return ""
         key = ("inlined_prefix", table_id, schema_version)
-        prefix: str | None = self._sql._cache.get(key)
-        if prefix is None:
-            prefix = self._sql._cache[key] = self._look_for_prefix(data_table_name(table_id, schema_version))
+        prefix: str = self._sql.cached(key, lambda: self._look_for_prefix(data_table_name(table_id, schema_version)))
         return prefix
 
     def expect_new_table(self, table_id: int, schema_version: int) -> None:
@@ -102,8 +99,7 @@ class InlinedQueries(Queries):
     ) -> list[InlinedRows]:
         """Return the inlined rows visible at a snapshot; with ``since`` only those inserted after that snapshot.
 
-        Raise ``SnapshotExpiredError`` when the snapshot is gone, and what it saw with it; with ``remains`` what is
-        left of it will do.
+        Raise ``SnapshotExpiredError`` when the snapshot is gone; with ``remains`` what is left of it will do.
         """
 
         def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
@@ -114,10 +110,7 @@ class InlinedQueries(Queries):
         return self._rows(table, versions, condition)
 
     def _inlined_versions_at(self, snapshot: Snapshot, table_id: int) -> list[int]:
-        """Return the schema versions of the inlined tables of a table.
-
-        The same statement checks that the snapshot still exists.
-        """
+        """Return the schema versions of the inlined tables of a table, and check that the snapshot still exists."""
         t, s = self.meta["inlined_data_tables"], self.meta["snapshot"]
 
         def build() -> Any:
@@ -149,11 +142,9 @@ class InlinedQueries(Queries):
     def fetch(
         self, inlined: InlinedTable, schema: TableSchema, version: int, condition: sa.ColumnElement[bool]
     ) -> InlinedRows:
-        faults.reach("catalog.inlined_rows.before")
         statement = sa.select(*self._fetched(inlined, schema)).where(condition)
-        with telemetry.logged("catalog.inlined_rows", statement):
+        with self._sql.step("inlined_rows", statement):
             rows = self.backend.fetch_arrow(self._sql.connection, statement)
-        telemetry.count("catalog.statements")
         return InlinedRows(schema, version, inlined.loaded(rows, schema))
 
     def changed_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
@@ -187,18 +178,14 @@ class InlinedQueries(Queries):
 
     def _fetched(self, inlined: InlinedTable, schema: TableSchema) -> list[sa.ColumnElement[Any]]:
         """Return the columns of an inlined table; some come as text, which DuckDB casts back."""
-        table = inlined.table
-        if inlined.packed:
-            return list(table.c)
+        if inlined.packed or self.backend.name not in ("duckdb", "postgres"):
+            return list(inlined.table.c)
         if self.backend.name == "duckdb":
-            text = {f"c{column.id}" for column in schema.columns if column.travels_as_text}
-            return [
-                sa.cast(column, sa.String).label(column.name) if column.key in text else column for column in table.c
-            ]
-        if self.backend.name == "postgres":
-            spans = {f"c{column.id}" for column in schema.columns if column.type == "interval"}
-            return [_interval_text(column).label(column.name) if column.key in spans else column for column in table.c]
-        return list(table.c)
+            chosen = {f"c{column.id}" for column in schema.columns if column.travels_as_text}
+        else:
+            chosen = {f"c{column.id}" for column in schema.columns if column.type == "interval"}
+        as_text = _interval_text if self.backend.name == "postgres" else _text
+        return [as_text(column).label(column.name) if column.key in chosen else column for column in inlined.table.c]
 
     def deletes_until(self, table_id: int, until: int) -> pa.Table:
         """Return all inlined deletes up to a snapshot: ``file_id``, ``row_id`` and ``begin_snapshot`` of each."""
@@ -236,8 +223,7 @@ class InlinedQueries(Queries):
     def has_deletes(self, table_id: int, snapshot_id: int | None = None) -> bool:
         """Return whether a table has inlined deletes, of snapshots up to ``snapshot_id`` when given.
 
-        A table that has been seen stays. One that was missing can only come with a later snapshot, so it is not looked
-        for again at this one.
+        One that has been seen stays; one that was missing can only come with a later snapshot.
         """
         key, absent = ("inlined_deletes", table_id), ("no_inlined_deletes", table_id)
         if self._sql._cache.get(key):
@@ -250,6 +236,10 @@ class InlinedQueries(Queries):
         elif snapshot_id is not None:
             self._sql._cache[absent] = snapshot_id
         return exists
+
+
+def _text(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    return sa.cast(column, sa.String)
 
 
 def _interval_text(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:

@@ -5,9 +5,10 @@ Files and how statistics rule them out are here, the other subjects in modules o
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,10 +17,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from quacklake.catalog.databases.database import Database
-from quacklake.catalog.reading import partitions
 from quacklake.catalog.reading.inlined import InlinedQueries
-from quacklake.catalog.reading.tables import SnapshotQueries, TableQueries
-from quacklake.catalog.statements import CatalogStatements, Queries, arrow_table, visible
+from quacklake.catalog.reading.tables import SnapshotQueries, TableQueries, grouped_specs
+from quacklake.catalog.statements import SOME, CatalogStatements, Queries, arrow_table, visible
 from quacklake.catalog.tables import Tables
 from quacklake.format.bounds import ANYTHING, Compare, IsNull, Predicate, Some, coarse, columns_of, widened
 from quacklake.format.layout import PartitionSpec
@@ -30,29 +30,16 @@ from quacklake.format.partition_pruning import pruner, wanted_buckets
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.types import StatsKind, scalar
 
+_FILE = (
+    "data_file_id path path_is_relative record_count file_size_bytes footer_size row_id_start begin_snapshot"
+    " partial_max partition_id mapping_id encryption_key delete_file_id delete_path delete_path_is_relative"
+    " delete_format delete_count delete_begin_snapshot delete_partial_max delete_encryption_key delete_file_size_bytes"
+)
+_TEXTS = ("path", "_format", "_key")
 #: The columns of ``Reader.files``: a data file with the delete file that is visible with it.
 FILE_COLUMNS: Mapping[str, pa.DataType] = {
-    "data_file_id": pa.int64(),
-    "path": pa.string(),
-    "path_is_relative": pa.bool_(),
-    "record_count": pa.int64(),
-    "file_size_bytes": pa.int64(),
-    "footer_size": pa.int64(),
-    "row_id_start": pa.int64(),
-    "begin_snapshot": pa.int64(),
-    "partial_max": pa.int64(),
-    "partition_id": pa.int64(),
-    "mapping_id": pa.int64(),
-    "encryption_key": pa.string(),
-    "delete_file_id": pa.int64(),
-    "delete_path": pa.string(),
-    "delete_path_is_relative": pa.bool_(),
-    "delete_format": pa.string(),
-    "delete_count": pa.int64(),
-    "delete_begin_snapshot": pa.int64(),
-    "delete_partial_max": pa.int64(),
-    "delete_encryption_key": pa.string(),
-    "delete_file_size_bytes": pa.int64(),
+    name: pa.bool_() if name.endswith("is_relative") else pa.string() if name.endswith(_TEXTS) else pa.int64()
+    for name in _FILE.split()
 }
 
 _DELETE_NAMES = ("delete_file_id", "delete_count")
@@ -79,10 +66,7 @@ class FileQueries(Queries):
         return files if predicate == ANYTHING else self._prune_partitions(files, table, predicate)
 
     def _wanted_buckets(self, table: TableInfo, predicate: Predicate) -> dict[tuple[int, int], list[int]]:
-        """Return the buckets of the table's partitioning that matching rows are in, by partitioning and key index.
-
-        Statistics say nothing of buckets, so the database filters by these, and most files stay there.
-        """
+        """Return the buckets that matching rows are in, by partitioning and key index: statistics do not tell."""
         spec = table.partition
         if spec is None or spec.id < 0 or not wanted_buckets(predicate, spec, table.schema):
             return {}
@@ -94,7 +78,7 @@ class FileQueries(Queries):
         ids = {id_ for id_ in files.column("partition_id").unique().to_pylist() if id_ is not None}
         if not ids:
             return files
-        specs = partitions.useful(predicate, self._partition_specs(table, ids))
+        specs = _useful(predicate, self._partition_specs(table, ids))
         if not specs:
             return files
         constant = self._constant_columns(table)
@@ -103,7 +87,7 @@ class FileQueries(Queries):
             pc.is_in(files.column("partition_id"), value_set=pa.array(sorted(tests), pa.int64()))
         )
         file_ids = partitioned.column("data_file_id").to_pylist()
-        return partitions.prune(files, tests, self.partition_values(table.id, file_ids))
+        return _prune(files, tests, self.partition_values(table.id, file_ids))
 
     def _partition_specs(self, table: TableInfo, ids: set[int]) -> list[PartitionSpec]:
         """Return partitionings of a table by their ids; one that exists never changes."""
@@ -112,15 +96,45 @@ class FileQueries(Queries):
         if table.partition is not None and table.partition.id >= 0:
             known[table.partition.id] = table.partition
         if not ids <= known.keys():
-            known.update((spec.id, spec) for spec in partitions.specs(self._sql, table.id))
+            t = self.meta["partition_column"]
+            columns = t.c["table_id", "partition_id", "partition_key_index", "column_id", "transform"]
+            statement = sa.select(*columns).where(t.c.table_id == table.id)
+            rows = self._sql.run("partition_specs", statement.order_by(t.c.partition_id, t.c.partition_key_index))
+            known.update((spec.id, spec) for _, spec in grouped_specs(rows))
         return [known[id_] for id_ in ids if id_ in known]
 
     def _constant_columns(self, table: TableInfo) -> frozenset[int]:
         """Return the columns of a table that never had another type than they have now."""
         key = ("constant_columns", table.id, table.schema_version)
-        types: dict[int, str] = self._sql.cached(key, lambda: partitions.constant_types(self._sql, table.id))
+        types: dict[int, str] = self._sql.cached(key, lambda: self._constant_types(table.id))
         # an open transaction may have changed a type
         return frozenset(column.id for column in table.schema.columns if types.get(column.id) == column.type)
+
+    def _constant_types(self, table_id: int) -> dict[int, str]:
+        """Return the type of each column of a table that has had one type only."""
+        t = self.meta["column"]
+        statement = sa.select(t.c.column_id, t.c.column_type).where(t.c.table_id == table_id).distinct()
+        types: dict[int, list[str]] = {}
+        for id_, type_ in self._sql.run("column_types", statement):
+            types.setdefault(id_, []).append(type_)
+        return {id_: seen[0] for id_, seen in types.items() if len(seen) == 1}
+
+    def _in_buckets(self, partition_id: int, index: int, numbers: sa.BindParameter[Any]) -> sa.ColumnElement[bool]:
+        """Return the condition that leaves out data files of a partitioning in other buckets of a key."""
+        f, v = self.meta["data_file"], self.meta["file_partition_value"]
+        elsewhere = (
+            sa.select(sa.literal(1))
+            .where(
+                f.c.partition_id == partition_id,
+                v.c.table_id == f.c.table_id,
+                v.c.data_file_id == f.c.data_file_id,
+                v.c.partition_key_index == index,
+                # a text that is not a number is unknown
+                self.backend.bound(v.c.partition_value, "integer").not_in(numbers),
+            )
+            .correlate(f)
+        )
+        return ~sa.exists(elsewhere)
 
     def _select_files(self, predicate: Predicate, buckets: Sequence[tuple[int, int]]) -> sa.Select[Any]:
         """Return the statement of ``matching`` for predicates of one shape and bucket keys (partitioning, index)."""
@@ -136,8 +150,7 @@ class FileQueries(Queries):
                 source = source.outerjoin(alias, sa.and_(mine, alias.c.data_file_id == f.c.data_file_id))
             where.append(condition(predicate, bounds, self.backend))
         where += [
-            partitions.in_buckets(self._sql, *key, sa.bindparam(f"b{number}", expanding=True))
-            for number, key in enumerate(buckets)
+            self._in_buckets(*key, sa.bindparam(f"b{number}", expanding=True)) for number, key in enumerate(buckets)
         ]
         # joined after the statistics, so that only the remaining files are looked up
         with_deletes = sa.and_(d.c.table_id == table, d.c.data_file_id == f.c.data_file_id)
@@ -185,8 +198,15 @@ class FileQueries(Queries):
         return arrow_table(self._sql.run("changed_files", statement), {**FILE_COLUMNS, "end_snapshot": pa.int64()})
 
     def partition_values(self, table_id: int, file_ids: Sequence[int]) -> dict[int, dict[int, str | None]]:
-        """Return the partition values of files of a table: data file -> key index -> text."""
-        return partitions.values_by_file(self._sql, table_id, file_ids)
+        """Return the partition values of files (of all when these are many): data file -> key index -> text."""
+        t = self.meta["file_partition_value"]
+        columns = t.c["data_file_id", "partition_key_index", "partition_value"]
+        select = sa.select(*columns).where(t.c.table_id == table_id)
+        statement = select.where(t.c.data_file_id.in_(list(file_ids))) if len(file_ids) <= SOME else select
+        values: dict[int, dict[int, str | None]] = {}
+        for file_id, index, text in self._sql.run("partition_values", statement):
+            values.setdefault(file_id, {})[index] = text
+        return values
 
     def once_deleted(self, table_id: int) -> set[int]:
         """Return the data files of a table that had a delete file which has ended."""
@@ -197,14 +217,10 @@ class FileQueries(Queries):
     def name_mappings(self, ids: Sequence[int]) -> tuple[NameMapping, ...]:
         """Return name mappings of files from elsewhere, by their ids."""
         t = self.meta["name_mapping"]
-        partition = self.meta.column("name_mapping", "is_partition").label("is_partition")
-
-        def build() -> Any:
-            return sa.select(
-                t.c.mapping_id, t.c.column_id, t.c.source_name, t.c.target_field_id, t.c.parent_column, partition
-            ).where(t.c.mapping_id.in_(sa.bindparam("ids", expanding=True)))
-
-        rows = self._sql.run("name_mappings", self._sql.cached("name_mappings", build), {"ids": list(ids)})
+        columns = self.meta.columns("name_mapping", " ".join(MappingRow.__slots__))
+        mine = t.c.mapping_id.in_(sa.bindparam("ids", expanding=True))
+        statement = self._sql.cached("name_mappings", lambda: sa.select(*columns).where(mine))
+        rows = self._sql.run("name_mappings", statement, {"ids": list(ids)})
         return unflatten_mappings(MappingRow(*row) for row in rows)
 
     def table_mappings(self, table_id: int) -> tuple[NameMapping, ...]:
@@ -227,8 +243,7 @@ class FileQueries(Queries):
     def live(self, table_id: int, file_ids: Sequence[int], until: int | None = None) -> dict[int, int | None]:
         """Return those of these data files that have not ended, each with the id of its live delete file.
 
-        With ``until`` only those that hold nothing of later snapshots, neither rows nor deletes. A file that replaces
-        others has what all their snapshots had, and so belongs to older snapshots, too.
+        With ``until`` only those without rows or deletes of later snapshots: a file that replaces others may have them.
         """
         f, d = self.meta["data_file"], self.meta["delete_file"]
         statement = (
@@ -261,6 +276,48 @@ class FileQueries(Queries):
         return ends
 
 
+def _useful(predicate: Predicate, known: Iterable[PartitionSpec]) -> list[PartitionSpec]:
+    """Return the partitionings that speak of a column of the predicate; buckets tell nothing of a range."""
+    compared, exact = columns_of(predicate), _exact_columns(predicate)
+    return [
+        spec
+        for spec in known
+        if any(key.column_id in (exact if key.transform.startswith("bucket") else compared) for key in spec.keys)
+    ]
+
+
+def _exact_columns(predicate: Predicate) -> frozenset[int]:
+    """Return the columns that are compared with a value or NULL for equality somewhere in a predicate."""
+    if isinstance(predicate, Compare):
+        return frozenset([predicate.column_id] if predicate.operator == "=" else [])
+    if isinstance(predicate, IsNull):
+        return frozenset([predicate.column_id])
+    return frozenset().union(*(_exact_columns(part) for part in predicate.parts))
+
+
+def _prune(
+    files: pa.Table,
+    tests: Mapping[int, Callable[[Mapping[int, str | None]], bool]],
+    values: Mapping[int, Mapping[int, str | None]],
+) -> pa.Table:
+    """Return the files that pass, and those of other partitionings or with unknown values."""
+    answers: dict[tuple[int, frozenset[tuple[int, str | None]]], bool] = {}
+
+    def passes(file_id: int, partition_id: int | None) -> bool:
+        test = None if partition_id is None else tests.get(partition_id)
+        known = values.get(file_id)
+        if partition_id is None or test is None or known is None:
+            return True
+        key = (partition_id, frozenset(known.items()))
+        if key not in answers:
+            answers[key] = test(known)
+        return answers[key]
+
+    ids, partition_ids = (files.column(name).to_pylist() for name in ("data_file_id", "partition_id"))
+    keep = [passes(*pair) for pair in zip(ids, partition_ids, strict=True)]
+    return files if all(keep) else files.filter(pa.array(keep, pa.bool_()))
+
+
 class Reader(CatalogStatements):
     """One read transaction, by subject. All answers describe the same state of the database."""
 
@@ -273,12 +330,9 @@ class Reader(CatalogStatements):
 
     def options(self) -> list[OptionRow]:
         """Return every option of the lake with its scope."""
-        t, column = self.meta["metadata"], self.meta.column
-
-        def build() -> Any:
-            return sa.select(t.c.key, t.c.value, column("metadata", "scope"), column("metadata", "scope_id"))
-
-        return [OptionRow(*row) for row in self.run("options", self.cached("options", build))]
+        columns = self.meta.columns("metadata", "key value scope scope_id")
+        statement = self.cached("options", lambda: sa.select(*columns))
+        return [OptionRow(*row) for row in self.run("options", statement)]
 
 
 _KINDS = {
@@ -311,11 +365,38 @@ def values(predicate: Predicate) -> dict[str, Any]:
 
 
 def condition(predicate: Predicate, stats: Mapping[int, sa.FromClause], database: Database) -> sa.ColumnElement[bool]:
-    """Return the condition that holds for every file that may match.
+    """Return the condition that holds for every file that may match, over outer joined statistics of each column.
 
-    ``stats`` holds the (outer joined) statistics of each column.
+    NULL in SQL means "unknown" here, and unknown always keeps the file. The SQL depends only on the shape of a
+    predicate; its values are parameters, so that a statement is built once.
     """
-    return _Builder(stats, database).build(predicate)
+    numbers = itertools.count()
+
+    def build(part: Predicate) -> sa.ColumnElement[bool]:
+        if isinstance(part, Compare):
+            return sa.true() if _limits(part) is None else compare(part)
+        if isinstance(part, IsNull):
+            own = stats[part.column_id].c
+            # stock DuckLake writes 0 and 0 for types that it does not count
+            unknown = sa.or_(own.null_count.is_(None), own.value_count.is_(None), own.value_count == 0)
+            return sa.or_(unknown, own.null_count > 0)
+        parts = [build(each) for each in part.parts]
+        return sa.or_(sa.false(), *parts) if isinstance(part, Some) else sa.and_(sa.true(), *parts)
+
+    def compare(part: Compare) -> sa.ColumnElement[bool]:
+        own, kind = stats[part.column_id].c, _KINDS[scalar(part.type).stats]
+        type_ = _TYPES.get(kind, sa.String())
+        smallest, largest = (sa.bindparam(f"v{next(numbers)}", type_=type_) for _ in range(2))
+        low_ok = _unless_known(database.bound(own.min_value, kind) <= largest)
+        high_ok = _unless_known(database.bound(own.max_value, kind) >= smallest)
+        if part.type.startswith("float"):
+            # NaN sorts above every number and is not part of the bounds
+            high_ok = sa.or_(own.contains_nan.is_(None), own.contains_nan == sa.true(), high_ok)
+        if part.operator in ("<", "<="):
+            return low_ok
+        return high_ok if part.operator in (">", ">=") else sa.and_(low_ok, high_ok)
+
+    return build(predicate)
 
 
 def _compares(predicate: Predicate) -> Iterator[Compare]:
@@ -344,50 +425,6 @@ def _limits(predicate: Compare) -> tuple[Any, Any] | None:
         return None
     slack = max(abs(low), abs(high)) * _DECIMAL_SLACK
     return low - slack, high + slack
-
-
-class _Builder:
-    """Builds the SQL of a predicate over column bounds.
-
-    NULL in SQL means "unknown" here, and unknown always keeps the file: a bound that is missing, written in another
-    encoding or of a type the database cannot compare never rules a file out. The SQL depends only on the shape of a
-    predicate; its values are parameters, so that a statement is built once.
-    """
-
-    def __init__(self, stats: Mapping[int, sa.FromClause], database: Database) -> None:
-        self._stats = stats
-        self.backend = database
-        self._next = 0
-
-    def build(self, predicate: Predicate) -> sa.ColumnElement[bool]:
-        if isinstance(predicate, Compare):
-            return self._compare(predicate)
-        if isinstance(predicate, IsNull):
-            stats = self._stats[predicate.column_id].c
-            # stock DuckLake writes 0 and 0 for types that it does not count
-            unknown = sa.or_(stats.null_count.is_(None), stats.value_count.is_(None), stats.value_count == 0)
-            return sa.or_(unknown, stats.null_count > 0)
-        parts = [self.build(part) for part in predicate.parts]
-        return sa.or_(sa.false(), *parts) if isinstance(predicate, Some) else sa.and_(sa.true(), *parts)
-
-    def _parameter(self, kind: str) -> sa.BindParameter[Any]:
-        self._next += 1
-        return sa.bindparam(f"v{self._next - 1}", type_=_TYPES.get(kind, sa.String()))
-
-    def _compare(self, predicate: Compare) -> sa.ColumnElement[bool]:
-        if _limits(predicate) is None:
-            return sa.true()
-        kind = _KINDS[scalar(predicate.type).stats]
-        stats = self._stats[predicate.column_id].c
-        smallest, largest = self._parameter(kind), self._parameter(kind)
-        low_ok = _unless_known(self.backend.bound(stats.min_value, kind) <= largest)
-        high_ok = _unless_known(self.backend.bound(stats.max_value, kind) >= smallest)
-        if predicate.type.startswith("float"):
-            # NaN sorts above every number and is not part of the bounds
-            high_ok = sa.or_(stats.contains_nan.is_(None), stats.contains_nan == sa.true(), high_ok)
-        if predicate.operator in ("<", "<="):
-            return low_ok
-        return high_ok if predicate.operator in (">", ">=") else sa.and_(low_ok, high_ok)
 
 
 def _unless_known(test: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,12 @@ import sqlalchemy as sa
 
 from quacklake import telemetry
 from quacklake.catalog import scoped
-from quacklake.catalog.reading import partitions
 from quacklake.catalog.reading.history import Reshaped, TableHistory, last_reshape
 from quacklake.catalog.shared_tables import SharedTables
-from quacklake.catalog.statements import Queries, visible
+from quacklake.catalog.statements import CatalogStatements, Queries, visible
 from quacklake.catalog.tables import readable_time
 from quacklake.errors import NotFoundError, UnsupportedVersionError
+from quacklake.format.layout import PartitionKey, PartitionSpec, SortKey, SortSpec
 from quacklake.format.names import fold, full_names, parts_of
 from quacklake.format.objects import Limits, SchemaInfo, TableInfo
 from quacklake.format.schema import ColumnRow, unflatten
@@ -37,22 +37,21 @@ class TableQueries(TableHistory):
         return [replace(info, name=names[info.id]) for info in rows if info.id in names]
 
     def nested_schemas(self, snapshot: Snapshot) -> Mapping[int, str | None]:
-        """Return the full names of the schemas inside others.
-
-        None for one whose parent is not there: it counts as dropped.
+        """Return the full names of the schemas inside others, None for one whose parent is not there.
 
         Empty where there are none, which is so everywhere before 1.1.
         """
         if ("schema", "parent_schema_id") not in self.meta.parts:
             return {}
-        key = ("nested_schemas", snapshot.schema_version)
-        nested: Mapping[int, str | None] | None = self._sql._cache.get(key)
-        if nested is None:
+
+        def load() -> Mapping[int, str | None]:
             s = self.meta["schema"]
             statement = sa.select(s.c.schema_id, s.c.schema_name, s.c.parent_schema_id)
             rows = [tuple(row) for row in self._sql.run("nested_schemas", statement.where(visible(s, snapshot.id)))]
             names = full_names(rows)
-            nested = self._sql._cache[key] = {row[0]: names.get(row[0]) for row in rows if row[2] is not None}
+            return {row[0]: names.get(row[0]) for row in rows if row[2] is not None}
+
+        nested: Mapping[int, str | None] = self._sql.cached(("nested_schemas", snapshot.schema_version), load)
         return nested
 
     def all(self, snapshot: Snapshot) -> list[TableInfo]:
@@ -107,15 +106,15 @@ class TableQueries(TableHistory):
         if not grouped:
             return []
         ids = [head[0] for head in grouped] if where else None
-        partitionings = partitions.partitionings(self._sql, snapshot.id, ids)
-        sorts = partitions.sorts(self._sql, snapshot.id, ids)
+        partitioned = partitionings(self._sql, snapshot.id, ids)
+        sorted_by = sorts(self._sql, snapshot.id, ids)
         tables = []
         for head, rows in grouped.items():
             id_, uuid, schema_id, schema, its_name, path, relative, schema_path, schema_relative, version = head
             info = TableInfo(
                 *(id_, uuid, schema_id, schema, its_name, path, relative, unflatten(rows)),
                 *(snapshot.schema_version if version is None else version, schema_path, schema_relative),
-                *(partitionings.get(id_), sorts.get(id_), since.get(id_)),
+                *(partitioned.get(id_), sorted_by.get(id_), since.get(id_)),
             )
             tables.append(info)
         return tables
@@ -134,25 +133,68 @@ class TableQueries(TableHistory):
         """Return when the fields inside a table's nested columns last became what they are."""
         if not any(column.nested for column in table.schema.columns):
             return Reshaped()
-        key = ("reshaped", table.id, snapshot.schema_version)
-        last: Reshaped | None = self._sql._cache.get(key)
-        if last is None:
+
+        def load() -> Reshaped:
             c = self.meta["column"]
             statement = sa.select(
                 c.c.column_id, c.c.parent_column, c.c.column_name, c.c.begin_snapshot, c.c.end_snapshot
             ).where(c.c.table_id == table.id, c.c.begin_snapshot <= snapshot.id)
-            rows = [tuple(row) for row in self._sql.run("column_history", statement)]
-            last = self._sql._cache[key] = last_reshape(rows, snapshot.id)
+            return last_reshape([tuple(row) for row in self._sql.run("column_history", statement)], snapshot.id)
+
+        last: Reshaped = self._sql.cached(("reshaped", table.id, snapshot.schema_version), load)
         return last
+
+
+def partitionings(sql: CatalogStatements, snapshot: int, table_ids: Sequence[int] | None) -> dict[int, PartitionSpec]:
+    """Return the partitioning of tables at a snapshot, by table."""
+    info, columns = sql.meta["partition_info"], sql.meta["partition_column"]
+    mine = sa.and_(columns.c.partition_id == info.c.partition_id, columns.c.table_id == info.c.table_id)
+    keys = columns.c["partition_key_index", "column_id", "transform"]
+    select = sa.select(info.c.table_id, info.c.partition_id, *keys).select_from(info.outerjoin(columns, mine))
+    order = (info.c.partition_id, columns.c.partition_key_index)
+    return dict(grouped_specs(sql.run("partitions", _at(select, info, snapshot, table_ids).order_by(*order))))
+
+
+def sorts(sql: CatalogStatements, snapshot: int, table_ids: Sequence[int] | None) -> dict[int, SortSpec]:
+    """Return the order of tables at a snapshot, by table."""
+    if "sort_info" not in sql.meta:
+        return {}
+    info, keys = sql.meta["sort_info"], sql.meta["sort_expression"]
+    mine = sa.and_(keys.c.sort_id == info.c.sort_id, keys.c.table_id == info.c.table_id)
+    columns = keys.c["expression", "sort_direction", "null_order", "dialect"]
+    select = sa.select(info.c.table_id, info.c.sort_id, *columns).select_from(info.join(keys, mine))
+    statement = _at(select, info, snapshot, table_ids).order_by(info.c.sort_id, keys.c.sort_key_index)
+    by_table: dict[int, tuple[int, list[SortKey]]] = {}
+    for table_id, id_, *key in sql.run("sorts", statement):
+        if by_table.get(table_id, (id_,))[0] != id_:
+            del by_table[table_id]
+        by_table.setdefault(table_id, (id_, []))[1].append(SortKey(*key))
+    return {table_id: SortSpec(id_, tuple(spec_keys)) for table_id, (id_, spec_keys) in by_table.items()}
+
+
+def _at(select: sa.Select[Any], info: sa.Table, snapshot: int, table_ids: Sequence[int] | None) -> sa.Select[Any]:
+    chosen = select.where(visible(info, snapshot))
+    return chosen if table_ids is None else chosen.where(info.c.table_id.in_(list(table_ids)))
+
+
+def grouped_specs(rows: Iterable[Any]) -> Iterator[tuple[int, PartitionSpec]]:
+    """Yield the partitionings of rows of keys, each with its table."""
+    keys: dict[tuple[int, int], list[PartitionKey]] = {}
+    for table_id, id_, index, column_id, transform in rows:
+        spec_keys = keys.setdefault((table_id, id_), [])
+        if index is not None:
+            spec_keys.append(PartitionKey(index, column_id, transform))
+    for (table_id, id_), spec_keys in keys.items():
+        yield table_id, PartitionSpec(id_, tuple(spec_keys))
 
 
 _LATEST = "latest_snapshot"
 LATEST = ("snapshot", _LATEST)
-"""Where the cache of a catalog has the statement that finds the newest snapshot."""
+"""The key of the statement that finds the newest snapshot, in the cache of a catalog."""
 LIMITS = "limits"
-"""Where the cache of a catalog has the limits that were read last."""
+"""The key of the limits that were read last, in the cache of a catalog."""
 _FACTS = 5
-"""How many columns a snapshot has."""
+"""The number of columns of a snapshot."""
 
 
 class SnapshotQueries(Queries):
@@ -182,10 +224,7 @@ class SnapshotQueries(Queries):
         return Snapshot(*facts)
 
     def _version(self) -> sa.ColumnElement[Any]:
-        """Return the version of the lake as a column, which is read with every snapshot.
-
-        A client that opened the lake at another version must not go on with it.
-        """
+        """Return the version of the lake as a column of every snapshot: no client may go on at another version."""
         table = self.meta["metadata"]
         own = [table.c.scope.is_(None)] if "scope" in table.c else []
         version = sa.select(table.c.value).where(table.c.key == "version", *own)
@@ -220,8 +259,8 @@ class SnapshotQueries(Queries):
     def check_there(self) -> None:
         """Raise an error when the lake is no longer the one that was opened. Reading a snapshot checks this, too.
 
-        That is ``NotFoundError`` for a catalog of a shared lake that was dropped, and ``UnsupportedVersionError`` for a
-        plain lake that was migrated or has become a shared one, whose tables hold the rows of other catalogs too.
+        A catalog of a shared lake may have been dropped (``NotFoundError``), a plain lake migrated or become a shared
+        one, whose tables hold the rows of other catalogs too (``UnsupportedVersionError``).
         """
         self.latest()
 
@@ -319,7 +358,7 @@ class SnapshotQueries(Queries):
         )
         rows = self._sql.run("snapshots", statement)
         snapshots = [
-            SnapshotInfo(row[0], row[1], row[2], parse_changes(row[3]), row[4], row[5], row[6]) for row in rows
+            SnapshotInfo(id_, time, version, parse_changes(made), *told) for id_, time, version, made, *told in rows
         ]
         if not snapshots and self.meta.shared:
             raise self._sql.catalog_dropped()
@@ -328,22 +367,19 @@ class SnapshotQueries(Queries):
     def changes_since(self, version: int) -> list[tuple[int, tuple[Change, ...]]]:
         """Return what every snapshot after ``version`` changed, in order."""
         table = self.meta["snapshot_changes"]
-
-        def build() -> Any:
-            return (
+        statement = self._sql.cached(
+            "changes_since",
+            lambda: (
                 sa.select(table.c.snapshot_id, table.c.changes_made)
                 .where(table.c.snapshot_id > sa.bindparam("version"))
                 .order_by(table.c.snapshot_id)
-            )
-
-        rows = self._sql.run("changes_since", self._sql.cached("changes_since", build), {"version": version})
+            ),
+        )
+        rows = self._sql.run("changes_since", statement, {"version": version})
         return [(row[0], parse_changes(row[1])) for row in rows]
 
     def changes_between(self, first: int, last: int) -> dict[int, str | None]:
-        """Return what the snapshots from ``first`` to ``last`` changed, as the catalog has it, in order.
-
-        Expired ones are missing.
-        """
+        """Return what the snapshots from ``first`` to ``last`` changed, as the catalog has it, without expired ones."""
         s, c = self.meta["snapshot"], self.meta["snapshot_changes"]
         statement = (
             sa.select(s.c.snapshot_id, c.c.changes_made)

@@ -15,7 +15,7 @@ from sqlalchemy.schema import CreateIndex
 from quacklake import forks
 from quacklake.catalog.reading.inlined import InlinedQueries
 from quacklake.catalog.reading.reader import FileQueries
-from quacklake.catalog.statements import InlinedTable, WriteStatements, among, delete_table
+from quacklake.catalog.statements import InlinedTable, WriteStatements, among, delete_table, parts
 from quacklake.catalog.tables import NamedType
 from quacklake.errors import CommitConflict
 from quacklake.format.extras import parse_fields
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from quacklake.catalog.writing.writer import Writer
 
 
-_SOME = 500
-"""Names that one statement asks for."""
 #: Columns of files in the order of the fields of ``DataFile`` and ``DeleteFile``.
 DATA_FILE = (
     "data_file_id table_id begin_snapshot end_snapshot path path_is_relative record_count file_size_bytes footer_size"
@@ -173,8 +171,8 @@ class FileUpdates(FileQueries):
     def revive(self, table_id: int, dropped_at: int, data_files: int, delete_files: int) -> None:
         """Let the files of a dropped table live again; fewer than were expected are a conflict.
 
-        Their end is taken back: between the drop and now no snapshot has the table, so none reads them. A second row
-        for the same path would be worse, for the cleanup of one would remove the file of the other.
+        Their end is taken back, since no snapshot since has the table. A second row for the same path would be worse:
+        the cleanup of one would remove the file of the other.
         """
         for name, expected in (("data_file", data_files), ("delete_file", delete_files)):
             t = self.meta[name]
@@ -194,8 +192,7 @@ def _by_length(paths: Sequence[str]) -> Iterator[list[str]]:
         name = _file_name(path)
         names.setdefault(len(name), set()).add(name)
     for same in names.values():
-        ordered = sorted(same)
-        yield from (ordered[start : start + _SOME] for start in range(0, len(ordered), _SOME))
+        yield from map(list, parts(sorted(same)))
 
 
 def read_totals(writer: WriteStatements, table_ids: Sequence[int]) -> dict[int, Totals]:
@@ -289,8 +286,7 @@ _numbers = attrgetter("record_count", "next_row_id", "file_size_bytes")
 class TotalsCache:
     """Totals as they are at one snapshot, remembered between commits. Safe to share between threads.
 
-    Every commit needs them and changes them. When nobody else has committed in between, what this process wrote last
-    is what the database holds, and need not be read again.
+    When nobody else has committed in between, what this process wrote last is what the database holds.
     """
 
     def __init__(self) -> None:
@@ -339,8 +335,8 @@ class InlinedUpdates(InlinedQueries):
     def drop_emptied_tables(self, table_id: int) -> None:
         """Drop the inlined tables of older versions that have no rows any more.
 
-        Only where that is part of the transaction, and a reader that began before it goes on seeing them: the newest
-        table stays, which is the one that writers may be about to use.
+        Only where that is part of the transaction, and a reader that began before it goes on seeing them. The newest
+        table stays, which writers may be about to use.
         """
         if self.meta.shared or self.backend.name not in ("sqlite", "duckdb"):
             return
@@ -359,10 +355,7 @@ class InlinedUpdates(InlinedQueries):
             raise CommitConflict("the inlined rows to be changed were moved by another commit")
 
     def add_table(self, table_id: int, schema_version: int, schema: TableSchema) -> None:
-        """Make the inlined table of a schema version, which must be new: others remember what a version has.
-
-        It counts once ``register_tables`` names it.
-        """
+        """Make the inlined table of a new schema version, which counts once ``register_tables`` names it."""
         self.expect_new_table(table_id, schema_version)
         inlined = self.table(table_id, schema_version, schema)
         if inlined.packed:
@@ -404,7 +397,7 @@ class InlinedUpdates(InlinedQueries):
             raise CommitConflict("an inlined row to be deleted was changed by another commit")
 
     def remove_rows(self, inlined: InlinedTable, through: int, count: int, base: int) -> None:
-        """Remove the rows that came up to snapshot ``through``; files hold them now.
+        """Remove the rows that came up to snapshot ``through``, which files hold now.
 
         Raise ``CommitConflict`` when they are not the ``count`` rows that were there at snapshot ``base``.
         """

@@ -1,7 +1,6 @@
 """Writing a lake's metadata: the primitives of one commit, and the tables of a new lake.
 
-Every method is one statement (an ``executemany`` counts as one), whatever the number of rows, so that a commit has a
-constant number of statements.
+Every method is one statement (an ``executemany`` counts as one), so that a commit has a constant number of them.
 """
 
 from __future__ import annotations
@@ -30,13 +29,9 @@ from quacklake.format.names import parts_of, quote
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.options import OptionRow
 from quacklake.format.schema import ColumnRow
-from quacklake.format.snapshots import Change, ChangeKind, Snapshot, render_changes
+from quacklake.format.snapshots import NO_SIGNATURE, Change, ChangeKind, Signature, Snapshot, render_changes
 
-_COLUMN = (
-    "column_id parent_column column_order column_name column_type initial_default default_value nulls_allowed"
-    " default_value_type default_value_dialect"
-)
-_column_values = attrgetter(*_COLUMN.split())
+_column_values = attrgetter(*ColumnRow.__slots__)
 
 
 class SnapshotUpdates(SnapshotQueries):
@@ -44,9 +39,7 @@ class SnapshotUpdates(SnapshotQueries):
 
     _sql: Writer
 
-    def add(
-        self, snapshot: Snapshot, changes: Sequence[Change], author: str | None, message: str | None, extra: str | None
-    ) -> None:
+    def add(self, snapshot: Snapshot, changes: Sequence[Change], signature: Signature = NO_SIGNATURE) -> None:
         """Insert a snapshot and what it changed."""
         counters = (snapshot.schema_version, snapshot.next_catalog_id, snapshot.next_file_id)
         self._sql.insert(
@@ -57,7 +50,7 @@ class SnapshotUpdates(SnapshotQueries):
         self._sql.insert(
             "snapshot_changes",
             "snapshot_id changes_made author commit_message commit_extra_info",
-            [(snapshot.id, render_changes(changes), author, message, extra)],
+            [(snapshot.id, render_changes(changes), signature.author, signature.message, signature.extra)],
         )
 
     def add_token(self, token: str, snapshot_id: int) -> None:
@@ -92,7 +85,7 @@ class TableUpdates(TableQueries):
     def add_columns(self, rows: Sequence[tuple[int, ColumnRow]], snapshot: int) -> None:
         """Insert columns: the table's id and the row of each."""
         values = [(table_id, snapshot, None, *_column_values(row)) for table_id, row in rows]
-        self._sql.insert("column", f"table_id begin_snapshot end_snapshot {_COLUMN}", values)
+        self._sql.insert("column", f"table_id begin_snapshot end_snapshot {' '.join(ColumnRow.__slots__)}", values)
 
     def end_columns(self, table_id: int, ids: Sequence[int], snapshot: int) -> None:
         """End columns of a table, or nodes inside them."""
@@ -157,13 +150,6 @@ class TableUpdates(TableQueries):
     def end_schemas(self, ids: Sequence[int], snapshot: int) -> None:
         """End schemas."""
         self._sql.end("schema", "schema_id", ids, snapshot)
-
-    def end_table_rows(self, ids: Sequence[int], base: int, snapshot: int) -> None:
-        """End the rows that named tables at the snapshot ``base``, as a rename does.
-
-        A rename by another commit leaves no trace but such a row: one that begins later is a conflict.
-        """
-        _end_named(self._sql, "table", ids, base, snapshot)
 
     def end_tables(self, ids: Sequence[int], snapshot: int) -> None:
         """End tables with all that belongs to them."""
@@ -234,12 +220,11 @@ def end_views(writer: Writer, ids: Sequence[int], snapshot: int) -> None:
         writer.end("view_column_tag", "view_id", ids, snapshot)
 
 
-def end_view_rows(writer: Writer, ids: Sequence[int], base: int, snapshot: int) -> None:
-    """End the rows that named views at the snapshot ``base``; one that another commit has renamed is a conflict."""
-    _end_named(writer, "view", ids, base, snapshot)
+def end_named(writer: Writer, kind: str, ids: Sequence[int], base: int, snapshot: int) -> None:
+    """End the rows that named tables or views at the snapshot ``base``, as a rename does.
 
-
-def _end_named(writer: Writer, kind: str, ids: Sequence[int], base: int, snapshot: int) -> None:
+    A rename by another commit leaves no trace but such a row: one that begins later is a conflict.
+    """
     if ids:
         t = writer.meta[kind]
         mine = (t.c[f"{kind}_id"].in_(list(ids)), t.c.end_snapshot.is_(None), t.c.begin_snapshot <= base)
@@ -350,5 +335,5 @@ def add_first_rows(writer: Writer, data_path: str, *, encrypted: bool) -> None:
     rows["encrypted"] = "true" if encrypted else "false"
     writer.add_options([OptionRow(key, value) for key, value in rows.items()])
     first = Snapshot(0, dt.datetime.now(dt.UTC), 0, 1, 0)
-    writer.snapshots.add(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")], None, None, None)
+    writer.snapshots.add(first, [Change(ChangeKind.CREATED_SCHEMA, schema="main")])
     writer.tables.add_schemas([SchemaInfo(0, str(uuid.uuid4()), "main", "main/", True)], 0)

@@ -12,7 +12,7 @@ from quacklake.catalog.checks.repairs import Repairs
 from quacklake.catalog.writing.files import TotalsCache
 from quacklake.engines.duckdb.audit import DuckDBAudit
 from quacklake.errors import CommitConflict, NotFoundError
-from quacklake.format.snapshots import Snapshot
+from quacklake.format.snapshots import Signature, Snapshot
 from quacklake.maintenance.verify.catalog_checks import CHECKS
 from quacklake.maintenance.verify.file_checks import DeepChecks, FileChecks
 from quacklake.maintenance.verify.findings import RULES, Collector, Finding, Known, RepairReport, VerifyReport, finding
@@ -75,7 +75,7 @@ def repair(
         for fix in dict.fromkeys(each.fix for each in mended if each.fix is not None):
             repairs.apply(fix.action, fix.values)
         snapshot = _following(latest, mended)
-        writer.snapshots.add(snapshot, (), None, MESSAGE, None)
+        writer.snapshots.add(snapshot, (), Signature(message=MESSAGE))
     catalog.totals = TotalsCache()
     return RepairReport(dry_run, mended, left, snapshot.id)
 

@@ -200,7 +200,7 @@ def known_files(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 def partitions(audit: RowAudit, known: Known) -> Iterator[Finding]:
     """Check V026."""
-    for file_id, table_id, partition_id in audit.unknown_partitions():
+    for file_id, table_id, partition_id in audit.files_without("partition_info", "partition_id"):
         yield finding("V026", f"partitioning {partition_id}", table=known.name(table_id), file_id=file_id)
     for file_id, table_id, index in audit.stray_partition_values():
         yield finding("V026", f"a value for key {index}", table=known.name(table_id), file_id=file_id)
@@ -209,7 +209,7 @@ def partitions(audit: RowAudit, known: Known) -> Iterator[Finding]:
 def mappings(audit: RowAudit, known: Known) -> Iterator[Finding]:
     """Check V027."""
     if audit.has("column_mapping"):
-        for file_id, table_id, mapping in audit.unknown_mappings():
+        for file_id, table_id, mapping in audit.files_without("column_mapping", "mapping_id"):
             yield finding("V027", f"mapping {mapping}", table=known.name(table_id), file_id=file_id)
 
 
@@ -384,7 +384,7 @@ def inlined_rows(audit: RowAudit, known: Known) -> Iterator[Finding]:
 def inlined_tables(audit: RowAudit, known: Known) -> Iterator[Finding]:
     """Check V043, V045, V046 and V047."""
     listed = {row[1] for row in audit.listed_inlined()}
-    for name in sorted(audit.database_tables()):
+    for name in sorted(audit.stored_tables()):
         match = _INLINED.fullmatch(name)
         if match is None:
             continue
