@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 
 import pyarrow as pa
 
-from quacklake.format.names import quote
 from quacklake.format.objects import ViewInfo
 from quacklake.operations.boundary import boundary
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.rows import Rows
-from quacklake.operations.views import COMMENT, ViewSession, check_tags, view_column
+from quacklake.operations.views import COMMENT, check_tags
+from quacklake.sql.views import read_view, view_column
 from quacklake.transaction import Transaction
 
 
@@ -51,7 +50,7 @@ class View(Rows):
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
-        return self._query("SELECT * FROM {view} LIMIT 0").schema
+        return self._read(limit=0).schema
 
     @property
     def columns(self) -> list[str]:
@@ -62,18 +61,15 @@ class View(Rows):
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table."""
-        return self._query("SELECT * FROM {view}")
+        return self._read()
 
     def count(self) -> int:
         """Return the number of rows."""
-        return int(self._query("SELECT count(*) FROM {view}").column(0)[0].as_py())
+        return int(self._read("count(*)").column(0)[0].as_py())
 
-    def _query(self, query: str) -> pa.Table:
+    def _read(self, select: str = "*", *, limit: int | None = None) -> pa.Table:
         tx = self.handle.view()
-        view = self._find(tx)
-        with self._context.engine.gate(), closing(ViewSession(self._context, tx)) as session:
-            session.add_view(view)
-            return session.run(query.format(view=f"{quote(view.schema_name)}.{quote(view.name)}"))
+        return read_view(self._context, tx, self._find(tx), select, limit=limit)
 
     # -- comments and tags -------------------------------------------------------------------------------------------
 

@@ -20,7 +20,8 @@ from quacklake.operations.frames import Input, to_source
 from quacklake.operations.reference import TableRef, name_parts, renamed
 from quacklake.operations.restoring import UndoReport
 from quacklake.operations.undoing import undrop
-from quacklake.operations.views import check_macro, check_view
+from quacklake.operations.views import check_macro
+from quacklake.sql.views import check_view
 from quacklake.storage import Store
 from quacklake.transaction import Transaction
 
@@ -152,7 +153,7 @@ class LakeWriter(LakeReader):
 
         def work(tx: Transaction) -> None:
             owner = tx.find_schema(ref.schema)
-            variant = check_macro(self._context, tx, owner.name, given, is_table=table)
+            variant = check_macro(tx, owner.name, given, is_table=table)
             tx.objects.create_macro(owner.name, ref.name, (variant,), is_table=table, replacing=replace)
 
         self.handle.run(work)

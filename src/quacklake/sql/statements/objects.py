@@ -14,13 +14,14 @@ from quacklake.format.texts import parse_column
 from quacklake.operations.context import make_variant
 from quacklake.operations.expression import Expression
 from quacklake.operations.reference import DEFAULT_SCHEMA
-from quacklake.operations.views import COMMENT, check_macro, view_column
+from quacklake.operations.views import COMMENT, check_macro
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target, missing
 from quacklake.sql.binder import Binder
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.tables import taken
+from quacklake.sql.views import view_column
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
@@ -144,8 +145,7 @@ def create_macro(session: Session, cursor: Cursor, params: Any) -> Result:
         owner = tx.find_schema(target.schema)
         if if_not_exists and tx.objects.get_macro(target.schema, target.name, is_table=is_table) is not None:
             return
-        context = target.attached.context
-        checked = tuple(check_macro(context, tx, owner.name, one, is_table=is_table) for one in variants)
+        checked = tuple(check_macro(tx, owner.name, one, is_table=is_table) for one in variants)
         tx.objects.create_macro(owner.name, target.name, checked, is_table=is_table, replacing=replacing)
 
     session.write(target.attached, work)
