@@ -20,7 +20,7 @@ from quacklake.lake.history import LakeHistory
 from quacklake.lake.reading import LakeReader
 from quacklake.lake.writing import LakeWriter
 from quacklake.lazy import provided
-from quacklake.operations.boundary import boundary
+from quacklake.operations.context import boundary
 from quacklake.operations.handles import LakeHandle, SnapshotHandle, TransactionHandle
 from quacklake.operations.history import lake_history
 from quacklake.operations.options import LakeOptions

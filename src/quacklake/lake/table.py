@@ -18,8 +18,8 @@ from quacklake.maintenance.table_maintenance import TableMaintenance
 from quacklake.operations import dml, evolution
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
 from quacklake.operations.adopting import ADOPTED
-from quacklake.operations.boundary import boundary
 from quacklake.operations.change_feed import Bound, ChangeScan
+from quacklake.operations.context import boundary
 from quacklake.operations.evolution import ColumnType
 from quacklake.operations.expression import Expression
 from quacklake.operations.frames import Input, to_source

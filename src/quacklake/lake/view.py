@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from quacklake.format.objects import ViewInfo
-from quacklake.operations.boundary import boundary
-from quacklake.operations.context import LakeContext
+from quacklake.operations.context import LakeContext, boundary
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.rows import Rows

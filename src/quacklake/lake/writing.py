@@ -15,12 +15,11 @@ from quacklake.lake.table import Table
 from quacklake.lake.view import View
 from quacklake.operations import dml, evolution
 from quacklake.operations.column_types import to_schema
-from quacklake.operations.context import Parameters, make_variant
 from quacklake.operations.frames import Input, to_source
 from quacklake.operations.reference import TableRef, name_parts, renamed
 from quacklake.operations.restoring import UndoReport
 from quacklake.operations.undoing import undrop
-from quacklake.operations.views import check_macro
+from quacklake.operations.views import Parameters, check_macro, make_variant
 from quacklake.sql.views import check_view
 from quacklake.storage import Store
 from quacklake.transaction import Transaction

@@ -22,9 +22,9 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import Operation
 from quacklake.format.stats import of_array
 from quacklake.operations import conform, evolution, row_changes
+from quacklake.operations.conform import encoded_insert, write_rows
 from quacklake.operations.context import LakeContext
 from quacklake.operations.frames import Input, Source
-from quacklake.operations.inserting import encoded_insert, write_rows
 from quacklake.operations.row_changes import PLACES, Scope
 from quacklake.operations.statements import DUPLICATES_SHOWN, Clause, Merge, MergeResult, Update, duplicate_keys
 from quacklake.scan import Filter, ScanPlan, to_predicate

@@ -21,8 +21,8 @@ from quacklake.format.names import quote
 from quacklake.format.objects import NAME_ROW_ID, TableInfo
 from quacklake.format.options import column_ids
 from quacklake.format.snapshots import NO_SIGNATURE, Signature, Snapshot
+from quacklake.operations.conform import write_rows
 from quacklake.operations.context import LakeContext
-from quacklake.operations.inserting import write_rows
 from quacklake.operations.times import instant
 from quacklake.transaction import NewDeleteFile, PastDeleteFile, PendingTable, TouchedFile, Transaction, commit
 

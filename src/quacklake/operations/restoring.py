@@ -21,7 +21,7 @@ from quacklake.format.evolution import OldColumns, missing_ids, old_columns
 from quacklake.format.names import above, quote
 from quacklake.format.objects import NAME_ROW_ID, MacroInfo, TableInfo, ViewInfo
 from quacklake.format.snapshots import Snapshot
-from quacklake.operations import evolution, inserting
+from quacklake.operations import conform, evolution
 from quacklake.operations.context import LakeContext
 from quacklake.operations.reference import TableRef
 from quacklake.scan import ScanPlan, plan_scan
@@ -286,7 +286,7 @@ class Undo:
         pending.add_read(ANYTHING)
         if places.num_rows:
             pending.delete(now, places_to_target(places))
-        return inserting.insert_kept(self.context, self.tx, connection, fresh, table)
+        return conform.insert_query(self.context, self.tx, connection, fresh, table, row_ids=True)
 
     # -- dropped tables ----------------------------------------------------------------------------------------------
 
@@ -389,7 +389,7 @@ class Undo:
         if self.write:
             with self.context.engine.connection() as connection, writing():
                 query = self.context.engine.bind(connection, plan)
-                inserting.insert_query(self.context, tx, connection, query, table)
+                conform.insert_query(self.context, tx, connection, query, table)
         return table
 
 

@@ -26,10 +26,9 @@ from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
-from quacklake.operations.conform import default_value, given_value
+from quacklake.operations.conform import check_not_null, default_value, given_value, insert_query, replace_rows
 from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression
-from quacklake.operations.inserting import check_not_null, insert_query, replace_rows
 from quacklake.operations.statements import (
     DUPLICATES_SHOWN,
     Clause,

@@ -14,7 +14,7 @@ from quacklake.engines.duckdb import RunningScan
 from quacklake.engines.duckdb.sql import guarded_columns
 from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
-from quacklake.operations.boundary import boundary
+from quacklake.operations.context import boundary
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.rows import Rows

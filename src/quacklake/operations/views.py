@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from quacklake.engines.duckdb.expressions import parser
-from quacklake.engines.duckdb.trees import parse_expression, parse_query
+from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, parser, plain_expression
+from quacklake.engines.duckdb.trees import LAKE, parse_expression, parse_query
 from quacklake.errors import InputError
-from quacklake.format.objects import EXPRESSION, MacroVariant, TableInfo, ViewInfo
+from quacklake.format.layout import SortSpec
+from quacklake.format.names import check_name, fold, literal, quote
+from quacklake.format.objects import EXPRESSION, MacroInfo, MacroParameter, MacroVariant, TableInfo, ViewInfo
+from quacklake.format.schema import Column
+from quacklake.operations.expression import Expression
 from quacklake.operations.reference import DEFAULT_SCHEMA
 from quacklake.transaction import Transaction
 
@@ -63,3 +68,98 @@ def too_deep(view: ViewInfo) -> InputError:
 def _owners(given: str | None, schema: str) -> Iterable[str]:
     """Return the schemas to search for a name: the given one, else the view's own, then ``main``."""
     return dict.fromkeys((given,) if given is not None else (schema, DEFAULT_SCHEMA))
+
+
+Default = bool | int | float | str | Expression | None
+Parameters = Sequence[str] | Mapping[str, Default]
+"""The names of parameters, or a mapping of names to defaults."""
+_CALLED = re.compile(r"([^\W\d]\w*)\"?\s*\(")
+
+
+def declared(parameter: MacroParameter) -> str:
+    """Return a parameter of a macro as CREATE MACRO takes it."""
+    text = quote(parameter.name)
+    if parameter.type != "unknown":
+        text += f" {Column(0, parameter.name, parameter.type).duckdb_type()}"
+    if parameter.default is not None:
+        text += f" := {_default(parameter)}"
+    return text
+
+
+def _default(parameter: MacroParameter) -> str:
+    if parameter.default_type == EXPRESSION:
+        return f"({plain_expression(str(parameter.default))})"
+    type_ = Column(0, parameter.name, parameter.default_type).duckdb_type()
+    return f"CAST({literal(str(parameter.default))} AS {type_})"
+
+
+def forms_of(macro: MacroInfo) -> str:
+    """Return the forms of a macro as CREATE MACRO takes them, with each body as DuckDB prints it.
+
+    Raises ``InputError`` for a stored body that is not a single query or expression.
+    """
+    forms = []
+    with parser() as connection:
+        for variant in macro.variants:
+            given = ", ".join(declared(parameter) for parameter in variant.parameters)
+            if macro.is_table:
+                body = f"TABLE {parse_query(connection, variant.sql).sql}"
+            else:
+                body = parse_expression(connection, variant.sql)
+            forms.append(f"({given}) AS {body}")
+    return ", ".join(forms)
+
+
+def order_macros(
+    keys: Sequence[str] | SortSpec | None, find: Callable[[], Sequence[MacroInfo]]
+) -> tuple[OrderMacro, ...]:
+    """Return the macros that a sort order uses; ``find`` is called only if it may use any.
+
+    Raises ``InputError`` for a macro that is more than an expression over its arguments.
+    """
+    texts = [key.expression for key in keys.keys] if isinstance(keys, SortSpec) else list(keys or ())
+    called = {fold(name) for text in texts for name in _CALLED.findall(text)}
+    if not called:
+        return ()
+    wanted = [macro for macro in find() if not macro.is_table and fold(macro.name) in called]
+    names = [macro.name for macro in wanted]
+    for macro in wanted:
+        for variant in macro.variants:
+            check_expression(variant.sql.replace(LAKE, ""), names)
+    return tuple(
+        OrderMacro(macro.name, f"CREATE OR REPLACE TEMP MACRO {quote(macro.name)} {forms_of(macro)}")
+        for macro in wanted
+    )
+
+
+def make_variant(parameters: Parameters, sql: str) -> MacroVariant:
+    """Return a form of a macro whose SQL is not checked yet. Raises ``InputError``."""
+    if isinstance(parameters, str):
+        raise InputError("parameters must be a list of names")
+    given = dict(parameters) if isinstance(parameters, Mapping) else dict.fromkeys(parameters)
+    if len({fold(name) for name in given}) != len(parameters):
+        raise InputError("two parameters have the same name")
+    checked = tuple(_parameter(name, default) for name, default in given.items())
+    with_default = [parameter.default is not None for parameter in checked]
+    if with_default != sorted(with_default):
+        raise InputError("parameters without a default come before those with one")
+    return MacroVariant(checked, sql)
+
+
+def _parameter(name: str, default: Default) -> MacroParameter:
+    check_name(name, "parameter")
+    if default is None:
+        return MacroParameter(name)
+    if isinstance(default, Expression):
+        return MacroParameter(name, default=default.sql, default_type=EXPRESSION)
+    # The order matters: in Python, a bool is also an int.
+    types = ((bool, "boolean"), (int, "int32" if _small(default) else "int64"), (float, "float64"), (str, "varchar"))
+    for python, type_ in types:
+        if isinstance(default, python):
+            text = str(default).lower() if python is bool else str(default)
+            return MacroParameter(name, default=text, default_type=type_)
+    raise InputError(f'the default of the parameter "{name}" must be a number, text or a truth value')
+
+
+def _small(value: Default) -> bool:
+    return isinstance(value, int) and -(1 << 31) <= value < 1 << 31

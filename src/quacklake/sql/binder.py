@@ -15,8 +15,7 @@ from quacklake.engines.duckdb.trees import HARMLESS, LAKE
 from quacklake.errors import InputError, NotFoundError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
-from quacklake.operations.context import declared
-from quacklake.operations.views import MOST_VIEWS, too_deep
+from quacklake.operations.views import MOST_VIEWS, declared, too_deep
 from quacklake.scan.plan import virtual_column
 from quacklake.sql import tree
 from quacklake.sql.attached import SYSTEM, Attached, Target, missing

@@ -12,9 +12,8 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation
 from quacklake.operations import row_changes
-from quacklake.operations.conform import default_value
+from quacklake.operations.conform import check_not_null, default_value
 from quacklake.operations.expression import Expression
-from quacklake.operations.inserting import check_not_null
 from quacklake.operations.statements import Clause, Conflict, Insert, Merge
 from quacklake.sql import tree
 from quacklake.sql.binder import Binder

@@ -11,10 +11,9 @@ from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroVariant
 from quacklake.format.texts import parse_column
-from quacklake.operations.context import make_variant
 from quacklake.operations.expression import Expression
 from quacklake.operations.reference import DEFAULT_SCHEMA
-from quacklake.operations.views import COMMENT, check_macro
+from quacklake.operations.views import COMMENT, check_macro, make_variant
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target, missing
 from quacklake.sql.binder import Binder

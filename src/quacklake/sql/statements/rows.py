@@ -15,7 +15,7 @@ from quacklake.format.bounds import ANYTHING
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.snapshots import Operation
-from quacklake.operations import dml, inserting, row_changes
+from quacklake.operations import conform, dml, row_changes
 from quacklake.operations.expression import Expression
 from quacklake.operations.frames import Source
 from quacklake.operations.row_changes import BoundQuery, Scope
@@ -338,5 +338,5 @@ def _append_kept(session: Session, tx: Transaction, attached: Attached, table: T
     """Insert rows with types that Arrow does not carry. They never leave DuckDB."""
     name = session.fresh_name()
     session.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
-    inserting.check_not_null(session.connection, name, list(table.schema.columns))
-    return inserting.insert_query(attached.context, tx, session.connection, f"SELECT * FROM {name}", table)
+    conform.check_not_null(session.connection, name, list(table.schema.columns))
+    return conform.insert_query(attached.context, tx, session.connection, f"SELECT * FROM {name}", table)
