@@ -251,7 +251,7 @@ class LakeContext:
             target_file_size=int(self.option("target_file_size", table)),
             hive=self.hive(table),
             sort=bool(self.option("sort_on_insert", table)),
-            macros=order_macros(table.sort, self._macros),
+            macros=() if table.sort is None else order_macros(table.sort, self._macros),
             facts=self.catalog.is_next,
         )
 

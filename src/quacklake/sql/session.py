@@ -20,11 +20,11 @@ from quacklake.config import carries_secret, redact_message, redact_statement
 from quacklake.duckdb_versions import arrow_table, first_row, run
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import check_name, fold, quote
+from quacklake.operations.frames import find_frame, registrable
 from quacklake.sql import statements
 from quacklake.sql.attached import PREFIX, Attached, Attachments, Names, attached_as
 from quacklake.sql.binder import Binder, StandIns
 from quacklake.sql.failures import in_own_words, translated
-from quacklake.sql.frames import find_frame, registrable
 from quacklake.sql.guard import Guard
 from quacklake.sql.result import Result
 from quacklake.sql.running import Running, TimeBudget
