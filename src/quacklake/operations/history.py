@@ -20,17 +20,13 @@ from quacklake.format.snapshots import (
 )
 from quacklake.operations.context import LakeContext
 
+_TEXTS = ("changes", "author", "commit_message", "commit_extra_info", "operation", "description")
 _SCHEMA = pa.schema(
     [
         ("snapshot_id", pa.int64()),
         ("snapshot_time", pa.timestamp("us", tz="UTC")),
         ("schema_version", pa.int64()),
-        ("changes", pa.string()),
-        ("author", pa.string()),
-        ("commit_message", pa.string()),
-        ("commit_extra_info", pa.string()),
-        ("operation", pa.string()),
-        ("description", pa.string()),
+        *((name, pa.string()) for name in _TEXTS),
     ]
 )
 
@@ -46,19 +42,10 @@ def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], na
 
     def row(info: SnapshotInfo) -> tuple[object, ...]:
         operations, naming = asked.get(info.id, Operation.NONE), Naming(info.id, names, renamed)
-        return (
-            *(
-                info.id,
-                info.time,
-                info.schema_version,
-                render_changes(info.changes),
-                info.author,
-                info.message,
-                info.extra,
-            ),
-            operation_of(info.changes, operations, naming),
-            describe(info.changes, operations, naming),
-        )
+        own = (info.id, info.time, info.schema_version, render_changes(info.changes))
+        signed = (info.author, info.message, info.extra)
+        told = (function(info.changes, operations, naming) for function in (operation_of, describe))
+        return (*own, *signed, *told)
 
     rows = [dict(zip(_SCHEMA.names, row(info), strict=True)) for info in snapshots]
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
