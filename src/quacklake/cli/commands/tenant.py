@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from quacklake.cli.commands.maintain import (
-    DeleteAge,
-    DeleteRatio,
-    ExpireAge,
-    FlushAge,
-    FlushRows,
-    Interval,
-    OrphansEvery,
-    SmallFiles,
+    POLICY,
     Watch,
-    check_watch,
     json_line,
     policy_of,
     report_facts,
@@ -26,7 +18,7 @@ from quacklake.cli.commands.maintain import (
     until_interrupted,
 )
 from quacklake.cli.context import Context
-from quacklake.cli.options import DryRun, Yes, argument, count_of, duration_of, option
+from quacklake.cli.options import DryRun, Yes, also, argument, count_of, duration_of, option
 from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
 from quacklake.config import parse_size
@@ -261,6 +253,7 @@ def limits(context: Context, name: OneOrAll = None) -> None:
 # -- maintenance -------------------------------------------------------------------------------------------------------
 
 
+@also(POLICY)
 def maintain(
     context: Context,
     watch: Watch = False,
@@ -270,29 +263,12 @@ def maintain(
     time: Annotated[str | None, option("--time", "The longest time of a round; by default 10m.", "TIME")] = None,
     threads: Annotated[int, option("--threads", "The number of catalogs at a time.", "N")] = 1,
     engine: Annotated[Literal["duckdb", "spark"], option("--engine", "The engine that compacts.")] = "duckdb",
-    interval: Interval = None,
-    flush_rows: FlushRows = None,
-    flush_age: FlushAge = None,
-    small_files: SmallFiles = None,
-    delete_ratio: DeleteRatio = None,
-    expire_older_than: ExpireAge = None,
-    delete_older_than: DeleteAge = None,
-    orphans_every: OrphansEvery = None,
+    **options: Any,
 ) -> None:
     """A round continues where the last one ended. A failure in one catalog does not stop the others."""
     from quacklake.tenancy.maintenance import RoundLimits
 
-    policy = policy_of(
-        interval=interval,
-        flush_rows=flush_rows,
-        flush_age=flush_age,
-        small_files=small_files,
-        delete_ratio=delete_ratio,
-        expire_older_than=expire_older_than,
-        delete_older_than=delete_older_than,
-        orphans_every=orphans_every,
-    )
-    check_watch(watch, dry_run)
+    policy = policy_of(options, watch=watch, dry_run=dry_run)
     given = {"tenants": most, "files": files, "time": None if time is None else duration_of("time", time)}
     bounds = RoundLimits(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     with _open(context) as found:
