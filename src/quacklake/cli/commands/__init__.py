@@ -22,14 +22,7 @@ class Entry:
     commands: tuple[Entry, ...] = ()
 
 
-_START, _READ, _WRITE, _BACK, _CARE, _SET = (
-    "Start",
-    "Read",
-    "Write",
-    "Go back in time",
-    "Maintain",
-    "Administer",
-)
+_START, _READ, _WRITE, _BACK, _CARE, _SET = "Start", "Read", "Write", "Go back in time", "Maintain", "Administer"
 
 _ALTER = (
     Entry("add-column", "Add a column, or a field of a struct", "alter:add_column"),
