@@ -80,7 +80,7 @@ def command_line() -> Any:
     """Return the whole command line. Its commands are loaded when they are used."""
 
     def root(**_: Any) -> None:
-        """What stands before the command is read from the context."""
+        """Take the options before the command, which are read from the context."""
 
     shown = Annotated[bool, option("--version", "Show the version and exit.", is_eager=True, callback=_version)]
     version = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=shown)

@@ -63,7 +63,7 @@ Nodes = tuple[Node, ...]
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """How columns of files whose names or places differ from the table's are found.
+    """A way to find columns of files whose names or places differ from the table's.
 
     ``rename`` gives the nodes of a file the names of the table, and leaves out those that the table has not.
     ``folders`` are the columns that come from folder names only, each with the name it has there.

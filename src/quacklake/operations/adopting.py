@@ -59,10 +59,7 @@ _EVERYTHING = AddOptions(allow_missing=True, ignore_extra_columns=True)
 
 @dataclass(frozen=True, slots=True)
 class AdoptReport:
-    """What an adoption did, or would do: files and rows that came, files that went, files with other deletes.
-
-    ``version`` is that of the foreign table. ``added_rows`` are those of the files that came, without deleted ones.
-    """
+    """The result of an adoption; ``added_rows`` leaves out deleted ones, ``version`` is that of the foreign table."""
 
     table: str
     source: str

@@ -120,7 +120,7 @@ def _is_ours(trace: TracebackType | None) -> bool:
 
 _MATCHES = 1024
 _OPTIONS_AGE = 5.0
-"""How many seconds options set by another process may go unnoticed."""
+"""Seconds for which options that another process has set may go unnoticed."""
 
 
 @dataclass

@@ -30,8 +30,6 @@ from quacklake.operations.statements import DUPLICATES_SHOWN, Clause, Merge, Mer
 from quacklake.scan import Filter, ScanPlan, to_predicate
 from quacklake.transaction import Transaction
 
-# -- append ------------------------------------------------------------------------------------------------------------
-
 
 def append(
     context: LakeContext,
@@ -61,9 +59,6 @@ def append(
         with writing():
             connection.register("ql_source", rows)
         return write_rows(context, tx, connection, f"SELECT {select} FROM ql_source", table, size=source.size)
-
-
-# -- delete and update -------------------------------------------------------------------------------------------------
 
 
 def delete(
@@ -131,8 +126,6 @@ def update(
             return row_changes.update(scope, Update(tuple(values), tuple(values.values()), where))
 
 
-# -- merge -------------------------------------------------------------------------------------------------------------
-
 _UPSERT = (Clause("both", "update"), Clause("source", "insert"))
 
 
@@ -176,7 +169,7 @@ def delete_keys(context: LakeContext, tx: Transaction, table: TableInfo, rows: p
 
 
 class Keys(enum.Enum):
-    """What is known of, or done with, several rows of a source that have one key."""
+    """The treatment of several rows of a source that have one key."""
 
     ANY = enum.auto()
     ONCE = enum.auto()  # an error

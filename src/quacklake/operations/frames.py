@@ -225,10 +225,10 @@ def _until(
 
 _BATCH_ROWS = 65_536
 _READ_AHEAD: dict[str, Any] = {"batch_readahead": 4, "fragment_readahead": 1}
-"""How far Arrow may read ahead in a dataset; its own default is many times as much."""
+"""Limits of Arrow's reading ahead in a dataset; its own default is many times as much."""
 
 _MAX_DEPTH = 100
-"""How deep the lists and dictionaries of a value may be nested."""
+"""The most levels of lists and dictionaries in a value."""
 
 
 def to_source(data: Any, store: Store | None = None) -> Input:

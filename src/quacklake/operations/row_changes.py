@@ -181,9 +181,6 @@ def _is_default(value: Value) -> bool:
     return isinstance(value, Expression) and fold(value.sql) == "default"
 
 
-# -- update and delete -------------------------------------------------------------------------------------------------
-
-
 def update(scope: Scope, statement: Update) -> int:
     """Set columns of rows; return how many rows changed. Row ids stay."""
     columns = scope.table.schema.columns
@@ -230,9 +227,6 @@ def _query(scope: Scope, select: Sequence[str], statement: Update | Delete) -> s
     # rows of USING may match a row several times: RETURNING shows it once
     word = "DISTINCT " if isinstance(statement, Delete) and statement.others else ""
     return f"{scope.prefix}SELECT {word}{', '.join([*select, *places])} FROM {scope.target}{others}{where}"
-
-
-# -- merge -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

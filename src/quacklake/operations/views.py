@@ -1,4 +1,4 @@
-"""What views, macros and comments of a lake may be."""
+"""Check views, macros and comments of a lake, and write macros as DuckDB takes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMENT = "comment"
 """The tag that holds a comment."""
 
 MOST_VIEWS = 16
-"""How many levels of views may build on each other."""
+"""The most levels of views that may build on each other."""
 
 
 def check_tags(tags: Mapping[Any, Any]) -> dict[str, str | None]:

@@ -16,6 +16,7 @@ from quacklake.format.options import OPTIONS
 from quacklake.operations.reference import DEFAULT_SCHEMA
 
 if TYPE_CHECKING:
+    from quacklake.format.objects import TableInfo, ViewInfo
     from quacklake.operations.context import LakeContext
     from quacklake.operations.handles import Handle, HasHandle, LakeHandle
     from quacklake.transaction import Transaction
@@ -272,6 +273,15 @@ class Names:
         if attached is not None:
             own = self.schema if attached is used else DEFAULT_SCHEMA
             yield Target(attached, own, name)
+
+    def relation(self, names: Sequence[str]) -> tuple[Target, Transaction, TableInfo | ViewInfo] | None:
+        """Return the table or view of a lake that has this name, with its place, or None."""
+        for place in self.places(names):
+            tx = self.view(place.attached)
+            found = tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name)
+            if found is not None:
+                return place, tx, found
+        return None
 
     def similar(self, name: str) -> str | None:
         """Return a hint with the names in the current lake that are similar to this one."""

@@ -72,7 +72,7 @@ class Binder:
     wanted: frozenset[str] = frozenset()
     """The virtual columns that the query block around a call uses."""
     made: list[Make] = field(default_factory=list)
-    """What creates the objects that the query names. It is told whether to create them without rows."""
+    """Functions that create the objects that the query names, with or without rows."""
     guarded: bool = False
     """True when the query contains IS DISTINCT FROM, by which DuckDB's readers do not filter correctly."""
     _makers: dict[str, Make] = field(default_factory=dict)

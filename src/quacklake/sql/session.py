@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from quacklake import telemetry
 from quacklake.config import carries_secret, redact_message, redact_statement
-from quacklake.duckdb_versions import arrow_table, first_row, run
+from quacklake.duckdb_versions import first_row, run
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import check_name, fold, quote
 from quacklake.operations.frames import find_frame, registrable
@@ -316,10 +316,6 @@ class Session:
         """Run a statement in DuckDB unchanged."""
         self.guard.native()
         return self._run(sql, params)
-
-    def rows(self, sql: str, values: Any = None) -> pa.Table:
-        """Return the rows of a bound query as a table."""
-        return arrow_table(self.connection, sql, values)
 
     def _exportable(self, sql: str, values: Any) -> str:
         """Return a query whose values of types that Arrow does not carry are texts."""

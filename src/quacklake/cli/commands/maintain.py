@@ -153,9 +153,6 @@ def sentence(job: dict[str, Any]) -> str:
     return f"{what}: {job['reason']}, {outcome}"
 
 
-# -- compact -----------------------------------------------------------------------------------------------------------
-
-
 def compact(
     context: Context,
     table: Annotated[
@@ -228,9 +225,6 @@ def _compaction_rows(reports: Sequence[CompactionReport]) -> pa.Table:
     return pa.Table.from_pylist([asdict(report) for report in reports], schema=schema)
 
 
-# -- expire and clean up -----------------------------------------------------------------------------------------------
-
-
 def expire(
     context: Context,
     older_than: Annotated[
@@ -301,9 +295,6 @@ def _cleanup_sentence(report: CleanupReport) -> str:
 def _say_skipped(context: Context, skipped: Sequence[Skipped], verb: str) -> None:
     for found in skipped:
         context.output.say(f"  {verb}: {found.what}: {found.reason}")
-
-
-# -- verify ------------------------------------------------------------------------------------------------------------
 
 
 def verify(

@@ -1,4 +1,4 @@
-"""What a safe session runs: the allow lists over statements and parsed queries, and the size of a query.
+"""The limits of a safe session: the allow lists over statements and parsed queries, and the size of a query.
 
 Anything not known to be harmless is refused. DuckDB runs the text rendered from the checked tree and never the user's
 text, so comments, quotes and look-alike characters change nothing.

@@ -24,13 +24,12 @@ from quacklake.sql.statements.rows import (
     SessionScope,
     append_bound,
     assignments,
-    counted,
     prefix_of,
     returning_of,
+    run_change,
 )
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
-from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
@@ -60,16 +59,11 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
     conflict = _conflict(cursor, replacing=replacing, ignoring=ignoring)
     statement = Insert(query, columns, by_name, conflict, returning_of(cursor))
     cursor.end()
-    returned: list[Result | None] = []
 
-    def work(tx: Transaction) -> int:
-        scope = SessionScope(session, tx, place, params, Operation.INSERT, returning=statement.returning)
-        count = _insert(scope, statement) if conflict is None else _upsert(scope, statement, conflict)
-        returned[:] = [scope.returned]
-        return count
+    def change(scope: SessionScope) -> int:
+        return _insert(scope, statement) if conflict is None else _upsert(scope, statement, conflict)
 
-    count = session.write(target.attached, work)
-    return returned[0] or counted(count)
+    return run_change(session, place, params, Operation.INSERT, change, statement.returning)
 
 
 def _insert(scope: SessionScope, statement: Insert) -> int:
@@ -200,11 +194,8 @@ def _pairs(table: TableInfo, chosen: Sequence[Column], given: Sequence[str], sta
             raise SqlError("Binder Error: INSERT BY NAME takes no list of columns")
         return {table.schema.find(name).id: place for place, name in enumerate(given)}
     if len(given) != len(chosen):
-        what = (
-            f"table {table.name} has {len(chosen)} columns"
-            if statement.columns is None
-            else (f"{len(chosen)} columns are named")
-        )
+        named = f"table {table.name} has {len(chosen)} columns"
+        what = named if statement.columns is None else f"{len(chosen)} columns are named"
         raise SqlError(f"Binder Error: {what} but {len(given)} values were supplied")
     return {column.id: place for place, column in enumerate(chosen)}
 
@@ -212,15 +203,12 @@ def _pairs(table: TableInfo, chosen: Sequence[Column], given: Sequence[str], sta
 def conforming(table: TableInfo, places: dict[int, int], query: str) -> str:
     """Wrap the query so that it returns exactly the columns and types of the table."""
     width = max(places.values(), default=0) + 1
-    select = ", ".join(
-        _value(f"src.c{places[column.id]}" if column.id in places else default_value(column), column)
+    values = [
+        (column, f"src.c{places[column.id]}" if column.id in places else default_value(column))
         for column in table.schema.columns
-    )
+    ]
+    select = ", ".join(f"CAST({sql} AS {column.duckdb_type()}) AS {quote(column.name)}" for column, sql in values)
     return f"SELECT {select} FROM ({query}) AS src({', '.join(f'c{place}' for place in range(width))})"
-
-
-def _value(sql: str, column: Column) -> str:
-    return f"CAST({sql} AS {column.duckdb_type()}) AS {quote(column.name)}"
 
 
 def _fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequence[Column], by_name: bool) -> None:

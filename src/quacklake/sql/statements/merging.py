@@ -19,14 +19,13 @@ from quacklake.sql.statements.rows import (
     SessionScope,
     alias_of,
     assignments,
-    counted,
     place_of,
     prefix_of,
     returning_of,
+    run_change,
     stand_in,
 )
 from quacklake.sql.words import Cursor
-from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
@@ -54,21 +53,17 @@ def merge(session: Session, cursor: Cursor, params: Any) -> Result:
     if not clauses:
         raise cursor.unexpected()
     _check_reachable(clauses)
-    returned: list[Result | None] = []
 
-    def work(tx: Transaction) -> int:
-        scope = SessionScope(session, tx, place, params, Operation.MERGE, returning=statement.returning, prefix=prefix)
+    def change(scope: SessionScope) -> int:
         bound = scope.bind(f"{prefix}SELECT * FROM {source}", target=False)
         rows = scope.numbered(bound.sql, bound.values)
         scope.source, scope.theirs = f"temp.main.{rows} AS {theirs}", theirs
         if stands is not None:  # the text refers to the source still, and a temporary relation replaces the table
             scope.source, scope.stand_ins = source, stand_in(stands, rows)
         done = row_changes.merge(scope, statement)
-        returned[:] = [scope.returned]
         return done.updated + done.inserted + done.deleted
 
-    count = session.write(place.target.attached, work)
-    return returned[0] or counted(count)
+    return run_change(session, place, params, Operation.MERGE, change, statement.returning, prefix)
 
 
 def _source(session: Session, cursor: Cursor, prefix: str) -> tuple[str, str, Target | None]:
@@ -101,11 +96,8 @@ def _lake_table(session: Session, names: list[str], prefix: str) -> Target | Non
     """Return the table or view of a lake that is the source, unless a common table has its name."""
     if len(names) == 1 and any(fold(word.value) == fold(names[0]) for word in Cursor(prefix).words):
         return None
-    for place in session.names.places(names):
-        tx = session.view(place.attached)
-        if tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name):
-            return place
-    return None
+    found = session.names.relation(names)
+    return None if found is None else found[0]
 
 
 def _check_reachable(clauses: list[Clause]) -> None:

@@ -192,9 +192,6 @@ def _variant(session: Session, target: Target, parameters: list[str], body: str,
     return replace(variant, parameters=tuple(typed))
 
 
-# -- drop --------------------------------------------------------------------------------------------------------------
-
-
 def drop(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run DROP SCHEMA | TABLE | VIEW | MACRO [TABLE] [IF EXISTS] name [CASCADE]."""
     cursor.expect("DROP")
@@ -230,12 +227,11 @@ def drop(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def _existing(session: Session, names: Sequence[str], kind: str, *, is_table: bool) -> Target | None:
     """Return the place of an existing object with this name, else the place where it would be created."""
+    if kind != "MACRO":
+        found = session.names.relation(names)
+        return session.names.target(names) if found is None else found[0]
     for place in session.names.places(names):
-        tx = session.view(place.attached)
-        if kind == "MACRO":
-            if tx.objects.get_macro(place.schema, place.name, is_table=is_table) is not None:
-                return place
-        elif tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name):
+        if session.view(place.attached).objects.get_macro(place.schema, place.name, is_table=is_table) is not None:
             return place
     return session.names.target(names)
 
@@ -265,9 +261,6 @@ def _drop(tx: Transaction, target: Target, kind: str, *, if_exists: bool, is_tab
         tx.objects.drop(view)
     elif not if_exists:
         raise missing(target, tx, kind.title())
-
-
-# -- comments ----------------------------------------------------------------------------------------------------------
 
 
 def comment(session: Session, cursor: Cursor, params: Any) -> Result:

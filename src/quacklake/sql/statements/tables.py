@@ -258,9 +258,6 @@ def default_of(session: Session, text: str, column: Column) -> Any:
     return value
 
 
-# -- COPY --------------------------------------------------------------------------------------------------------------
-
-
 def copy(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run COPY name | (query) TO 'file' (…), or COPY name [(columns)] FROM 'file' (…)."""
     cursor.expect("COPY")
