@@ -32,7 +32,16 @@ from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import ChangeKind, Operation
-from quacklake.operations.add_files import AddedFile, AddOptions, Matching, Shapes, folder_stats, new_file
+from quacklake.operations.add_files import (
+    AddedFile,
+    AddOptions,
+    Matching,
+    Shapes,
+    check_own,
+    check_unencrypted,
+    folder_stats,
+    new_file,
+)
 from quacklake.operations.context import LakeContext
 from quacklake.operations.evolution import alter
 from quacklake.operations.foreign_tables import ForeignFile, ForeignTable
@@ -122,11 +131,7 @@ def adopt(handle: LakeHandle, read: Callable[[], ForeignTable], name: str, *, sy
 
 
 def _adopt(context: LakeContext, tx: Transaction, foreign: ForeignTable, ref: TableRef, *, sync: bool) -> AdoptReport:
-    if context.catalog.encrypted:
-        raise UnsupportedFeatureError(
-            "an encrypted lake takes no files from elsewhere: every file must have a key of its own",
-            hint="append the rows instead",
-        )
+    check_unencrypted(context)
     _check_outside(context, [foreign.location])
     tx.check_writable()
     mark = _Mark.of(foreign)
@@ -196,11 +201,7 @@ def _check_outside(context: LakeContext, urls: Iterable[str]) -> None:
                 f"{url} lies in the data path of the lake, and what is there belongs to the lake",
                 hint="move the foreign table out of it, or append its rows",
             )
-        if context.store.is_of_others(url):
-            raise PathError(
-                f"{url} may be a file of another catalog of this shared lake, which would not know that it must stay",
-                hint="append its rows instead, or fork that catalog",
-            )
+        check_own(context, url, url)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -210,15 +211,13 @@ class _Follower:
     """Makes the rows of a table those of a foreign table, as changes of a transaction."""
 
     def __init__(self, context: LakeContext, tx: Transaction, table: TableInfo, foreign: ForeignTable) -> None:
-        self._context = context
-        self._tx = tx
-        self._foreign = foreign
-        self.table = table
+        self._context, self._tx, self.table, self._foreign = context, tx, table, foreign
 
     def run(self, *, same_columns: bool) -> AdoptReport:
         """Compare the files here and there; end and add what differs."""
         plan = self._tx.plan(self.table)
-        there = self._places()
+        store, links = self._context.store, Links()
+        there = {store.resolve(file.url, False, links=links): file for file in self._foreign.files}
         here: dict[str, int] = dict(
             zip(plan.files.column("path").to_pylist(), plan.files.column("data_file_id").to_pylist(), strict=True)
         )
@@ -247,10 +246,6 @@ class _Follower:
             removed_files=len(ended) - moved,
             changed_files=len(changed) + moved,
         )
-
-    def _places(self) -> dict[str, ForeignFile]:
-        store, links = self._context.store, Links()
-        return {store.resolve(file.url, False, links=links): file for file in self._foreign.files}
 
     def _more_deletes(self, plan: ScanPlan, kept: Mapping[int, ForeignFile]) -> dict[int, pa.Array | None]:
         """Return the positions that are deleted there and not yet here; None where some are deleted here alone."""
@@ -312,7 +307,9 @@ class _Follower:
             if footer.rows
         ]
         for added, file in rows:
-            _check_columns(table, added, file)
+            for name, value in file.values.items():  # which only the foreign table knows
+                if value is not None and table.schema.find(name).id not in added.shape.mapping.by_target:
+                    raise _other_folder(file, table.schema.find(name))
         _check_folders(context, table, foreign, [file for _, file in rows])
         values = folder_stats(context, [added for added, _ in rows])
         tx.pending(table).mappings.extend(shapes.new)
@@ -332,13 +329,6 @@ def _shape(column: Column) -> object:
     return column.type, [(fold(child.name), _shape(child)) for child in column.children]
 
 
-def _check_columns(table: TableInfo, added: AddedFile, file: ForeignFile) -> None:
-    """Raise ``UnsupportedFeatureError`` for a file without a column whose values only the foreign table knows."""
-    for name, value in file.values.items():
-        if value is not None and table.schema.find(name).id not in added.shape.mapping.by_target:
-            raise _other_folder(file, table.schema.find(name))
-
-
 def _check_folders(context: LakeContext, table: TableInfo, foreign: ForeignTable, files: Sequence[ForeignFile]) -> None:
     """Raise ``UnsupportedFeatureError`` unless the folders of files say the values that the foreign table does.
 
@@ -350,7 +340,9 @@ def _check_folders(context: LakeContext, table: TableInfo, foreign: ForeignTable
         for file in files:
             found = hive_values(file.url)
             text = found.get(key)
-            if key not in found or (text is not None and not _is_definite(column, text)):
+            # the value of bytes, or of a time without its zone, would depend on who reads it
+            vague = column.type == "blob" or (column.type == "timestamptz" and not _ZONE.search(text or ""))
+            if key not in found or (text is not None and vague):
                 raise _other_folder(file, column)
             pairs.append((file, file.values.get(name), text))
         texts = list(dict.fromkeys(itertools.chain.from_iterable((one, two) for _, one, two in pairs)))
@@ -359,13 +351,6 @@ def _check_folders(context: LakeContext, table: TableInfo, foreign: ForeignTable
             lost = any(each is not None and values[each] is None for each in (wanted, text))
             if lost or values[wanted] != values[text]:
                 raise _other_folder(file, column)
-
-
-def _is_definite(column: Column, text: str) -> bool:
-    """Return False for a text whose value depends on who reads it: a time without its zone, or bytes."""
-    if column.type == "timestamptz":
-        return _ZONE.search(text) is not None
-    return column.type != "blob"
 
 
 def _other_folder(file: ForeignFile, column: Column) -> UnsupportedFeatureError:

@@ -203,7 +203,10 @@ def expressions(
         column, value = found.column, values.get(found.column.id)
         if value is None:
             value = default_value(column) if found.source is None else given_value(column, found.source)
-        select.append(f"{_checked(value, column) if checked else value} AS {quote(column.name)}")
+        if checked and not column.nullable:
+            message = literal(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
+            value = f"CASE WHEN {value} IS NULL THEN error({message}) ELSE {value} END"
+        select.append(f"{value} AS {quote(column.name)}")
     return select
 
 
@@ -223,28 +226,15 @@ def _as_text(column: Column) -> Column:
 
 
 def default_value(column: Column) -> str:
-    """Return the SQL of a column's value in a new row that does not give it."""
+    """Return the SQL of a column's value in a new row that does not give it. Raises ``InputError``."""
     if column.default is None:
         return f"NULL::{column.duckdb_type()}"
-    if column.default_kind == "expression":
-        return f"CAST(({_computed(column)}) AS {column.duckdb_type()})"
-    return f"CAST({literal(column.default)} AS {column.duckdb_type()})"
-
-
-def _computed(column: Column) -> str:
-    """Return the SQL of a computed default. Raises ``InputError`` if it uses more than values."""
-    assert column.default is not None
+    if column.default_kind != "expression":
+        return f"CAST({literal(column.default)} AS {column.duckdb_type()})"
     try:
-        return plain_expression(column.default)
+        return f"CAST(({plain_expression(column.default)}) AS {column.duckdb_type()})"
     except InputError as error:
         raise InputError(f'the default of the column "{column.name}" cannot be used: {error.message}') from None
-
-
-def _checked(value: str, column: Column) -> str:
-    if column.nullable:
-        return value
-    message = literal(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
-    return f"CASE WHEN {value} IS NULL THEN error({message}) ELSE {value} END"
 
 
 def to_table(engine: DuckDBEngine, rows: pa.Table, matches: Sequence[Match]) -> pa.Table:
@@ -287,11 +277,14 @@ def encoded_insert(
     context: LakeContext, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]
 ) -> InlinedInsert:
     """Encode rows, which must have the exact types of the table, for the catalog."""
-    rows = _in_utc(table, rows)
     database = context.catalog.encoding
     columns: list[list[Any] | None] = []
     stats: list[ColumnStats] = []
     for index, column in enumerate(table.schema.columns):
+        wanted, given = column.arrow_field().type, rows.schema.field(index)
+        if not column.travels_as_text and "tz=" in str(given.type) and given.type != wanted:
+            # inlined times are in UTC, and DuckDB returns them in the time zone of the session
+            rows = rows.set_column(index, given.with_type(wanted), rows.column(index).cast(wanted))
         array = rows.column(index)
         columns.append(inline.encode(array, column, database))
         if column.nested and column.travels_as_text:
@@ -305,15 +298,6 @@ def encoded_insert(
         for column, values in zip(table.schema.columns, columns, strict=True)
     ]
     return InlinedInsert(rows, tuple(zip(*encoded, strict=True)), tuple(row_ids), tuple(stats))
-
-
-def _in_utc(table: TableInfo, rows: pa.Table) -> pa.Table:
-    """Convert times to UTC, as in all inlined rows; DuckDB returns them in the time zone of the session."""
-    for index, column in enumerate(table.schema.columns):
-        wanted, given = column.arrow_field(), rows.schema.field(index)
-        if not column.travels_as_text and "tz=" in str(given.type) and given.type != wanted.type:
-            rows = rows.set_column(index, given.with_type(wanted.type), rows.column(index).cast(wanted.type))
-    return rows
 
 
 def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Sequence[Column]) -> None:

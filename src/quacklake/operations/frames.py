@@ -17,7 +17,7 @@ from quacklake import telemetry
 from quacklake.errors import InputError, SchemaMismatchError
 from quacklake.format.schema import TableSchema
 from quacklake.format.stats import check_values
-from quacklake.operations.input_paths import is_path, is_paths
+from quacklake.operations.input_paths import is_path
 from quacklake.storage import Store
 
 __all__ = ["Input", "Source", "to_source"]
@@ -339,7 +339,7 @@ def _from_items(items: Iterable[Any], store: Store | None) -> Input:
     ):
         return _from_frames(first[0], rest)
     found = [*first, *rest]
-    return _from_files(found, store) if is_paths(found) else _from_rows(found)
+    return _from_files(found, store) if found and all(map(is_path, found)) else _from_rows(found)
 
 
 def _from_frames(first: Any, rest: Iterator[Any]) -> Source:

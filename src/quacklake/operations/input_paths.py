@@ -53,11 +53,6 @@ def is_path(value: object) -> TypeGuard[PathLike]:
     return isinstance(value, str | os.PathLike)
 
 
-def is_paths(values: Sequence[object]) -> TypeGuard[Sequence[PathLike]]:
-    """Return whether a value is a list of at least one path."""
-    return bool(values) and all(is_path(value) for value in values)
-
-
 def find(paths: PathLike | Iterable[PathLike], format: str | None = None, store: Store | None = None) -> FoundFiles:
     """Return the files that paths, folders and patterns name; without ``format``, file names decide the format.
 

@@ -312,7 +312,7 @@ def _made(
             f"WHEN {condition} THEN '{label}'" for (label, _), condition in zip(clauses, conditions, strict=True)
         )
         # DuckDB lets no expression refer to one with a subquery by a name
-        action = f"(CASE {cases} END)" if any(map(_has_query, conditions)) else _ACTION
+        action = f"(CASE {cases} END)" if any(map(_QUERY.search, conditions)) else _ACTION
         messages = " ".join(
             f"WHEN '{label}' THEN CAST(({scope.sql(c.message)}) AS VARCHAR)" for label, c in clauses if c.message
         )
@@ -335,11 +335,6 @@ def _made(
     taken = "" if matched == "both" else f" WHERE {_ACTION} IS NOT NULL"
     name = scope.create(f"SELECT {', '.join(shown)} FROM ({bound.sql}){taken}", bound.values)
     return _Found(name, frozenset(clause.action for _, clause in clauses), bound.plan, several)
-
-
-def _has_query(condition: str) -> bool:
-    """Return True for a condition that may have a subquery."""
-    return _QUERY.search(condition) is not None
 
 
 def _values(scope: Scope, clause: Clause) -> dict[int, str]:
