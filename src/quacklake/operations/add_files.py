@@ -373,10 +373,7 @@ def folder_text(column: Column, file: AddedFile) -> str | None:
 
 
 def folder_stats(context: LakeContext, rows: Sequence[AddedFile]) -> FolderStats:
-    """Return the bounds of each value in a folder name, and its text as a partition value.
-
-    Raises ``SchemaMismatchError`` for a value of another type.
-    """
+    """Return the bounds and the partition text of each value in a folder name. Raises ``SchemaMismatchError``."""
     columns = {column.id: column for each in rows for column in each.shape.folders}
     found: dict[tuple[int, str | None], tuple[ColumnStats, str | None]] = {}
     for column in columns.values():

@@ -330,10 +330,7 @@ def _shape(column: Column) -> object:
 
 
 def _check_folders(context: LakeContext, table: TableInfo, foreign: ForeignTable, files: Sequence[ForeignFile]) -> None:
-    """Raise ``UnsupportedFeatureError`` unless the folders of files say the values that the foreign table does.
-
-    A lake can take the values of a column that is not in a file from the names of its folders only.
-    """
+    """Raise ``UnsupportedFeatureError`` unless folders tell the values of columns that are not in the files."""
     for name, key in foreign.folders.items():
         column = table.schema.find(name)
         pairs: list[tuple[ForeignFile, str | None, str | None]] = []

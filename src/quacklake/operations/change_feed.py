@@ -39,10 +39,7 @@ class ChangeScan(Frame):
         return f" since {self._since}" + ("" if self._until is None else f" until {self._until}")
 
     def plan(self) -> FeedPlan:
-        """Return the plan: the files and inlined rows that hold the changes.
-
-        Raises ``SnapshotExpiredError`` when snapshots of the range, or the one before it, have expired.
-        """
+        """Return the files and inlined rows that hold the changes. Raises ``SnapshotExpiredError``."""
         view = self._handle.view()
         table = view.find_table(self._ref.schema, self._ref.name)
         if table.id < 0:

@@ -63,10 +63,7 @@ _MAX_DEPTH = 64
 
 
 def to_schema(columns: Any) -> TableSchema | None:
-    """Return the schema of a mapping of names to types, or of a list of pairs or fields; None for rows.
-
-    Raises ``InputError`` for unknown types, and for a mix of types and values.
-    """
+    """Return the schema of a mapping or list of names and types; None for rows. Raises ``InputError`` for a mix."""
     if isinstance(columns, TableSchema):
         return columns
     if isinstance(columns, str):

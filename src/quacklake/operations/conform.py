@@ -86,10 +86,7 @@ class Match:
 
 
 def match(rows: pa.Schema, schema: TableSchema, table: str, *, partial: bool = False) -> list[Match]:
-    """Match a table's columns with the input's. Raises ``SchemaMismatchError`` that lists every difference.
-
-    With ``partial``, any column may be missing in the input; otherwise only columns with a default may.
-    """
+    """Match a table's columns with the input's; ``partial`` lets any be missing. Raises ``SchemaMismatchError``."""
     return match_given(given_schema(rows, table), schema, table, partial=partial)
 
 
@@ -194,10 +191,7 @@ def type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> 
 def expressions(
     matches: Sequence[Match], values: Mapping[int, str | None] = MappingProxyType({}), *, checked: bool = True
 ) -> list[str]:
-    """Return the select list that converts the input to the table's columns, in order.
-
-    ``values`` maps column ids to SQL for input that a cast would misread. ``checked`` refuses NULL in NOT NULL columns.
-    """
+    """Return the select list that converts the input; ``values`` is SQL by column id where a cast would misread."""
     select = []
     for found in matches:
         column, value = found.column, values.get(found.column.id)

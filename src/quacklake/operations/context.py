@@ -204,10 +204,7 @@ class LakeContext:
         return self.effective(name, None if table is None else table.schema_id, None if table is None else table.id)
 
     def effective(self, name: str, schema_id: int | None, table_id: int | None) -> Any:
-        """Return the value of an option for a schema or table, from its own setting, then the lake's, then ``connect``.
-
-        Overrides of this client come before all of these.
-        """
+        """Return an option: this client's override, or that of the table, schema, lake or ``connect``."""
         if name.lower() in self.overrides:
             return self.overrides[name.lower()]
         given = getattr(self.config, name.lower(), None)

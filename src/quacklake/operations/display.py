@@ -23,10 +23,7 @@ def _cells(rows: pa.Table, max_cell: int = _MAX_CELL) -> list[list[str]]:
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """Return a column as Python values; as text if Python has no such value, such as a time after the year 9999.
-
-    A row without names, ``(1, 'a')`` in SQL, is a tuple.
-    """
+    """Return a column as Python values: text where Python has none, a tuple for a row without names."""
     if not _has_rows(column.type):
         try:
             values: list[Any] = column.to_pylist()

@@ -109,10 +109,7 @@ def drop_not_null(context: LakeContext, tx: Transaction, table: TableInfo, path:
 
 
 def evolve(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Schema) -> TableInfo:
-    """Add the columns of ``rows`` that the table lacks, and widen its types for theirs; return the table.
-
-    Raises ``SchemaMismatchError`` that lists every difference that remains.
-    """
+    """Add the columns of ``rows`` that the table lacks, and widen its types. Raises ``SchemaMismatchError``."""
     given = conform.given_schema(rows, table.qualified_name)
     schema = evolution.evolve_to(table.schema, given, tx.next_column_id(table))
     return alter(context, tx, table, schema)

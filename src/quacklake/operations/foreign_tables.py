@@ -21,10 +21,7 @@ Deleted = Callable[[int], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class ForeignField:
-    """A column of a foreign table, or a node inside one, with a type of the lake.
-
-    Files have it under ``id``, or under one of the ``names``.
-    """
+    """A column of a foreign table, or a node inside one; files have it under ``id`` or one of the ``names``."""
 
     name: str
     type: str
@@ -42,10 +39,7 @@ class ForeignField:
 
 @dataclass(frozen=True, slots=True)
 class ForeignFile:
-    """A Parquet file of a foreign table.
-
-    ``values`` are those of the columns that are not in the file, by name of the column and as texts.
-    """
+    """A Parquet file of a foreign table; ``values`` are those of columns that are not in it, by name, as texts."""
 
     url: str
     values: Mapping[str, str | None] = field(default_factory=dict)
@@ -81,10 +75,7 @@ class ForeignTable:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def rename(self, url: str, nodes: Nodes) -> Nodes:
-        """Give the columns of a file the names that they have now, and leave out those that are gone.
-
-        Raises ``UnsupportedFeatureError`` for a file without field ids, where nothing says which names it has.
-        """
+        """Give the columns of a file their present names, and leave out others. Raises ``UnsupportedFeatureError``."""
         by_id = self.by_id and _has_ids(nodes)
         if self.by_id and not by_id and not any(each.names for each in self.fields):
             raise UnsupportedFeatureError(

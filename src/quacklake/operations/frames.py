@@ -232,10 +232,7 @@ _MAX_DEPTH = 100
 
 
 def to_source(data: Any, store: Store | None = None) -> Input:
-    """Return rows of any supported kind; paths such as ``s3://…`` are looked up in ``store``.
-
-    Raises ``SchemaMismatchError`` for anything else, and ``InputError`` for missing files.
-    """
+    """Return rows of any supported kind; ``store`` has paths such as ``s3://…``. Raises ``SchemaMismatchError``."""
     if isinstance(data, pa.Table):
         return Source(data.schema, table=data)
     if isinstance(data, pa.RecordBatch):

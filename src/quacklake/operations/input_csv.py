@@ -60,10 +60,7 @@ class Dialect:
 
 
 def dialect_of(open_text: OpenText, name: str, options: CsvOptions) -> tuple[Dialect, tuple[str, ...]]:
-    """Return the dialect of a file, detected from its first lines, and its first record, which may be a header.
-
-    Raises ``InputError`` for an empty file.
-    """
+    """Return the dialect of a file and its first record, which may be a header. Raises ``InputError`` if empty."""
     with open_text() as file:
         sample = file.read(_SAMPLE_BYTES)
     lines = sample.splitlines(keepends=True)

@@ -36,10 +36,7 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """Files of one format: their names from the user, their places, and the columns in their folder names.
-
-    ``above`` has the columns that only folders above the given path would add.
-    """
+    """Files of one format, the columns in their folder names, and those that only folders ``above`` would add."""
 
     name: str
     paths: tuple[str, ...]

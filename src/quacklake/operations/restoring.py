@@ -76,10 +76,7 @@ class UndoReport:
 
 
 def unchanged_files(now: ScanPlan, past: ScanPlan) -> set[int]:
-    """Return the data files with exactly the same rows in both plans, as far as the metadata can tell.
-
-    A file with a delete file is never included, because it may hold deletes of any snapshot.
-    """
+    """Return data files with the same rows in both plans; one with a delete file may hold any deletes."""
     both = _plain(now, past.snapshot_id) & _plain(past, past.snapshot_id)
     return {id_ for id_ in both if now.deleted_counts.get(id_) == past.deleted_counts.get(id_)}
 
@@ -337,10 +334,7 @@ class Undo:
             self.tx.create_schema(schema, if_not_exists=True)
 
     def undrop_id(self, table_id: int, old: Snapshot) -> TableInfo:
-        """Restore a dropped table as it was at a snapshot that has it.
-
-        Later snapshots may have expired with their files; the table is restored from the remaining files.
-        """
+        """Restore a dropped table from the files that remain of a snapshot; later ones may have expired."""
         with self.tx.catalog.read() as reader:
             reader.snapshots.at_version(old.id)
             dropped = reader.tables.drop_of(table_id)

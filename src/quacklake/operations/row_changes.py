@@ -231,10 +231,7 @@ def _query(scope: Scope, select: Sequence[str], statement: Update | Delete) -> s
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A temporary table of rows, with the action for each row and the position of rows of the target.
-
-    ``actions`` are those that its clauses have. ``several`` is true when a row of the target may occur more than once.
-    """
+    """A temporary table of rows with their actions; ``several``: a row of the target may occur more than once."""
 
     name: str
     actions: frozenset[str]
@@ -288,10 +285,7 @@ def _find(scope: Scope, statement: Merge, *, unique: bool) -> list[_Found]:
 
 
 def _same_place(scope: Scope, found: _Found) -> str:
-    """Return the condition that a row of the target is among the rows found.
-
-    It does not use IS NOT DISTINCT FROM, with which DuckDB's readers would get no filter.
-    """
+    """Return whether a row is among those found, without IS NOT DISTINCT FROM, which DuckDB does not push down."""
     parts = PLACES.split(", ")
     if found.plan is not None and found.plan.inlined is None:  # then all rows are in files
         return " AND ".join(f"_ql_m.{name} = {scope.own}.{name}" for name in parts if name != "_ql_version")

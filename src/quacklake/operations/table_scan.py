@@ -103,10 +103,7 @@ class Frame(Rows):
 @dataclass(frozen=True, repr=False)
 @boundary
 class TableScan(Frame):
-    """A lazy read of one table.
-
-    Every ``to_…`` method reads the rows again at the snapshot of the scan. Also a stream of the Arrow C interface.
-    """
+    """A lazy read of one table: every ``to_…`` method reads the rows again. Also a stream of the Arrow C interface."""
 
     _row_ids: bool = False
 
@@ -181,10 +178,7 @@ def both(first: Filter | None, second: Filter) -> Filter:
 
 
 class _Following:
-    """An Arrow stream that DuckDB opens each time the relation runs, with the columns of its creation.
-
-    The last column is ``number``, which is always zero.
-    """
+    """An Arrow stream that DuckDB opens for each run of the relation; its last column, ``number``, is always zero."""
 
     def __init__(self, frame: TableScan) -> None:
         self._own = frame.schema

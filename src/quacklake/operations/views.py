@@ -94,10 +94,7 @@ def _default(parameter: MacroParameter) -> str:
 
 
 def forms_of(macro: MacroInfo) -> str:
-    """Return the forms of a macro as CREATE MACRO takes them, with each body as DuckDB prints it.
-
-    Raises ``InputError`` for a stored body that is not a single query or expression.
-    """
+    """Return the forms of a macro as CREATE MACRO takes them. Raises ``InputError`` for a body that is none."""
     forms = []
     with parser() as connection:
         for variant in macro.variants:
@@ -113,10 +110,7 @@ def forms_of(macro: MacroInfo) -> str:
 def order_macros(
     keys: Sequence[str] | SortSpec | None, find: Callable[[], Sequence[MacroInfo]]
 ) -> tuple[OrderMacro, ...]:
-    """Return the macros that a sort order uses; ``find`` is called only if it may use any.
-
-    Raises ``InputError`` for a macro that is more than an expression over its arguments.
-    """
+    """Return the macros that a sort order uses; ``find`` is called if there may be any. Raises ``InputError``."""
     texts = [key.expression for key in keys.keys] if isinstance(keys, SortSpec) else list(keys or ())
     called = {fold(name) for text in texts for name in _CALLED.findall(text)}
     if not called:

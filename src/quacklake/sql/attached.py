@@ -321,10 +321,7 @@ def _parts(names: Sequence[str]) -> tuple[str | None, str | None, str]:
 
 
 def missing(target: Target, tx: Transaction, what: str = "Table", *, version: int | None = None) -> NotFoundError:
-    """Return the error for a name that a lake does not have, with the most similar names that it has.
-
-    ``version`` is the snapshot that the statement itself asks for.
-    """
+    """Return the error for a name that a lake, at the ``version`` of the statement, does not have."""
     if what == "Table" and tx.objects.get_view(target.schema, target.name) is not None:
         return NotFoundError(f'"{target.name}" is a View, not a table')
     if what == "View" and tx.get_table(target.schema, target.name) is not None:

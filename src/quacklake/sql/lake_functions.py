@@ -189,10 +189,7 @@ def checkpoint(call: LakeCall) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A lake function: its implementation, its parameters in order, and its parameters that are given by name only.
-
-    ``first`` are the parameters before them when the lake is named as an argument.
-    """
+    """A lake function: its parameters in order, those by name only, and the ``first`` ones after the lake's name."""
 
     run: Callable[[LakeCall], Any]
     parameters: tuple[str, ...] = ()

@@ -332,10 +332,7 @@ class Session:
     def _run(
         self, sql: str, values: Any, gates: ExitStack | None = None, titles: Mapping[int, Title] | None = None
     ) -> Result:
-        """Run a bound statement. ``titles`` names columns by position.
-
-        ``gates`` is closed when the rows have been read, or when nobody can read them any more.
-        """
+        """Run a bound statement. ``gates`` is closed when the rows have been read, or nobody can read them any more."""
         full = self.guard.batch_rows
         types, reader = run(self.connection, sql, values, batch_rows=full)
         if reader is None:

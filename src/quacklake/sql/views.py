@@ -67,11 +67,7 @@ def view_tables(context: LakeContext, tx: Transaction, view: ViewInfo) -> list[T
 
 
 def view_rows(context: LakeContext, tx: Transaction, view: ViewInfo, limit: int) -> tuple[TableSchema, pa.Table]:
-    """Return the columns of a view and at most ``limit`` of its rows, with columns named ``c<number>``.
-
-    Values of types that Arrow lacks become text, large integers decimals. Raises ``UnsupportedFeatureError`` for a
-    column type that a lake cannot have.
-    """
+    """Return the columns of a view, and rows with columns ``c<number>`` of types that Spark takes."""
     with _reading(context, tx) as session:
         bound = Binder(session).bind(f"SELECT * FROM {_place(view)}")
         columns = []

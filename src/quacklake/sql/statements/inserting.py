@@ -76,10 +76,7 @@ def _insert(scope: SessionScope, statement: Insert) -> int:
 
 
 def _upsert(scope: SessionScope, statement: Insert, conflict: Conflict) -> int:
-    """Run ON CONFLICT as a merge by the primary key. Of several rows with the same key the first one counts.
-
-    The source of the merge has one column, ``excluded``; all other names refer to the table.
-    """
+    """Run ON CONFLICT as a merge by the primary key, whose source has one column ``excluded``; the first row counts."""
     table, theirs = scope.table, "_ql_proposed"
     key = key_columns(table.schema, scope.tx.objects.tags(table).own.get(PRIMARY_KEY))
     _check_conflict(conflict, key)
