@@ -303,99 +303,76 @@ def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Se
                 raise ConstraintError(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
 
 
-def write_rows(
-    context: LakeContext,
-    tx: Transaction,
-    connection: duckdb.DuckDBPyConnection,
-    query: str,
-    table: TableInfo,
-    *,
-    row_ids: bool = False,
-    size: int | None = None,
-) -> int:
-    """Write the rows of a query to files of a table; return how many."""
-    files = context.writer.write(
-        connection, query, table, context.write_options(table), tx.wrote, tx.local_id, row_ids=row_ids, size_hint=size
-    )
-    tx.pending(table).files.extend(files)
-    return sum(file.record_count for file in files)
+@dataclass
+class RowWriter:
+    """Writes rows of queries on a connection into a table, as changes of a transaction."""
 
+    context: LakeContext
+    tx: Transaction
+    table: TableInfo
+    connection: duckdb.DuckDBPyConnection
 
-def insert_query(
-    context: LakeContext,
-    tx: Transaction,
-    connection: duckdb.DuckDBPyConnection,
-    query: str,
-    table: TableInfo,
-    *,
-    row_ids: bool = False,
-) -> int:
-    """Insert the rows of a query, inlined if they are few; with ``row_ids``, they have those of ``NAME_ROW_ID``."""
-    counted = first_row(connection, f"SELECT count(*) FROM ({query})")
-    count = int(counted[0]) if counted else 0
-    if count > context.inline_limit(table):
-        write_rows(context, tx, connection, query, table, row_ids=row_ids)
-    elif count:
-        more = f", {quote(NAME_ROW_ID)}" if row_ids else ""
-        rows = arrow_table(connection, f"SELECT {_fetched(table)}{more} FROM ({query})")
-        ids = rows.column(NAME_ROW_ID).to_pylist() if row_ids else [None] * count
-        rows = rows.select(range(len(table.schema.columns)))
-        tx.pending(table).add_insert(encoded_insert(context, table, rows, ids))
-    return count
+    def write_query(self, query: str, *, row_ids: bool = False, size: int | None = None) -> int:
+        """Write the rows of a query to files; return how many."""
+        options, tx = self.context.write_options(self.table), self.tx
+        files = self.context.writer.write(
+            self.connection, query, self.table, options, tx.wrote, tx.local_id, row_ids=row_ids, size_hint=size
+        )
+        tx.pending(self.table).files.extend(files)
+        return sum(file.record_count for file in files)
 
+    def insert_query(self, query: str, *, row_ids: bool = False) -> int:
+        """Insert the rows of a query, inlined if they are few; with ``row_ids``, they have those of ``NAME_ROW_ID``."""
+        counted = first_row(self.connection, f"SELECT count(*) FROM ({query})")
+        count = int(counted[0]) if counted else 0
+        if count > self.context.inline_limit(self.table):
+            self.write_query(query, row_ids=row_ids)
+        elif count:
+            self._inline(f"({query})", quote(NAME_ROW_ID) if row_ids else "NULL")
+        return count
 
-def replace_rows(
-    context: LakeContext,
-    tx: Transaction,
-    connection: duckdb.DuckDBPyConnection,
-    table: TableInfo,
-    plan: ScanPlan,
-    changed: str,
-) -> int:
-    """Delete the rows that changed rows were made from, and insert the changed rows with the same row ids."""
-    pending = tx.pending(table)
-    places = arrow_table(connection, f"SELECT _ql_file_id, _ql_version, _ql_position FROM {changed}")
-    if not places.num_rows:
-        return 0
-    kept = pending.known_row_ids()
-    pending.delete(plan, places_to_target(places))
-    select = ", ".join(quote(column.name) for column in table.schema.columns)
-    if places.num_rows <= context.inline_limit(table):
-        fetched = _fetched(table)
-        rows = arrow_table(connection, f"SELECT {fetched}, _ql_row_id, _ql_version FROM {changed}")
-        versions, ids = rows.column("_ql_version").to_pylist(), rows.column("_ql_row_id").to_pylist()
-        row_ids = [
-            kept.get(id_) if version == LOCAL_VERSION else id_ for id_, version in zip(ids, versions, strict=True)
-        ]
-        pending.add_insert(encoded_insert(context, table, rows.select(range(len(table.schema.columns))), row_ids))
-        return int(places.num_rows)
-    with _mapped_ids(connection, changed, kept) as rows:
-        with_id = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM {rows} WHERE _ql_row_id IS NOT NULL"
-        without = f"SELECT {select} FROM {rows} WHERE _ql_row_id IS NULL"
-        if first_row(connection, f"SELECT 1 FROM {rows} WHERE _ql_row_id IS NOT NULL LIMIT 1"):
-            write_rows(context, tx, connection, with_id, table, row_ids=True)
-        if first_row(connection, f"SELECT 1 FROM {rows} WHERE _ql_row_id IS NULL LIMIT 1"):
-            write_rows(context, tx, connection, without, table)
-    return int(places.num_rows)
+    def _inline(self, relation: str, row_id: str) -> None:
+        """Insert rows into the catalog; types that Arrow lacks are fetched as text."""
+        names = [(quote(column.name), column.travels_as_text) for column in self.table.schema.columns]
+        select = ", ".join(f"{name}::VARCHAR AS {name}" if text else name for name, text in names)
+        rows = arrow_table(self.connection, f"SELECT {select}, {row_id} FROM {relation}")
+        inserted = encoded_insert(
+            self.context, self.table, rows.select(range(len(names))), rows.columns[-1].to_pylist()
+        )
+        self.tx.pending(self.table).add_insert(inserted)
 
+    def replace_rows(self, plan: ScanPlan, changed: str) -> int:
+        """Delete the rows that changed rows were made from, and insert the changed rows with the same row ids."""
+        pending = self.tx.pending(self.table)
+        places = arrow_table(self.connection, f"SELECT _ql_file_id, _ql_version, _ql_position FROM {changed}")
+        count = int(places.num_rows)
+        if not count:
+            return 0
+        kept = pending.known_row_ids()
+        pending.delete(plan, places_to_target(places))
+        with self._mapped_ids(changed, kept) as rows:
+            if count <= self.context.inline_limit(self.table):
+                self._inline(rows, "_ql_row_id")
+                return count
+            select = ", ".join(quote(column.name) for column in self.table.schema.columns)
+            for known in (True, False):
+                relation = f"{rows} WHERE _ql_row_id IS {'NOT ' if known else ''}NULL"
+                row_id = f", _ql_row_id AS {quote(NAME_ROW_ID)}" if known else ""
+                if first_row(self.connection, f"SELECT 1 FROM {relation} LIMIT 1"):
+                    self.write_query(f"SELECT {select}{row_id} FROM {relation}", row_ids=known)
+        return count
 
-def _fetched(table: TableInfo) -> str:
-    """Return a select list for fetching columns through Arrow, with types that Arrow lacks as text."""
-    names = [(quote(column.name), column.travels_as_text) for column in table.schema.columns]
-    return ", ".join(f"{name}::VARCHAR AS {name}" if text else name for name, text in names)
-
-
-@contextmanager
-def _mapped_ids(connection: duckdb.DuckDBPyConnection, changed: str, kept: Mapping[int, int | None]) -> Iterator[str]:
-    """Yield a relation of changed rows with committed row ids instead of ids local to the transaction."""
-    if not kept:
-        yield changed
-        return
-    mapping = pa.table({"local": pa.array(list(kept), pa.int64()), "kept": pa.array(list(kept.values()), pa.int64())})
-    connection.register("ql_kept", mapping)
-    try:
-        own = "(SELECT kept FROM ql_kept WHERE local = _ql_row_id)"
-        row_id = f"CASE WHEN _ql_version = {LOCAL_VERSION:d} THEN {own} ELSE _ql_row_id END"
-        yield f"(SELECT * REPLACE ({row_id} AS _ql_row_id) FROM {changed})"
-    finally:
-        connection.unregister("ql_kept")
+    @contextmanager
+    def _mapped_ids(self, changed: str, kept: Mapping[int, int | None]) -> Iterator[str]:
+        """Yield a relation of changed rows with committed row ids instead of ids local to the transaction."""
+        if not kept:
+            yield changed
+            return
+        ids = pa.table({"local": pa.array(list(kept), pa.int64()), "kept": pa.array(list(kept.values()), pa.int64())})
+        self.connection.register("ql_kept", ids)
+        try:
+            own = "(SELECT kept FROM ql_kept WHERE local = _ql_row_id)"
+            row_id = f"CASE WHEN _ql_version = {LOCAL_VERSION:d} THEN {own} ELSE _ql_row_id END"
+            yield f"(SELECT * REPLACE ({row_id} AS _ql_row_id) FROM {changed})"
+        finally:
+            self.connection.unregister("ql_kept")

@@ -22,7 +22,7 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import Operation
 from quacklake.format.stats import of_array
 from quacklake.operations import conform, evolution, row_changes
-from quacklake.operations.conform import encoded_insert, write_rows
+from quacklake.operations.conform import RowWriter, encoded_insert
 from quacklake.operations.context import LakeContext
 from quacklake.operations.frames import Input, Source
 from quacklake.operations.row_changes import PLACES, Scope
@@ -58,7 +58,8 @@ def append(
     with source.lend() as rows, context.engine.connection() as connection:
         with writing():
             connection.register("ql_source", rows)
-        return write_rows(context, tx, connection, f"SELECT {select} FROM ql_source", table, size=source.size)
+        writer = RowWriter(context, tx, table, connection)
+        return writer.write_query(f"SELECT {select} FROM ql_source", size=source.size)
 
 
 def delete(

@@ -20,7 +20,7 @@ from quacklake.format.names import quote
 from quacklake.format.objects import NAME_ROW_ID, TableInfo
 from quacklake.format.options import column_ids
 from quacklake.format.snapshots import NO_SIGNATURE, Signature, Snapshot
-from quacklake.operations.conform import write_rows
+from quacklake.operations.conform import RowWriter
 from quacklake.operations.context import LakeContext
 from quacklake.operations.times import instant
 from quacklake.transaction import NewDeleteFile, PastDeleteFile, PendingTable, TouchedFile, Transaction, commit
@@ -245,7 +245,7 @@ def rewrite(context: LakeContext, tx: Transaction, pending: PendingTable) -> Non
     with context.engine.connection() as connection:
         rows = context.engine.bind(connection, changed, rows=True)
         query = f"SELECT {names}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM ({rows})"
-        write_rows(context, tx, connection, query, table, row_ids=True)
+        RowWriter(context, tx, table, connection).write_query(query, row_ids=True)
     pending.end_files(plan, changed.files.column("data_file_id").to_pylist())
 
 
@@ -269,7 +269,8 @@ def spill(context: LakeContext, tx: Transaction, pending: PendingTable, *, updat
             query = f"SELECT {select}{f', {quote(NAME_ROW_ID)}' if kept else ''} FROM ql_source"
             with context.engine.connection() as connection:
                 connection.register("ql_source", part)
-                write_rows(context, tx, connection, query, table, row_ids=kept, size=part.nbytes)
+                writer = RowWriter(context, tx, table, connection)
+                writer.write_query(query, row_ids=kept, size=part.nbytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from quacklake.format.evolution import OldColumns, missing_ids, old_columns
 from quacklake.format.names import above, quote
 from quacklake.format.objects import NAME_ROW_ID, MacroInfo, TableInfo, ViewInfo
 from quacklake.format.snapshots import Snapshot
-from quacklake.operations import conform, evolution
+from quacklake.operations import evolution
+from quacklake.operations.conform import RowWriter
 from quacklake.operations.context import LakeContext
 from quacklake.operations.reference import TableRef
 from quacklake.scan import ScanPlan, plan_scan
@@ -283,7 +284,7 @@ class Undo:
         pending.add_read(ANYTHING)
         if places.num_rows:
             pending.delete(now, places_to_target(places))
-        return conform.insert_query(self.context, self.tx, connection, fresh, table, row_ids=True)
+        return RowWriter(self.context, self.tx, table, connection).insert_query(fresh, row_ids=True)
 
     # -- dropped tables ----------------------------------------------------------------------------------------------
 
@@ -383,7 +384,7 @@ class Undo:
         if self.write:
             with self.context.engine.connection() as connection, writing():
                 query = self.context.engine.bind(connection, plan)
-                conform.insert_query(self.context, tx, connection, query, table)
+                RowWriter(self.context, tx, table, connection).insert_query(query)
         return table
 
 

@@ -24,10 +24,8 @@ from quacklake.errors import ConstraintError, InputError, SqlError
 from quacklake.format import names
 from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.names import fold, quote
-from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
-from quacklake.operations.conform import check_not_null, default_value, given_value, insert_query, replace_rows
-from quacklake.operations.context import LakeContext
+from quacklake.operations.conform import RowWriter, check_not_null, default_value, given_value
 from quacklake.operations.expression import Expression
 from quacklake.operations.statements import (
     DUPLICATES_SHOWN,
@@ -42,7 +40,6 @@ from quacklake.operations.statements import (
     ambiguous,
 )
 from quacklake.scan import ScanPlan
-from quacklake.transaction import Transaction
 
 PLACES = "_ql_file_id, _ql_version, _ql_position"
 """The columns that hold the position of a row."""
@@ -70,16 +67,12 @@ class BoundQuery:
 
 
 @dataclass
-class Scope:
+class Scope(RowWriter):
     """The meaning of a statement's texts on a connection. Here, they are expressions over ``target`` and ``source``.
 
     ``target`` and ``source`` are the relations as FROM has them, ``own`` and ``theirs`` qualify their columns.
     """
 
-    context: LakeContext
-    tx: Transaction
-    table: TableInfo
-    connection: duckdb.DuckDBPyConnection
     target: str = ""
     own: str = "target"
     source: str = ""
@@ -117,7 +110,7 @@ class Scope:
     def insert(self, query: str) -> int:
         """Insert the rows of a query that has the table's columns and types; return how many."""
         check_not_null(self.connection, f"({query})", self.table.schema.columns)
-        return insert_query(self.context, self.tx, self.connection, query, self.table)
+        return self.insert_query(query)
 
     def show(self, rows: str) -> None:
         """Compute RETURNING from changed rows, before anything is changed, so that an error changes nothing."""
@@ -198,7 +191,7 @@ def update(scope: Scope, statement: Update) -> int:
     assert bound.plan is not None
     scope.tx.pending(scope.table).add_read(bound.predicate)
     check_not_null(scope.connection, changed, [column for column in columns if column.id in values])
-    return replace_rows(scope.context, scope.tx, scope.connection, scope.table, bound.plan, changed)
+    return scope.replace_rows(bound.plan, changed)
 
 
 def delete(scope: Scope, statement: Delete) -> int:
@@ -388,7 +381,7 @@ def _check_once(scope: Scope, rows: str, statement: Merge) -> None:
 
 def _apply(scope: Scope, found: Sequence[_Found], *, once: bool) -> MergeResult:
     """Insert, delete and update. A row of the target that matches several rows of the source is changed once."""
-    context, tx, connection, table = scope.context, scope.tx, scope.connection, scope.table
+    tx, connection, table = scope.tx, scope.connection, scope.table
     columns = list(table.schema.columns)
     chosen = ", ".join(quote(column.name) for column in columns)
     changed: dict[str, str] = {}
@@ -412,7 +405,7 @@ def _apply(scope: Scope, found: Sequence[_Found], *, once: bool) -> MergeResult:
         assert rows.plan is not None
         updates = deletes = 0
         if rows.name in changed:
-            updates = replace_rows(context, tx, connection, table, rows.plan, changed[rows.name])
+            updates = scope.replace_rows(rows.plan, changed[rows.name])
         if rows.name in gone:
             deletes = gone[rows.name].num_rows
         if deletes:

@@ -342,4 +342,5 @@ def _append_kept(session: Session, tx: Transaction, attached: Attached, table: T
     name = session.fresh_name()
     session.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
     conform.check_not_null(session.connection, name, list(table.schema.columns))
-    return conform.insert_query(attached.context, tx, session.connection, f"SELECT * FROM {name}", table)
+    writer = conform.RowWriter(attached.context, tx, table, session.connection)
+    return writer.insert_query(f"SELECT * FROM {name}")
