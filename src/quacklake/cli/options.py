@@ -49,9 +49,6 @@ def also(bundle: Bundle) -> Callable[[F], F]:
     return extended
 
 
-# -- completion --------------------------------------------------------------------------------------------------------
-
-
 def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the tables of the lake, those in ``main`` also without their schema."""
     return _matching(
@@ -74,8 +71,6 @@ def _matching(ctx: typer.Context, incomplete: str, names: Callable[[Any], list[s
     except Exception:
         return []
 
-
-# -- options -----------------------------------------------------------------------------------------------------------
 
 TableName = Annotated[str, argument("TABLE", "The table, or schema.table.", autocompletion=complete_table)]
 Where = Annotated[str | None, option("--where", "Only rows that satisfy this SQL condition.", "CONDITION")]

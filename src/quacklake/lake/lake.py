@@ -19,8 +19,7 @@ from quacklake.lake.writing import LakeReader, LakeWriter
 from quacklake.lazy import provided
 from quacklake.operations.context import boundary
 from quacklake.operations.handles import LakeHandle, SnapshotHandle, TransactionHandle
-from quacklake.operations.history import lake_history
-from quacklake.operations.options import LakeHistory, LakeOptions, StreamPositions
+from quacklake.operations.options import LakeHistory, LakeOptions, StreamPositions, lake_history
 from quacklake.operations.restoring import UndoReport
 from quacklake.operations.times import Age
 from quacklake.operations.undoing import Version, roll_back_lake
@@ -60,8 +59,6 @@ class Lake(LakeWriter):
         from quacklake.maintenance.lake_maintenance import LakeMaintenance
 
         return LakeMaintenance(self.handle)
-
-    # -- lifetime ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close every connection."""
@@ -121,8 +118,6 @@ class Lake(LakeWriter):
         )
         return f"<p>{html.escape(repr(self))}</p>{html_table(rows.slice(0, _SHOWN_TABLES), total=rows.num_rows)}"
 
-    # -- transactions ------------------------------------------------------------------------------------------------
-
     def signed(self, message: str | None = None, author: str | None = None, extra: str | None = None) -> Lake:
         """Return the same lake with an author, message and extra text for its snapshots; closing either closes both."""
         return Lake(LakeHandle(self._context, Signature(author, message, extra)))
@@ -144,8 +139,6 @@ class Lake(LakeWriter):
             tx.rollback()
             raise
 
-    # -- foreign tables ----------------------------------------------------------------------------------------------
-
     def adopt(
         self, source: str, as_: str | None = None, *, sync: bool = False, dry_run: bool = False, **options: Any
     ) -> AdoptReport:
@@ -164,8 +157,6 @@ class Lake(LakeWriter):
             raise InputError(wrong, hint='lake.adopt("delta:/path", as_="events")')
         report: AdoptReport = provided("adopt")(self.handle, source, name, sync=sync, dry_run=dry_run)
         return report
-
-    # -- time travel -------------------------------------------------------------------------------------------------
 
     def at(
         self,

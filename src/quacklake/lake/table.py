@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from quacklake.catalog.objects import Tags
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.format.layout import key_texts
 from quacklake.format.objects import TableInfo
+from quacklake.lake.view import Tagged
 from quacklake.maintenance.table_maintenance import TableMaintenance
 from quacklake.operations import dml, evolution
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
@@ -38,23 +38,17 @@ if TYPE_CHECKING:
     import polars
 
 T = TypeVar("T")
-_OWN_TAGS = (PRIMARY_KEY, ADOPTED)
 
 
 @boundary
-class Table(TableMaintenance):
+class Table(TableMaintenance, Tagged):
     """A table of a lake, of a past snapshot, or of an open transaction.
 
     Reading methods take ``columns`` and ``where``. Each writing method commits one snapshot, or belongs to the
     transaction that the table comes from. A table reads nothing until a method needs it, so it can be kept for long.
     """
 
-    # -- facts -------------------------------------------------------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """The name of the table as ``schema.table``."""
-        return f"{self._ref.schema}.{self._ref.name}"
+    _own_tags = (PRIMARY_KEY, ADOPTED)
 
     @property
     def info(self) -> TableInfo:
@@ -83,32 +77,11 @@ class Table(TableMaintenance):
         sort = self.info.sort
         return [] if sort is None else [str(key) for key in sort.keys]
 
-    # -- comments and tags -------------------------------------------------------------------------------------------
-
-    @property
-    def comment(self) -> str | None:
-        """The comment on the table."""
-        return self._tags().own.get(COMMENT)
-
     @property
     def column_comments(self) -> dict[str, str]:
         """The comments on columns, by column name; columns without a comment are left out."""
         found = self._tags().columns
         return {c.name: found[c.id][COMMENT] for c in self.info.schema.columns if COMMENT in found.get(c.id, {})}
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """The tags of the table, without its comment and without Quacklake's own tags."""
-        own = self._tags().own
-        return {key: value for key, value in own.items() if key not in (COMMENT, *_OWN_TAGS)}
-
-    def _tags(self) -> Tags:
-        view = self.handle.view()
-        return view.objects.tags(self._find(view))
-
-    def set_comment(self, text: str | None) -> None:
-        """Set the comment on the table; None removes it."""
-        self._set_tags({COMMENT: text})
 
     def set_column_comment(self, column: str, text: str | None) -> None:
         """Set the comment on a column; None removes it."""
@@ -119,24 +92,12 @@ class Table(TableMaintenance):
 
         self._write(work)
 
-    def set_tags(self, tags: Mapping[str, str | None]) -> None:
-        """Set tags; a value of None removes a tag, and other tags stay. Every client sees them."""
-        if taken := next((key for key in _OWN_TAGS if key in tags), None):
-            raise InputError(f'the tag "{taken}" is kept by quacklake itself')
-        self._set_tags(tags)
-
-    def _set_tags(self, tags: Mapping[str, str | None]) -> None:
-        checked = check_tags(tags)
-        self._write(lambda tx, table: tx.objects.set_tags(table, checked))
-
     @property
     def primary_key(self) -> tuple[str, ...]:
         """The columns that ``merge`` and ``append(dedup=True)`` match rows by; empty without a primary key."""
         view = self.handle.view()
         table = self._find(view)
         return key_columns(table.schema, view.objects.tags(table).own.get(PRIMARY_KEY))
-
-    # -- size --------------------------------------------------------------------------------------------------------
 
     def count(self, where: Filter | None = None) -> int:
         """Return the number of rows, or of the rows that match a filter."""
@@ -417,7 +378,7 @@ class Table(TableMaintenance):
 
     def history(self) -> pa.Table:
         """Return the snapshots that changed this table, newest first, with the columns of ``Lake.snapshots``."""
-        from quacklake.operations.history import table_history
+        from quacklake.operations.options import table_history
 
         return table_history(self.handle.context, self.info)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from quacklake.engines.duckdb.connections import connect_store
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.evolution import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, full_name, quote
-from quacklake.format.objects import MacroInfo, TableInfo
+from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Operation
 from quacklake.lake.table import Table
@@ -209,13 +209,7 @@ class LakeWriter(LakeReader):
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Drop a table; older snapshots still show its rows."""
         ref = TableRef.parse(name)
-
-        def work(tx: Transaction) -> None:
-            if if_exists and tx.get_table(ref.schema, ref.name) is None:
-                return
-            tx.drop_table(tx.find_table(ref.schema, ref.name))
-
-        self.handle.run(work)
+        self._drop(lambda tx: (tx.get_table if if_exists else tx.find_table)(ref.schema, ref.name))
 
     def rename_table(self, name: str, new_name: str) -> Table:
         """Rename a table within its schema."""
@@ -223,8 +217,6 @@ class LakeWriter(LakeReader):
         target = renamed(ref, new_name, "table")
         self.handle.run(lambda tx: tx.rename_table(tx.find_table(ref.schema, ref.name), target.name))
         return self.table(f"{quote(ref.schema)}.{quote(target.name)}")
-
-    # -- views and macros --------------------------------------------------------------------------------------------
 
     def create_view(self, name: str, sql: str, *, columns: Sequence[str] | None = None, replace: bool = False) -> View:
         """Create a view: a query over the lake's tables and views that every client can read.
@@ -246,13 +238,7 @@ class LakeWriter(LakeReader):
     def drop_view(self, name: str, *, if_exists: bool = False) -> None:
         """Drop a view; older snapshots keep it."""
         ref = TableRef.parse(name)
-
-        def work(tx: Transaction) -> None:
-            if if_exists and tx.objects.get_view(ref.schema, ref.name) is None:
-                return
-            tx.objects.drop(tx.objects.find_view(ref.schema, ref.name))
-
-        self.handle.run(work)
+        self._drop(lambda tx: (tx.objects.get_view if if_exists else tx.objects.find_view)(ref.schema, ref.name))
 
     def rename_view(self, name: str, new_name: str) -> View:
         """Rename a view within its schema."""
@@ -281,11 +267,19 @@ class LakeWriter(LakeReader):
     def drop_macro(self, name: str, *, table: bool = False, if_exists: bool = False) -> None:
         """Drop a macro; older snapshots keep it."""
         ref = TableRef.parse(name)
+        self._drop(
+            lambda tx: (tx.objects.get_macro if if_exists else tx.objects.find_macro)(
+                ref.schema, ref.name, is_table=table
+            )
+        )
 
+    def _drop(self, find: Callable[[Transaction], TableInfo | ViewInfo | MacroInfo | None]) -> None:
         def work(tx: Transaction) -> None:
-            if if_exists and tx.objects.get_macro(ref.schema, ref.name, is_table=table) is None:
-                return
-            tx.objects.drop(tx.objects.find_macro(ref.schema, ref.name, is_table=table))
+            found = find(tx)
+            if isinstance(found, TableInfo):
+                tx.drop_table(found)
+            elif found is not None:
+                tx.objects.drop(found)
 
         self.handle.run(work)
 

@@ -45,10 +45,7 @@ class AddOptions:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A column of a file, or a node inside one; ``path`` is that of a leaf.
-
-    ``name`` is matched with the columns of the table; ``stored`` is the name in the file.
-    """
+    """A column of a file or a node inside; ``name`` is matched, ``stored`` is in the file, ``path`` is a leaf's."""
 
     name: str
     kind: str
@@ -170,9 +167,6 @@ def known_mappings(tx: Transaction, table: TableInfo) -> dict[object, int]:
         with tx.catalog.read() as reader:
             known |= {mapping.key: mapping.id for mapping in reader.files.table_mappings(table.id)}
     return known
-
-
-# -- mapping -----------------------------------------------------------------------------------------------------------
 
 
 class Shapes:
@@ -348,9 +342,6 @@ class _Mapper:
 
     def _mismatch(self, why: str) -> SchemaMismatchError:
         return SchemaMismatchError(f"{self._url} does not fit {self._table.qualified_name}: it {why}")
-
-
-# -- statistics --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,9 +123,6 @@ def _numbered(columns: Sequence[Column]) -> TableSchema:
     return TableSchema(tuple(numbered(*pair) for pair in zip(columns, ids.columns, strict=True)))
 
 
-# -- recognizing types -------------------------------------------------------------------------------------------------
-
-
 def _is_pair(value: Any) -> bool:
     if isinstance(value, pa.Field):
         return True
@@ -146,9 +143,6 @@ def _is_dtype(value: Any) -> bool:
     return package in ("numpy", "pandas", "polars") and (
         (package == "polars" and hasattr(value, "base_type")) or type(value).__name__.endswith(("DType", "Dtype"))
     )
-
-
-# -- parsing types -----------------------------------------------------------------------------------------------------
 
 
 def to_column(name: str, type_: Any, depth: int = 0) -> Column:

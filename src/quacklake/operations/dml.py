@@ -140,10 +140,7 @@ def merge(
     evolve: bool = False,
     asked: Operation = Operation.MERGE,
 ) -> MergeResult:
-    """Update the rows whose keys occur in the source, and insert its other rows. Updated rows keep their row ids.
-
-    Raises ``ConstraintError`` with the keys when the source has a key twice.
-    """
+    """Update the rows whose keys occur in the source, and insert its others. Raises ``ConstraintError``."""
     statement = Merge(tuple(on), _UPSERT, evolve=evolve)
     return run_merge(context, tx, table, data, statement, keys=Keys.ONCE, asked=asked)
 

@@ -219,8 +219,6 @@ class Undo:
             changed = changed or bool(tags)
         return changed
 
-    # -- rows --------------------------------------------------------------------------------------------------------
-
     def _restore_rows(self, table: TableInfo, past: _Past) -> tuple[int, int]:
         """Delete the rows that the older state lacks, and insert those that it has in addition; return both counts.
 

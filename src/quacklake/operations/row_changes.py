@@ -68,10 +68,7 @@ class BoundQuery:
 
 @dataclass
 class Scope(RowWriter):
-    """The meaning of a statement's texts on a connection. Here, they are expressions over ``target`` and ``source``.
-
-    ``target`` and ``source`` are the relations as FROM has them, ``own`` and ``theirs`` qualify their columns.
-    """
+    """The meaning of a statement's texts on a connection; ``own`` and ``theirs`` qualify columns of the sides."""
 
     target: str = ""
     own: str = "target"

@@ -20,7 +20,7 @@ from quacklake.scan.plan import virtual_column
 from quacklake.sql import tree
 from quacklake.sql.attached import SYSTEM, Attached, Target, missing
 from quacklake.sql.guard import Size
-from quacklake.sql.in_place import titles, with_names
+from quacklake.sql.in_place import Mention, settle_names, titles, with_names
 from quacklake.sql.scans import (
     Bound,
     Scan,
@@ -32,7 +32,6 @@ from quacklake.sql.scans import (
     settle,
     virtual_names,
 )
-from quacklake.sql.scopes import Mention, settle_names
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:

@@ -37,8 +37,6 @@ _STEPS = (
     "delete_orphaned_files",
 )
 
-# -- maintenance -------------------------------------------------------------------------------------------------------
-
 
 def _run(call: LakeCall, name: str, owner: Any = None, **arguments: Any) -> Any:
     """Call a method of the lake, or of ``owner``, with the arguments that are given."""
@@ -182,9 +180,6 @@ def checkpoint(call: LakeCall) -> None:
     """Run all maintenance that the lake's options ask for."""
     for name in _STEPS:
         _run(call, name)
-
-
-# -- all functions -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,10 +327,7 @@ def numbered(text: str) -> str:
 
 
 def supplied(cursor: Cursor, params: Any) -> dict[str, Any] | None:
-    """Return the values of the parameters of a numbered statement, by name or number; None when it has none.
-
-    Raises ``SqlError`` when there are too many or too few values.
-    """
+    """Return the values of parameters by name or number; None if there are none. Raises ``SqlError``."""
     if cursor.words and cursor.words[0].upper == "PREPARE":
         return None
     names = {fold(word.text[1:]) for word in cursor.words if word.kind == "parameter"}

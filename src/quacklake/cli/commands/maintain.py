@@ -6,7 +6,8 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,7 +86,9 @@ def maintain(context: Context, watch: Watch = False, dry_run: DryRun = False, **
         if dry_run:
             _print_jobs(context, [_job_facts(job) for job in maintainer.due()])
         elif watch:
-            until_interrupted(lambda stop: maintainer.run(stop, lambda report: _print_pass(context, report)))
+            stop = threading.Event()
+            with stopping(stop.set):
+                maintainer.run(stop, lambda report: _print_pass(context, report))
         else:
             with stages() as progress:
                 report = maintainer.run_once(progress)
@@ -106,12 +109,12 @@ def policy_of(options: dict[str, Any], *, watch: bool, dry_run: bool) -> Policy:
     return policy
 
 
-def until_interrupted(run: Callable[[threading.Event], None]) -> None:
-    """Run until Ctrl-C or SIGTERM. Work in progress is finished first."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+@contextmanager
+def stopping(stop: Callable[[], None]) -> Iterator[None]:
+    """Call a function at Ctrl-C or SIGTERM, which lets work in progress be finished first."""
+    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        run(stop)
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,10 +16,10 @@ from quacklake.cli.commands.maintain import (
     policy_of,
     report_facts,
     sentence,
-    until_interrupted,
+    stopping,
 )
 from quacklake.cli.context import Context
-from quacklake.cli.options import DryRun, Yes, also, argument, count_of, duration_of, option
+from quacklake.cli.options import Bundle, DryRun, Yes, also, argument, count_of, duration_of, option
 from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
 from quacklake.config import parse_size
@@ -201,29 +202,24 @@ def _print_rows(context: Context, rows: list[dict[str, Any]], columns: tuple[str
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def _limit(name: str, help: str) -> Any:
-    return option(name, help, "N|none")
+_LIMITS: Bundle = {
+    name: (Annotated[str | None, option(f"--{name.replace('_', '-')}", help, "N|none")], None)
+    for name, help in (
+        ("commits_per_second", "Commits per second."),
+        ("concurrent_scans", "Concurrent scans in one process."),
+        ("bytes", "Total size of the data files, such as 10GB."),
+        ("tables", "Number of tables."),
+        ("snapshots", "Number of snapshots."),
+    )
+}
+_RESET: Bundle = {"reset": (Annotated[bool, option("--reset", "Remove all limits first.")], False)}
 
 
-def limit(
-    context: Context,
-    name: OneOrAll = None,
-    commits_per_second: Annotated[str | None, _limit("--commits-per-second", "Commits per second.")] = None,
-    concurrent_scans: Annotated[str | None, _limit("--concurrent-scans", "Concurrent scans in one process.")] = None,
-    size: Annotated[str | None, _limit("--bytes", "Total size of the data files, such as 10GB.")] = None,
-    tables: Annotated[str | None, _limit("--tables", "Number of tables.")] = None,
-    snapshots: Annotated[str | None, _limit("--snapshots", "Number of snapshots.")] = None,
-    reset: Annotated[bool, option("--reset", "Remove all limits first.")] = False,
-) -> None:
+@also({**_LIMITS, **_RESET})
+def limit(context: Context, name: OneOrAll = None, **options: Any) -> None:
     """Limits that are not given stay as they are; "none" removes a limit."""
-    texts = {
-        "commits_per_second": commits_per_second,
-        "concurrent_scans": concurrent_scans,
-        "bytes": size,
-        "tables": tables,
-        "snapshots": snapshots,
-    }
-    given: dict[str, Any] = {key: _limit_value(key, text) for key, text in texts.items() if text is not None}
+    reset = options.pop("reset")
+    given: dict[str, Any] = {key: _limit_value(key, text) for key, text in options.items() if text is not None}
     with _open(context) as found:
         now = found.limit(name, reset=reset, **given)
     context.output.facts(now.asdict())
@@ -277,7 +273,9 @@ def maintain(
             due = maintainer.due()
             context.output.result("\n".join(due) or "nothing is due", {"tenants": due})
         elif watch:
-            until_interrupted(lambda stop: maintainer.run(stop, lambda report: _print_watched(context, report)))
+            stop = threading.Event()
+            with stopping(stop.set):
+                maintainer.run(stop, lambda report: _print_watched(context, report))
         else:
             with stages() as progress:
                 report = maintainer.run_once(progress)

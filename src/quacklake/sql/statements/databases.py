@@ -214,9 +214,6 @@ def extension(session: Session, cursor: Cursor, params: Any) -> Result:
     return session.native(cursor.text, params)
 
 
-# -- settings ----------------------------------------------------------------------------------------------------------
-
-
 def settings(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run SET or RESET: on the lakes for their settings, in DuckDB for all others."""
     word = cursor.take().upper

@@ -67,9 +67,6 @@ def _has_schema(tx: Transaction, name: str) -> bool:
     return any(fold(info.name) == fold(name) for info in tx.schemas())
 
 
-# -- views and macros --------------------------------------------------------------------------------------------------
-
-
 def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name [(columns)] AS query."""
     replacing, if_not_exists = _created(cursor, "VIEW")

@@ -172,7 +172,7 @@ def describe(session: Session, cursor: Cursor, params: Any) -> Result:
     cursor.take()
     following = cursor.peek(1)
     if cursor.sees("HISTORY") and following is not None and following.kind in ("word", "name"):
-        from quacklake.operations.history import table_history
+        from quacklake.operations.options import table_history
 
         cursor.take()
         target = session.names.target(cursor.names())

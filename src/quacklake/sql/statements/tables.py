@@ -118,9 +118,6 @@ def _with_data(query: str) -> tuple[str, bool]:
     return query, True
 
 
-# -- columns -----------------------------------------------------------------------------------------------------------
-
-
 def _schema_of_query(session: Session, bound: Bound, columns: str | None) -> TableSchema:
     described = session.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
     names = [str(name) for name, *_ in described]
