@@ -23,12 +23,12 @@ from quacklake.format.objects import NAME_ROW_ID, TableInfo
 from quacklake.format.schema import Column, TableSchema, from_arrow
 from quacklake.format.stats import ColumnStats, of_array
 from quacklake.format.types import can_store, duckdb_type, scalar
-
-if TYPE_CHECKING:
-    from quacklake.operations.context import LakeContext
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import LOCAL_VERSION
 from quacklake.transaction import InlinedInsert, Transaction
+
+if TYPE_CHECKING:
+    from quacklake.operations.context import LakeContext
 
 _NUMBERS = ("int", "uint", "float", "decimal")
 _ZONED = '{frame}.dt.tz_localize("UTC") says in which zone they are'

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from quacklake.catalog.reading.health import column_statistics
 from quacklake.engines.duckdb import RunningScan
 from quacklake.engines.duckdb.sql import guarded_columns
-from quacklake.errors import InputError
+from quacklake.errors import InputError, MissingExtraError
 from quacklake.format.objects import TableInfo
 from quacklake.operations.context import boundary
 from quacklake.operations.handles import Handle
@@ -23,15 +24,6 @@ from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     import duckdb
-
-
-import importlib
-from abc import ABC
-from typing import TYPE_CHECKING, Any
-
-from quacklake.errors import MissingExtraError
-
-if TYPE_CHECKING:
     import pandas
     import polars
 

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,15 +21,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from quacklake.lake.lake import Lake, LakeTransaction
+    from quacklake.operations.adopting import AdoptReport
     from quacklake.operations.input_csv import CsvOptions
     from quacklake.operations.input_files import InputFiles
-
-
-from dataclasses import asdict
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from quacklake.operations.adopting import AdoptReport
 
 
 STANDARD_INPUT = "-"

@@ -18,7 +18,7 @@ from quacklake.sql import statements, tree
 from quacklake.sql.attached import PREFIX
 from quacklake.sql.extensions import is_of_pipelines
 from quacklake.sql.guard import Size
-from quacklake.sql.statements import inserting, merging, queries, rows
+from quacklake.sql.statements import inserting, queries, rows
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # -- statements --------------------------------------------------------------------------------------------------------
 
-_CHANGES = (inserting.insert, merging.merge, rows.delete, rows.truncate, rows.update)
+_CHANGES = (inserting.insert, inserting.merge, rows.delete, rows.truncate, rows.update)
 _TRANSACTIONS = {"ABORT": "ROLLBACK", "END": "COMMIT", "START": "BEGIN"} | {
     word: word for word in ("BEGIN", "COMMIT", "ROLLBACK")
 }
