@@ -15,7 +15,7 @@ from quacklake.format.names import fold
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.snapshots import Operation, Snapshot, is_tag, parse_changes
 from quacklake.operations.context import LakeContext
-from quacklake.operations.handles import Handle
+from quacklake.operations.handles import Handle, LakeHandle
 from quacklake.operations.reference import TableRef, renamed
 from quacklake.operations.restoring import RestoredTable, Undo, UndoReport
 from quacklake.operations.times import instant
@@ -158,20 +158,7 @@ def find_version(context: LakeContext, to: Version) -> int:
         return reader.snapshots.at_version(index(to)).id
 
 
-class _DryRun(Exception):
-    """Raised to end a dry run without a commit."""
-
-    def __init__(self, report: UndoReport) -> None:
-        self.report = report
-
-
-def _undo(
-    handle: Handle,
-    work: Callable[[Undo], UndoReport],
-    asked: Operation,
-    *,
-    dry_run: bool = False,
-) -> UndoReport:
+def _undo(handle: Handle, work: Callable[[Undo], UndoReport], asked: Operation, *, dry_run: bool = False) -> UndoReport:
     """Run an operation and add the new snapshot to its report."""
     if dry_run and not handle.view().read_only:
         raise InputError("a dry run is not possible inside a transaction")
@@ -181,15 +168,15 @@ def _undo(
         tx.check_writable()
         tx.asks(asked)
         made.append(tx)
-        report = work(Undo(handle.context, tx, write=not dry_run))
-        if dry_run:
-            raise _DryRun(replace(report, dry_run=True))
-        return report
+        return work(Undo(handle.context, tx, write=not dry_run))
 
-    try:
-        report = handle.run(attempt)
-    except _DryRun as done:
-        return done.report
+    if dry_run and isinstance(handle, LakeHandle):
+        tx = handle.begin()
+        try:
+            return replace(attempt(tx), dry_run=True)
+        finally:
+            tx.rollback()
+    report = handle.run(attempt)
     committed = made[-1].committed
     return report if committed is None else replace(report, snapshot=committed.id)
 
