@@ -134,11 +134,9 @@ COMMON: Bundle = {
 """The options of every command, which may come before or after it."""
 
 
-def count_of(text: str, option: str = "--limit") -> int | None:
-    """Parse a number of rows; None for all rows."""
-    if text == "all":
-        return None
-    return whole_number(text, option, 'a whole number or "all"')
+def count_of(text: str) -> int | None:
+    """Parse the number of rows of ``--limit``; None for all rows."""
+    return None if text == "all" else whole_number(text, "--limit", 'a whole number or "all"')
 
 
 def whole_number(text: str, option: str, expected: str = "a whole number") -> int:
