@@ -136,6 +136,8 @@ class LakeContext:
     recent: Snapshot | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
     """Options of this client that override those of the lake."""
+    view_sessions: Any = None
+    """The sessions that read views, made by the package that has them when they are needed."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)
     _options: list[OptionRow] | None = None
     _options_at: float = 0.0

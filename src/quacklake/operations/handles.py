@@ -76,6 +76,8 @@ class LakeHandle(Handle):
 
     def close(self) -> None:
         """Close every connection."""
+        if self.context.view_sessions is not None:
+            self.context.view_sessions.close()
         self.context.engine.close()
         self.context.catalog.close()
 

@@ -192,7 +192,7 @@ class Session:
 
     def use(self, catalog: str, schema: str | None = None) -> None:
         """Look up names in this lake or database first."""
-        self._settle()
+        self.settle()
         attached = self.attachments.get(catalog)
         if attached is not None:
             catalog = attached.alias
@@ -271,7 +271,7 @@ class Session:
                 "the session belongs to the process that has forked this one",
                 hint="open another one here; lake.sql() does so itself",
             )
-        self._settle()
+        self.settle()
         self._sql = sql
         if not self.running.busy:
             self._budget = TimeBudget(self.guard.seconds)
@@ -371,7 +371,7 @@ class Session:
                     raise
                 yield batch
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Keep the rows of the last result, and drop the temporary objects behind it once there are many."""
         last = self._last() if self._last is not None else None
         self._last = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,19 +16,32 @@ from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.texts import parse_column
 from quacklake.operations.context import LakeContext
-from quacklake.operations.handles import TransactionHandle
+from quacklake.operations.handles import LakeHandle, TransactionHandle
 from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.failures import translated
 from quacklake.sql.session import Session
-from quacklake.sql.sessions import session_of
+from quacklake.sql.sessions import LakeSessions
 from quacklake.transaction import Transaction
+
+_lock = threading.Lock()
 
 
 @contextmanager
 def _reading(context: LakeContext, tx: Transaction) -> Iterator[Session]:
-    with session_of(TransactionHandle(context, tx)) as session, translated([context.store.root]):
-        yield session
+    """Yield a session that reads the lake as a transaction sees it; it is kept, because it takes long to make one."""
+    with _lock:
+        if context.view_sessions is None:
+            base = LakeHandle(context).begin(tx.base, read_only=True)
+            context.view_sessions = LakeSessions(TransactionHandle(context, base))
+    session: Session = context.view_sessions.current()
+    session.settle()
+    session.work.read(session.attachments.find("lake"), tx)
+    try:
+        with translated([context.store.root]):
+            yield session
+    finally:
+        session.work.forget_views()
 
 
 def read_view(
