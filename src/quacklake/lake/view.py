@@ -13,7 +13,7 @@ from quacklake.format.objects import ViewInfo
 from quacklake.operations.context import boundary
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
-from quacklake.operations.table_scan import Rows
+from quacklake.operations.rows import Rows
 from quacklake.operations.views import COMMENT, check_tags
 from quacklake.sql.views import read_view, view_column
 from quacklake.transaction import Transaction

@@ -1,77 +1,29 @@
-"""Rows in the forms that people use, and lazy reads: a table at a snapshot, with some of its columns and rows."""
+"""Lazy reads: a table at a snapshot, with some of its columns and rows."""
 
 from __future__ import annotations
 
-import importlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
 from quacklake.catalog.reading.health import column_statistics
 from quacklake.engines.duckdb import RunningScan
 from quacklake.engines.duckdb.sql import guarded_columns
-from quacklake.errors import InputError, MissingExtraError
+from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
 from quacklake.operations.context import boundary
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
+from quacklake.operations.rows import Rows
 from quacklake.scan import Filter, ScanPlan, to_predicate
 from quacklake.scan.plan import encode_manifest, find_column
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     import duckdb
-    import pandas
-    import polars
-
-
-class Rows(ABC):
-    """Rows that subclasses provide as Arrow, and that this class converts to every other format."""
-
-    @abstractmethod
-    def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table."""
-
-    def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """Return the rows as a pandas frame; options go to ``pyarrow.Table.to_pandas``."""
-        need("pandas")
-        frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
-        return frame
-
-    def to_polars(self) -> polars.DataFrame:
-        """Return the rows as a polars frame."""
-        frame: polars.DataFrame = need("polars").from_arrow(self.to_arrow())
-        return frame
-
-    def arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table; DuckDB's name for ``to_arrow``."""
-        return self.to_arrow()
-
-    def df(self) -> pandas.DataFrame:
-        """Return the rows as a pandas frame; DuckDB's name for ``to_pandas``."""
-        return self.to_pandas()
-
-    def pl(self) -> polars.DataFrame:
-        """Return the rows as a polars frame; DuckDB's name for ``to_polars``."""
-        return self.to_polars()
-
-    def to_pylist(self) -> list[dict[str, Any]]:
-        """Return the rows as dictionaries; for small results."""
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
-
-
-def need(name: str) -> Any:
-    """Import an optional package. Raises ``MissingExtraError``."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise MissingExtraError(
-            f"this needs the Python package {name}", hint=f'pip install "quacklake[{name}]"'
-        ) from None
 
 
 _SHOWN_ROWS = 10

@@ -15,7 +15,6 @@ from quacklake.engines.duckdb.trees import HARMLESS, LAKE
 from quacklake.errors import InputError, NotFoundError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
-from quacklake.operations.views import MOST_VIEWS, declared, too_deep
 from quacklake.scan.plan import virtual_column
 from quacklake.sql import tree
 from quacklake.sql.attached import SYSTEM, Attached, Target, missing
@@ -349,6 +348,8 @@ class Binder:
     def _view(self, target: Target, tx: Transaction, view: ViewInfo, scope: _Scope) -> str:
         if view.dialect != "duckdb":
             raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
+        from quacklake.operations.views import MOST_VIEWS, too_deep
+
         if scope.depth >= MOST_VIEWS:
             raise too_deep(view)
         key = ("view", target.attached.alias, tx.base.id, view.id)
@@ -422,6 +423,8 @@ class Binder:
         key = ("macro", target.attached.alias, tx.base.id, macro.id)
         if key in self._known:
             return self._known[key]
+        from quacklake.operations.views import MOST_VIEWS, declared
+
         if scope.depth >= MOST_VIEWS:
             raise InputError(
                 f'the macro "{macro.qualified_name}" stands on more than {MOST_VIEWS} others, or on itself'

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.operations.table_scan import Rows
+from quacklake.operations.rows import Rows
 
 _BATCH_ROWS = 122_880
 
