@@ -18,7 +18,7 @@ import quacklake
 from quacklake.connectors import registry
 from quacklake.connectors.adoption import ForeignTable
 from quacklake.errors import QuacklakeError
-from quacklake.operations.foreign_tables import ForeignField, ForeignFile
+from quacklake.operations.adopting import ForeignField, ForeignFile
 from tests import seeds
 from tests.connectors.adoption import HandMade, field
 

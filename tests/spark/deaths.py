@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import quacklake
 from quacklake import faults
-from quacklake.operations.stream_positions import StreamPositions
+from quacklake.operations.options import StreamPositions
 from tests.seeds import chance
 from tests.spark.streaming import POINTS, Stage
 

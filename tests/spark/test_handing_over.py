@@ -12,8 +12,8 @@ import pytest
 
 import quacklake
 from quacklake.errors import StreamError
+from quacklake.operations.options import StreamPositions
 from quacklake.operations.reference import TableRef
-from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.streams.sink import ConnectHandle
 
 

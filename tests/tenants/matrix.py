@@ -13,10 +13,8 @@ import pyarrow as pa
 
 import quacklake
 from quacklake import Lake, Table
-from quacklake.lake.history import LakeHistory
 from quacklake.maintenance.lake_maintenance import LakeMaintenance
-from quacklake.operations.options import LakeOptions
-from quacklake.operations.stream_positions import StreamPositions
+from quacklake.operations.options import LakeHistory, LakeOptions, StreamPositions
 from quacklake.sql.safety import Safety
 
 ROWS = pa.table({"a": [1], "b": ["x"]})

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.abc import MetaPathFinder
 from itertools import pairwise
 from types import FrameType
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -25,11 +25,9 @@ from quacklake import telemetry
 from quacklake.cli.commands import COMMANDS, Entry
 from quacklake.cli.context import Context, Options
 from quacklake.cli.failures import report, report_usage, warn_of_variables
-from quacklake.cli.options import COMMON, option
+from quacklake.cli.options import COMMON, F, option, parameters_of
 from quacklake.cli.progress import waiting
 from quacklake.errors import CancelledError
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 FAILED = 1
 """The exit code after an error. Wrong usage is 2."""
@@ -82,11 +80,11 @@ def command_line() -> Any:
     """Return the whole command line. Its commands are loaded when they are used."""
 
     def root(**_: Any) -> None:
-        """What stands before the command is read from the context."""
+        """Take the options before the command, which are read from the context."""
 
     shown = Annotated[bool, option("--version", "Show the version and exit.", is_eager=True, callback=_version)]
     version = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=shown)
-    _taking([version, *_common_parameters()], root)
+    _taking([version, *parameters_of(COMMON)], root)
     return _group_of(Entry("quacklake", _HELP, commands=COMMANDS), root=root, epilog=_EPILOG)
 
 
@@ -212,15 +210,7 @@ def _with_common(function: Callable[..., int | None]) -> Callable[..., int]:
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    return _taking([context, *own, *_common_parameters()], call)
-
-
-def _common_parameters() -> list[inspect.Parameter]:
-    """Return the options of every command."""
-    return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in COMMON.items()
-    ]
+    return _taking([context, *own, *parameters_of(COMMON)], call)
 
 
 def _taking(parameters: Sequence[inspect.Parameter], call: F) -> F:

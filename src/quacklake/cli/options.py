@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
 from quacklake.config import parse_duration
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def option(names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
@@ -22,7 +25,28 @@ def argument(metavar: str, help: str, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=help, show_default=False, **more)
 
 
-# -- completion --------------------------------------------------------------------------------------------------------
+Bundle = Mapping[str, tuple[object, object]]
+"""Options that several commands share: name -> annotation and default."""
+
+
+def parameters_of(bundle: Bundle) -> list[inspect.Parameter]:
+    """Return the options of a bundle as parameters."""
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in bundle.items()
+    ]
+
+
+def also(bundle: Bundle) -> Callable[[F], F]:
+    """Give a command the options of a bundle, which it takes by its ``**`` parameter."""
+
+    def extended(function: F) -> F:
+        own = inspect.signature(function, eval_str=True)
+        parameters = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        function.__signature__ = own.replace(parameters=[*parameters, *parameters_of(bundle)])  # type: ignore[attr-defined]
+        return function
+
+    return extended
 
 
 def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -47,8 +71,6 @@ def _matching(ctx: typer.Context, incomplete: str, names: Callable[[Any], list[s
     except Exception:
         return []
 
-
-# -- options -----------------------------------------------------------------------------------------------------------
 
 TableName = Annotated[str, argument("TABLE", "The table, or schema.table.", autocompletion=complete_table)]
 Where = Annotated[str | None, option("--where", "Only rows that satisfy this SQL condition.", "CONDITION")]
@@ -75,8 +97,10 @@ To = Annotated[
 ]
 DryRun = Annotated[bool, option("--dry-run", "Show what would be done, without changing anything.")]
 Yes = Annotated[bool, option("--yes -y", "Do not ask for confirmation.")]
-Message = Annotated[str | None, option("--message -m", "The commit message of the snapshot.", "TEXT")]
-Author = Annotated[str | None, option("--author", "The author of the snapshot.", "NAME")]
+SIGNATURE: Bundle = {
+    "message": (Annotated[str | None, option("--message -m", "The commit message of the snapshot.", "TEXT")], None),
+    "author": (Annotated[str | None, option("--author", "The author of the snapshot.", "NAME")], None),
+}
 FileFormat = Annotated[
     Literal["parquet", "csv", "json", "arrow"] | None,
     option("--format", "parquet, csv, json or arrow; by default taken from the file name.", "FORMAT"),
@@ -91,7 +115,7 @@ _LAKE = "The URL of the lake's catalog: sqlite:///lake.db, duckdb:///FILE, postg
 _DATA_PATH = "The folder or s3:// URL of the lake's files; only needed to create a lake."
 _OUTPUT = "The output format."
 _VERBOSE = "Log SQL statements and larger steps with their times; -vv also logs database and store requests."
-COMMON: dict[str, tuple[object, object]] = {
+COMMON: Bundle = {
     "lake": (Annotated[str | None, _common("--lake -l", _LAKE, "URL")], None),
     "catalog": (Annotated[str | None, _common("--catalog", "The catalog (tenant) of a shared lake.", "NAME")], None),
     "data_path": (Annotated[str | None, _common("--data-path", _DATA_PATH, "PATH")], None),
@@ -107,14 +131,12 @@ COMMON: dict[str, tuple[object, object]] = {
     ),
     "debug": (Annotated[bool, _common("--debug", "Show the traceback of an error.")], False),
 }
-"""The options of every command, which may come before or after it: name -> annotation and default."""
+"""The options of every command, which may come before or after it."""
 
 
-def count_of(text: str, option: str = "--limit") -> int | None:
-    """Parse a number of rows; None for all rows."""
-    if text == "all":
-        return None
-    return whole_number(text, option, 'a whole number or "all"')
+def count_of(text: str) -> int | None:
+    """Parse the number of rows of ``--limit``; None for all rows."""
+    return None if text == "all" else whole_number(text, "--limit", 'a whole number or "all"')
 
 
 def whole_number(text: str, option: str, expected: str = "a whole number") -> int:

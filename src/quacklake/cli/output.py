@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +163,8 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
     return str(value)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,16 +15,12 @@ import pyarrow as pa
 from quacklake.errors import InputError
 from quacklake.format.objects import Limits
 from quacklake.format.snapshots import Signature, Snapshot
-from quacklake.lake.history import LakeHistory
-from quacklake.lake.reading import LakeReader
-from quacklake.lake.writing import LakeWriter
+from quacklake.lake.writing import LakeReader, LakeWriter
 from quacklake.lazy import provided
-from quacklake.operations.boundary import boundary
+from quacklake.operations.context import boundary
 from quacklake.operations.handles import LakeHandle, SnapshotHandle, TransactionHandle
-from quacklake.operations.history import lake_history
-from quacklake.operations.options import LakeOptions
+from quacklake.operations.options import LakeHistory, LakeOptions, StreamPositions, lake_history
 from quacklake.operations.restoring import UndoReport
-from quacklake.operations.stream_positions import StreamPositions
 from quacklake.operations.times import Age
 from quacklake.operations.undoing import Version, roll_back_lake
 from quacklake.progress import Progress, silent
@@ -65,8 +60,6 @@ class Lake(LakeWriter):
 
         return LakeMaintenance(self.handle)
 
-    # -- lifetime ----------------------------------------------------------------------------------------------------
-
     def close(self) -> None:
         """Close every connection."""
         self._sessions.close()
@@ -75,9 +68,7 @@ class Lake(LakeWriter):
     def __enter__(self) -> Lake:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -121,15 +112,11 @@ class Lake(LakeWriter):
         from quacklake.operations.display import html_table
 
         tables = self._tables()
-        rows = pa.table(
-            {
-                "table": pa.array([table.qualified_name for table in tables], pa.string()),
-                "columns": pa.array([", ".join(table.schema.names) for table in tables], pa.string()),
-            }
+        rows = pa.Table.from_pylist(
+            [{"table": table.qualified_name, "columns": ", ".join(table.schema.names)} for table in tables],
+            pa.schema([("table", pa.string()), ("columns", pa.string())]),
         )
         return f"<p>{html.escape(repr(self))}</p>{html_table(rows.slice(0, _SHOWN_TABLES), total=rows.num_rows)}"
-
-    # -- transactions ------------------------------------------------------------------------------------------------
 
     def signed(self, message: str | None = None, author: str | None = None, extra: str | None = None) -> Lake:
         """Return the same lake with an author, message and extra text for its snapshots; closing either closes both."""
@@ -152,8 +139,6 @@ class Lake(LakeWriter):
             tx.rollback()
             raise
 
-    # -- foreign tables ----------------------------------------------------------------------------------------------
-
     def adopt(
         self, source: str, as_: str | None = None, *, sync: bool = False, dry_run: bool = False, **options: Any
     ) -> AdoptReport:
@@ -172,8 +157,6 @@ class Lake(LakeWriter):
             raise InputError(wrong, hint='lake.adopt("delta:/path", as_="events")')
         report: AdoptReport = provided("adopt")(self.handle, source, name, sync=sync, dry_run=dry_run)
         return report
-
-    # -- time travel -------------------------------------------------------------------------------------------------
 
     def at(
         self,
@@ -287,9 +270,6 @@ class LakeAt(LakeReader):
 
     handle: SnapshotHandle
 
-    def __init__(self, handle: SnapshotHandle) -> None:
-        super().__init__(handle)
-
     @property
     def snapshot_id(self) -> int:
         """The id of the snapshot."""
@@ -325,9 +305,6 @@ class LakeTransaction(LakeWriter):
         self.handle.tx.mark(stream, epoch, run, position)
 
     def __repr__(self) -> str:
-        state = (
-            f"committed as snapshot {self.snapshot.id}"
-            if self.snapshot
-            else f"open, on snapshot {self.handle.tx.base.id}"
-        )
-        return f"<Transaction {state}>"
+        if self.snapshot is not None:
+            return f"<Transaction committed as snapshot {self.snapshot.id}>"
+        return f"<Transaction open, on snapshot {self.handle.tx.base.id}>"

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from quacklake.catalog.objects import Tags
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.format.layout import key_texts
 from quacklake.format.objects import TableInfo
+from quacklake.lake.view import Tagged
 from quacklake.maintenance.table_maintenance import TableMaintenance
 from quacklake.operations import dml, evolution
 from quacklake.operations.add_files import AddOptions, add_files, to_patterns
 from quacklake.operations.adopting import ADOPTED
-from quacklake.operations.boundary import boundary
 from quacklake.operations.change_feed import Bound, ChangeScan
+from quacklake.operations.context import boundary
 from quacklake.operations.evolution import ColumnType
 from quacklake.operations.expression import Expression
 from quacklake.operations.frames import Input, to_source
@@ -38,23 +38,17 @@ if TYPE_CHECKING:
     import polars
 
 T = TypeVar("T")
-_OWN_TAGS = (PRIMARY_KEY, ADOPTED)
 
 
 @boundary
-class Table(TableMaintenance):
+class Table(TableMaintenance, Tagged):
     """A table of a lake, of a past snapshot, or of an open transaction.
 
     Reading methods take ``columns`` and ``where``. Each writing method commits one snapshot, or belongs to the
     transaction that the table comes from. A table reads nothing until a method needs it, so it can be kept for long.
     """
 
-    # -- facts -------------------------------------------------------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """The name of the table as ``schema.table``."""
-        return f"{self._ref.schema}.{self._ref.name}"
+    _own_tags = (PRIMARY_KEY, ADOPTED)
 
     @property
     def info(self) -> TableInfo:
@@ -83,32 +77,11 @@ class Table(TableMaintenance):
         sort = self.info.sort
         return [] if sort is None else [str(key) for key in sort.keys]
 
-    # -- comments and tags -------------------------------------------------------------------------------------------
-
-    @property
-    def comment(self) -> str | None:
-        """The comment on the table."""
-        return self._tags().own.get(COMMENT)
-
     @property
     def column_comments(self) -> dict[str, str]:
         """The comments on columns, by column name; columns without a comment are left out."""
         found = self._tags().columns
         return {c.name: found[c.id][COMMENT] for c in self.info.schema.columns if COMMENT in found.get(c.id, {})}
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """The tags of the table, without its comment and without Quacklake's own tags."""
-        own = self._tags().own
-        return {key: value for key, value in own.items() if key not in (COMMENT, *_OWN_TAGS)}
-
-    def _tags(self) -> Tags:
-        view = self.handle.view()
-        return view.objects.tags(self._find(view))
-
-    def set_comment(self, text: str | None) -> None:
-        """Set the comment on the table; None removes it."""
-        self._set_tags({COMMENT: text})
 
     def set_column_comment(self, column: str, text: str | None) -> None:
         """Set the comment on a column; None removes it."""
@@ -119,24 +92,12 @@ class Table(TableMaintenance):
 
         self._write(work)
 
-    def set_tags(self, tags: Mapping[str, str | None]) -> None:
-        """Set tags; a value of None removes a tag, and other tags stay. Every client sees them."""
-        if taken := next((key for key in _OWN_TAGS if key in tags), None):
-            raise InputError(f'the tag "{taken}" is kept by quacklake itself')
-        self._set_tags(tags)
-
-    def _set_tags(self, tags: Mapping[str, str | None]) -> None:
-        checked = check_tags(tags)
-        self._write(lambda tx, table: tx.objects.set_tags(table, checked))
-
     @property
     def primary_key(self) -> tuple[str, ...]:
         """The columns that ``merge`` and ``append(dedup=True)`` match rows by; empty without a primary key."""
         view = self.handle.view()
         table = self._find(view)
         return key_columns(table.schema, view.objects.tags(table).own.get(PRIMARY_KEY))
-
-    # -- size --------------------------------------------------------------------------------------------------------
 
     def count(self, where: Filter | None = None) -> int:
         """Return the number of rows, or of the rows that match a filter."""
@@ -154,7 +115,7 @@ class Table(TableMaintenance):
     ) -> TableScan:
         """Return a lazy scan of the chosen columns and rows; ``row_ids`` adds a last column ``rowid``."""
         chosen = None if columns is None else tuple(columns)
-        return TableScan(self.handle, self._ref, chosen, where, limit, row_ids)
+        return TableScan(self.handle, self._ref, row_ids, _columns=chosen, _where=where, _limit=limit)
 
     def plan(self, where: Filter | None = None) -> ScanPlan:
         """Return the scan plan of a read."""
@@ -227,14 +188,16 @@ class Table(TableMaintenance):
             from quacklake.spark.lake import append_frame
 
             return append_frame(self.handle, self._ref, data)
-        source = to_source(data, self._context.store)
+        source = to_source(data, self.handle.context.store)
         if dedup:
             return self._write(
-                lambda tx, table: dml.append_new(self._context, tx, table, source, _key(tx, table), evolve=evolve),
+                lambda tx, table: dml.append_new(
+                    self.handle.context, tx, table, source, _key(tx, table), evolve=evolve
+                ),
                 source=source,
             )
         return self._write(
-            lambda tx, table: dml.append(self._context, tx, table, source, evolve=evolve) or 0,
+            lambda tx, table: dml.append(self.handle.context, tx, table, source, evolve=evolve) or 0,
             blind=True,
             source=source,
         )
@@ -256,7 +219,7 @@ class Table(TableMaintenance):
         """
         patterns = to_patterns(paths)
         options = AddOptions(allow_missing, ignore_extra_columns, hive_partitioning)
-        return self._write(lambda tx, table: add_files(self._context, tx, table, patterns, options))
+        return self._write(lambda tx, table: add_files(self.handle.context, tx, table, patterns, options))
 
     def overwrite(self, data: Any, where: Filter | None = None, *, evolve: bool = False) -> int:
         """Replace the rows that match a filter (default: all) in one snapshot; return the number of new rows."""
@@ -266,22 +229,22 @@ class Table(TableMaintenance):
             from quacklake.spark.lake import overwrite_frame
 
             return overwrite_frame(self.handle, self._ref, data, where)
-        source = to_source(data, self._context.store)
+        source = to_source(data, self.handle.context.store)
         return self._write(
-            lambda tx, table: dml.overwrite(self._context, tx, table, source, where, evolve=evolve) or 0,
+            lambda tx, table: dml.overwrite(self.handle.context, tx, table, source, where, evolve=evolve) or 0,
             source=source,
         )
 
     def delete(self, where: Filter | None = None) -> int | None:
         """Delete the rows that match a filter (default: all); return their number, or None if it is not known."""
-        return self._write(lambda tx, table: dml.delete(self._context, tx, table, where))
+        return self._write(lambda tx, table: dml.delete(self.handle.context, tx, table, where))
 
     def update(self, values: Mapping[str, Any], where: Filter | None = None) -> int:
         """Set columns of the rows that match a filter and return how many rows changed.
 
         Python values are literals; ``quacklake.expr("n + 1")`` is SQL over the row.
         """
-        return self._write(lambda tx, table: dml.update(self._context, tx, table, values, where))
+        return self._write(lambda tx, table: dml.update(self.handle.context, tx, table, values, where))
 
     def merge(self, data: Any, on: str | Sequence[str] | None = None, *, evolve: bool = False) -> MergeResult:
         """Update the rows whose keys occur in ``data``, and insert its other rows; updated rows keep their row ids.
@@ -294,11 +257,11 @@ class Table(TableMaintenance):
 
             keys = self._keys() if given is None else list(given)
             return merge_frame(self.handle, self._ref, data, keys, evolve=evolve)
-        source = to_source(data, self._context.store)
+        source = to_source(data, self.handle.context.store)
 
         def work(tx: Transaction, table: TableInfo) -> MergeResult:
             keys = _key(tx, table) if given is None else list(given)
-            return dml.merge(self._context, tx, table, source, keys, evolve=evolve)
+            return dml.merge(self.handle.context, tx, table, source, keys, evolve=evolve)
 
         return self._write(work, source=source)
 
@@ -312,7 +275,7 @@ class Table(TableMaintenance):
             from quacklake.spark.lake import frame_merge
 
             return frame_merge(self.handle, self._ref, data, self._keys() if on is None else on)
-        return TableMerge(self, to_source(data, self._context.store), on)
+        return TableMerge(self, to_source(data, self.handle.context.store), on)
 
     def _keys(self) -> list[str]:
         view = self.handle.view()
@@ -337,7 +300,7 @@ class Table(TableMaintenance):
 
         A key sorts ascending with NULL last unless it says otherwise. Raises ``InputError``; nothing is changed then.
         """
-        self._write(lambda tx, table: evolution.sort(self._context, tx, table, keys))
+        self._write(lambda tx, table: evolution.sort(self.handle.context, tx, table, keys))
 
     def reset_sorted_by(self) -> None:
         """Stop sorting; new files keep rows in the order in which they arrive."""
@@ -345,7 +308,10 @@ class Table(TableMaintenance):
 
     def _write(self, work: Callable[[Transaction, TableInfo], T], *, blind: bool = False, source: Any = None) -> T:
         replayable = source is None or source.replayable
-        return self.handle.run(lambda tx: work(tx, self._find(tx)), blind=blind, replayable=replayable)
+        ref = self._ref
+        return self.handle.run(
+            lambda tx: work(tx, tx.find_table(ref.schema, ref.name)), blind=blind, replayable=replayable
+        )
 
     # -- columns -----------------------------------------------------------------------------------------------------
 
@@ -355,38 +321,38 @@ class Table(TableMaintenance):
         ``type`` is an Arrow type or a DuckDB type name, such as ``DECIMAL(10,2)`` or ``STRUCT(x INTEGER)[]``. A path
         calls list values ``element`` and map values ``key`` and ``value``: ``items.element.price``.
         """
-        self._write(lambda tx, table: evolution.add_column(self._context, tx, table, path, type, default))
+        self._write(lambda tx, table: evolution.add_column(self.handle.context, tx, table, path, type, default))
 
     def drop_column(self, path: str) -> None:
         """Drop a column, or a field of a struct; older snapshots keep it."""
-        self._write(lambda tx, table: evolution.drop_column(self._context, tx, table, path))
+        self._write(lambda tx, table: evolution.drop_column(self.handle.context, tx, table, path))
 
     def rename_column(self, path: str, new_name: str) -> None:
         """Rename a column or a field of a struct."""
-        self._write(lambda tx, table: evolution.rename_column(self._context, tx, table, path, new_name))
+        self._write(lambda tx, table: evolution.rename_column(self.handle.context, tx, table, path, new_name))
 
     def alter_column(self, path: str, type: ColumnType) -> None:
         """Widen the type of a column or field; a nested type may also gain or lose fields, matched by name.
 
         Raises ``InputError`` for a change that could lose a value.
         """
-        self._write(lambda tx, table: evolution.alter_column(self._context, tx, table, path, type))
+        self._write(lambda tx, table: evolution.alter_column(self.handle.context, tx, table, path, type))
 
     def set_default(self, path: str, value: Any) -> None:
         """Set the default of a column for new rows: a literal, or ``quacklake.expr("now()")``."""
-        self._write(lambda tx, table: evolution.set_default(self._context, tx, table, path, value))
+        self._write(lambda tx, table: evolution.set_default(self.handle.context, tx, table, path, value))
 
     def drop_default(self, path: str) -> None:
         """Remove the default of a column."""
-        self._write(lambda tx, table: evolution.drop_default(self._context, tx, table, path))
+        self._write(lambda tx, table: evolution.drop_default(self.handle.context, tx, table, path))
 
     def set_not_null(self, path: str) -> None:
         """Reject NULL in a column from now on. Raises ``ConstraintError`` when a row has NULL in it."""
-        self._write(lambda tx, table: evolution.set_not_null(self._context, tx, table, path))
+        self._write(lambda tx, table: evolution.set_not_null(self.handle.context, tx, table, path))
 
     def drop_not_null(self, path: str) -> None:
         """Allow NULL in a column."""
-        self._write(lambda tx, table: evolution.drop_not_null(self._context, tx, table, path))
+        self._write(lambda tx, table: evolution.drop_not_null(self.handle.context, tx, table, path))
 
     # -- history -----------------------------------------------------------------------------------------------------
 
@@ -412,9 +378,9 @@ class Table(TableMaintenance):
 
     def history(self) -> pa.Table:
         """Return the snapshots that changed this table, newest first, with the columns of ``Lake.snapshots``."""
-        from quacklake.operations.history import table_history
+        from quacklake.operations.options import table_history
 
-        return table_history(self._context, self.info)
+        return table_history(self.handle.context, self.info)
 
     def restore(self, to: Version, *, dry_run: bool = False) -> UndoReport:
         """Restore the table to a snapshot or a time, in a new snapshot. The history stays.
@@ -457,7 +423,7 @@ class TableMerge(MergeBuilder):
 
         def work(tx: Transaction, table: TableInfo) -> MergeResult:
             statement = self._statement(_key(tx, table) if self._on is None else self._on, table.schema)
-            return dml.run_merge(self._table._context, tx, table, self._source, statement)
+            return dml.run_merge(self._table.handle.context, tx, table, self._source, statement)
 
         return self._table._write(work, source=self._source)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from quacklake.errors import InputError
 from quacklake.lake.lake import Lake
 from quacklake.maintenance.policy import Policy
-from quacklake.operations.boundary import boundary
+from quacklake.operations.context import boundary
 from quacklake.progress import Progress, silent
 from quacklake.tenancy.maintenance import RoundLimits, RoundReport, TenantMaintainer
 from quacklake.tenancy.tenants import TenantCatalogs, open_tenants

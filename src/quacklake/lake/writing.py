@@ -1,28 +1,149 @@
-"""The writing methods that lakes and open transactions share."""
+"""The methods that lakes, past snapshots and open transactions share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
-from quacklake.errors import InputError
+from quacklake.engines.duckdb.connections import connect_store
+from quacklake.errors import InputError, NotFoundError
 from quacklake.format.evolution import PRIMARY_KEY, key_tag, with_required
 from quacklake.format.names import check_name, full_name, quote
+from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.format.snapshots import Operation
-from quacklake.lake.reading import LakeReader
 from quacklake.lake.table import Table
 from quacklake.lake.view import View
 from quacklake.operations import dml, evolution
 from quacklake.operations.column_types import to_schema
-from quacklake.operations.context import Parameters, make_variant
+from quacklake.operations.context import LakeContext
 from quacklake.operations.frames import Input, to_source
+from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef, name_parts, renamed
 from quacklake.operations.restoring import UndoReport
+from quacklake.operations.table_scan import TableScan
 from quacklake.operations.undoing import undrop
-from quacklake.operations.views import check_macro, check_view
+from quacklake.operations.views import Parameters, check_macro, make_variant
+from quacklake.scan import Filter
+from quacklake.sql.sessions import LakeSessions
+from quacklake.sql.views import check_view
 from quacklake.storage import Store
 from quacklake.transaction import Transaction
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from quacklake.sql.result import Result
+
+
+class LakeReader:
+    """Reads tables and views and runs SQL; the base of lakes, past snapshots and transactions."""
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+        self._sessions = LakeSessions(handle)
+
+    def sql(self, text: str, params: Sequence[Any] | dict[str, Any] | None = None) -> Result:
+        """Run one or more SQL statements and return the result of the last one.
+
+        ``params`` holds values for ``?`` and ``$1`` (a list) or for ``$name`` (a dictionary). Tables are named
+        ``table`` or ``schema.table``. Each thread has its own lasting session, so a ``BEGIN`` stays open until
+        ``COMMIT``. Raises ``SqlError``, or the error of the operation itself.
+        """
+        return self._sessions.current()._from(text, params)
+
+    @property
+    def _context(self) -> LakeContext:
+        return self.handle.context
+
+    def table(self, name: str) -> Table:
+        """Return a table by name: ``schema.table``, or ``table`` in ``main``. A missing table raises only on use."""
+        ref = TableRef.parse(name, nested=self._context.catalog.is_next)
+        return Table(self.handle, ref)
+
+    def __getitem__(self, name: str) -> Table:
+        """Return an existing table: ``lake["schema.t"]``. Raises ``NotFoundError`` that suggests similar names."""
+        table = self.table(name)
+        view = self.handle.view()
+        ref = TableRef.parse(name)
+        if view.get_table(ref.schema, ref.name) is None and view.objects.get_view(ref.schema, ref.name) is not None:
+            raise NotFoundError(f"{name} is a view, not a table", hint=f'use lake.view("{name}")')
+        view.find_table(ref.schema, ref.name)
+        return table
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether a table exists: ``"t" in lake``."""
+        if not isinstance(name, str):
+            return False
+        ref = TableRef.parse(name)
+        return self.handle.view().get_table(ref.schema, ref.name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the tables, as ``tables`` returns them."""
+        return iter(self.tables())
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [name.removeprefix("main.") for name in self.tables()]
+
+    def scan(self, name: str, columns: Sequence[str] | None = None, where: Filter | None = None) -> TableScan:
+        """Return a lazy scan of a table."""
+        return self.table(name).scan(columns, where)
+
+    def schemas(self) -> list[str]:
+        """Return the names of the schemas."""
+        return [info.name for info in self.handle.view().schemas()]
+
+    def tables(self, schema: str | None = None) -> list[str]:
+        """Return the names of the tables as ``schema.table``."""
+        return [info.qualified_name for info in self._tables() if schema is None or info.schema_name == schema]
+
+    def _tables(self) -> list[TableInfo]:
+        return self.handle.view().tables()
+
+    def view(self, name: str) -> View:
+        """Return a view by name: ``schema.view``, or ``view`` in ``main``. A missing view raises only on use."""
+        ref = TableRef.parse(name, nested=self._context.catalog.is_next)
+        return View(self.handle, ref)
+
+    def views(self, schema: str | None = None) -> list[str]:
+        """Return the names of the views as ``schema.view``."""
+        found = self.handle.view().objects.views()
+        return [view.qualified_name for view in found if schema is None or view.schema_name == schema]
+
+    def macros(self, schema: str | None = None) -> list[MacroInfo]:
+        """Return the macros with their names, parameters and SQL."""
+        return [macro for macro in self.handle.view().objects.macros() if schema is None or macro.schema_name == schema]
+
+    @overload
+    def register(self, target: duckdb.DuckDBPyConnection) -> None: ...
+
+    @overload
+    def register(self, target: str, rows: Any) -> None: ...
+
+    def register(self, target: duckdb.DuckDBPyConnection | str, rows: Any = None) -> None:
+        """Register rows as a table for SQL, or register every table of the lake in a DuckDB connection.
+
+        ``register("wanted", df)`` lets ``sql`` query ``wanted`` until ``unregister``, in every thread. It takes a
+        frame, Arrow data, or any other input of ``append`` except files, which SQL reads directly.
+
+        ``register(connection)`` creates a view in the connection for each table as it is now. Unlike
+        ``Table.to_duckdb``, the views do not follow the lake. SQL in the connection then reads the lake's files; tables
+        in ``main`` also work without a schema.
+        """
+        if isinstance(target, str):
+            self._sessions.current().register(target, rows)
+            return
+        connection = target
+        view = self.handle.view()
+        connect_store(connection, self._context.store)
+        for info in view.tables():
+            query = self._context.engine.bind(connection, view.plan(info))
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(info.schema_name)}")
+            connection.execute(f"CREATE OR REPLACE VIEW {quote(info.schema_name)}.{quote(info.name)} AS {query}")
+
+    def unregister(self, name: str) -> None:
+        """Remove rows that ``register`` added."""
+        self._sessions.current().unregister(name)
 
 
 class LakeWriter(LakeReader):
@@ -88,13 +209,7 @@ class LakeWriter(LakeReader):
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Drop a table; older snapshots still show its rows."""
         ref = TableRef.parse(name)
-
-        def work(tx: Transaction) -> None:
-            if if_exists and tx.get_table(ref.schema, ref.name) is None:
-                return
-            tx.drop_table(tx.find_table(ref.schema, ref.name))
-
-        self.handle.run(work)
+        self._drop(lambda tx: (tx.get_table if if_exists else tx.find_table)(ref.schema, ref.name))
 
     def rename_table(self, name: str, new_name: str) -> Table:
         """Rename a table within its schema."""
@@ -102,8 +217,6 @@ class LakeWriter(LakeReader):
         target = renamed(ref, new_name, "table")
         self.handle.run(lambda tx: tx.rename_table(tx.find_table(ref.schema, ref.name), target.name))
         return self.table(f"{quote(ref.schema)}.{quote(target.name)}")
-
-    # -- views and macros --------------------------------------------------------------------------------------------
 
     def create_view(self, name: str, sql: str, *, columns: Sequence[str] | None = None, replace: bool = False) -> View:
         """Create a view: a query over the lake's tables and views that every client can read.
@@ -125,13 +238,7 @@ class LakeWriter(LakeReader):
     def drop_view(self, name: str, *, if_exists: bool = False) -> None:
         """Drop a view; older snapshots keep it."""
         ref = TableRef.parse(name)
-
-        def work(tx: Transaction) -> None:
-            if if_exists and tx.objects.get_view(ref.schema, ref.name) is None:
-                return
-            tx.objects.drop(tx.objects.find_view(ref.schema, ref.name))
-
-        self.handle.run(work)
+        self._drop(lambda tx: (tx.objects.get_view if if_exists else tx.objects.find_view)(ref.schema, ref.name))
 
     def rename_view(self, name: str, new_name: str) -> View:
         """Rename a view within its schema."""
@@ -152,7 +259,7 @@ class LakeWriter(LakeReader):
 
         def work(tx: Transaction) -> None:
             owner = tx.find_schema(ref.schema)
-            variant = check_macro(self._context, tx, owner.name, given, is_table=table)
+            variant = check_macro(tx, owner.name, given, is_table=table)
             tx.objects.create_macro(owner.name, ref.name, (variant,), is_table=table, replacing=replace)
 
         self.handle.run(work)
@@ -160,11 +267,19 @@ class LakeWriter(LakeReader):
     def drop_macro(self, name: str, *, table: bool = False, if_exists: bool = False) -> None:
         """Drop a macro; older snapshots keep it."""
         ref = TableRef.parse(name)
+        self._drop(
+            lambda tx: (tx.objects.get_macro if if_exists else tx.objects.find_macro)(
+                ref.schema, ref.name, is_table=table
+            )
+        )
 
+    def _drop(self, find: Callable[[Transaction], TableInfo | ViewInfo | MacroInfo | None]) -> None:
         def work(tx: Transaction) -> None:
-            if if_exists and tx.objects.get_macro(ref.schema, ref.name, is_table=table) is None:
-                return
-            tx.objects.drop(tx.objects.find_macro(ref.schema, ref.name, is_table=table))
+            found = find(tx)
+            if isinstance(found, TableInfo):
+                tx.drop_table(found)
+            elif found is not None:
+                tx.objects.drop(found)
 
         self.handle.run(work)
 

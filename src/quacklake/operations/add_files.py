@@ -45,10 +45,7 @@ class AddOptions:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A column of a file, or a node inside one; ``path`` is that of a leaf.
-
-    ``name`` is matched with the columns of the table; ``stored`` is the name in the file.
-    """
+    """A column of a file or a node inside; ``name`` is matched, ``stored`` is in the file, ``path`` is a leaf's."""
 
     name: str
     kind: str
@@ -63,7 +60,7 @@ Nodes = tuple[Node, ...]
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """How columns of files whose names or places differ from the table's are found.
+    """A way to find columns of files whose names or places differ from the table's.
 
     ``rename`` gives the nodes of a file the names of the table, and leaves out those that the table has not.
     ``folders`` are the columns that come from folder names only, each with the name it has there.
@@ -96,13 +93,17 @@ def add_files(
 ) -> int:
     """Add Parquet files to a table; return the number of their rows."""
     tx.asks(Operation.ADD_FILES)
-    if context.catalog.encrypted:
-        raise UnsupportedFeatureError(
-            "an encrypted lake takes no files from elsewhere: every file must have a key of its own",
-            hint="append the rows instead",
-        )
+    check_unencrypted(context)
     spec = _partition(table)
-    found = _find(context, table, patterns)
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        files = context.store.find(pattern)
+        if not files:
+            raise NotFoundError(
+                f"Failed to add data files to {table.qualified_name}: there is no file {pattern!r}",
+                hint="check the path or pattern",
+            )
+        found.update(dict.fromkeys(files))
     known = set(tx.plan(table).files.column("path").to_pylist())
     links = Links()
     places = {url: context.store.resolve(url, False, links=links) for url in found}
@@ -110,11 +111,7 @@ def add_files(
         file_name(url)  # raises for a file that could not be read later
         if place in known:
             raise AlreadyExistsError(f"{url} is a file of {table.qualified_name} already")
-        if context.store.is_of_others(place):
-            raise PathError(
-                f"{url} may be a file of another catalog of this shared lake, which would not know that it must stay",
-                hint="append its rows instead, or fork that catalog",
-            )
+        check_own(context, url, place)
     footers = read_footers(context.store, list(places.values()))
     shapes = Shapes(tx, table, options, spec)
     rows = [
@@ -124,10 +121,28 @@ def add_files(
     ]
     values = folder_stats(context, rows)
     pending = tx.pending(table)
-    files = [new_file(tx, table, each, values, spec) for each in rows]
-    pending.files.extend(files)
+    added = [new_file(tx, table, each, values, spec) for each in rows]
+    pending.files.extend(added)
     pending.mappings.extend(shapes.new)
-    return sum(file.record_count for file in files)
+    return sum(file.record_count for file in added)
+
+
+def check_unencrypted(context: LakeContext) -> None:
+    """Raise ``UnsupportedFeatureError`` for an encrypted lake."""
+    if context.catalog.encrypted:
+        raise UnsupportedFeatureError(
+            "an encrypted lake takes no files from elsewhere: every file must have a key of its own",
+            hint="append the rows instead",
+        )
+
+
+def check_own(context: LakeContext, url: str, place: str) -> None:
+    """Raise ``PathError`` for a file that another catalog of a shared lake may remove."""
+    if context.store.is_of_others(place):
+        raise PathError(
+            f"{url} may be a file of another catalog of this shared lake, which would not know that it must stay",
+            hint="append its rows instead, or fork that catalog",
+        )
 
 
 def _partition(table: TableInfo) -> PartitionSpec | None:
@@ -145,19 +160,6 @@ def _partition(table: TableInfo) -> PartitionSpec | None:
     return spec
 
 
-def _find(context: LakeContext, table: TableInfo, patterns: Sequence[str]) -> list[str]:
-    found: dict[str, None] = {}
-    for pattern in patterns:
-        files = context.store.find(pattern)
-        if not files:
-            raise NotFoundError(
-                f"Failed to add data files to {table.qualified_name}: there is no file {pattern!r}",
-                hint="check the path or pattern",
-            )
-        found.update(dict.fromkeys(files))
-    return list(found)
-
-
 def known_mappings(tx: Transaction, table: TableInfo) -> dict[object, int]:
     """Return the keys and ids of the name mappings that files of a table already have."""
     known: dict[object, int] = {mapping.key: mapping.id for mapping in tx.pending(table).mappings}
@@ -165,9 +167,6 @@ def known_mappings(tx: Transaction, table: TableInfo) -> dict[object, int]:
         with tx.catalog.read() as reader:
             known |= {mapping.key: mapping.id for mapping in reader.files.table_mappings(table.id)}
     return known
-
-
-# -- mapping -----------------------------------------------------------------------------------------------------------
 
 
 class Shapes:
@@ -257,10 +256,7 @@ class _Mapper:
     """Matches the columns of a file with those of the table, at every depth."""
 
     def __init__(self, url: str, table: TableInfo, options: AddOptions, folders: Mapping[str, str]) -> None:
-        self._url = url
-        self._folders = folders
-        self._table = table
-        self._options = options
+        self._url, self._table, self._options, self._folders = url, table, options, folders
         self.leaves: dict[str, int] = {}
         self.missing: list[Column] = []
 
@@ -292,7 +288,9 @@ class _Mapper:
             if column.name in folders:
                 found.append(self._folder(column))
             elif self._options.allow_missing:
-                self._note_missing(column, above)
+                if not above and not column.nullable and column.initial_default is None:
+                    raise ConstraintError(f'{self._url} lacks the NOT NULL column "{column.name}"')
+                self.missing.extend(column.leaves())
             else:
                 raise SchemaMismatchError(
                     f'Column "{above}{column.name}" exists in table "{self._table.name}" but was not found in file'
@@ -325,17 +323,11 @@ class _Mapper:
             raise self._mismatch(f'has "{column.name}" in the name of a folder, the table as {column.type}')
         return MappedColumn(self._folders.get(column.name, column.name), column.id, is_partition=True)
 
-    def _note_missing(self, column: Column, above: str) -> None:
-        if not above and not column.nullable and column.initial_default is None:
-            raise ConstraintError(f'{self._url} lacks the NOT NULL column "{column.name}"')
-        self.missing.extend(column.leaves())
-
     def _other_type(self, name: str, kind: str, column: Column) -> SchemaMismatchError:
         found = kind.upper() if kind in NESTED or kind == "unknown" else duckdb_type(kind)
-        both_decimal = kind.startswith("decimal") and column.type.startswith("decimal")
         accepted = [duckdb_type(each) for each in SCALARS if fits(each, column.type)] or [column.duckdb_type()]
         why = f"Expected {' or '.join(dict.fromkeys(accepted))}, found type {found}"
-        if both_decimal:
+        if kind.startswith("decimal") and column.type.startswith("decimal"):
             why = f"Incompatible decimal precision/scale - {why}"
         elif column.type == "geometry" and kind == "blob":
             why = (
@@ -350,9 +342,6 @@ class _Mapper:
 
     def _mismatch(self, why: str) -> SchemaMismatchError:
         return SchemaMismatchError(f"{self._url} does not fit {self._table.qualified_name}: it {why}")
-
-
-# -- statistics --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,10 +364,7 @@ def folder_text(column: Column, file: AddedFile) -> str | None:
 
 
 def folder_stats(context: LakeContext, rows: Sequence[AddedFile]) -> FolderStats:
-    """Return the bounds of each value in a folder name, and its text as a partition value.
-
-    Raises ``SchemaMismatchError`` for a value of another type.
-    """
+    """Return the bounds and the partition text of each value in a folder name. Raises ``SchemaMismatchError``."""
     columns = {column.id: column for each in rows for column in each.shape.folders}
     found: dict[tuple[int, str | None], tuple[ColumnStats, str | None]] = {}
     for column in columns.values():

@@ -6,11 +6,12 @@ it has; the tag is committed with the files, and goes back with them when the ta
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from quacklake.errors import (
     AlreadyExistsError,
     CatalogError,
     PathError,
+    SchemaMismatchError,
     StreamMismatchError,
     UnsupportedFeatureError,
 )
@@ -32,16 +34,126 @@ from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import ChangeKind, Operation
-from quacklake.operations.add_files import AddedFile, AddOptions, Matching, Shapes, folder_stats, new_file
+from quacklake.operations.add_files import (
+    AddedFile,
+    AddOptions,
+    Matching,
+    Node,
+    Nodes,
+    Shapes,
+    check_own,
+    check_unencrypted,
+    folder_stats,
+    new_file,
+)
 from quacklake.operations.context import LakeContext
 from quacklake.operations.evolution import alter
-from quacklake.operations.foreign_tables import ForeignFile, ForeignTable
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.scan import ScanPlan
 from quacklake.scan.plan import POSITIONS
 from quacklake.storage import Links, read_footers
 from quacklake.transaction import DeleteTarget, NewDataFile, Transaction, touched_files
+
+#: Returns the deleted positions of a file, ascending, as ``int64``; it takes the number of rows of the file.
+Deleted = Callable[[int], pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignField:
+    """A column of a foreign table, or a node inside one; files have it under ``id`` or one of the ``names``."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    id: int | None = None
+    names: tuple[str, ...] = ()
+    children: tuple[ForeignField, ...] = ()
+
+    def column(self, ids: Iterator[int], *, top: bool = True) -> Column:
+        """Return the column of a lake; nodes inside nested columns are always nullable there."""
+        id_ = next(ids)
+        children = tuple(child.column(ids, top=False) for child in self.children)
+        return Column(id_, self.name, self.type, self.nullable or not top, children=children)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFile:
+    """A Parquet file of a foreign table; ``values`` are those of columns that are not in it, by name, as texts."""
+
+    url: str
+    values: Mapping[str, str | None] = field(default_factory=dict)
+    deleted: Deleted | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignTable:
+    """One version of a foreign table.
+
+    ``id`` is what its format gives a table when it is made, ``source`` what the user calls it, ``location`` its folder.
+    ``folders`` are the columns that are not in the files, each with the name it has in the names of folders. ``by_id``
+    says that columns of files are found by field ids, as long as a file has any.
+    """
+
+    source: str
+    location: str
+    id: str
+    version: int
+    fields: tuple[ForeignField, ...]
+    files: tuple[ForeignFile, ...]
+    folders: Mapping[str, str] = field(default_factory=dict)
+    by_id: bool = False
+
+    def schema(self, first_id: int = 1) -> TableSchema:
+        """Return the columns of a lake's table, with ids from ``first_id``."""
+        ids = itertools.count(first_id)
+        return TableSchema(tuple(each.column(ids) for each in self.fields))
+
+    def fingerprint(self) -> str:
+        """Return a text that is another one when files have to be read in another way."""
+        facts = [[asdict(each) for each in self.fields], dict(self.folders), self.by_id]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def rename(self, url: str, nodes: Nodes) -> Nodes:
+        """Give the columns of a file their present names, and leave out others. Raises ``UnsupportedFeatureError``."""
+        by_id = self.by_id and _has_ids(nodes)
+        if self.by_id and not by_id and not any(each.names for each in self.fields):
+            raise UnsupportedFeatureError(
+                f'File "{url}" has no field ids, and the table no name mapping', hint="append the rows instead"
+            )
+        return self._renamed(url, nodes, self.fields, by_id=by_id)
+
+    def _renamed(self, url: str, nodes: Nodes, fields: Sequence[ForeignField], *, by_id: bool) -> Nodes:
+        known: dict[object, ForeignField] = (
+            {each.id: each for each in fields if each.id is not None}
+            if by_id
+            else {fold(name): each for each in fields for name in each.names}
+        )
+        found = []
+        for node in nodes:
+            match = known.get(node.field_id if by_id else fold(node.stored))
+            if match is not None:
+                found.append(self._inside(url, replace(node, name=match.name), match, by_id=by_id))
+        return tuple(found)
+
+    def _inside(self, url: str, node: Node, match: ForeignField, *, by_id: bool) -> Node:
+        if node.kind != match.type or not match.children:
+            return node  # a leaf, or of another type, which mapping refuses
+        if node.kind != "struct":
+            pairs = zip(node.children, match.children, strict=True)
+            return replace(node, children=tuple(self._inside(url, child, each, by_id=by_id) for child, each in pairs))
+        children = self._renamed(url, node.children, match.children, by_id=by_id)
+        if not children:
+            raise SchemaMismatchError(
+                f'File "{url}" has none of the present fields of "{match.name}", so that its NULLs are not known',
+                hint="rewrite the file with the engine that owns the table, or append the rows instead",
+            )
+        return replace(node, children=children)
+
+
+def _has_ids(nodes: Nodes) -> bool:
+    return any(node.field_id is not None or _has_ids(node.children) for node in nodes)
+
 
 ADOPTED = "quacklake_adopted"
 """The tag of a table that has the files of a foreign one; its value is a JSON object."""
@@ -59,10 +171,7 @@ _EVERYTHING = AddOptions(allow_missing=True, ignore_extra_columns=True)
 
 @dataclass(frozen=True, slots=True)
 class AdoptReport:
-    """What an adoption did, or would do: files and rows that came, files that went, files with other deletes.
-
-    ``version`` is that of the foreign table. ``added_rows`` are those of the files that came, without deleted ones.
-    """
+    """The result of an adoption; ``added_rows`` leaves out deleted ones, ``version`` is that of the foreign table."""
 
     table: str
     source: str
@@ -125,11 +234,7 @@ def adopt(handle: LakeHandle, read: Callable[[], ForeignTable], name: str, *, sy
 
 
 def _adopt(context: LakeContext, tx: Transaction, foreign: ForeignTable, ref: TableRef, *, sync: bool) -> AdoptReport:
-    if context.catalog.encrypted:
-        raise UnsupportedFeatureError(
-            "an encrypted lake takes no files from elsewhere: every file must have a key of its own",
-            hint="append the rows instead",
-        )
+    check_unencrypted(context)
     _check_outside(context, [foreign.location])
     tx.check_writable()
     mark = _Mark.of(foreign)
@@ -150,9 +255,6 @@ def _adopt(context: LakeContext, tx: Transaction, foreign: ForeignTable, ref: Ta
     tx.objects.set_tags(follower.table, {ADOPTED: mark.text()})
     faults.reach("adopt.planned")
     return replace(report, created=created)
-
-
-# -- checks ------------------------------------------------------------------------------------------------------------
 
 
 def _known_mark(tx: Transaction, table: TableInfo, foreign: ForeignTable, *, sync: bool) -> _Mark:
@@ -199,29 +301,20 @@ def _check_outside(context: LakeContext, urls: Iterable[str]) -> None:
                 f"{url} lies in the data path of the lake, and what is there belongs to the lake",
                 hint="move the foreign table out of it, or append its rows",
             )
-        if context.store.is_of_others(url):
-            raise PathError(
-                f"{url} may be a file of another catalog of this shared lake, which would not know that it must stay",
-                hint="append its rows instead, or fork that catalog",
-            )
-
-
-# -- files -------------------------------------------------------------------------------------------------------------
+        check_own(context, url, url)
 
 
 class _Follower:
     """Makes the rows of a table those of a foreign table, as changes of a transaction."""
 
     def __init__(self, context: LakeContext, tx: Transaction, table: TableInfo, foreign: ForeignTable) -> None:
-        self._context = context
-        self._tx = tx
-        self._foreign = foreign
-        self.table = table
+        self._context, self._tx, self.table, self._foreign = context, tx, table, foreign
 
     def run(self, *, same_columns: bool) -> AdoptReport:
         """Compare the files here and there; end and add what differs."""
         plan = self._tx.plan(self.table)
-        there = self._places()
+        store, links = self._context.store, Links()
+        there = {store.resolve(file.url, False, links=links): file for file in self._foreign.files}
         here: dict[str, int] = dict(
             zip(plan.files.column("path").to_pylist(), plan.files.column("data_file_id").to_pylist(), strict=True)
         )
@@ -250,10 +343,6 @@ class _Follower:
             removed_files=len(ended) - moved,
             changed_files=len(changed) + moved,
         )
-
-    def _places(self) -> dict[str, ForeignFile]:
-        store, links = self._context.store, Links()
-        return {store.resolve(file.url, False, links=links): file for file in self._foreign.files}
 
     def _more_deletes(self, plan: ScanPlan, kept: Mapping[int, ForeignFile]) -> dict[int, pa.Array | None]:
         """Return the positions that are deleted there and not yet here; None where some are deleted here alone."""
@@ -315,7 +404,9 @@ class _Follower:
             if footer.rows
         ]
         for added, file in rows:
-            _check_columns(table, added, file)
+            for name, value in file.values.items():  # which only the foreign table knows
+                if value is not None and table.schema.find(name).id not in added.shape.mapping.by_target:
+                    raise _other_folder(file, table.schema.find(name))
         _check_folders(context, table, foreign, [file for _, file in rows])
         values = folder_stats(context, [added for added, _ in rows])
         tx.pending(table).mappings.extend(shapes.new)
@@ -335,25 +426,17 @@ def _shape(column: Column) -> object:
     return column.type, [(fold(child.name), _shape(child)) for child in column.children]
 
 
-def _check_columns(table: TableInfo, added: AddedFile, file: ForeignFile) -> None:
-    """Raise ``UnsupportedFeatureError`` for a file without a column whose values only the foreign table knows."""
-    for name, value in file.values.items():
-        if value is not None and table.schema.find(name).id not in added.shape.mapping.by_target:
-            raise _other_folder(file, table.schema.find(name))
-
-
 def _check_folders(context: LakeContext, table: TableInfo, foreign: ForeignTable, files: Sequence[ForeignFile]) -> None:
-    """Raise ``UnsupportedFeatureError`` unless the folders of files say the values that the foreign table does.
-
-    A lake can take the values of a column that is not in a file from the names of its folders only.
-    """
+    """Raise ``UnsupportedFeatureError`` unless folders tell the values of columns that are not in the files."""
     for name, key in foreign.folders.items():
         column = table.schema.find(name)
         pairs: list[tuple[ForeignFile, str | None, str | None]] = []
         for file in files:
             found = hive_values(file.url)
             text = found.get(key)
-            if key not in found or (text is not None and not _is_definite(column, text)):
+            # the value of bytes, or of a time without its zone, would depend on who reads it
+            vague = column.type == "blob" or (column.type == "timestamptz" and not _ZONE.search(text or ""))
+            if key not in found or (text is not None and vague):
                 raise _other_folder(file, column)
             pairs.append((file, file.values.get(name), text))
         texts = list(dict.fromkeys(itertools.chain.from_iterable((one, two) for _, one, two in pairs)))
@@ -362,13 +445,6 @@ def _check_folders(context: LakeContext, table: TableInfo, foreign: ForeignTable
             lost = any(each is not None and values[each] is None for each in (wanted, text))
             if lost or values[wanted] != values[text]:
                 raise _other_folder(file, column)
-
-
-def _is_definite(column: Column, text: str) -> bool:
-    """Return False for a text whose value depends on who reads it: a time without its zone, or bytes."""
-    if column.type == "timestamptz":
-        return _ZONE.search(text) is not None
-    return column.type != "blob"
 
 
 def _other_folder(file: ForeignFile, column: Column) -> UnsupportedFeatureError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import index
 from typing import TypeAlias
 
@@ -13,11 +13,8 @@ from quacklake.catalog import Reader, own_tables
 from quacklake.engines.duckdb import RunningScan
 from quacklake.errors import InputError, NotFoundError
 from quacklake.format.snapshots import Snapshot, is_tag
-from quacklake.operations.handles import Handle
-from quacklake.operations.reference import TableRef
-from quacklake.operations.table_scan import Frame, both, scan_text
+from quacklake.operations.table_scan import Frame
 from quacklake.operations.times import instant
-from quacklake.scan import Filter
 from quacklake.scan.feed import FeedPlan, plan_feed
 
 Bound: TypeAlias = "int | dt.datetime | str"
@@ -32,43 +29,17 @@ class ChangeScan(Frame):
     ``update_postimage``) and those of the table at the last snapshot. Rows come in no particular order.
     """
 
-    _handle: Handle
-    _ref: TableRef
     _since: Bound
     _until: Bound | None = None
     _inserts: bool = True
     _deletes: bool = True
-    _columns: tuple[str, ...] | None = None
-    _where: Filter | None = None
-    _limit: int | None = None
 
-    def __repr__(self) -> str:
-        until = "" if self._until is None else f" until {self._until}"
-        return scan_text(
-            "ChangeScan", self._ref, self._columns, self._where, self._limit, f" since {self._since}{until}"
-        )
-
-    # -- shaping -----------------------------------------------------------------------------------------------------
-
-    def select(self, *columns: str) -> ChangeScan:
-        """Return only these columns, in this order."""
-        return replace(self, _columns=tuple(columns))
-
-    def where(self, condition: Filter) -> ChangeScan:
-        """Return only the changes that match a condition: SQL text or a ``pyarrow.compute`` expression."""
-        return replace(self, _where=both(self._where, condition))
-
-    def limit(self, rows: int) -> ChangeScan:
-        """Return at most this many rows."""
-        return replace(self, _limit=rows)
-
-    # -- reading -----------------------------------------------------------------------------------------------------
+    @property
+    def _range(self) -> str:  # type: ignore[override]
+        return f" since {self._since}" + ("" if self._until is None else f" until {self._until}")
 
     def plan(self) -> FeedPlan:
-        """Return the plan: the files and inlined rows that hold the changes.
-
-        Raises ``SnapshotExpiredError`` when snapshots of the range, or the one before it, have expired.
-        """
+        """Return the files and inlined rows that hold the changes. Raises ``SnapshotExpiredError``."""
         view = self._handle.view()
         table = view.find_table(self._ref.schema, self._ref.name)
         if table.id < 0:

@@ -58,14 +58,12 @@ _TIME = re.compile(r"(?:timestamp|datetime64)\[(s|ms|us|ns)\]")
 _LIST = re.compile(r"list(?:<(?:\w+:\s*)?(.+)>|\[(.+)\])", re.DOTALL)
 _NOT_NULL = re.compile(r"\s+not\s+null\s*$", re.IGNORECASE)
 _COLUMN = re.compile(r"\s*(\w+)\s+(\w+)")
+_EXAMPLES = 'write int, "BIGINT" or pa.int64()'
 _MAX_DEPTH = 64
 
 
 def to_schema(columns: Any) -> TableSchema | None:
-    """Return the schema of a mapping of names to types, or of a list of pairs or fields; None for rows.
-
-    Raises ``InputError`` for unknown types, and for a mix of types and values.
-    """
+    """Return the schema of a mapping or list of names and types; None for rows. Raises ``InputError`` for a mix."""
     if isinstance(columns, TableSchema):
         return columns
     if isinstance(columns, str):
@@ -103,15 +101,6 @@ def _check_no_columns(text: str) -> None:
     raise InputError(f"{text!r} is not the name of a file", hint=hint)
 
 
-def to_column(name: str, type_: Any) -> Column:
-    """Return a column for a type in any spelling, without valid ids. Raises ``InputError`` that says what to write.
-
-    Text is read as an SQL type first (``INTEGER``, ``DECIMAL(10,2)``, also with ``NOT NULL``), then as an Arrow or
-    pandas type. Python's ``int`` and ``float`` have 8 bytes, and ``Decimal`` is ``DECIMAL(18,3)``.
-    """
-    return _column(name, type_, 0)
-
-
 def _named(name: str, type_: Any) -> Column:
     try:
         return to_column(name, type_)
@@ -132,9 +121,6 @@ def _numbered(columns: Sequence[Column]) -> TableSchema:
         return replace(column, id=like.id, children=tuple(numbered(*pair) for pair in children))
 
     return TableSchema(tuple(numbered(*pair) for pair in zip(columns, ids.columns, strict=True)))
-
-
-# -- recognizing types -------------------------------------------------------------------------------------------------
 
 
 def _is_pair(value: Any) -> bool:
@@ -159,10 +145,12 @@ def _is_dtype(value: Any) -> bool:
     )
 
 
-# -- parsing types -----------------------------------------------------------------------------------------------------
+def to_column(name: str, type_: Any, depth: int = 0) -> Column:
+    """Return a column for a type in any spelling, without valid ids. Raises ``InputError`` that says what to write.
 
-
-def _column(name: str, type_: Any, depth: int) -> Column:
+    Text is read as an SQL type first (``INTEGER``, ``DECIMAL(10,2)``, also with ``NOT NULL``), then as an Arrow or
+    pandas type. Python's ``int`` and ``float`` have 8 bytes, and ``Decimal`` is ``DECIMAL(18,3)``.
+    """
     if depth > _MAX_DEPTH:
         raise InputError("the type is nested too deeply")
     if isinstance(type_, pa.Field):
@@ -172,19 +160,21 @@ def _column(name: str, type_: Any, depth: int) -> Column:
     if isinstance(type_, str):
         return _from_text(name, type_, depth)
     if isinstance(type_, Mapping):
-        fields = (_column(str(field), inner, depth + 1) for field, inner in type_.items())
+        fields = (to_column(str(field), inner, depth + 1) for field, inner in type_.items())
         return Column(0, name, "struct", children=tuple(fields))
     if type_ in _PYTHON:
         return parse_column(name, _PYTHON[type_])
     arguments = [each for each in typing.get_args(type_) if each is not type(None)]
     origin = typing.get_origin(type_)
     if origin in (types.UnionType, typing.Union) and len(arguments) == 1:
-        return _column(name, arguments[0], depth + 1)  # X | None
+        return to_column(name, arguments[0], depth + 1)  # X | None
     if origin is dict and len(arguments) == 2:
-        key, value = (_column(part, inner, depth + 1) for part, inner in zip(("key", "value"), arguments, strict=True))
+        key, value = (
+            to_column(part, inner, depth + 1) for part, inner in zip(("key", "value"), arguments, strict=True)
+        )
         return Column(0, name, "map", children=(key, value))
     if origin in (list, set, frozenset, tuple) and [each for each in arguments if each is not ...][1:] == []:
-        return Column(0, name, "list", children=(_column("element", arguments[0], depth + 1),))
+        return Column(0, name, "list", children=(to_column("element", arguments[0], depth + 1),))
     return _from_package(name, type_, depth)
 
 
@@ -200,21 +190,14 @@ def _from_text(name: str, text: str, depth: int) -> Column:
     if time := _TIME.fullmatch(lower):
         return parse_column(name, f"timestamp_{time[1]}")
     if (inner := _LIST.fullmatch(word)) is not None:
-        return Column(0, name, "list", children=(_column("element", inner[1] or inner[2], depth + 1),))
+        return Column(0, name, "list", children=(to_column("element", inner[1] or inner[2], depth + 1),))
     try:
         return parse_column(name, _OTHERS.get(lower, re.sub(r"^decimal(128|256)\(", "decimal(", lower) or word))
     except InputError as error:
         try:
-            return _column(name, pa.type_for_alias(lower), depth)
+            return to_column(name, pa.type_for_alias(lower), depth)
         except ValueError:
             raise error from None
-
-
-def _from_numpy(dtype: Any) -> pa.DataType:
-    try:
-        return pa.from_numpy_dtype(dtype)
-    except pa.ArrowNotImplementedError:
-        raise InputError(f"{dtype} is not a type of a column", hint='write int, "BIGINT" or pa.int64()') from None
 
 
 def _from_package(name: str, type_: Any, depth: int) -> Column:
@@ -225,8 +208,13 @@ def _from_package(name: str, type_: Any, depth: int) -> Column:
             return from_arrow(schema).columns[0]
         if package == "numpy":
             dtype = sys.modules["numpy"].dtype(type_)
-            return _from_text(name, "object", depth) if dtype.hasobject else _column(name, _from_numpy(dtype), depth)
+            if dtype.hasobject:
+                return _from_text(name, "object", depth)
+            try:
+                return to_column(name, pa.from_numpy_dtype(dtype))
+            except pa.ArrowNotImplementedError:
+                raise InputError(f"{dtype} is not a type of a column", hint=_EXAMPLES) from None
         if package == "pandas":
             return _from_text(name, str(type_), depth)
     word = getattr(type_, "__name__", str(type_))
-    raise InputError(f"{word} is not a type of a column", hint=_HINTS.get(word, 'write int, "BIGINT" or pa.int64()'))
+    raise InputError(f"{word} is not a type of a column", hint=_HINTS.get(word, _EXAMPLES))

@@ -1,21 +1,34 @@
-"""Make rows fit a table: match columns by name and convert types with checks; never guess or drop anything."""
+"""Make rows fit a table and insert them, as files or inlined; never guess or drop anything."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow as pa
 
-from quacklake.duckdb_versions import arrow_table
+from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.engines.duckdb.connections import writing
+from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.expressions import plain_expression
 from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, nearest
+from quacklake.format import inline
 from quacklake.format.names import fold, literal, quote
+from quacklake.format.objects import NAME_ROW_ID, TableInfo
 from quacklake.format.schema import Column, TableSchema, from_arrow
+from quacklake.format.stats import ColumnStats, of_array
 from quacklake.format.types import can_store, duckdb_type, scalar
+from quacklake.scan import ScanPlan
+from quacklake.scan.plan import LOCAL_VERSION
+from quacklake.transaction import InlinedInsert, Transaction
+
+if TYPE_CHECKING:
+    from quacklake.operations.context import LakeContext
 
 _NUMBERS = ("int", "uint", "float", "decimal")
 _ZONED = '{frame}.dt.tz_localize("UTC") says in which zone they are'
@@ -73,10 +86,7 @@ class Match:
 
 
 def match(rows: pa.Schema, schema: TableSchema, table: str, *, partial: bool = False) -> list[Match]:
-    """Match a table's columns with the input's. Raises ``SchemaMismatchError`` that lists every difference.
-
-    With ``partial``, any column may be missing in the input; otherwise only columns with a default may.
-    """
+    """Match a table's columns with the input's; ``partial`` lets any be missing. Raises ``SchemaMismatchError``."""
     return match_given(given_schema(rows, table), schema, table, partial=partial)
 
 
@@ -181,16 +191,16 @@ def type_problem(given: Column, wanted: Column, path: str, *, partial: bool) -> 
 def expressions(
     matches: Sequence[Match], values: Mapping[int, str | None] = MappingProxyType({}), *, checked: bool = True
 ) -> list[str]:
-    """Return the select list that converts the input to the table's columns, in order.
-
-    ``values`` maps column ids to SQL for input that a cast would misread. ``checked`` refuses NULL in NOT NULL columns.
-    """
+    """Return the select list that converts the input; ``values`` is SQL by column id where a cast would misread."""
     select = []
     for found in matches:
         column, value = found.column, values.get(found.column.id)
         if value is None:
             value = default_value(column) if found.source is None else given_value(column, found.source)
-        select.append(f"{_checked(value, column) if checked else value} AS {quote(column.name)}")
+        if checked and not column.nullable:
+            message = literal(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
+            value = f"CASE WHEN {value} IS NULL THEN error({message}) ELSE {value} END"
+        select.append(f"{value} AS {quote(column.name)}")
     return select
 
 
@@ -210,28 +220,15 @@ def _as_text(column: Column) -> Column:
 
 
 def default_value(column: Column) -> str:
-    """Return the SQL of a column's value in a new row that does not give it."""
+    """Return the SQL of a column's value in a new row that does not give it. Raises ``InputError``."""
     if column.default is None:
         return f"NULL::{column.duckdb_type()}"
-    if column.default_kind == "expression":
-        return f"CAST(({_computed(column)}) AS {column.duckdb_type()})"
-    return f"CAST({literal(column.default)} AS {column.duckdb_type()})"
-
-
-def _computed(column: Column) -> str:
-    """Return the SQL of a computed default. Raises ``InputError`` if it uses more than values."""
-    assert column.default is not None
+    if column.default_kind != "expression":
+        return f"CAST({literal(column.default)} AS {column.duckdb_type()})"
     try:
-        return plain_expression(column.default)
+        return f"CAST(({plain_expression(column.default)}) AS {column.duckdb_type()})"
     except InputError as error:
         raise InputError(f'the default of the column "{column.name}" cannot be used: {error.message}') from None
-
-
-def _checked(value: str, column: Column) -> str:
-    if column.nullable:
-        return value
-    message = literal(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
-    return f"CASE WHEN {value} IS NULL THEN error({message}) ELSE {value} END"
 
 
 def to_table(engine: DuckDBEngine, rows: pa.Table, matches: Sequence[Match]) -> pa.Table:
@@ -268,3 +265,114 @@ def _quick(rows: pa.Table, matches: Sequence[Match]) -> pa.Table | None:
         arrays.append(array)
         names.append(column.name)
     return pa.Table.from_arrays(arrays, names=names)
+
+
+def encoded_insert(
+    context: LakeContext, table: TableInfo, rows: pa.Table, row_ids: Sequence[int | None]
+) -> InlinedInsert:
+    """Encode rows, which must have the exact types of the table, for the catalog."""
+    database = context.catalog.encoding
+    columns: list[list[Any] | None] = []
+    stats: list[ColumnStats] = []
+    for index, column in enumerate(table.schema.columns):
+        wanted, given = column.arrow_field().type, rows.schema.field(index)
+        if not column.travels_as_text and "tz=" in str(given.type) and given.type != wanted:
+            # inlined times are in UTC, and DuckDB returns them in the time zone of the session
+            rows = rows.set_column(index, given.with_type(wanted), rows.column(index).cast(wanted))
+        array = rows.column(index)
+        columns.append(inline.encode(array, column, database))
+        if column.nested and column.travels_as_text:
+            stats.extend(ColumnStats(leaf.id) for leaf in column.leaves())
+        else:
+            stats.extend(of_array(array, column))
+    hard = [column for column, values in zip(table.schema.columns, columns, strict=True) if values is None]
+    texts = context.engine.texts(rows, hard)
+    encoded = [
+        texts[column.id] if values is None else values
+        for column, values in zip(table.schema.columns, columns, strict=True)
+    ]
+    return InlinedInsert(rows, tuple(zip(*encoded, strict=True)), tuple(row_ids), tuple(stats))
+
+
+def check_not_null(connection: duckdb.DuckDBPyConnection, rows: str, columns: Sequence[Column]) -> None:
+    """Raise ``ConstraintError`` when rows have NULL in a required one of these columns."""
+    for column in columns:
+        if not column.nullable:
+            found = first_row(connection, f"SELECT 1 FROM {rows} WHERE {quote(column.name)} IS NULL LIMIT 1")
+            if found is not None:
+                raise ConstraintError(f'NOT NULL constraint failed: NULL in the NOT NULL column "{column.name}"')
+
+
+@dataclass
+class RowWriter:
+    """Writes rows of queries on a connection into a table, as changes of a transaction."""
+
+    context: LakeContext
+    tx: Transaction
+    table: TableInfo
+    connection: duckdb.DuckDBPyConnection
+
+    def write_query(self, query: str, *, row_ids: bool = False, size: int | None = None) -> int:
+        """Write the rows of a query to files; return how many."""
+        options, tx = self.context.write_options(self.table), self.tx
+        files = self.context.writer.write(
+            self.connection, query, self.table, options, tx.wrote, tx.local_id, row_ids=row_ids, size_hint=size
+        )
+        tx.pending(self.table).files.extend(files)
+        return sum(file.record_count for file in files)
+
+    def insert_query(self, query: str, *, row_ids: bool = False) -> int:
+        """Insert the rows of a query, inlined if they are few; with ``row_ids``, they have those of ``NAME_ROW_ID``."""
+        counted = first_row(self.connection, f"SELECT count(*) FROM ({query})")
+        count = int(counted[0]) if counted else 0
+        if count > self.context.inline_limit(self.table):
+            self.write_query(query, row_ids=row_ids)
+        elif count:
+            self._inline(f"({query})", quote(NAME_ROW_ID) if row_ids else "NULL")
+        return count
+
+    def _inline(self, relation: str, row_id: str) -> None:
+        """Insert rows into the catalog; types that Arrow lacks are fetched as text."""
+        names = [(quote(column.name), column.travels_as_text) for column in self.table.schema.columns]
+        select = ", ".join(f"{name}::VARCHAR AS {name}" if text else name for name, text in names)
+        rows = arrow_table(self.connection, f"SELECT {select}, {row_id} FROM {relation}")
+        inserted = encoded_insert(
+            self.context, self.table, rows.select(range(len(names))), rows.columns[-1].to_pylist()
+        )
+        self.tx.pending(self.table).add_insert(inserted)
+
+    def replace_rows(self, plan: ScanPlan, changed: str) -> int:
+        """Delete the rows that changed rows were made from, and insert the changed rows with the same row ids."""
+        pending = self.tx.pending(self.table)
+        places = arrow_table(self.connection, f"SELECT _ql_file_id, _ql_version, _ql_position FROM {changed}")
+        count = int(places.num_rows)
+        if not count:
+            return 0
+        kept = pending.known_row_ids()
+        pending.delete(plan, places_to_target(places))
+        with self._mapped_ids(changed, kept) as rows:
+            if count <= self.context.inline_limit(self.table):
+                self._inline(rows, "_ql_row_id")
+                return count
+            select = ", ".join(quote(column.name) for column in self.table.schema.columns)
+            for known in (True, False):
+                relation = f"{rows} WHERE _ql_row_id IS {'NOT ' if known else ''}NULL"
+                row_id = f", _ql_row_id AS {quote(NAME_ROW_ID)}" if known else ""
+                if first_row(self.connection, f"SELECT 1 FROM {relation} LIMIT 1"):
+                    self.write_query(f"SELECT {select}{row_id} FROM {relation}", row_ids=known)
+        return count
+
+    @contextmanager
+    def _mapped_ids(self, changed: str, kept: Mapping[int, int | None]) -> Iterator[str]:
+        """Yield a relation of changed rows with committed row ids instead of ids local to the transaction."""
+        if not kept:
+            yield changed
+            return
+        ids = pa.table({"local": pa.array(list(kept), pa.int64()), "kept": pa.array(list(kept.values()), pa.int64())})
+        self.connection.register("ql_kept", ids)
+        try:
+            own = "(SELECT kept FROM ql_kept WHERE local = _ql_row_id)"
+            row_id = f"CASE WHEN _ql_version = {LOCAL_VERSION:d} THEN {own} ELSE _ql_row_id END"
+            yield f"(SELECT * REPLACE ({row_id} AS _ql_row_id) FROM {changed})"
+        finally:
+            self.connection.unregister("ql_kept")

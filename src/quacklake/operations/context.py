@@ -1,136 +1,126 @@
-"""The parts that all objects of one open lake share: catalog, store, engine, options and limits."""
+"""The parts that all objects of one open lake share, and the boundary at which foreign errors become ours."""
 
 from __future__ import annotations
 
-import re
+import functools
+import inspect
+import sysconfig
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from traceback import walk_tb
+from types import TracebackType
+from typing import Any, TypeVar
 
+import duckdb
 import pyarrow as pa
 
 from quacklake.catalog import Catalog
 from quacklake.catalog.objects import macros
 from quacklake.config import Config
 from quacklake.engines.duckdb import DuckDBEngine, FileWriter, Vectors, WriteOptions
-from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, parser, plain_expression
-from quacklake.engines.duckdb.trees import LAKE, parse_expression, parse_query
-from quacklake.errors import CorruptFileError, InputError, TenantBusyError
+from quacklake.engines.duckdb.connections import translate
+from quacklake.errors import CatalogError, CorruptFileError, InputError, QuacklakeError, StorageError, TenantBusyError
 from quacklake.format import inline
-from quacklake.format.layout import SortSpec
-from quacklake.format.names import check_name, fold, literal, quote
-from quacklake.format.objects import EXPRESSION, MacroInfo, MacroParameter, MacroVariant, TableInfo
+from quacklake.format.objects import MacroInfo, TableInfo
 from quacklake.format.options import EXPOSED, OptionRow, effective
-from quacklake.format.schema import Column, TableSchema
+from quacklake.format.schema import TableSchema
 from quacklake.format.snapshots import Snapshot
 from quacklake.operations.conform import Match, match
-from quacklake.operations.expression import Expression
+from quacklake.operations.views import order_macros
 from quacklake.storage import Store
+from quacklake.storage.failures import outage_of
 from quacklake.transaction import Retry, TableCache
 
-Default = bool | int | float | str | Expression | None
-Parameters = Sequence[str] | Mapping[str, Default]
-"""The names of parameters, or a mapping of names to defaults."""
-_CALLED = re.compile(r"([^\W\d]\w*)\"?\s*\(")
+C = TypeVar("C", bound=type[Any])
+
+_HOME = str(Path(__file__).resolve().parents[1])
+_PYTHON = (sysconfig.get_paths()["stdlib"], "<frozen ")
+#: Packages of databases, and of the frames that users pass to us.
+_DATABASES = frozenset({"sqlalchemy", "sqlite3", "psycopg", "pymysql"})
+_FRAMES = frozenset({"polars", "pandas", "numpy"})
+
+#: Left alone: ``sql`` reads variables of its caller, which another frame would hide, and sessions translate errors.
+_LEFT = frozenset({"sql"})
 
 
-def declared(parameter: MacroParameter) -> str:
-    """Return a parameter of a macro as CREATE MACRO takes it."""
-    text = quote(parameter.name)
-    if parameter.type != "unknown":
-        text += f" {Column(0, parameter.name, parameter.type).duckdb_type()}"
-    if parameter.default is not None:
-        text += f" := {_default(parameter)}"
-    return text
+def boundary(cls: C) -> C:
+    """Make every public method of a class, inherited ones too, raise errors of other libraries as ours."""
+    for name, function in inspect.getmembers(cls, inspect.isfunction):
+        bound = not isinstance(inspect.getattr_static(cls, name), staticmethod | classmethod)
+        if bound and name not in _LEFT and not name.startswith("_") and not inspect.isgeneratorfunction(function):
+            setattr(cls, name, _bounded(function))
+    return cls
 
 
-def _default(parameter: MacroParameter) -> str:
-    if parameter.default_type == EXPRESSION:
-        return f"({plain_expression(str(parameter.default))})"
-    type_ = Column(0, parameter.name, parameter.default_type).duckdb_type()
-    return f"CAST({literal(str(parameter.default))} AS {type_})"
+def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    if hasattr(function, "_is_bounded"):
+        return function
+
+    @functools.wraps(function)
+    def bounded(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except QuacklakeError:
+            raise
+        except Exception as error:
+            ours = ours_for(error)
+            if ours is None:
+                raise
+            raise ours from error
+
+    bounded._is_bounded = True  # type: ignore[attr-defined]
+    return bounded
 
 
-def forms_of(macro: MacroInfo) -> str:
-    """Return the forms of a macro as CREATE MACRO takes them, with each body as DuckDB prints it.
+def ours_for(error: Exception) -> QuacklakeError | None:
+    """Return the error to raise instead of another library's error; None if it comes from the caller's code."""
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if isinstance(error, RecursionError):
+        return InputError("an expression, a type or a value is nested too deeply", hint="use fewer levels")
+    if isinstance(error, duckdb.Error):
+        return _of_duckdb(error, first)
+    if isinstance(error, pa.ArrowException):
+        return InputError(f"Arrow cannot do this: {first}")
+    package = type(error).__module__.partition(".")[0]
+    if package in _DATABASES:
+        return CatalogError(f"the catalog failed: {type(error).__name__}: {first}")
+    if package in _FRAMES:
+        return InputError(f"the rows cannot be read: {type(error).__name__}: {first}")
+    if isinstance(error, UnicodeEncodeError):
+        return InputError("a text holds a character that UTF-8 has none for", hint="replace lone surrogates")
+    if isinstance(error, TypeError | AttributeError | ValueError) and _is_ours(error.__traceback__):
+        return InputError(f"an argument has the wrong type or value: {first}")
+    return None
 
-    Raises ``InputError`` for a stored body that is not a single query or expression.
+
+def _of_duckdb(error: duckdb.Error, first: str) -> QuacklakeError:
+    if isinstance(error, duckdb.IOException | duckdb.HTTPException):
+        return outage_of(first, "do this") or StorageError(f"DuckDB cannot do this: {first}")
+    ours = translate(error, "do this")
+    if ours is None or type(ours) is StorageError or isinstance(error, duckdb.InvalidInputException):
+        return InputError(f"DuckDB cannot do this: {first}")
+    return ours
+
+
+def _is_ours(trace: TracebackType | None) -> bool:
+    """Return whether an error comes from a line of this package below the call itself, or from Python code it called.
+
+    An error of the call itself is about its signature; one from any other file may come from the caller's code.
     """
-    forms = []
-    with parser() as connection:
-        for variant in macro.variants:
-            given = ", ".join(declared(parameter) for parameter in variant.parameters)
-            if macro.is_table:
-                body = f"TABLE {parse_query(connection, variant.sql).sql}"
-            else:
-                body = parse_expression(connection, variant.sql)
-            forms.append(f"({given}) AS {body}")
-    return ", ".join(forms)
-
-
-def order_macros(
-    keys: Sequence[str] | SortSpec | None, find: Callable[[], Sequence[MacroInfo]]
-) -> tuple[OrderMacro, ...]:
-    """Return the macros that a sort order uses; ``find`` is called only if it may use any.
-
-    Raises ``InputError`` for a macro that is more than an expression over its arguments.
-    """
-    texts = [key.expression for key in keys.keys] if isinstance(keys, SortSpec) else list(keys or ())
-    called = {fold(name) for text in texts for name in _CALLED.findall(text)}
-    if not called:
-        return ()
-    wanted = [macro for macro in find() if not macro.is_table and fold(macro.name) in called]
-    names = [macro.name for macro in wanted]
-    for macro in wanted:
-        for variant in macro.variants:
-            check_expression(variant.sql.replace(LAKE, ""), names)
-    return tuple(
-        OrderMacro(macro.name, f"CREATE OR REPLACE TEMP MACRO {quote(macro.name)} {forms_of(macro)}")
-        for macro in wanted
-    )
-
-
-def make_variant(parameters: Parameters, sql: str) -> MacroVariant:
-    """Return a form of a macro whose SQL is not checked yet. Raises ``InputError``."""
-    if isinstance(parameters, str):
-        raise InputError("parameters must be a list of names")
-    given = dict(parameters) if isinstance(parameters, Mapping) else dict.fromkeys(parameters)
-    if len({fold(name) for name in given}) != len(parameters):
-        raise InputError("two parameters have the same name")
-    checked = tuple(_parameter(name, default) for name, default in given.items())
-    with_default = [parameter.default is not None for parameter in checked]
-    if with_default != sorted(with_default):
-        raise InputError("parameters without a default come before those with one")
-    return MacroVariant(checked, sql)
-
-
-def _parameter(name: str, default: Default) -> MacroParameter:
-    check_name(name, "parameter")
-    if default is None:
-        return MacroParameter(name)
-    if isinstance(default, Expression):
-        return MacroParameter(name, default=default.sql, default_type=EXPRESSION)
-    # The order matters: in Python, a bool is also an int.
-    types = ((bool, "boolean"), (int, "int32" if _small(default) else "int64"), (float, "float64"), (str, "varchar"))
-    for python, type_ in types:
-        if isinstance(default, python):
-            text = str(default).lower() if python is bool else str(default)
-            return MacroParameter(name, default=text, default_type=type_)
-    raise InputError(f'the default of the parameter "{name}" must be a number, text or a truth value')
-
-
-def _small(value: Default) -> bool:
-    return isinstance(value, int) and -(1 << 31) <= value < 1 << 31
+    files = [frame.f_code.co_filename for frame, _ in walk_tb(trace)][1:]
+    theirs = [file for file in files if not (file.startswith(_PYTHON) and "site-packages" not in file)]
+    return bool(theirs) and theirs[-1].startswith(_HOME)
 
 
 _MATCHES = 1024
 _OPTIONS_AGE = 5.0
-"""How many seconds options set by another process may go unnoticed."""
+"""Seconds for which options that another process has set may go unnoticed."""
 
 
 @dataclass
@@ -146,6 +136,8 @@ class LakeContext:
     recent: Snapshot | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
     """Options of this client that override those of the lake."""
+    view_sessions: Any = None
+    """The sessions that read views, made by the package that has them when they are needed."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)
     _options: list[OptionRow] | None = None
     _options_at: float = 0.0
@@ -214,10 +206,7 @@ class LakeContext:
         return self.effective(name, None if table is None else table.schema_id, None if table is None else table.id)
 
     def effective(self, name: str, schema_id: int | None, table_id: int | None) -> Any:
-        """Return the value of an option for a schema or table, from its own setting, then the lake's, then ``connect``.
-
-        Overrides of this client come before all of these.
-        """
+        """Return an option: this client's override, or that of the table, schema, lake or ``connect``."""
         if name.lower() in self.overrides:
             return self.overrides[name.lower()]
         given = getattr(self.config, name.lower(), None)
@@ -261,7 +250,7 @@ class LakeContext:
             target_file_size=int(self.option("target_file_size", table)),
             hive=self.hive(table),
             sort=bool(self.option("sort_on_insert", table)),
-            macros=order_macros(table.sort, self._macros),
+            macros=() if table.sort is None else order_macros(table.sort, self._macros),
             facts=self.catalog.is_next,
         )
 

@@ -23,10 +23,7 @@ def _cells(rows: pa.Table, max_cell: int = _MAX_CELL) -> list[list[str]]:
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """Return a column as Python values; as text if Python has no such value, such as a time after the year 9999.
-
-    A row without names, ``(1, 'a')`` in SQL, is a tuple.
-    """
+    """Return a column as Python values: text where Python has none, a tuple for a row without names."""
     if not _has_rows(column.type):
         try:
             values: list[Any] = column.to_pylist()
@@ -78,9 +75,9 @@ def _footer(rows: pa.Table, total: int | None) -> str:
     return f"{count:,} row{'' if count == 1 else 's'}{hidden}{columns}"
 
 
-def _rich(rows: pa.Table, title: str | None, max_cell: int) -> RichTable:
+def _rich(rows: pa.Table, max_cell: int) -> RichTable:
     # Use Text, because square brackets are markup to the console.
-    table = RichTable(title=None if title is None else Text(title), title_justify="left")
+    table = RichTable()
     for field in list(rows.schema)[:_MAX_COLUMNS]:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
         table.add_column(Text(field.name.translate(_CONTROLS)), justify="right" if number else "left", overflow="fold")
@@ -90,25 +87,18 @@ def _rich(rows: pa.Table, title: str | None, max_cell: int) -> RichTable:
 
 
 def print_table(
-    rows: pa.Table,
-    *,
-    title: str | None = None,
-    total: int | None = None,
-    console: Console | None = None,
-    max_cell: int = _MAX_CELL,
+    rows: pa.Table, *, total: int | None = None, console: Console | None = None, max_cell: int = _MAX_CELL
 ) -> None:
     """Print rows as a table with their number below it."""
     target = console or Console()
-    target.print(_rich(rows, title, max_cell))
+    target.print(_rich(rows, max_cell))
     target.print(Text(_footer(rows, total), style="dim italic"))
 
 
-def text_table(rows: pa.Table, *, title: str | None = None, total: int | None = None, width: int = 120) -> str:
+def text_table(rows: pa.Table, *, total: int | None = None) -> str:
     """Return rows as a text table."""
-    console = Console(file=io.StringIO(), width=width)
-    print_table(rows, title=title, total=total, console=console)
-    output = console.file
-    assert isinstance(output, io.StringIO)
+    output = io.StringIO()
+    print_table(rows, total=total, console=Console(file=output, width=120))
     return output.getvalue().rstrip("\n")
 
 

@@ -22,15 +22,13 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.format.snapshots import Operation
 from quacklake.format.stats import of_array
 from quacklake.operations import conform, evolution, row_changes
+from quacklake.operations.conform import RowWriter, encoded_insert
 from quacklake.operations.context import LakeContext
 from quacklake.operations.frames import Input, Source
-from quacklake.operations.inserting import encoded_insert, write_rows
 from quacklake.operations.row_changes import PLACES, Scope
 from quacklake.operations.statements import DUPLICATES_SHOWN, Clause, Merge, MergeResult, Update, duplicate_keys
 from quacklake.scan import Filter, ScanPlan, to_predicate
 from quacklake.transaction import Transaction
-
-# -- append ------------------------------------------------------------------------------------------------------------
 
 
 def append(
@@ -60,10 +58,8 @@ def append(
     with source.lend() as rows, context.engine.connection() as connection:
         with writing():
             connection.register("ql_source", rows)
-        return write_rows(context, tx, connection, f"SELECT {select} FROM ql_source", table, size=source.size)
-
-
-# -- delete and update -------------------------------------------------------------------------------------------------
+        writer = RowWriter(context, tx, table, connection)
+        return writer.write_query(f"SELECT {select} FROM ql_source", size=source.size)
 
 
 def delete(
@@ -131,8 +127,6 @@ def update(
             return row_changes.update(scope, Update(tuple(values), tuple(values.values()), where))
 
 
-# -- merge -------------------------------------------------------------------------------------------------------------
-
 _UPSERT = (Clause("both", "update"), Clause("source", "insert"))
 
 
@@ -146,10 +140,7 @@ def merge(
     evolve: bool = False,
     asked: Operation = Operation.MERGE,
 ) -> MergeResult:
-    """Update the rows whose keys occur in the source, and insert its other rows. Updated rows keep their row ids.
-
-    Raises ``ConstraintError`` with the keys when the source has a key twice.
-    """
+    """Update the rows whose keys occur in the source, and insert its others. Raises ``ConstraintError``."""
     statement = Merge(tuple(on), _UPSERT, evolve=evolve)
     return run_merge(context, tx, table, data, statement, keys=Keys.ONCE, asked=asked)
 
@@ -176,7 +167,7 @@ def delete_keys(context: LakeContext, tx: Transaction, table: TableInfo, rows: p
 
 
 class Keys(enum.Enum):
-    """What is known of, or done with, several rows of a source that have one key."""
+    """The treatment of several rows of a source that have one key."""
 
     ANY = enum.auto()
     ONCE = enum.auto()  # an error

@@ -21,10 +21,11 @@ from quacklake.format.schema import Column, TableSchema, initial_value, reshaped
 from quacklake.format.texts import parse_column
 from quacklake.operations import conform
 from quacklake.operations.column_types import to_column
-from quacklake.operations.context import LakeContext, order_macros
+from quacklake.operations.conform import encoded_insert
+from quacklake.operations.context import LakeContext
 from quacklake.operations.expression import Expression
-from quacklake.operations.inserting import encoded_insert
 from quacklake.operations.reference import TableRef
+from quacklake.operations.views import order_macros
 from quacklake.transaction import InlinedInsert, Transaction, objects
 
 #: An Arrow type, a Python type, or the text of a DuckDB type.
@@ -108,10 +109,7 @@ def drop_not_null(context: LakeContext, tx: Transaction, table: TableInfo, path:
 
 
 def evolve(context: LakeContext, tx: Transaction, table: TableInfo, rows: pa.Schema) -> TableInfo:
-    """Add the columns of ``rows`` that the table lacks, and widen its types for theirs; return the table.
-
-    Raises ``SchemaMismatchError`` that lists every difference that remains.
-    """
+    """Add the columns of ``rows`` that the table lacks, and widen its types. Raises ``SchemaMismatchError``."""
     given = conform.given_schema(rows, table.qualified_name)
     schema = evolution.evolve_to(table.schema, given, tx.next_column_id(table))
     return alter(context, tx, table, schema)

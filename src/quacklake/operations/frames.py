@@ -7,16 +7,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
-from quacklake.errors import SchemaMismatchError
+from quacklake.errors import InputError, SchemaMismatchError
 from quacklake.format.schema import TableSchema
 from quacklake.format.stats import check_values
-from quacklake.operations.input_paths import is_path, is_paths
+from quacklake.operations.input_paths import is_path
 from quacklake.storage import Store
 
 __all__ = ["Input", "Source", "to_source"]
@@ -224,21 +225,18 @@ def _until(
 
 _BATCH_ROWS = 65_536
 _READ_AHEAD: dict[str, Any] = {"batch_readahead": 4, "fragment_readahead": 1}
-"""How far Arrow may read ahead in a dataset; its own default is many times as much."""
+"""Limits of Arrow's reading ahead in a dataset; its own default is many times as much."""
 
 _MAX_DEPTH = 100
-"""How deep the lists and dictionaries of a value may be nested."""
+"""The most levels of lists and dictionaries in a value."""
 
 
 def to_source(data: Any, store: Store | None = None) -> Input:
-    """Return rows of any supported kind; paths such as ``s3://…`` are looked up in ``store``.
-
-    Raises ``SchemaMismatchError`` for anything else, and ``InputError`` for missing files.
-    """
+    """Return rows of any supported kind; ``store`` has paths such as ``s3://…``. Raises ``SchemaMismatchError``."""
     if isinstance(data, pa.Table):
         return Source(data.schema, table=data)
     if isinstance(data, pa.RecordBatch):
-        return _in_memory(pa.Table.from_batches([data]))
+        return Source(data.schema, table=pa.Table.from_batches([data]))
     if isinstance(data, pa.RecordBatchReader):
         return Source(data.schema, stream=data)
     if is_path(data):
@@ -247,30 +245,26 @@ def to_source(data: Any, store: Store | None = None) -> Input:
         return Reopened(data.read)
     if _is_pandas(data):
         return _from_pandas(data)
-    if _is_lazy(data):
+    if _package(data) == "polars" and hasattr(data, "collect_schema") and hasattr(data, "collect"):
         return Reopened(lambda wanted: _lazy_batches(data))
     if _is_dataset(data):
         return Reopened(lambda wanted: _dataset_batches(data))
-    if _is_scanner(data):
-        stream = data.to_reader()
-        return Source(stream.schema, stream=stream)
-    if hasattr(data, "__arrow_c_stream__"):
-        stream = pa.RecordBatchReader.from_stream(data)
+    scanner = type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "to_reader")
+    if scanner or hasattr(data, "__arrow_c_stream__"):
+        stream = data.to_reader() if scanner else pa.RecordBatchReader.from_stream(data)
         # Frames in memory can be read again; the stream of a running query cannot.
-        return _in_memory(stream.read_all()) if _package(data) == "polars" else Source(stream.schema, stream=stream)
+        table = stream.read_all() if _package(data) == "polars" else None
+        return Source(stream.schema, table, None if table is not None else stream)
     if hasattr(data, "__arrow_c_array__"):
         return to_source(pa.record_batch(data))
     if isinstance(data, Mapping):
         return _from_columns(dict(data))
     if isinstance(data, Iterable) and not isinstance(data, bytes):
         return _from_items(data, store)
-    raise SchemaMismatchError(f"cannot read rows from {type(data).__name__}", hint=_hint(data))
-
-
-def _hint(data: Any) -> str:
+    hint = "pass a pandas or polars frame, Arrow data, the path of a file, a DuckDB relation or a list of dictionaries"
     if _package(data) == "pyspark":
-        return "quacklake.spark(lake) writes frames of Spark"
-    return "pass a pandas or polars frame, Arrow data, the path of a file, a DuckDB relation or a list of dictionaries"
+        hint = "quacklake.spark(lake) writes frames of Spark"
+    raise SchemaMismatchError(f"cannot read rows from {type(data).__name__}", hint=hint)
 
 
 def _package(data: Any) -> str:
@@ -287,21 +281,9 @@ def _is_pandas(data: Any) -> bool:
     return _package(data) == "pandas" and hasattr(data, "columns")
 
 
-def _is_lazy(data: Any) -> bool:
-    return _package(data) == "polars" and hasattr(data, "collect_schema") and hasattr(data, "collect")
-
-
 def _is_dataset(data: Any) -> bool:
     # Do not import the module for users who do not need it.
     return type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "scanner")
-
-
-def _is_scanner(data: Any) -> bool:
-    return type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "to_reader")
-
-
-def _in_memory(table: pa.Table) -> Source:
-    return Source(table.schema, table=table)
 
 
 def _from_pandas(data: Any) -> Source:
@@ -312,7 +294,7 @@ def _from_pandas(data: Any) -> Source:
             f"the pandas frame has a column of mixed types: {'; '.join(map(str, error.args))}",
             hint='give each column one type, such as df["id"].astype(str)',
         ) from None
-    return _in_memory(table.replace_schema_metadata(None))
+    return Source(table.schema.remove_metadata(), table.replace_schema_metadata(None))
 
 
 def _lazy_batches(frame: Any) -> pa.RecordBatchReader:
@@ -347,14 +329,14 @@ def _from_items(items: Iterable[Any], store: Store | None) -> Input:
     """Return rows, paths or a sequence of frames, depending on the first item."""
     rest = iter(items)
     first = list(itertools.islice(rest, 1))
-    if first and (_is_pandas(first[0]) or hasattr(first[0], "__arrow_c_stream__") or _is_batch(first[0])):
+    if first and (
+        _is_pandas(first[0])
+        or hasattr(first[0], "__arrow_c_stream__")
+        or (hasattr(first[0], "__arrow_c_array__") and not isinstance(first[0], Mapping))
+    ):
         return _from_frames(first[0], rest)
     found = [*first, *rest]
-    return _from_files(found, store) if is_paths(found) else _from_rows(found)
-
-
-def _is_batch(item: Any) -> bool:
-    return hasattr(item, "__arrow_c_array__") and not isinstance(item, Mapping)
+    return _from_files(found, store) if found and all(map(is_path, found)) else _from_rows(found)
 
 
 def _from_frames(first: Any, rest: Iterator[Any]) -> Source:
@@ -400,7 +382,8 @@ def _from_columns(columns: dict[str, Any]) -> Source:
             {name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()}
         )
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-        raise SchemaMismatchError(f"the rows have a column of mixed types: {_first_line(error)}") from None
+        first = str(error).splitlines()[0]
+        raise SchemaMismatchError(f"the rows have a column of mixed types: {first}") from None
     return Source(table.schema, table=table)
 
 
@@ -415,5 +398,39 @@ def _check_depth(column: str, values: list[Any]) -> None:
     raise SchemaMismatchError(f'a value of "{column}" is nested too deeply', hint=f"{_MAX_DEPTH} levels are the most")
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0]
+# -- rows for a session ------------------------------------------------------------------------------------------------
+
+
+def registrable(value: Any) -> Any:
+    """Return rows that can be read repeatedly under a name. Raises ``SchemaMismatchError`` for a value without rows."""
+    found = _rows(value)
+    if found is not None and not isinstance(found, pa.RecordBatchReader):
+        return found
+    if is_path(value):
+        raise InputError(f"{str(value)!r} is a path", hint=f"SQL reads files itself: FROM '{value}'")
+    with to_source(value).opened().lend() as rows:
+        return rows if isinstance(rows, pa.Table) else rows.read_all()
+
+
+def find_frame(frame: FrameType | None, name: str) -> Any:
+    """Return the rows of the caller's variable with this name, local before global, or None."""
+    for variables in () if frame is None else (frame.f_locals, frame.f_globals):
+        rows = _rows(variables[name]) if name in variables else None
+        if rows is not None:
+            return rows
+    return None
+
+
+def _rows(value: Any) -> Any:
+    """Return what DuckDB can register without a crash: a table, or a pandas frame, dataset or stream as it is."""
+    if isinstance(value, pa.RecordBatch):
+        value = pa.Table.from_batches([value])
+    if isinstance(value, pa.Table):
+        check_values(value, exact=False)
+        return readable(value, readable_schema(value.schema))
+    if isinstance(value, pa.RecordBatchReader) or _is_pandas(value) or _is_dataset(value):
+        return value
+    if _package(value) == "polars" and hasattr(value, "collect_batches"):
+        return pa.table(value.collect())
+    named = _package(value) in ("polars", "quacklake", "duckdb", "_duckdb")
+    return pa.table(value) if named and hasattr(value, "__arrow_c_stream__") else None

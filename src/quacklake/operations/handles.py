@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 import pyarrow as pa
@@ -21,8 +20,8 @@ from quacklake.format.names import quote
 from quacklake.format.objects import NAME_ROW_ID, TableInfo
 from quacklake.format.options import column_ids
 from quacklake.format.snapshots import NO_SIGNATURE, Signature, Snapshot
+from quacklake.operations.conform import RowWriter
 from quacklake.operations.context import LakeContext
-from quacklake.operations.inserting import write_rows
 from quacklake.operations.times import instant
 from quacklake.transaction import NewDeleteFile, PastDeleteFile, PendingTable, TouchedFile, Transaction, commit
 
@@ -41,16 +40,21 @@ class Handle(ABC):
     def view(self) -> Transaction:
         """Return a transaction that reads this state."""
 
-    @abstractmethod
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
         """Change the lake. ``work`` may run again after a conflict with another commit, unless it is not replayable.
 
         A ``blind`` change reads nothing, and may start from a snapshot that is no longer the newest.
         """
+        raise _read_only()
 
-    @abstractmethod
     def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
         """Run work on a snapshot in a transaction of its own, without retries."""
+        raise _read_only()
+
+
+def _read_only() -> ReadOnlyError:
+    hint = "write through the lake itself, at its newest snapshot"
+    return ReadOnlyError("this view of the lake is read-only", hint=hint)
 
 
 class HasHandle(Protocol):
@@ -72,15 +76,15 @@ class LakeHandle(Handle):
 
     def close(self) -> None:
         """Close every connection."""
+        if self.context.view_sessions is not None:
+            self.context.view_sessions.close()
         self.context.engine.close()
         self.context.catalog.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def begin(self, base: Snapshot | None = None, *, read_only: bool = False) -> Transaction:
@@ -90,7 +94,6 @@ class LakeHandle(Handle):
         return Transaction(context.catalog, context.store, context.tables, base, read_only=read_only)
 
     def view(self) -> Transaction:
-        """Return a transaction that reads the newest snapshot."""
         return self.begin(read_only=True)
 
     def at(
@@ -111,7 +114,6 @@ class LakeHandle(Handle):
         return SnapshotHandle(self.context, self.begin(snapshot, read_only=True))
 
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
-        """Run one operation as one snapshot: plan, commit, and plan again after a conflict."""
         recent = self.context.recent if blind else None
         results: list[T] = []
 
@@ -136,7 +138,6 @@ class LakeHandle(Handle):
         return results[0]
 
     def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
-        """Run work on a snapshot in a transaction of its own, without retries."""
         tx = self.begin(base)
         try:
             work(tx)
@@ -187,32 +188,21 @@ class SnapshotHandle(Handle):
             reader.snapshots.at_version(self.tx.base.id)
         return self.tx
 
-    def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
-        """Raise ``ReadOnlyError``."""
-        raise _read_only()
-
-    def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
-        """Raise ``ReadOnlyError``."""
-        raise _read_only()
-
 
 class TransactionHandle(Handle):
-    """A handle on an open transaction, which commits all changes as one snapshot at its end."""
+    """A handle on an open transaction, which reads its own changes and commits them as one snapshot at its end."""
 
     def __init__(self, context: LakeContext, tx: Transaction) -> None:
         super().__init__(context)
         self.tx = tx
 
     def view(self) -> Transaction:
-        """Return the transaction itself, which reads its own changes."""
         return self.tx
 
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
-        """Change something in the transaction."""
         return work(self.tx)
 
     def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
-        """Raise ``InputError``, because compaction needs a transaction of its own."""
         raise InputError(
             "a transaction can either make changes or perform compaction", hint="call it on the lake, outside"
         )
@@ -226,11 +216,6 @@ def _tagged(reader: Reader, tag: str) -> Snapshot:
             instant(tag)
             error.hint = f'for a time, pass timestamp="{tag}"'
         raise
-
-
-def _read_only() -> ReadOnlyError:
-    hint = "write through the lake itself, at its newest snapshot"
-    return ReadOnlyError("this view of the lake is read-only", hint=hint)
 
 
 def seal(context: LakeContext, tx: Transaction) -> None:
@@ -262,7 +247,7 @@ def rewrite(context: LakeContext, tx: Transaction, pending: PendingTable) -> Non
     with context.engine.connection() as connection:
         rows = context.engine.bind(connection, changed, rows=True)
         query = f"SELECT {names}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM ({rows})"
-        write_rows(context, tx, connection, query, table, row_ids=True)
+        RowWriter(context, tx, table, connection).write_query(query, row_ids=True)
     pending.end_files(plan, changed.files.column("data_file_id").to_pylist())
 
 
@@ -281,19 +266,13 @@ def spill(context: LakeContext, tx: Transaction, pending: PendingTable, *, updat
     for kept in (True, False):
         part = rows.filter(pc.is_valid(row_ids) if kept else pc.is_null(row_ids))
         if part.num_rows:
-            _write_sealed(context, tx, table, select, part, row_ids.drop_null() if kept else None)
-
-
-def _write_sealed(
-    context: LakeContext, tx: Transaction, table: TableInfo, select: str, rows: pa.Table, row_ids: pa.Array | None
-) -> None:
-    if row_ids is not None:
-        rows = rows.append_column(NAME_ROW_ID, row_ids)
-        select += f", {quote(NAME_ROW_ID)}"
-    with context.engine.connection() as connection:
-        connection.register("ql_source", rows)
-        query = f"SELECT {select} FROM ql_source"
-        write_rows(context, tx, connection, query, table, row_ids=row_ids is not None, size=rows.nbytes)
+            if kept:
+                part = part.append_column(NAME_ROW_ID, row_ids.drop_null())
+            query = f"SELECT {select}{f', {quote(NAME_ROW_ID)}' if kept else ''} FROM ql_source"
+            with context.engine.connection() as connection:
+                connection.register("ql_source", part)
+                writer = RowWriter(context, tx, table, connection)
+                writer.write_query(query, row_ids=kept, size=part.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,9 +291,8 @@ class DeleteFiles:
         begin_snapshot: int | None,
     ) -> NewDeleteFile:
         """Write all deletes of a data file, including the given positions."""
-        writer = self.context.writer
         vectors = self.context.writes_vectors(table)
-        return writer.write_deletes(
+        return self.context.writer.write_deletes(
             table, file_id, file, positions, tx.wrote, tx.base.id, begin_snapshot, vectors=vectors
         )
 

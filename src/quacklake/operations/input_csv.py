@@ -60,10 +60,7 @@ class Dialect:
 
 
 def dialect_of(open_text: OpenText, name: str, options: CsvOptions) -> tuple[Dialect, tuple[str, ...]]:
-    """Return the dialect of a file, detected from its first lines, and its first record, which may be a header.
-
-    Raises ``InputError`` for an empty file.
-    """
+    """Return the dialect of a file and its first record, which may be a header. Raises ``InputError`` if empty."""
     with open_text() as file:
         sample = file.read(_SAMPLE_BYTES)
     lines = sample.splitlines(keepends=True)
@@ -149,13 +146,12 @@ def _records(lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list
 
 _LARGEST_ARRAY = 1 << 26
 """The most characters of an array to read at once when searching for a fault."""
-_SAMPLE = 1 << 18
 
 
 def faulty_value(open_text: OpenText) -> str | None:
     """Return the problem with the first value that is not an object, or None if there is none."""
     with open_text() as file:
-        begin = file.read(_SAMPLE)
+        begin = file.read(_SAMPLE_BYTES)
     if begin.lstrip().startswith("["):
         return _in_array(open_text)
     if not any(_in_line(0, line) is None for line in begin.splitlines()[:2]):

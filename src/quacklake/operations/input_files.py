@@ -73,10 +73,7 @@ class InputFiles:
             raise self._unreadable(error) from error
 
     def read(self, wanted: TableSchema | None = None) -> pa.RecordBatchReader:
-        """Return the rows as a stream. Text files are read with the types of ``wanted``.
-
-        Raises ``InputError`` with the name of the file, now or while the rows are read.
-        """
+        """Return the rows as a stream, text with the types of ``wanted``. Raises ``InputError``, now or later."""
         try:
             schema, batches = self._arrow() if self.found.format == "arrow" else self._duckdb(wanted)
         except _FAILURES as error:
@@ -135,8 +132,6 @@ class InputFiles:
         with raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as file:
             yield file
 
-    # -- Arrow -------------------------------------------------------------------------------------------------------
-
     def _arrow(self) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
         def opened(path: str) -> pa.RecordBatchFileReader | pa.RecordBatchStreamReader:
             if self.store is None or "://" not in path:
@@ -150,8 +145,6 @@ class InputFiles:
         schemas = [opened(path).schema.remove_metadata() for path in self._with_bytes]
         schema = pa.unify_schemas(schemas, promote_options="default")
         return schema, (_filled(batch, schema) for path in self._with_bytes for batch in _batches(opened(path)))
-
-    # -- DuckDB ------------------------------------------------------------------------------------------------------
 
     def _duckdb(self, wanted: TableSchema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
         if self.found.format == "parquet" and not self.found.folders:

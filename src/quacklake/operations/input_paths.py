@@ -36,10 +36,7 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """Files of one format: their names from the user, their places, and the columns in their folder names.
-
-    ``above`` has the columns that only folders above the given path would add.
-    """
+    """Files of one format, the columns in their folder names, and those that only folders ``above`` would add."""
 
     name: str
     paths: tuple[str, ...]
@@ -51,11 +48,6 @@ class FoundFiles:
 def is_path(value: object) -> TypeGuard[PathLike]:
     """Return whether a value names a file: text or a ``pathlib`` object."""
     return isinstance(value, str | os.PathLike)
-
-
-def is_paths(values: Sequence[object]) -> TypeGuard[Sequence[PathLike]]:
-    """Return whether a value is a list of at least one path."""
-    return bool(values) and all(is_path(value) for value in values)
 
 
 def find(paths: PathLike | Iterable[PathLike], format: str | None = None, store: Store | None = None) -> FoundFiles:

@@ -62,10 +62,7 @@ def upsert(
     *,
     evolve: bool = False,
 ) -> None:
-    """Update the rows that have the keys and insert the others. For a repeated key the last by ``order_by`` counts.
-
-    Raises ``ConstraintError``, with the repeated keys, when the order does not determine the last row.
-    """
+    """Update or insert rows by key, the last by ``order_by``. Raises ``ConstraintError`` if there is no last."""
     if order_by is not None:
         check_names(rows.column_names, [order_by, *on])
         whole = " OR ".join(f"{quote(name)} IS NULL" for name in on)  # a key with NULL equals no other

@@ -1,35 +1,66 @@
-"""The options of a lake, which apply to every client."""
+"""The groups of less common operations of a lake: its options, streams, tags, retentions and history."""
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
-from quacklake.errors import InputError
+from quacklake.catalog import Reader, Writer, own_tables
+from quacklake.catalog.expiring import names_of
+from quacklake.errors import ConfigError, InputError, NotFoundError, nearest
+from quacklake.format.names import fold, uuid7
+from quacklake.format.objects import StreamMark, TableInfo, check_stream, claimed
 from quacklake.format.options import OptionRow, OptionType, Scope, format_option, option
+from quacklake.format.snapshots import (
+    Names,
+    Naming,
+    Operation,
+    SnapshotInfo,
+    SnapshotTag,
+    check_tag,
+    describe,
+    operation_of,
+    renames,
+    render_changes,
+)
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
+from quacklake.operations.times import check_version, span
 from quacklake.transaction import objects
 
 
-class LakeOptions:
-    """The options of a lake, of its schemas and of its tables."""
+class _Group:
+    """A group of operations of one lake."""
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
+        self._context = handle.context
 
-    @property
-    def _context(self) -> LakeContext:
-        return self.handle.context
+    @contextmanager
+    def _reading(self) -> Iterator[Reader]:
+        with self._context.catalog.read() as reader:
+            reader.snapshots.check_there()
+            yield reader
+
+    @contextmanager
+    def _writing(self) -> Iterator[Writer]:
+        with self._context.catalog.commit() as writer:
+            writer.snapshots.check_there()
+            yield writer
+
+
+class LakeOptions(_Group):
+    """The options of a lake, of its schemas and of its tables."""
 
     def list(self) -> pa.Table:
         """Return the options that are set: name, value, and the schema or table (neither: the whole lake)."""
-        self._context.forget_options()
-        with self._context.catalog.read() as reader:
-            reader.snapshots.check_there()
-        rows = self._context.options()
+        with self._reading() as reader:
+            rows = reader.options()
         names = ("key", "value", "scope", "scope_id")
         types = (pa.string(), pa.string(), pa.string(), pa.int64())
         columns = zip(*((row.key, row.value, row.scope, row.scope_id) for row in rows), strict=True)
@@ -54,16 +85,14 @@ class LakeOptions:
             value = self._column_ids(value, table)
         text = format_option(name, value)
         row = self._option_row(name, text, schema, table)
-        with self._context.catalog.commit() as writer:
-            writer.snapshots.check_there()
+        with self._writing() as writer:
             writer.put_option(row)
         self._context.forget_options()
 
     def unset(self, name: str, *, schema: str | None = None, table: str | None = None) -> None:
         """Remove a setting of the lake, a schema or a table; the next wider setting applies again."""
         row = self._option_row(name, "", schema, table)
-        with self._context.catalog.commit() as writer:
-            writer.snapshots.check_there()
+        with self._writing() as writer:
             writer.drop_option(row)
         self._context.forget_options()
 
@@ -96,3 +125,167 @@ class LakeOptions:
         if schema is not None:
             return Scope.SCHEMA, self.handle.view().find_schema(schema).id, None
         return Scope.GLOBAL, None, None
+
+
+_LISTED = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("epoch", pa.int64()),
+        ("position", pa.string()),
+        ("snapshot_id", pa.int64()),
+        ("query", pa.string()),
+    ]
+)
+
+
+class StreamPositions(_Group):
+    """Manages the positions of the streams that write into a lake, in any engine."""
+
+    def claim(self, name: str, query: str, *, run: str | None = None, restart: bool = False) -> StreamMark:
+        """Claim a stream before its first batch; earlier runs of the stream can no longer commit.
+
+        ``query`` identifies the source that counts the batches, such as a checkpoint id; batches count from 0 without
+        gaps. The result has the last committed batch (-1: none) and the ``run`` that ``mark`` needs. Raises
+        ``StreamMismatchError`` when another query used the name, unless ``restart`` is true.
+        """
+        check_stream(name)
+        run = str(uuid7()) if run is None else run
+        with self._writing() as writer:
+            known = own_tables.find_stream(writer, name)
+            mark = claimed(known, name, query, run, restart=restart)
+            own_tables.put_stream(writer, mark, new=known is None)
+        return mark
+
+    def list(self) -> pa.Table:
+        """Return every stream: its name, last committed batch, position and query."""
+        with self._reading() as reader:
+            found = own_tables.streams(reader)
+        rows = [(mark.name, mark.epoch, mark.position, mark.snapshot_id, mark.query) for mark in found]
+        columns = zip(*rows, strict=True) if rows else ((),) * len(_LISTED)
+        return pa.table([pa.array(values, field.type) for values, field in zip(columns, _LISTED, strict=True)], _LISTED)
+
+    def forget(self, name: str) -> None:
+        """Remove the position of a stream; a running one can no longer commit. Raises ``NotFoundError``."""
+        with self._writing() as writer:
+            known = [mark.name for mark in own_tables.streams(writer)]
+            if name not in known:
+                raise NotFoundError(
+                    f'there is no stream "{name}"', hint=nearest(name, known) or "lake.streams.list() lists them"
+                )
+            own_tables.remove_stream(writer, name)
+
+
+class LakeHistory(_Group):
+    """Manages snapshot tags, and tables that keep their history longer than the lake."""
+
+    def set_retention(self, table: str, keep: dt.timedelta | str | None) -> None:
+        """Keep the history of a table longer than that of the lake.
+
+        Snapshots within this span that changed the table do not expire; None removes the setting. Raises
+        ``ConfigError`` when the span is shorter than the lake's ``expire_older_than``, because rows of the table would
+        then be missing from snapshots that other clients can still read. Stock DuckLake clients ignore this setting.
+        """
+        text = None
+        if keep is not None:
+            wanted = span(keep)
+            self._context.forget_options()
+            whole = self._context.effective("expire_older_than", None, None)
+            if whole is not None and wanted < whole:
+                raise ConfigError(
+                    f"a table cannot keep its history for less time than the lake, which keeps {whole}",
+                    hint="rows of it would be missing in snapshots that can still be read: set expire_older_than",
+                )
+            text = format_option("expire_older_than", keep)
+        ref = TableRef.parse(table)
+        found = self.handle.view().find_table(ref.schema, ref.name)
+        with self._writing() as writer:
+            own_tables.put_retention(writer, found.id, text)
+
+    def retentions(self) -> dict[str, str]:
+        """Return the tables that keep their history longer than the lake, and for how long."""
+        with self._reading() as reader:
+            spans = own_tables.retention(reader)
+            names = names_of(reader, sorted(spans))
+        return {names[id_]: keep for id_, keep in spans.items() if id_ in names}
+
+    def tag(self, name: str, version: int | None = None, *, replace: bool = False) -> int:
+        """Tag a snapshot (default: the newest) and return its id.
+
+        A tagged snapshot does not expire, unless a client that ignores tags expires it. Read it with
+        ``lake.at(tag=…)``. ``replace`` moves an existing tag. Raises ``InvalidNameError`` or ``AlreadyExistsError``.
+        """
+        check_tag(name)
+        with self._context.catalog.commit() as writer:
+            snapshot = (
+                writer.snapshots.latest() if version is None else writer.snapshots.at_version(check_version(version))
+            )
+            tag = SnapshotTag(name, snapshot.id, dt.datetime.now(dt.UTC))
+            own_tables.add_tag(writer, tag, replace=replace)
+        return snapshot.id
+
+    def untag(self, name: str) -> None:
+        """Remove a tag; its snapshot can then expire. Raises ``NotFoundError``."""
+        check_tag(name)
+        with self._writing() as writer:
+            own_tables.remove_tag(writer, name)
+
+    def tags(self) -> pa.Table:
+        """Return every tag with its name, its snapshot and the time it was set."""
+        with self._reading() as reader:
+            found = own_tables.tags(reader)
+        columns = {
+            "tag": pa.array([tag.name for tag in found], pa.string()),
+            "snapshot_id": pa.array([tag.snapshot_id for tag in found], pa.int64()),
+            "created": pa.array([tag.created for tag in found], pa.timestamp("us", tz="UTC")),
+        }
+        return pa.table(columns)
+
+
+_TEXTS = ("changes", "author", "commit_message", "commit_extra_info", "operation", "description")
+_SCHEMA = pa.schema(
+    [
+        ("snapshot_id", pa.int64()),
+        ("snapshot_time", pa.timestamp("us", tz="UTC")),
+        ("schema_version", pa.int64()),
+        *((name, pa.string()) for name in _TEXTS),
+    ]
+)
+
+
+def lake_history(context: LakeContext) -> pa.Table:
+    """Return every snapshot, oldest first."""
+    with context.catalog.read() as reader:
+        return _table(reader.snapshots.all(), reader.snapshots.operations(), reader.tables.all_names())
+
+
+def _table(snapshots: Sequence[SnapshotInfo], asked: Mapping[int, Operation], names: Names) -> pa.Table:
+    renamed = renames(names)
+
+    def row(info: SnapshotInfo) -> tuple[object, ...]:
+        operations, naming = asked.get(info.id, Operation.NONE), Naming(info.id, names, renamed)
+        own = (info.id, info.time, info.schema_version, render_changes(info.changes))
+        signed = (info.author, info.message, info.extra)
+        told = (function(info.changes, operations, naming) for function in (operation_of, describe))
+        return (*own, *signed, *told)
+
+    rows = [dict(zip(_SCHEMA.names, row(info), strict=True)) for info in snapshots]
+    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+def table_history(context: LakeContext, table: TableInfo) -> pa.Table:
+    """Return the snapshots that changed a table, newest first."""
+    with context.catalog.read() as reader:
+        snapshots, asked, names = reader.snapshots.all(), reader.snapshots.operations(), reader.tables.all_names()
+    name = (fold(table.schema_name), fold(table.name))
+    mine = [
+        info
+        for info in snapshots
+        if any(
+            change.id == table.id
+            if (change.name is None and "table" in change.kind.value)
+            or change.kind.value.startswith(("inline", "merge", "rewrite"))
+            else change.name is not None and (fold(change.schema or ""), fold(change.name)) == name
+            for change in info.changes
+        )
+    ]
+    return _table(mine[::-1], asked, names)

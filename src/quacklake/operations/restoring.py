@@ -21,7 +21,8 @@ from quacklake.format.evolution import OldColumns, missing_ids, old_columns
 from quacklake.format.names import above, quote
 from quacklake.format.objects import NAME_ROW_ID, MacroInfo, TableInfo, ViewInfo
 from quacklake.format.snapshots import Snapshot
-from quacklake.operations import evolution, inserting
+from quacklake.operations import evolution
+from quacklake.operations.conform import RowWriter
 from quacklake.operations.context import LakeContext
 from quacklake.operations.reference import TableRef
 from quacklake.scan import ScanPlan, plan_scan
@@ -76,10 +77,7 @@ class UndoReport:
 
 
 def unchanged_files(now: ScanPlan, past: ScanPlan) -> set[int]:
-    """Return the data files with exactly the same rows in both plans, as far as the metadata can tell.
-
-    A file with a delete file is never included, because it may hold deletes of any snapshot.
-    """
+    """Return data files with the same rows in both plans; one with a delete file may hold any deletes."""
     both = _plain(now, past.snapshot_id) & _plain(past, past.snapshot_id)
     return {id_ for id_ in both if now.deleted_counts.get(id_) == past.deleted_counts.get(id_)}
 
@@ -221,8 +219,6 @@ class Undo:
             changed = changed or bool(tags)
         return changed
 
-    # -- rows --------------------------------------------------------------------------------------------------------
-
     def _restore_rows(self, table: TableInfo, past: _Past) -> tuple[int, int]:
         """Delete the rows that the older state lacks, and insert those that it has in addition; return both counts.
 
@@ -286,7 +282,7 @@ class Undo:
         pending.add_read(ANYTHING)
         if places.num_rows:
             pending.delete(now, places_to_target(places))
-        return inserting.insert_kept(self.context, self.tx, connection, fresh, table)
+        return RowWriter(self.context, self.tx, table, connection).insert_query(fresh, row_ids=True)
 
     # -- dropped tables ----------------------------------------------------------------------------------------------
 
@@ -337,10 +333,7 @@ class Undo:
             self.tx.create_schema(schema, if_not_exists=True)
 
     def undrop_id(self, table_id: int, old: Snapshot) -> TableInfo:
-        """Restore a dropped table as it was at a snapshot that has it.
-
-        Later snapshots may have expired with their files; the table is restored from the remaining files.
-        """
+        """Restore a dropped table from the files that remain of a snapshot; later ones may have expired."""
         with self.tx.catalog.read() as reader:
             reader.snapshots.at_version(old.id)
             dropped = reader.tables.drop_of(table_id)
@@ -389,7 +382,7 @@ class Undo:
         if self.write:
             with self.context.engine.connection() as connection, writing():
                 query = self.context.engine.bind(connection, plan)
-                inserting.insert_query(self.context, tx, connection, query, table)
+                RowWriter(self.context, tx, table, connection).insert_query(query)
         return table
 
 

@@ -24,12 +24,9 @@ from quacklake.errors import ConstraintError, InputError, SqlError
 from quacklake.format import names
 from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.names import fold, quote
-from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
-from quacklake.operations.conform import default_value, given_value
-from quacklake.operations.context import LakeContext
+from quacklake.operations.conform import RowWriter, check_not_null, default_value, given_value
 from quacklake.operations.expression import Expression
-from quacklake.operations.inserting import check_not_null, insert_query, replace_rows
 from quacklake.operations.statements import (
     DUPLICATES_SHOWN,
     Clause,
@@ -43,7 +40,6 @@ from quacklake.operations.statements import (
     ambiguous,
 )
 from quacklake.scan import ScanPlan
-from quacklake.transaction import Transaction
 
 PLACES = "_ql_file_id, _ql_version, _ql_position"
 """The columns that hold the position of a row."""
@@ -71,16 +67,9 @@ class BoundQuery:
 
 
 @dataclass
-class Scope:
-    """The meaning of a statement's texts on a connection. Here, they are expressions over ``target`` and ``source``.
+class Scope(RowWriter):
+    """The meaning of a statement's texts on a connection; ``own`` and ``theirs`` qualify columns of the sides."""
 
-    ``target`` and ``source`` are the relations as FROM has them, ``own`` and ``theirs`` qualify their columns.
-    """
-
-    context: LakeContext
-    tx: Transaction
-    table: TableInfo
-    connection: duckdb.DuckDBPyConnection
     target: str = ""
     own: str = "target"
     source: str = ""
@@ -118,7 +107,7 @@ class Scope:
     def insert(self, query: str) -> int:
         """Insert the rows of a query that has the table's columns and types; return how many."""
         check_not_null(self.connection, f"({query})", self.table.schema.columns)
-        return insert_query(self.context, self.tx, self.connection, query, self.table)
+        return self.insert_query(query)
 
     def show(self, rows: str) -> None:
         """Compute RETURNING from changed rows, before anything is changed, so that an error changes nothing."""
@@ -182,9 +171,6 @@ def _is_default(value: Value) -> bool:
     return isinstance(value, Expression) and fold(value.sql) == "default"
 
 
-# -- update and delete -------------------------------------------------------------------------------------------------
-
-
 def update(scope: Scope, statement: Update) -> int:
     """Set columns of rows; return how many rows changed. Row ids stay."""
     columns = scope.table.schema.columns
@@ -202,7 +188,7 @@ def update(scope: Scope, statement: Update) -> int:
     assert bound.plan is not None
     scope.tx.pending(scope.table).add_read(bound.predicate)
     check_not_null(scope.connection, changed, [column for column in columns if column.id in values])
-    return replace_rows(scope.context, scope.tx, scope.connection, scope.table, bound.plan, changed)
+    return scope.replace_rows(bound.plan, changed)
 
 
 def delete(scope: Scope, statement: Delete) -> int:
@@ -233,15 +219,9 @@ def _query(scope: Scope, select: Sequence[str], statement: Update | Delete) -> s
     return f"{scope.prefix}SELECT {word}{', '.join([*select, *places])} FROM {scope.target}{others}{where}"
 
 
-# -- merge -------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A temporary table of rows, with the action for each row and the position of rows of the target.
-
-    ``actions`` are those that its clauses have. ``several`` is true when a row of the target may occur more than once.
-    """
+    """A temporary table of rows with their actions; ``several``: a row of the target may occur more than once."""
 
     name: str
     actions: frozenset[str]
@@ -295,10 +275,7 @@ def _find(scope: Scope, statement: Merge, *, unique: bool) -> list[_Found]:
 
 
 def _same_place(scope: Scope, found: _Found) -> str:
-    """Return the condition that a row of the target is among the rows found.
-
-    It does not use IS NOT DISTINCT FROM, with which DuckDB's readers would get no filter.
-    """
+    """Return whether a row is among those found, without IS NOT DISTINCT FROM, which DuckDB does not push down."""
     parts = PLACES.split(", ")
     if found.plan is not None and found.plan.inlined is None:  # then all rows are in files
         return " AND ".join(f"_ql_m.{name} = {scope.own}.{name}" for name in parts if name != "_ql_version")
@@ -319,7 +296,7 @@ def _made(
             f"WHEN {condition} THEN '{label}'" for (label, _), condition in zip(clauses, conditions, strict=True)
         )
         # DuckDB lets no expression refer to one with a subquery by a name
-        action = f"(CASE {cases} END)" if any(map(_has_query, conditions)) else _ACTION
+        action = f"(CASE {cases} END)" if any(map(_QUERY.search, conditions)) else _ACTION
         messages = " ".join(
             f"WHEN '{label}' THEN CAST(({scope.sql(c.message)}) AS VARCHAR)" for label, c in clauses if c.message
         )
@@ -342,11 +319,6 @@ def _made(
     taken = "" if matched == "both" else f" WHERE {_ACTION} IS NOT NULL"
     name = scope.create(f"SELECT {', '.join(shown)} FROM ({bound.sql}){taken}", bound.values)
     return _Found(name, frozenset(clause.action for _, clause in clauses), bound.plan, several)
-
-
-def _has_query(condition: str) -> bool:
-    """Return True for a condition that may have a subquery."""
-    return _QUERY.search(condition) is not None
 
 
 def _values(scope: Scope, clause: Clause) -> dict[int, str]:
@@ -406,7 +378,7 @@ def _check_once(scope: Scope, rows: str, statement: Merge) -> None:
 
 def _apply(scope: Scope, found: Sequence[_Found], *, once: bool) -> MergeResult:
     """Insert, delete and update. A row of the target that matches several rows of the source is changed once."""
-    context, tx, connection, table = scope.context, scope.tx, scope.connection, scope.table
+    tx, connection, table = scope.tx, scope.connection, scope.table
     columns = list(table.schema.columns)
     chosen = ", ".join(quote(column.name) for column in columns)
     changed: dict[str, str] = {}
@@ -430,7 +402,7 @@ def _apply(scope: Scope, found: Sequence[_Found], *, once: bool) -> MergeResult:
         assert rows.plan is not None
         updates = deletes = 0
         if rows.name in changed:
-            updates = replace_rows(context, tx, connection, table, rows.plan, changed[rows.name])
+            updates = scope.replace_rows(rows.plan, changed[rows.name])
         if rows.name in gone:
             deletes = gone[rows.name].num_rows
         if deletes:

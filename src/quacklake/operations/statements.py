@@ -141,9 +141,6 @@ class MergeResult:
         return self.deleted
 
 
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-
 def _some(names: Sequence[str], found: Sequence[Sequence[Any]]) -> str:
     shown = ", ".join(str(row[0] if len(names) == 1 else tuple(row)) for row in found[:DUPLICATES_SHOWN])
     return f"{shown} and more" if len(found) > DUPLICATES_SHOWN else shown
@@ -162,9 +159,6 @@ def ambiguous(table: str, names: Sequence[str], found: Sequence[Sequence[Any]]) 
         f"several rows of the source match one row of {table} ({', '.join(names)}): {_some(names, found)}",
         hint="keep one row for each key in the source, or let a condition choose",
     )
-
-
-# -- the builder -------------------------------------------------------------------------------------------------------
 
 
 class MergeBuilder:

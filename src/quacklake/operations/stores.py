@@ -19,10 +19,7 @@ def open_store(
     closed: Sequence[str] = (),
     tenant: str | None = None,
 ) -> Store:
-    """Open the store at ``root`` for a catalog (tenant) or a plain lake; see ``Store.open``.
-
-    Raises ``ConfigError`` when ``root`` cannot be a store.
-    """
+    """Open the store at ``root`` for a catalog (tenant) or a plain lake. Raises ``ConfigError``."""
     own = narrowed(config, root, tenant)
     return Store.open(
         root,
@@ -36,10 +33,7 @@ def open_store(
 
 
 def narrowed(config: Config, root: str, tenant: str | None) -> Config:
-    """Return settings with only the options of one store, if the setting ``stores`` has any for it.
-
-    These are chosen by catalog (tenant) or by data path. Raises ``ConfigError``.
-    """
+    """Return settings with only the options that ``stores`` has for a catalog or data path. Raises ``ConfigError``."""
     if config.stores is None:
         return config
     options = config.stores.find(tenant, root)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from quacklake.engines.duckdb import RunningScan
 from quacklake.engines.duckdb.sql import guarded_columns
 from quacklake.errors import InputError
 from quacklake.format.objects import TableInfo
-from quacklake.operations.boundary import boundary
+from quacklake.operations.context import boundary
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.rows import Rows
@@ -29,8 +29,35 @@ if TYPE_CHECKING:
 _SHOWN_ROWS = 10
 
 
+@dataclass(frozen=True, repr=False)
 class Frame(Rows):
     """A lazy read, run again each time it is used. Also an Arrow stream for other libraries."""
+
+    _handle: Handle
+    _ref: TableRef
+    _columns: tuple[str, ...] | None = field(default=None, kw_only=True)
+    _where: Filter | None = field(default=None, kw_only=True)
+    _limit: int | None = field(default=None, kw_only=True)
+
+    def __repr__(self) -> str:
+        columns = "" if self._columns is None else f" [{', '.join(self._columns)}]"
+        where = "" if self._where is None else f" WHERE {self._where}"
+        limit = "" if self._limit is None else f" LIMIT {self._limit}"
+        return f"<{type(self).__name__} {self._ref.schema}.{self._ref.name}{columns}{self._range}{where}{limit}>"
+
+    _range = ""
+
+    def select(self, *columns: str) -> Self:
+        """Return only these columns, in this order."""
+        return replace(self, _columns=tuple(columns))
+
+    def where(self, condition: Filter) -> Self:
+        """Return only the rows that match a condition: SQL text or a ``pyarrow.compute`` expression."""
+        return replace(self, _where=both(self._where, condition))
+
+    def limit(self, rows: int) -> Self:
+        """Return at most this many rows."""
+        return replace(self, _limit=rows)
 
     @abstractmethod
     def scan(self, batch_rows: int | None = None) -> RunningScan:
@@ -39,10 +66,6 @@ class Frame(Rows):
     @abstractmethod
     def count(self) -> int:
         """Return the number of rows."""
-
-    @abstractmethod
-    def limit(self, rows: int) -> Frame:
-        """Return at most this many rows."""
 
     def to_reader(self, batch_rows: int | None = None) -> pa.RecordBatchReader:
         """Return the rows as a stream of Arrow batches, in bounded memory."""
@@ -58,8 +81,6 @@ class Frame(Rows):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    # -- display -----------------------------------------------------------------------------------------------------
 
     def head(self, rows: int = _SHOWN_ROWS) -> pa.Table:
         """Return the first rows as an Arrow table."""
@@ -80,36 +101,9 @@ class Frame(Rows):
 @dataclass(frozen=True, repr=False)
 @boundary
 class TableScan(Frame):
-    """A lazy read of one table.
+    """A lazy read of one table: every ``to_…`` method reads the rows again. Also a stream of the Arrow C interface."""
 
-    Every ``to_…`` method reads the rows again at the snapshot of the scan. Also a stream of the Arrow C interface.
-    """
-
-    _handle: Handle
-    _ref: TableRef
-    _columns: tuple[str, ...] | None = None
-    _where: Filter | None = None
-    _limit: int | None = None
     _row_ids: bool = False
-
-    def __repr__(self) -> str:
-        return scan_text("TableScan", self._ref, self._columns, self._where, self._limit)
-
-    # -- shaping -----------------------------------------------------------------------------------------------------
-
-    def select(self, *columns: str) -> TableScan:
-        """Return a scan of only these columns, in this order."""
-        return replace(self, _columns=tuple(columns))
-
-    def where(self, condition: Filter) -> TableScan:
-        """Return a scan of the rows that match a condition: SQL text or a ``pyarrow.compute`` expression."""
-        return replace(self, _where=both(self._where, condition))
-
-    def limit(self, rows: int) -> TableScan:
-        """Return a scan of at most this many rows."""
-        return replace(self, _limit=rows)
-
-    # -- reading -----------------------------------------------------------------------------------------------------
 
     def plan(self) -> ScanPlan:
         """Return the scan plan: the files, deletes and inlined rows of this read."""
@@ -124,9 +118,7 @@ class TableScan(Frame):
         """Return the scan plan as an Arrow IPC file, with partition values and statistics of each file."""
         view = self._handle.view()
         table = view.find_table(self._ref.schema, self._ref.name)
-        plan = view.plan(
-            table, to_predicate(self._where, table.schema), max_files=self._handle.context.config.plan_max_files
-        )
+        plan = self._plan(view, table)
         with self._handle.context.catalog.read() as reader:
             values = reader.files.partition_values(table.id, plan.files.column("data_file_id").to_pylist())
             return encode_manifest(plan, values, column_statistics(reader, view.base, table.id))
@@ -153,8 +145,15 @@ class TableScan(Frame):
         return total if self._limit is None else min(total, self._limit)
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """Return the rows as a DuckDB relation; see ``Table.to_duckdb``."""
-        return to_relation(self, connection)
+        """Return the rows as a DuckDB relation; see ``Table.to_duckdb``.
+
+        DuckDB evaluates the filters itself: Arrow, which it would pass them to, does not know ``IS DISTINCT FROM``.
+        """
+        import duckdb
+
+        following = _Following(self)
+        relation: duckdb.DuckDBPyRelation = (duckdb if connection is None else connection).from_arrow(following)
+        return relation.project(", ".join(guarded_columns(self.schema.names, following.number)))
 
     @property
     def schema(self) -> pa.Schema:
@@ -176,21 +175,8 @@ def both(first: Filter | None, second: Filter) -> Filter:
     raise TypeError("conditions as SQL text and as Arrow expressions cannot be mixed")
 
 
-def scan_text(
-    kind: str, ref: TableRef, columns: tuple[str, ...] | None, where: Filter | None, limit: int | None, more: str = ""
-) -> str:
-    """Return the text that represents a scan, without reading anything."""
-    chosen = "" if columns is None else f" [{', '.join(columns)}]"
-    filtered = "" if where is None else f" WHERE {where}"
-    ended = "" if limit is None else f" LIMIT {limit}"
-    return f"<{kind} {ref.schema}.{ref.name}{chosen}{more}{filtered}{ended}>"
-
-
 class _Following:
-    """An Arrow stream that DuckDB opens each time the relation runs, with the columns of its creation.
-
-    The last column is ``number``, which is always zero.
-    """
+    """An Arrow stream that DuckDB opens for each run of the relation; its last column, ``number``, is always zero."""
 
     def __init__(self, frame: TableScan) -> None:
         self._own = frame.schema
@@ -214,15 +200,3 @@ class _Following:
     def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         zeros = pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)
         return pa.RecordBatch.from_arrays([*batch.columns, zeros], schema=self._schema)
-
-
-def to_relation(frame: TableScan, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
-    """Return a relation over a frame, in the caller's connection or DuckDB's default one.
-
-    DuckDB evaluates the filters itself: Arrow, which it would pass them to, does not know ``IS DISTINCT FROM``.
-    """
-    import duckdb
-
-    following = _Following(frame)
-    relation: duckdb.DuckDBPyRelation = (duckdb if connection is None else connection).from_arrow(following)
-    return relation.project(", ".join(guarded_columns(frame.schema.names, following.number)))

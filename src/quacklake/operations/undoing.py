@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import index
 from typing import TypeAlias
 
@@ -15,7 +15,7 @@ from quacklake.format.names import fold
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.snapshots import Operation, Snapshot, is_tag, parse_changes
 from quacklake.operations.context import LakeContext
-from quacklake.operations.handles import Handle
+from quacklake.operations.handles import Handle, LakeHandle
 from quacklake.operations.reference import TableRef, renamed
 from quacklake.operations.restoring import RestoredTable, Undo, UndoReport
 from quacklake.operations.times import instant
@@ -35,29 +35,16 @@ class _PastLake:
     touched: set[int] | None
 
 
-@dataclass
-class _Report:
-    restored: list[RestoredTable] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
-    undropped: list[str] = field(default_factory=list)
-    objects: list[str] = field(default_factory=list)
-
-
 def roll_back(undo: Undo, version: int, progress: Progress) -> UndoReport:
     """Restore everything to a snapshot. Drops come first, so that their names are free."""
     past = _read(undo, version)
-    report = _Report()
-    _drop_newer(undo, past, report)
-    _restore_schemas(undo, past, report)
-    _restore_tables(undo, past, report, progress)
-    _restore_objects(undo, past, report)
+    changed: list[str] = []
+    dropped = _drop_newer(undo, past, changed)
+    _restore_schemas(undo, past, changed)
+    restored, undropped = _restore_tables(undo, past, progress)
+    _restore_objects(undo, past, changed)
     return UndoReport(
-        "rollback",
-        version,
-        restored=tuple(report.restored),
-        dropped=tuple(report.dropped),
-        undropped=tuple(report.undropped),
-        objects=tuple(report.objects),
+        "rollback", version, None, tuple(restored), tuple(dropped), tuple(undropped), objects=tuple(changed)
     )
 
 
@@ -83,54 +70,55 @@ def _read(undo: Undo, version: int) -> _PastLake:
         )
 
 
-def _drop_newer(undo: Undo, past: _PastLake, report: _Report) -> None:
+def _drop_newer(undo: Undo, past: _PastLake, changed: list[str]) -> list[str]:
     tx = undo.tx
+    dropped = [table for table in tx.tables() if table.id not in past.tables]
     for view in tx.objects.views():
         if view.id not in past.views:
             tx.objects.drop(view)
-            report.objects.append(f"view {view.qualified_name} dropped")
+            changed.append(f"view {view.qualified_name} dropped")
     for macro in tx.objects.macros():
         if macro.id not in past.macros:
             tx.objects.drop(macro)
-            report.objects.append(f"macro {macro.qualified_name} dropped")
-    for table in tx.tables():
-        if table.id not in past.tables:
-            tx.drop_table(table)
-            report.dropped.append(table.qualified_name)
+            changed.append(f"macro {macro.qualified_name} dropped")
+    for table in dropped:
+        tx.drop_table(table)
+    return [table.qualified_name for table in dropped]
 
 
-def _restore_schemas(undo: Undo, past: _PastLake, report: _Report) -> None:
+def _restore_schemas(undo: Undo, past: _PastLake, changed: list[str]) -> None:
     tx = undo.tx
     old = {fold(schema.name) for schema in past.schemas}
     now = {fold(schema.name) for schema in tx.schemas()}
     for schema in tx.schemas():
         if fold(schema.name) not in old:
             tx.drop_schema(schema.name)
-            report.objects.append(f"schema {schema.name} dropped")
+            changed.append(f"schema {schema.name} dropped")
     for schema in past.schemas:
         if fold(schema.name) not in now:
             tx.create_schema(schema.name)
-            report.objects.append(f"schema {schema.name} made again")
+            changed.append(f"schema {schema.name} made again")
 
 
-def _restore_tables(undo: Undo, past: _PastLake, report: _Report, progress: Progress) -> None:
+def _restore_tables(undo: Undo, past: _PastLake, progress: Progress) -> tuple[list[RestoredTable], list[str]]:
+    restored: list[RestoredTable] = []
+    undropped: list[str] = []
     now = {table.id: table for table in undo.tx.tables()}
     for done, (id_, old) in enumerate(past.tables.items()):
         progress(f"restoring {old.qualified_name}", done, len(past.tables))
         table = now.get(id_)
         if table is None:
             undo.undrop_id(id_, past.snapshot)
-            report.undropped.append(old.qualified_name)
-        elif past.touched is None or id_ in past.touched or _differs(table, old):
+            undropped.append(old.qualified_name)
+            continue
+        same = replace(table, schema_version=old.schema_version) == old
+        if past.touched is None or id_ in past.touched or not same:
             found = undo.restore(table, past.snapshot.id, rename=True)
-            report.restored += [found] if found.changed else []
+            restored += [found] if found.changed else []
+    return restored, undropped
 
 
-def _differs(now: TableInfo, old: TableInfo) -> bool:
-    return replace(now, schema_version=old.schema_version) != old
-
-
-def _restore_objects(undo: Undo, past: _PastLake, report: _Report) -> None:
+def _restore_objects(undo: Undo, past: _PastLake, changed: list[str]) -> None:
     tx = undo.tx
     views = {view.id: view for view in tx.objects.views()}
     macros = {macro.id for macro in tx.objects.macros()}
@@ -138,10 +126,10 @@ def _restore_objects(undo: Undo, past: _PastLake, report: _Report) -> None:
         view = views.get(old.id)
         if view is None:
             undo.make_view(old, tags)
-            report.objects.append(f"view {old.qualified_name} made again")
+            changed.append(f"view {old.qualified_name} made again")
             continue
         if view.name != old.name:
-            report.objects.append(f"view {view.qualified_name} renamed to {old.name}")
+            changed.append(f"view {view.qualified_name} renamed to {old.name}")
             view = tx.objects.rename_view(view, old.name)
         present = tx.objects.tags(view)
         tx.objects.set_tags(view, {key: tags.own.get(key) for key in {*present.own, *tags.own}})
@@ -151,7 +139,7 @@ def _restore_objects(undo: Undo, past: _PastLake, report: _Report) -> None:
     for macro in past.macros.values():
         if macro.id not in macros:
             undo.make_macro(macro)
-            report.objects.append(f"macro {macro.qualified_name} made again")
+            changed.append(f"macro {macro.qualified_name} made again")
 
 
 Version: TypeAlias = "int | dt.datetime | str"
@@ -170,20 +158,7 @@ def find_version(context: LakeContext, to: Version) -> int:
         return reader.snapshots.at_version(index(to)).id
 
 
-class _DryRun(Exception):
-    """Raised to end a dry run without a commit."""
-
-    def __init__(self, report: UndoReport) -> None:
-        self.report = report
-
-
-def _undo(
-    handle: Handle,
-    work: Callable[[Undo], UndoReport],
-    asked: Operation,
-    *,
-    dry_run: bool = False,
-) -> UndoReport:
+def _undo(handle: Handle, work: Callable[[Undo], UndoReport], asked: Operation, *, dry_run: bool = False) -> UndoReport:
     """Run an operation and add the new snapshot to its report."""
     if dry_run and not handle.view().read_only:
         raise InputError("a dry run is not possible inside a transaction")
@@ -193,15 +168,15 @@ def _undo(
         tx.check_writable()
         tx.asks(asked)
         made.append(tx)
-        report = work(Undo(handle.context, tx, write=not dry_run))
-        if dry_run:
-            raise _DryRun(replace(report, dry_run=True))
-        return report
+        return work(Undo(handle.context, tx, write=not dry_run))
 
-    try:
-        report = handle.run(attempt)
-    except _DryRun as done:
-        return done.report
+    if dry_run and isinstance(handle, LakeHandle):
+        tx = handle.begin()
+        try:
+            return replace(attempt(tx), dry_run=True)
+        finally:
+            tx.rollback()
+    report = handle.run(attempt)
     committed = made[-1].committed
     return report if committed is None else replace(report, snapshot=committed.id)
 

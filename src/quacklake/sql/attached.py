@@ -16,6 +16,7 @@ from quacklake.format.options import OPTIONS
 from quacklake.operations.reference import DEFAULT_SCHEMA
 
 if TYPE_CHECKING:
+    from quacklake.format.objects import TableInfo, ViewInfo
     from quacklake.operations.context import LakeContext
     from quacklake.operations.handles import Handle, HasHandle, LakeHandle
     from quacklake.transaction import Transaction
@@ -273,6 +274,15 @@ class Names:
             own = self.schema if attached is used else DEFAULT_SCHEMA
             yield Target(attached, own, name)
 
+    def relation(self, names: Sequence[str]) -> tuple[Target, Transaction, TableInfo | ViewInfo] | None:
+        """Return the table or view of a lake that has this name, with its place, or None."""
+        for place in self.places(names):
+            tx = self.view(place.attached)
+            found = tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name)
+            if found is not None:
+                return place, tx, found
+        return None
+
     def similar(self, name: str) -> str | None:
         """Return a hint with the names in the current lake that are similar to this one."""
         used = self.default
@@ -311,10 +321,7 @@ def _parts(names: Sequence[str]) -> tuple[str | None, str | None, str]:
 
 
 def missing(target: Target, tx: Transaction, what: str = "Table", *, version: int | None = None) -> NotFoundError:
-    """Return the error for a name that a lake does not have, with the most similar names that it has.
-
-    ``version`` is the snapshot that the statement itself asks for.
-    """
+    """Return the error for a name that a lake, at the ``version`` of the statement, does not have."""
     if what == "Table" and tx.objects.get_view(target.schema, target.name) is not None:
         return NotFoundError(f'"{target.name}" is a View, not a table')
     if what == "View" and tx.get_table(target.schema, target.name) is not None:

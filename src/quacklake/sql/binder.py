@@ -12,14 +12,14 @@ import duckdb
 
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.trees import HARMLESS, LAKE
-from quacklake.errors import InputError, SqlError, UnsupportedFeatureError
+from quacklake.errors import InputError, NotFoundError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.scan.plan import virtual_column
 from quacklake.sql import tree
 from quacklake.sql.attached import SYSTEM, Attached, Target, missing
 from quacklake.sql.guard import Size
-from quacklake.sql.in_place import titles, with_names
+from quacklake.sql.in_place import Mention, settle_names, titles, with_names
 from quacklake.sql.scans import (
     Bound,
     Scan,
@@ -31,7 +31,6 @@ from quacklake.sql.scans import (
     settle,
     virtual_names,
 )
-from quacklake.sql.scopes import Mention, settle_names
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ StandIns = Mapping[tuple[str, str, str], str]
 Make = Callable[[duckdb.DuckDBPyConnection, bool], None]
 """Creates an object on a connection, with rows or without."""
 
-_DEPTH = 16
 _TARGET = "_quacklake_target"
 
 
@@ -72,7 +70,7 @@ class Binder:
     wanted: frozenset[str] = frozenset()
     """The virtual columns that the query block around a call uses."""
     made: list[Make] = field(default_factory=list)
-    """What creates the objects that the query names. It is told whether to create them without rows."""
+    """Functions that create the objects that the query names, with or without rows."""
     guarded: bool = False
     """True when the query contains IS DISTINCT FROM, by which DuckDB's readers do not filter correctly."""
     _makers: dict[str, Make] = field(default_factory=dict)
@@ -304,6 +302,8 @@ class Binder:
         # tables of DuckDB have no past
         if places and (scope.target is not None or past or self.session.names.explicit(names)):
             tx = self._transaction(places[0].attached, past, scope)
+            if scope.target is not None:
+                raise NotFoundError(f'there is no table or view "{".".join(names)}"')
             raise missing(places[0], tx, version=tx.base.id if past else None)
         return None
 
@@ -348,8 +348,10 @@ class Binder:
     def _view(self, target: Target, tx: Transaction, view: ViewInfo, scope: _Scope) -> str:
         if view.dialect != "duckdb":
             raise UnsupportedFeatureError(f'the view "{view.qualified_name}" is written in {view.dialect}')
-        if scope.depth >= _DEPTH:
-            raise InputError(f'the view "{view.qualified_name}" stands on more than {_DEPTH} other views, or on itself')
+        from quacklake.operations.views import MOST_VIEWS, too_deep
+
+        if scope.depth >= MOST_VIEWS:
+            raise too_deep(view)
         key = ("view", target.attached.alias, tx.base.id, view.id)
         if key in self._known:
             return self._known[key]
@@ -421,10 +423,12 @@ class Binder:
         key = ("macro", target.attached.alias, tx.base.id, macro.id)
         if key in self._known:
             return self._known[key]
-        if scope.depth >= _DEPTH:
-            raise InputError(f'the macro "{macro.qualified_name}" stands on more than {_DEPTH} others, or on itself')
-        from quacklake.operations.context import declared
+        from quacklake.operations.views import MOST_VIEWS, declared
 
+        if scope.depth >= MOST_VIEWS:
+            raise InputError(
+                f'the macro "{macro.qualified_name}" stands on more than {MOST_VIEWS} others, or on itself'
+            )
         forms, sizes = [], []
         for variant in macro.variants:
             sql = variant.sql.replace(LAKE, "")

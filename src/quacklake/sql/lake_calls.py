@@ -132,9 +132,6 @@ class LakeCall:
         return found
 
 
-# -- listings ----------------------------------------------------------------------------------------------------------
-
-
 def snapshots(call: LakeCall) -> pa.Table:
     """Return all snapshots."""
     base = call.session.view(call.attached).base.id
@@ -235,9 +232,6 @@ def settings(call: LakeCall) -> pa.Table:
     context = call.attached.context
     found = {"catalog_type": context.catalog.database, "extension_version": "quacklake"}
     return pa.table({name: [value] for name, value in {**found, "data_path": context.store.root}.items()})
-
-
-# -- the change feed ---------------------------------------------------------------------------------------------------
 
 
 def feed(call: LakeCall, *, inserts: bool = True, deletes: bool = True) -> str:

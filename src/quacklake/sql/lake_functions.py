@@ -37,8 +37,6 @@ _STEPS = (
     "delete_orphaned_files",
 )
 
-# -- maintenance -------------------------------------------------------------------------------------------------------
-
 
 def _run(call: LakeCall, name: str, owner: Any = None, **arguments: Any) -> Any:
     """Call a method of the lake, or of ``owner``, with the arguments that are given."""
@@ -184,15 +182,9 @@ def checkpoint(call: LakeCall) -> None:
         _run(call, name)
 
 
-# -- all functions -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A lake function: its implementation, its parameters in order, and its parameters that are given by name only.
-
-    ``first`` are the parameters before them when the lake is named as an argument.
-    """
+    """A lake function: its parameters in order, those by name only, and the ``first`` ones after the lake's name."""
 
     run: Callable[[LakeCall], Any]
     parameters: tuple[str, ...] = ()

@@ -23,9 +23,8 @@ from quacklake.format.layout import key_texts
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
 from quacklake.format.schema import Column
-from quacklake.operations.context import forms_of
 from quacklake.operations.reference import DEFAULT_SCHEMA
-from quacklake.operations.views import COMMENT
+from quacklake.operations.views import COMMENT, forms_of
 from quacklake.sql import metadata, tree
 from quacklake.sql.attached import PREFIX, SYSTEM, Attached
 from quacklake.sql.result import Result

@@ -98,10 +98,7 @@ _NOT_THERE = ("where_clause", "having", "qualify", "sample", "group_expressions"
 
 
 def answer(session: Session, parsed: Node, scans: Sequence[Scan]) -> set[str]:
-    """Replace query blocks that only ask for the row count, minimum or maximum of a whole table by the values.
-
-    Returns the names of the scans that are no longer needed.
-    """
+    """Answer query blocks that ask for the count, minimum or maximum of a table; return the scans not needed."""
     by_name = {scan.name: scan for scan in scans}
     answered = set()
     for node in list(tree.nodes(parsed)):

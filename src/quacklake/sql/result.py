@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,13 +38,11 @@ class Result(Rows):
         *,
         types: tuple[str, ...] = (),
         rowcount: int = -1,
-        finish: Callable[[], None] | None = None,
     ) -> None:
         if isinstance(reader, pa.Table):
             reader = reader.to_reader()
         self._reader = pa.RecordBatchReader.from_batches(pa.schema([]), []) if reader is None else reader
         self._types = types
-        self._finish = finish
         self._begun: _Begun | None = None
         self._kept: pa.Table | None = None
         self.rowcount = rowcount
@@ -115,7 +113,6 @@ class Result(Rows):
         # the reader changes when the rows are kept in the meantime
         while (batch := next(self._reader, None)) is not None:
             yield batch
-        self._end()
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of Arrow batches."""
@@ -154,20 +151,11 @@ class Result(Rows):
 
     def keep(self) -> pa.Table:
         """Read the remaining rows into memory and return them. They can still be read from there."""
-        if self._finish is not None or self._kept is None:
-            self._keep(self._reader)
-            self._end()
-        return self._kept
+        return self._keep(self._reader) if self._kept is None else self._kept
 
     def fail(self, error: Exception) -> None:
         """Raise this error when the remaining rows are read."""
         self._reader = pa.RecordBatchReader.from_batches(self.schema, map(_raise, [error]))
-        self._end()
-
-    def _end(self) -> None:
-        finish, self._finish = self._finish, None
-        if finish is not None:
-            finish()
 
 
 def _raise(error: Exception) -> pa.RecordBatch:

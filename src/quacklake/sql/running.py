@@ -32,7 +32,6 @@ class _Scope:
     """One stretch of work that can be stopped."""
 
     budget: TimeBudget
-    stop: Callable[[int], None]
     thread: int = field(default_factory=threading.get_ident)
     active: bool = True
     cancelled: bool = False
@@ -64,7 +63,7 @@ class Running:
             return
         if budget.left is not None and budget.left <= 0:
             raise _late()
-        scope = self._scope = _Scope(budget, self._stop)
+        scope = self._scope = _Scope(budget)
         start = time.monotonic()
         if budget.left is not None:
             _clock.wake(start + budget.left, self, scope)
@@ -105,7 +104,7 @@ class Running:
             if not scope.active:
                 return False
             scope.late = scope.late or not scope.cancelled
-            scope.stop(scope.thread)
+            self._stop(scope.thread)
         _clock.wake(time.monotonic() + _AGAIN, self, scope)
         return True
 

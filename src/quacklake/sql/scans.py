@@ -137,10 +137,7 @@ class _Known:
 
 @dataclass
 class Plans:
-    """Scan plans by snapshot, table and predicate. A committed snapshot does not change.
-
-    Plans of older snapshots are not cached: a compaction gives them other files, and their former files may be removed.
-    """
+    """Scan plans by newest snapshot, table and predicate. A compaction gives older snapshots other files."""
 
     _known: OrderedDict[Hashable, _Known] = field(default_factory=OrderedDict)
 

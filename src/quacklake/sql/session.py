@@ -9,7 +9,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
@@ -17,14 +17,14 @@ import pyarrow as pa
 
 from quacklake import telemetry
 from quacklake.config import carries_secret, redact_message, redact_statement
-from quacklake.duckdb_versions import arrow_table, first_row, run
+from quacklake.duckdb_versions import first_row, run
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import check_name, fold, quote
+from quacklake.operations.frames import find_frame, registrable
 from quacklake.sql import statements
 from quacklake.sql.attached import PREFIX, Attached, Attachments, Names, attached_as
 from quacklake.sql.binder import Binder, StandIns
 from quacklake.sql.failures import in_own_words, translated
-from quacklake.sql.frames import find_frame, registrable
 from quacklake.sql.guard import Guard
 from quacklake.sql.result import Result
 from quacklake.sql.running import Running, TimeBudget
@@ -122,9 +122,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- lakes and names -----------------------------------------------------------------------------------------------
@@ -194,7 +192,7 @@ class Session:
 
     def use(self, catalog: str, schema: str | None = None) -> None:
         """Look up names in this lake or database first."""
-        self._settle()
+        self.settle()
         attached = self.attachments.get(catalog)
         if attached is not None:
             catalog = attached.alias
@@ -273,7 +271,7 @@ class Session:
                 "the session belongs to the process that has forked this one",
                 hint="open another one here; lake.sql() does so itself",
             )
-        self._settle()
+        self.settle()
         self._sql = sql
         if not self.running.busy:
             self._budget = TimeBudget(self.guard.seconds)
@@ -319,10 +317,6 @@ class Session:
         self.guard.native()
         return self._run(sql, params)
 
-    def rows(self, sql: str, values: Any = None) -> pa.Table:
-        """Return the rows of a bound query as a table."""
-        return arrow_table(self.connection, sql, values)
-
     def _exportable(self, sql: str, values: Any) -> str:
         """Return a query whose values of types that Arrow does not carry are texts."""
         try:
@@ -338,10 +332,7 @@ class Session:
     def _run(
         self, sql: str, values: Any, gates: ExitStack | None = None, titles: Mapping[int, Title] | None = None
     ) -> Result:
-        """Run a bound statement. ``titles`` names columns by position.
-
-        ``gates`` is closed when the rows have been read, or when nobody can read them any more.
-        """
+        """Run a bound statement. ``gates`` is closed when the rows have been read, or nobody can read them any more."""
         full = self.guard.batch_rows
         types, reader = run(self.connection, sql, values, batch_rows=full)
         if reader is None:
@@ -380,7 +371,7 @@ class Session:
                     raise
                 yield batch
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Keep the rows of the last result, and drop the temporary objects behind it once there are many."""
         last = self._last() if self._last is not None else None
         self._last = None

@@ -84,6 +84,10 @@ class SessionTransaction:
             self._past[key] = attached.lake.at(**chosen).view()
         return self._past[key]
 
+    def read(self, attached: Attached, tx: Transaction) -> None:
+        """Let the next statement read a lake as a transaction sees it."""
+        self._views[fold(attached.alias)] = tx
+
     def forget_views(self) -> None:
         """Forget the snapshots that the statement has read."""
         self._views.clear()

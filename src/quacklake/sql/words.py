@@ -187,8 +187,11 @@ class Cursor:
 
     def name(self) -> str:
         """Consume one identifier."""
+        return self._value("word", "name")
+
+    def _value(self, *kinds: str) -> str:
         word = self.peek()
-        if word is None or word.kind not in ("word", "name"):
+        if word is None or word.kind not in kinds:
             raise self.unexpected()
         self.at += 1
         return word.value
@@ -202,11 +205,7 @@ class Cursor:
 
     def string(self) -> str:
         """Consume a string literal."""
-        word = self.peek()
-        if word is None or word.kind != "string":
-            raise self.unexpected()
-        self.at += 1
-        return word.value
+        return self._value("string")
 
     def parens(self) -> str:
         """Consume a group in parentheses, and return the text inside."""
@@ -327,10 +326,7 @@ def numbered(text: str) -> str:
 
 
 def supplied(cursor: Cursor, params: Any) -> dict[str, Any] | None:
-    """Return the values of the parameters of a numbered statement, by name or number; None when it has none.
-
-    Raises ``SqlError`` when there are too many or too few values.
-    """
+    """Return the values of parameters by name or number; None if there are none. Raises ``SqlError``."""
     if cursor.words and cursor.words[0].upper == "PREPARE":
         return None
     names = {fold(word.text[1:]) for word in cursor.words if word.kind == "parameter"}

@@ -17,7 +17,7 @@ from quacklake.errors import ConfigError, InputError, StorageError, UnsupportedF
 from quacklake.format.names import check_name, check_tenant_name, former_name
 from quacklake.format.objects import Limits
 from quacklake.maintenance.lake_maintenance import LakeMaintenance
-from quacklake.operations.boundary import boundary
+from quacklake.operations.context import boundary
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.stores import open_store
 from quacklake.progress import Progress, silent

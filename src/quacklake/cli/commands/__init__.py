@@ -22,14 +22,7 @@ class Entry:
     commands: tuple[Entry, ...] = ()
 
 
-_START, _READ, _WRITE, _BACK, _CARE, _SET = (
-    "Start",
-    "Read",
-    "Write",
-    "Go back in time",
-    "Maintain",
-    "Administer",
-)
+_START, _READ, _WRITE, _BACK, _CARE, _SET = "Start", "Read", "Write", "Go back in time", "Maintain", "Administer"
 
 _ALTER = (
     Entry("add-column", "Add a column, or a field of a struct", "alter:add_column"),
@@ -110,7 +103,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("append", "Append the rows of Parquet, CSV, JSON or Arrow files to a table", "append:append", _WRITE),
     Entry("merge", "Update rows by key, and insert new ones", "append:merge", _WRITE),
     Entry("add-files", "Add existing Parquet files to a table without copying them", "append:add_files", _WRITE),
-    Entry("adopt", "Register a Delta or Iceberg table without copying it, and follow it", "adopt:adopt", _WRITE),
+    Entry("adopt", "Register a Delta or Iceberg table without copying it, and follow it", "append:adopt", _WRITE),
     Entry("pipeline", "Run rows from sources through queries into sinks", panel=_WRITE, commands=_PIPELINE),
     Entry("alter", "Change the columns, layout or options of a table", panel=_WRITE, commands=_ALTER),
     Entry("tag", "Tag a snapshot, or list the tags", "snapshots:tag", _BACK),

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 from quacklake.cli.context import Context
-from quacklake.cli.options import Author, DryRun, Message, TableName, Yes, argument
+from quacklake.cli.options import SIGNATURE, DryRun, TableName, Yes, also, argument
 from quacklake.cli.options import option as option_
 from quacklake.errors import InputError
 
@@ -22,6 +22,7 @@ Keys = Annotated[list[str] | None, argument("KEY", "A column, or an expression o
 Reset = Annotated[bool, option_("--reset", "Go back to the default.")]
 
 
+@also(SIGNATURE)
 def add_column(
     context: Context,
     table: TableName,
@@ -30,13 +31,11 @@ def add_column(
     default: Annotated[
         str | None, option_("--default", "The value that existing rows get; by default NULL.", "VALUE")
     ] = None,
-    message: Message = None,
-    author: Author = None,
+    **signature: Any,
 ) -> None:
     """Files do not change: existing rows get the default when they are read."""
     value = None if default is None else _value(default, type)
-    words = f"added {column} {type} to"
-    with _changing(context, message, author, words, table) as tx:
+    with _changing(context, signature, f"added {column} {type} to", table) as tx:
         tx.table(table).add_column(column, type, value)
 
 
@@ -60,14 +59,9 @@ class _DryRun(Exception):
     """Ends a transaction of a dry run."""
 
 
+@also(SIGNATURE)
 def drop_column(
-    context: Context,
-    table: TableName,
-    column: Column,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    message: Message = None,
-    author: Author = None,
+    context: Context, table: TableName, column: Column, dry_run: DryRun = False, yes: Yes = False, **signature: Any
 ) -> None:
     """Its values stay readable at older snapshots, and `quacklake restore` brings it back."""
     if dry_run:
@@ -77,74 +71,55 @@ def drop_column(
         context.output.result(f"{column} would be dropped from {table}", {"table": table, "snapshot": None})
         return
     context.confirm(f"Drop {column} of {table}?", yes=yes)
-    with _changing(context, message, author, f"dropped {column} from", table) as tx:
+    with _changing(context, signature, f"dropped {column} from", table) as tx:
         tx.table(table).drop_column(column)
 
 
-def rename_column(
-    context: Context, table: TableName, column: Column, name: NewName, message: Message = None, author: Author = None
-) -> None:
+@also(SIGNATURE)
+def rename_column(context: Context, table: TableName, column: Column, name: NewName, **signature: Any) -> None:
     """Files do not change."""
-    words = f"renamed {column} to {name} in"
-    with _changing(context, message, author, words, table) as tx:
+    with _changing(context, signature, f"renamed {column} to {name} in", table) as tx:
         tx.table(table).rename_column(column, name)
 
 
-def widen_column(
-    context: Context, table: TableName, column: Column, type: Type, message: Message = None, author: Author = None
-) -> None:
+@also(SIGNATURE)
+def widen_column(context: Context, table: TableName, column: Column, type: Type, **signature: Any) -> None:
     """A change that could lose values is an error. Files do not change."""
-    words = f"changed {column} to {type} in"
-    with _changing(context, message, author, words, table) as tx:
+    with _changing(context, signature, f"changed {column} to {type} in", table) as tx:
         tx.table(table).alter_column(column, type)
 
 
-def rename(context: Context, table: TableName, name: NewName, message: Message = None, author: Author = None) -> None:
+@also(SIGNATURE)
+def rename(context: Context, table: TableName, name: NewName, **signature: Any) -> None:
     """The table stays in its schema."""
-    with _changing(context, message, author, f"renamed {table} to", name) as tx:
+    with _changing(context, signature, f"renamed {table} to", name) as tx:
         tx.rename_table(table, name)
 
 
-def partition(
-    context: Context,
-    table: TableName,
-    keys: Keys = None,
-    reset: Reset = False,
-    message: Message = None,
-    author: Author = None,
-) -> None:
+@also(SIGNATURE)
+def partition(context: Context, table: TableName, keys: Keys = None, reset: Reset = False, **signature: Any) -> None:
     """A key is a column, or an expression such as 'year(ts)', 'month(ts)', 'day(ts)', 'hour(ts)' or 'bucket(16, id)'.
 
     Existing files do not change.
     """
     _check_keys(keys, reset)
     words = f"set the partitioning {', '.join(keys)} of" if keys else "removed the partitioning of"
-    with _changing(context, message, author, words, table) as tx:
-        if keys:
-            tx.table(table).set_partitioned_by(*keys)
-        else:
-            tx.table(table).reset_partitioned_by()
+    with _changing(context, signature, words, table) as tx:
+        found = tx.table(table)
+        found.set_partitioned_by(*keys) if keys else found.reset_partitioned_by()
 
 
-def sort(
-    context: Context,
-    table: TableName,
-    keys: Keys = None,
-    reset: Reset = False,
-    message: Message = None,
-    author: Author = None,
-) -> None:
+@also(SIGNATURE)
+def sort(context: Context, table: TableName, keys: Keys = None, reset: Reset = False, **signature: Any) -> None:
     """A key is a column or an expression, such as id, 'ts DESC NULLS LAST' or 'lower(name)'.
 
     Existing files do not change; `quacklake compact --order-by` sorts them.
     """
     _check_keys(keys, reset)
     words = f"set the sort order {', '.join(keys)} of" if keys else "removed the sort order of"
-    with _changing(context, message, author, words, table) as tx:
-        if keys:
-            tx.table(table).set_sorted_by(*keys)
-        else:
-            tx.table(table).reset_sorted_by()
+    with _changing(context, signature, words, table) as tx:
+        found = tx.table(table)
+        found.set_sorted_by(*keys) if keys else found.reset_sorted_by()
 
 
 def _check_keys(keys: list[str] | None, reset: bool) -> None:
@@ -152,22 +127,20 @@ def _check_keys(keys: list[str] | None, reset: bool) -> None:
         raise InputError("pass either keys or --reset")
 
 
+@also(SIGNATURE)
 def comment(
     context: Context,
     table: TableName,
     text: Annotated[str, argument("TEXT", "The comment; '' removes it.")],
     column: Annotated[str | None, option_("--column", "Set the comment of this column.", "COLUMN")] = None,
-    message: Message = None,
-    author: Author = None,
+    **signature: Any,
 ) -> None:
     """Every client sees the comment."""
-    if column is None:
-        words = "set the comment of" if text else "removed the comment of"
-        with _changing(context, message, author, words, table) as tx:
+    words = f"{'set' if text else 'removed'} the comment of" + ("" if column is None else f" {column} in")
+    with _changing(context, signature, words, table) as tx:
+        if column is None:
             tx.table(table).set_comment(text or None)
-    else:
-        words = f"{'set' if text else 'removed'} the comment of {column} in"
-        with _changing(context, message, author, words, table) as tx:
+        else:
             tx.table(table).set_column_comment(column, text or None)
 
 
@@ -199,12 +172,10 @@ def option(
 
 
 @contextmanager
-def _changing(
-    context: Context, message: str | None, author: str | None, words: str, table: str
-) -> Iterator[LakeTransaction]:
+def _changing(context: Context, signature: dict[str, Any], words: str, table: str) -> Iterator[LakeTransaction]:
     """Yield a transaction, and report in these words what it has changed."""
     with context.open(write=True) as lake:
-        with lake.transaction(message=message, author=author) as tx:
+        with lake.transaction(**signature) as tx:
             yield tx
         assert tx.snapshot is not None
         context.output.result(

@@ -7,13 +7,13 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from quacklake.cli.commands.rows import count_rows
 from quacklake.cli.context import Context
-from quacklake.cli.options import Author, FileFormat, Message, TableName, argument, names_of, option
+from quacklake.cli.options import SIGNATURE, Bundle, DryRun, FileFormat, TableName, also, argument, names_of, option
 from quacklake.cli.output import plural
 from quacklake.errors import InputError, NotFoundError
 
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from quacklake.lake.lake import Lake, LakeTransaction
+    from quacklake.operations.adopting import AdoptReport
     from quacklake.operations.input_csv import CsvOptions
     from quacklake.operations.input_files import InputFiles
+
 
 STANDARD_INPUT = "-"
 
@@ -35,21 +37,19 @@ _PATHS = "Parquet, CSV, JSON or Arrow files, folders, patterns such as 'in/*.csv
 File = Annotated[str, argument("FILE", "A Parquet, CSV, JSON or Arrow file, or - for standard input.")]
 Create = Annotated[bool, option("--create", "Create the table, its schema and the lake if they do not exist.")]
 Evolve = Annotated[bool, option("--evolve", "Add missing columns to the table, and widen types where necessary.")]
-Delimiter = Annotated[
-    str | None, _csv("--delimiter", "The field delimiter, '\\t' for a tab; by default detected.", "CHARACTER")
-]
-Quote = Annotated[str, _csv("--quote", "The quote character.", "CHARACTER")]
-Escape = Annotated[
-    str | None,
-    _csv("--escape", "The character before a quote in quoted text; by default the quote character.", "CHARACTER"),
-]
-Header = Annotated[
-    bool | None,
-    _csv("--header/--no-header", "Whether the first line has column names; by default detected.", show_default=False),
-]
-SkipLines = Annotated[int, _csv("--skip-lines", "The number of lines to skip at the beginning.", "N")]
+_DELIMITER = "The field delimiter, '\\t' for a tab; by default detected."
+_ESCAPE = "The character before a quote in quoted text; by default the quote character."
+_HEADER = "Whether the first line has column names; by default detected."
+_CSV: Bundle = {
+    "delimiter": (Annotated[str | None, _csv("--delimiter", _DELIMITER, "CHARACTER")], None),
+    "quote": (Annotated[str, _csv("--quote", "The quote character.", "CHARACTER")], '"'),
+    "escape": (Annotated[str | None, _csv("--escape", _ESCAPE, "CHARACTER")], None),
+    "header": (Annotated[bool | None, _csv("--header/--no-header", _HEADER, show_default=False)], None),
+    "skip_lines": (Annotated[int, _csv("--skip-lines", "The number of lines to skip at the beginning.", "N")], 0),
+}
 
 
+@also({**_CSV, **SIGNATURE})
 def append(
     context: Context,
     table: TableName,
@@ -57,23 +57,17 @@ def append(
     format: FileFormat = None,
     create: Create = False,
     evolve: Evolve = False,
-    delimiter: Delimiter = None,
-    quote: Quote = '"',
-    escape: Escape = None,
-    header: Header = None,
-    skip_lines: SkipLines = 0,
-    message: Message = None,
-    author: Author = None,
+    **more: Any,
 ) -> None:
     """All rows are added in one snapshot, or none. A line that does not fit the table is an error.
 
     A folder stands for all files in it, except those whose names begin with . or _. Columns that the files lack are
     read from the names of their folders, such as year=2024/.
     """
-    csv = _csv_options(delimiter, quote, escape, header, skip_lines)
+    csv, signature = _csv_options(more)
     with opened(files, format, csv) as source, context.open(write=True, create=create) as lake:
         exists = _exists_or_create(lake, table, create=create)
-        with lake.transaction(message=message, author=author) as tx:
+        with lake.transaction(**signature) as tx:
 
             def write(rows: pa.RecordBatchReader) -> None:
                 if exists:
@@ -86,6 +80,7 @@ def append(
         _print_added(context, "appended", tx, table, count, len(source.found.paths), created=not exists)
 
 
+@also({**_CSV, **SIGNATURE})
 def merge(
     context: Context,
     table: TableName,
@@ -95,18 +90,12 @@ def merge(
     ] = None,
     format: FileFormat = None,
     evolve: Evolve = False,
-    delimiter: Delimiter = None,
-    quote: Quote = '"',
-    escape: Escape = None,
-    header: Header = None,
-    skip_lines: SkipLines = 0,
-    message: Message = None,
-    author: Author = None,
+    **more: Any,
 ) -> None:
     """All changes are made in one snapshot, or none. Two rows of the file with the same key are an error."""
-    csv = _csv_options(delimiter, quote, escape, header, skip_lines)
+    csv, signature = _csv_options(more)
     with opened([file], format, csv) as source, context.open(write=True) as lake:
-        with lake.transaction(message=message, author=author) as tx:
+        with lake.transaction(**signature) as tx:
             target = tx.table(table)
             reader = source.read(target.info.schema)
             _, done = count_rows(
@@ -120,6 +109,7 @@ def merge(
         )
 
 
+@also(SIGNATURE)
 def add_files(
     context: Context,
     table: TableName,
@@ -136,8 +126,7 @@ def add_files(
     no_hive_partitioning: Annotated[
         bool, option("--no-hive-partitioning", "Do not read columns from folder names such as year=2024/.")
     ] = False,
-    message: Message = None,
-    author: Author = None,
+    **signature: Any,
 ) -> None:
     """Files outside the data path must be in a folder of the setting foreign_paths.
 
@@ -150,7 +139,7 @@ def add_files(
         exists = _exists_or_create(lake, table, create=create)
         source = open_files(paths, "parquet", store=lake._context.store)
         files = [path if "://" in path else str(Path(path).absolute()) for path in source.found.paths]
-        with lake.transaction(message=message, author=author) as tx:
+        with lake.transaction(**signature) as tx:
             if not exists:
                 _create_table(tx, table, (source if hive is None else source.without_folders()).read().schema)
             rows = tx.table(table).add_files(
@@ -159,10 +148,13 @@ def add_files(
         _print_added(context, "added", tx, table, rows, len(files), created=not exists)
 
 
-def _csv_options(delimiter: str | None, quote: str, escape: str | None, header: bool | None, skip: int) -> CsvOptions:
+def _csv_options(options: dict[str, Any]) -> tuple[CsvOptions, dict[str, Any]]:
+    """Return the options of CSV files, and the others."""
     from quacklake.operations.input_csv import CsvOptions
 
-    return CsvOptions("\t" if delimiter == "\\t" else delimiter, quote, escape, header, skip)
+    delimiter, *given = (options[name] for name in _CSV)
+    others = {name: value for name, value in options.items() if name not in _CSV}
+    return CsvOptions("\t" if delimiter == "\\t" else delimiter, *given), others
 
 
 def _exists_or_create(lake: Lake, name: str, *, create: bool) -> bool:
@@ -221,3 +213,45 @@ def _guess(path: Path) -> str:
     if begin.startswith(b"PAR1"):
         return "parquet"
     return "arrow" if begin.startswith(b"ARROW1") else "json" if begin[:1] in (b"[", b"{") else "csv"
+
+
+_SOURCE = "The foreign table: delta:PATH, or iceberg:PATH with a metadata file or the folder of a table."
+
+
+@also(SIGNATURE)
+def adopt(
+    context: Context,
+    source: Annotated[str, argument("SOURCE", _SOURCE)],
+    table: TableName,
+    sync: Annotated[
+        bool, option("--sync", "Follow the foreign table: register only what changed since the last time.")
+    ] = False,
+    create: Annotated[bool, option("--create", "Create the lake and the schema if they do not exist.")] = False,
+    dry_run: DryRun = False,
+    **signature: Any,
+) -> None:
+    """Nothing is copied, and the files stay their owner's. Their folder must be in the setting foreign_paths."""
+    from quacklake.operations.reference import TableRef
+
+    with context.open(write=True, create=create and not dry_run) as lake:
+        if create and not dry_run:
+            lake.create_schema(TableRef.parse(table).schema, if_not_exists=True)
+        before = lake.current_snapshot()
+        report = lake.signed(**signature).adopt(source, table, sync=sync, dry_run=dry_run)
+        snapshot = lake.current_snapshot()
+        changed = snapshot if snapshot > before and not dry_run else None
+    context.output.result(_words(report, table, changed), {**asdict(report), "snapshot": changed})
+
+
+def _words(report: AdoptReport, table: str, snapshot: int | None) -> str:
+    when = f" in snapshot {snapshot}" if snapshot is not None else ""
+    if report.created:
+        verb = "would adopt" if report.dry_run else "adopted"
+        files = f"{plural(report.added_files, 'file')} with {plural(report.added_rows, 'row')}"
+        return f"{verb} {files} of {report.source} at version {report.version} as {table}{when}"
+    if not (report.added_files or report.removed_files or report.changed_files):
+        return f"{table} has the rows of version {report.version} already"
+    parts = {"added": report.added_files, "removed": report.removed_files, "changed": report.changed_files}
+    counts = ", ".join(f"{plural(count, 'file')} {word}" for word, count in parts.items() if count)
+    verb = "would bring" if report.dry_run else "brought"
+    return f"{verb} {table} to version {report.version}{when}: {counts}"

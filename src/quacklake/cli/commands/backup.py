@@ -26,14 +26,7 @@ def backup(
     context.output.result(
         f"backed up snapshot {done.snapshot} as {done.id}: {plural(done.files, 'file')}, {done.copied:,} of them new"
         f" ({human_size(done.bytes_copied)})",
-        {
-            "id": done.id,
-            "snapshot": done.snapshot,
-            "files": done.files,
-            "copied": done.copied,
-            "bytes_copied": done.bytes_copied,
-            "skipped": [{"what": each.what, "reason": each.reason} for each in done.skipped],
-        },
+        asdict(done),
     )
     for each in done.skipped:
         context.output.say(f"left out: {each.what}: {each.reason}")
@@ -80,7 +73,7 @@ def prune_backups(
     context.output.result(
         f"{plural(len(done.backups), 'backup')} and {plural(done.files, 'file')} ({human_size(done.bytes)})"
         f" {'would be removed' if done.dry_run else 'removed'}, {len(done.kept):,} kept",
-        {**asdict(done), "backups": list(done.backups), "kept": list(done.kept)},
+        asdict(done),
     )
 
 
@@ -125,9 +118,7 @@ def migrate(
     with context.open(write=True) as lake:
         before = lake.version
         after = lake.migrate(to)
-        done = (
-            f"migrated from format version {before} to {after}"
-            if before != after
-            else f"the lake has format version {after} already"
-        )
+        done = f"migrated from format version {before} to {after}"
+        if before == after:
+            done = f"the lake has format version {after} already"
         context.output.result(done, {"from": before, "to": after, "migrated": before != after})

@@ -75,9 +75,6 @@ def spark_settings(
     context.output.result("\n".join(f"{key} {value}" for key, value in found.items()), found)
 
 
-# -- settings ----------------------------------------------------------------------------------------------------------
-
-
 def complete_setting(incomplete: str) -> list[str]:
     """Return the names of the settings."""
     return [setting.name for setting in SETTINGS if setting.name.startswith(incomplete)]

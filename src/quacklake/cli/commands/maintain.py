@@ -6,14 +6,17 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from quacklake.cli.context import Context
 from quacklake.cli.options import (
+    Bundle,
     DryRun,
     Yes,
+    also,
     argument,
     complete_table,
     duration_of,
@@ -39,49 +42,37 @@ _SHOWN = 20
 """The most paths that are printed for people."""
 
 
-def _due(name: str, metavar: str, help: str) -> Any:
-    return option(name, help, metavar, rich_help_panel="When maintenance is due")
-
-
 Watch = Annotated[bool, option("--watch", "Run until interrupted, with one pass every --interval.")]
-Interval = Annotated[str | None, _due("--interval", "TIME", "The time between passes; by default 1m.")]
-FlushRows = Annotated[
-    int | None, _due("--flush-rows", "N", "Flush tables with this many inlined rows; by default 10000.")
-]
-FlushAge = Annotated[str | None, _due("--flush-age", "TIME", "Flush inlined rows of this age; by default 1h.")]
-SmallFiles = Annotated[
-    int | None, _due("--small-files", "N", "Merge files of tables with this many small files; by default 16.")
-]
-DeleteRatio = Annotated[
-    float | None,
-    _due("--delete-ratio", "SHARE", "Rewrite files with this share of their rows deleted; by default 0.3."),
-]
-ExpireAge = Annotated[
-    str | None,
-    _due("--expire-older-than", "TIME", "Expire snapshots of this age; by default the lake's expire_older_than."),
-]
-DeleteAge = Annotated[
-    str | None,
-    _due("--delete-older-than", "TIME", "Remove files unused for this long; by default the lake's value, or 2d."),
-]
-OrphansEvery = Annotated[
-    str | None, _due("--orphans-every", "TIME", "How often to look for orphaned files; by default 1d.")
-]
+
+POLICY: Bundle = {
+    name: (
+        Annotated[
+            kind, option(f"--{name.replace('_', '-')}", help, metavar, rich_help_panel="When maintenance is due")
+        ],
+        None,
+    )
+    for name, kind, metavar, help in (
+        ("interval", str | None, "TIME", "The time between passes; by default 1m."),
+        ("flush_rows", int | None, "N", "Flush tables with this many inlined rows; by default 10000."),
+        ("flush_age", str | None, "TIME", "Flush inlined rows of this age; by default 1h."),
+        ("small_files", int | None, "N", "Merge files of tables with this many small files; by default 16."),
+        ("delete_ratio", float | None, "SHARE", "Rewrite files with this share of their rows deleted; by default 0.3."),
+        (
+            *("expire_older_than", str | None, "TIME"),
+            "Expire snapshots of this age; by default the lake's expire_older_than.",
+        ),
+        (
+            *("delete_older_than", str | None, "TIME"),
+            "Remove files unused for this long; by default the lake's value, or 2d.",
+        ),
+        ("orphans_every", str | None, "TIME", "How often to look for orphaned files; by default 1d."),
+    )
+}
+"""The options of a maintenance policy."""
 
 
-def maintain(
-    context: Context,
-    watch: Watch = False,
-    dry_run: DryRun = False,
-    interval: Interval = None,
-    flush_rows: FlushRows = None,
-    flush_age: FlushAge = None,
-    small_files: SmallFiles = None,
-    delete_ratio: DeleteRatio = None,
-    expire_older_than: ExpireAge = None,
-    delete_older_than: DeleteAge = None,
-    orphans_every: OrphansEvery = None,
-) -> None:
+@also(POLICY)
+def maintain(context: Context, watch: Watch = False, dry_run: DryRun = False, **options: Any) -> None:
     """It flushes inlined rows, merges and rewrites files, expires snapshots and removes files, if that is due.
 
     Only one process at a time maintains a lake. With --watch, others wait and take over; without it, that is an error.
@@ -89,23 +80,15 @@ def maintain(
     """
     from quacklake.maintenance.scheduler import Maintainer
 
-    policy = policy_of(
-        interval=interval,
-        flush_rows=flush_rows,
-        flush_age=flush_age,
-        small_files=small_files,
-        delete_ratio=delete_ratio,
-        expire_older_than=expire_older_than,
-        delete_older_than=delete_older_than,
-        orphans_every=orphans_every,
-    )
-    check_watch(watch, dry_run)
+    policy = policy_of(options, watch=watch, dry_run=dry_run)
     with context.open(write=True) as lake:
         maintainer = Maintainer(lake.maintenance, policy)
         if dry_run:
             _print_jobs(context, [_job_facts(job) for job in maintainer.due()])
         elif watch:
-            until_interrupted(lambda stop: maintainer.run(stop, lambda report: _print_pass(context, report)))
+            stop = threading.Event()
+            with stopping(stop.set):
+                maintainer.run(stop, lambda report: _print_pass(context, report))
         else:
             with stages() as progress:
                 report = maintainer.run_once(progress)
@@ -114,27 +97,24 @@ def maintain(
                 raise report.failed[0].error or QuacklakeError("maintenance failed")
 
 
-def policy_of(**options: str | float | None) -> Policy:
-    """Return the policy of these options, of which texts are durations."""
+def policy_of(options: dict[str, Any], *, watch: bool, dry_run: bool) -> Policy:
+    """Return the policy of these options, of which texts are durations. Raises ``InputError`` for a contradiction."""
     from quacklake.maintenance.policy import Policy
 
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     times = {name: duration_of(name, value) for name, value in given.items() if isinstance(value, str)}
-    return Policy(**given | times)
-
-
-def check_watch(watch: bool, dry_run: bool) -> None:
-    """Raise ``InputError`` for options that contradict each other."""
+    policy = Policy(**given | times)
     if watch and dry_run:
         raise InputError("--watch cannot be combined with --dry-run")
+    return policy
 
 
-def until_interrupted(run: Callable[[threading.Event], None]) -> None:
-    """Run until Ctrl-C or SIGTERM. Work in progress is finished first."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+@contextmanager
+def stopping(stop: Callable[[], None]) -> Iterator[None]:
+    """Call a function at Ctrl-C or SIGTERM, which lets work in progress be finished first."""
+    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        run(stop)
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -174,9 +154,6 @@ def sentence(job: dict[str, Any]) -> str:
     what = f"{job['job']} {job['table'] or ''}".rstrip()
     outcome = f"failed: {job['error']}" if job.get("error") else f"{job['seconds']} s" if "seconds" in job else "due"
     return f"{what}: {job['reason']}, {outcome}"
-
-
-# -- compact -----------------------------------------------------------------------------------------------------------
 
 
 def compact(
@@ -251,9 +228,6 @@ def _compaction_rows(reports: Sequence[CompactionReport]) -> pa.Table:
     return pa.Table.from_pylist([asdict(report) for report in reports], schema=schema)
 
 
-# -- expire and clean up -----------------------------------------------------------------------------------------------
-
-
 def expire(
     context: Context,
     older_than: Annotated[
@@ -324,9 +298,6 @@ def _cleanup_sentence(report: CleanupReport) -> str:
 def _say_skipped(context: Context, skipped: Sequence[Skipped], verb: str) -> None:
     for found in skipped:
         context.output.say(f"  {verb}: {found.what}: {found.reason}")
-
-
-# -- verify ------------------------------------------------------------------------------------------------------------
 
 
 def verify(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -49,14 +49,7 @@ def backfill(
         f"{counts} would be taken over"
         if dry_run
         else f"took {counts} over: {done.inserted:,} inserted, {done.updated:,} updated",
-        {
-            "files": done.files,
-            "rows": done.rows,
-            "inserted": done.inserted,
-            "updated": done.updated,
-            "skipped": _skipped_facts(done.skipped),
-            "dry_run": done.dry_run,
-        },
+        asdict(done),
     )
     _say_skipped(context, "left out", done.skipped)
     return _DIFFERENT if done.skipped else 0
@@ -81,14 +74,8 @@ def compare(
 
     until = None if before is None else _moment(before)
     with context.open(write=True) as lake, stages() as progress:
-        found = compare(
-            lake,
-            _folder(lake, folder),
-            before=until,
-            allow_extra=allow_extra,
-            examples=examples,
-            progress=progress,
-        )
+        place = _folder(lake, folder)
+        found = compare(lake, place, before=until, allow_extra=allow_extra, examples=examples, progress=progress)
     _print_comparison(context, found)
     return 0 if found.equal else _DIFFERENT
 
@@ -119,7 +106,7 @@ def retire(context: Context, folder: Folder, dry_run: DryRun = False, yes: Yes =
     context.output.result(
         f"{plural(done.files, 'file')} ({human_size(done.bytes)}) {'would be removed' if dry_run else 'removed'},"
         f" {len(done.kept):,} kept",
-        {"files": done.files, "bytes": done.bytes, "kept": _skipped_facts(done.kept), "dry_run": done.dry_run},
+        {"files": done.files, "bytes": done.bytes, "kept": done.kept, "dry_run": done.dry_run},
     )
     _say_skipped(context, "kept", done.kept)
 
@@ -143,15 +130,7 @@ def _folder(lake: Lake, folder: str) -> ArrowFolder:
 
 
 def _facts(state: MigrationState) -> dict[str, object]:
-    return {
-        "folder": state.folder,
-        "readers": state.readers,
-        "equal": state.equal,
-        "compared_at": state.compared_at,
-        "snapshot": state.snapshot_id,
-        "rows": state.rows,
-        "retired": state.retired,
-    }
+    return {"snapshot" if name == "snapshot_id" else name: value for name, value in asdict(state).items()}
 
 
 def _print_comparison(context: Context, found: Comparison) -> None:
@@ -162,16 +141,13 @@ def _print_comparison(context: Context, found: Comparison) -> None:
 
     different = [hour for hour in found.hours if not hour.equal]
     if different:
-        context.output.rows(
-            pa.table(
-                {
-                    "network": [hour.network for hour in different],
-                    "hour": pa.array([hour.hour for hour in different], pa.timestamp("us", "UTC")),
-                    "arrow_rows": [hour.arrow_rows for hour in different],
-                    "lake_rows": [hour.lake_rows for hour in different],
-                }
-            )
-        )
+        types = {
+            "network": pa.string(),
+            "hour": pa.timestamp("us", "UTC"),
+            "arrow_rows": pa.int64(),
+            "lake_rows": pa.int64(),
+        }
+        context.output.rows(pa.Table.from_pylist([asdict(hour) for hour in different], pa.schema(types.items())))
     for example in found.examples:
         context.output.say(f"{example.kind}: {example.tx_hash} ({example.network}, {example.hour:%Y-%m-%d %H}:00)")
     _say_skipped(context, "cannot be read", found.skipped)
@@ -189,27 +165,12 @@ def _comparison_facts(found: Comparison) -> dict[str, object]:
         "arrow_rows": found.arrow_rows,
         "lake_rows": found.lake_rows,
         "counts": found.counts,
-        "hours": [
-            {
-                "network": hour.network,
-                "hour": hour.hour,
-                "arrow_rows": hour.arrow_rows,
-                "lake_rows": hour.lake_rows,
-                "arrow_checksum": hour.arrow_checksum,
-                "lake_checksum": hour.lake_checksum,
-                "equal": hour.equal,
-            }
-            for hour in found.hours
-        ],
-        "examples": [vars(example) for example in found.examples],
-        "skipped": _skipped_facts(found.skipped),
+        "hours": [{**asdict(hour), "equal": hour.equal} for hour in found.hours],
+        "examples": found.examples,
+        "skipped": found.skipped,
         "arrow_seconds": round(found.arrow_seconds, 3),
         "lake_seconds": round(found.lake_seconds, 3),
     }
-
-
-def _skipped_facts(skipped: Iterable[SkippedFile]) -> list[dict[str, str]]:
-    return [{"path": each.path, "reason": each.reason} for each in skipped]
 
 
 def _say_skipped(context: Context, what: str, skipped: tuple[SkippedFile, ...]) -> None:

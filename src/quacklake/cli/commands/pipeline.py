@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from quacklake.cli.commands.maintain import json_line
+from quacklake.cli.commands.maintain import json_line, stopping
 from quacklake.cli.context import Context
 from quacklake.cli.options import argument, option
 from quacklake.cli.output import plural
@@ -85,17 +84,8 @@ def run(
     """
     with context.open(write=True) as lake:
         pipeline = _find(lake, name)
-        before = {
-            number: signal.signal(number, lambda *_: pipeline.request_stop())
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        show = _Live(context, ends=until_caught_up)
-        try:
+        with stopping(pipeline.request_stop), closing(_Live(context, ends=until_caught_up)) as show:
             report = pipeline.run(until_caught_up=until_caught_up, restart=restart, accept=accept, on_batch=show.batch)
-        finally:
-            show.end()
-            for number, handler in before.items():
-                signal.signal(number, handler)
         context.output.result(_sentence(pipeline, report), _facts(pipeline, report))
 
 
@@ -251,10 +241,9 @@ class _Live:
             sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
-    def end(self) -> None:
+    def close(self) -> None:
         if self._open:
             sys.stderr.write("\n")
-        self._open = False
 
 
 def _definitions(lake: Lake) -> Definitions:
@@ -312,8 +301,8 @@ def _environment(context: Context) -> dict[str, str]:
 
 def _sentence(pipeline: Pipeline, report: RunReport) -> str:
     batches = f"{report.batches:,} {'batch' if report.batches == 1 else 'batches'}"
-    parts: Sequence[str] = [f"{plural(report.rows, 'row')} in {batches}"]
-    parts = [*parts, *(f"{name} {rows:,}" for name, rows in sorted(report.sinks.items()))]
+    sinks = (f"{name} {rows:,}" for name, rows in sorted(report.sinks.items()))
+    parts = (f"{plural(report.rows, 'row')} in {batches}", *sinks)
     return f"The pipeline {pipeline.name} read {'; '.join(parts)}."
 
 

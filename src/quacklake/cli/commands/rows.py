@@ -53,12 +53,7 @@ _ORDER = ("snapshot_id", "rowid", "change_type")
 
 
 def show(
-    context: Context,
-    table: TableName,
-    where: Where = None,
-    columns: Columns = None,
-    limit: Limit = "20",
-    at: At = None,
+    context: Context, table: TableName, where: Where = None, columns: Columns = None, limit: Limit = "20", at: At = None
 ) -> None:
     """`quacklake head` does not count the rows, and `quacklake scan` prints all of them."""
     count = count_of(limit)
@@ -67,12 +62,7 @@ def show(
 
 
 def head(
-    context: Context,
-    table: TableName,
-    where: Where = None,
-    columns: Columns = None,
-    limit: Limit = "10",
-    at: At = None,
+    context: Context, table: TableName, where: Where = None, columns: Columns = None, limit: Limit = "10", at: At = None
 ) -> None:
     """This is the fastest way to look into a table: it reads only the rows that it shows."""
     count = count_of(limit)
@@ -81,13 +71,7 @@ def head(
         context.output.rows(frame.to_reader(), shorten=True)
 
 
-def scan(
-    context: Context,
-    table: TableName,
-    where: Where = None,
-    columns: Columns = None,
-    at: At = None,
-) -> None:
+def scan(context: Context, table: TableName, where: Where = None, columns: Columns = None, at: At = None) -> None:
     """With --output json, csv or arrow, rows are printed while they are read, in bounded memory."""
     with context.open() as lake:
         context.output.rows(context.view(lake, at).table(table).scan(names_of(columns), where).to_reader())

@@ -129,8 +129,7 @@ def undrop(
 
 
 def _print_undo(context: Context, report: UndoReport) -> None:
-    facts = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(report).items()}
-    context.output.result("\n".join(_undo_lines(report)), facts)
+    context.output.result("\n".join(_undo_lines(report)), asdict(report))
 
 
 def _undo_lines(report: UndoReport) -> Iterator[str]:

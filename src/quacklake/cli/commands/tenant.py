@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,24 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from quacklake.cli.commands.maintain import (
-    DeleteAge,
-    DeleteRatio,
-    ExpireAge,
-    FlushAge,
-    FlushRows,
-    Interval,
-    OrphansEvery,
-    SmallFiles,
+    POLICY,
     Watch,
-    check_watch,
     json_line,
     policy_of,
     report_facts,
     sentence,
-    until_interrupted,
+    stopping,
 )
 from quacklake.cli.context import Context
-from quacklake.cli.options import DryRun, Yes, argument, count_of, duration_of, option
+from quacklake.cli.options import Bundle, DryRun, Yes, also, argument, count_of, duration_of, option
 from quacklake.cli.output import plural
 from quacklake.cli.progress import stages
 from quacklake.config import parse_size
@@ -209,29 +202,24 @@ def _print_rows(context: Context, rows: list[dict[str, Any]], columns: tuple[str
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def _limit(name: str, help: str) -> Any:
-    return option(name, help, "N|none")
+_LIMITS: Bundle = {
+    name: (Annotated[str | None, option(f"--{name.replace('_', '-')}", help, "N|none")], None)
+    for name, help in (
+        ("commits_per_second", "Commits per second."),
+        ("concurrent_scans", "Concurrent scans in one process."),
+        ("bytes", "Total size of the data files, such as 10GB."),
+        ("tables", "Number of tables."),
+        ("snapshots", "Number of snapshots."),
+    )
+}
+_RESET: Bundle = {"reset": (Annotated[bool, option("--reset", "Remove all limits first.")], False)}
 
 
-def limit(
-    context: Context,
-    name: OneOrAll = None,
-    commits_per_second: Annotated[str | None, _limit("--commits-per-second", "Commits per second.")] = None,
-    concurrent_scans: Annotated[str | None, _limit("--concurrent-scans", "Concurrent scans in one process.")] = None,
-    size: Annotated[str | None, _limit("--bytes", "Total size of the data files, such as 10GB.")] = None,
-    tables: Annotated[str | None, _limit("--tables", "Number of tables.")] = None,
-    snapshots: Annotated[str | None, _limit("--snapshots", "Number of snapshots.")] = None,
-    reset: Annotated[bool, option("--reset", "Remove all limits first.")] = False,
-) -> None:
+@also({**_LIMITS, **_RESET})
+def limit(context: Context, name: OneOrAll = None, **options: Any) -> None:
     """Limits that are not given stay as they are; "none" removes a limit."""
-    texts = {
-        "commits_per_second": commits_per_second,
-        "concurrent_scans": concurrent_scans,
-        "bytes": size,
-        "tables": tables,
-        "snapshots": snapshots,
-    }
-    given: dict[str, Any] = {key: _limit_value(key, text) for key, text in texts.items() if text is not None}
+    reset = options.pop("reset")
+    given: dict[str, Any] = {key: _limit_value(key, text) for key, text in options.items() if text is not None}
     with _open(context) as found:
         now = found.limit(name, reset=reset, **given)
     context.output.facts(now.asdict())
@@ -261,6 +249,7 @@ def limits(context: Context, name: OneOrAll = None) -> None:
 # -- maintenance -------------------------------------------------------------------------------------------------------
 
 
+@also(POLICY)
 def maintain(
     context: Context,
     watch: Watch = False,
@@ -270,29 +259,12 @@ def maintain(
     time: Annotated[str | None, option("--time", "The longest time of a round; by default 10m.", "TIME")] = None,
     threads: Annotated[int, option("--threads", "The number of catalogs at a time.", "N")] = 1,
     engine: Annotated[Literal["duckdb", "spark"], option("--engine", "The engine that compacts.")] = "duckdb",
-    interval: Interval = None,
-    flush_rows: FlushRows = None,
-    flush_age: FlushAge = None,
-    small_files: SmallFiles = None,
-    delete_ratio: DeleteRatio = None,
-    expire_older_than: ExpireAge = None,
-    delete_older_than: DeleteAge = None,
-    orphans_every: OrphansEvery = None,
+    **options: Any,
 ) -> None:
     """A round continues where the last one ended. A failure in one catalog does not stop the others."""
     from quacklake.tenancy.maintenance import RoundLimits
 
-    policy = policy_of(
-        interval=interval,
-        flush_rows=flush_rows,
-        flush_age=flush_age,
-        small_files=small_files,
-        delete_ratio=delete_ratio,
-        expire_older_than=expire_older_than,
-        delete_older_than=delete_older_than,
-        orphans_every=orphans_every,
-    )
-    check_watch(watch, dry_run)
+    policy = policy_of(options, watch=watch, dry_run=dry_run)
     given = {"tenants": most, "files": files, "time": None if time is None else duration_of("time", time)}
     bounds = RoundLimits(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     with _open(context) as found:
@@ -301,7 +273,9 @@ def maintain(
             due = maintainer.due()
             context.output.result("\n".join(due) or "nothing is due", {"tenants": due})
         elif watch:
-            until_interrupted(lambda stop: maintainer.run(stop, lambda report: _print_watched(context, report)))
+            stop = threading.Event()
+            with stopping(stop.set):
+                maintainer.run(stop, lambda report: _print_watched(context, report))
         else:
             with stages() as progress:
                 report = maintainer.run_once(progress)

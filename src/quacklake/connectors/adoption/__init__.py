@@ -12,10 +12,9 @@ from typing import Any
 
 from quacklake.connectors.registry import connector
 from quacklake.errors import InputError, MissingExtraError
-from quacklake.operations.adopting import AdoptReport
+from quacklake.operations.adopting import AdoptReport, ForeignTable
 from quacklake.operations.adopting import adopt as adopt_table
 from quacklake.operations.context import LakeContext
-from quacklake.operations.foreign_tables import ForeignTable
 from quacklake.operations.handles import LakeHandle
 
 _READERS = {"delta": "delta", "delta-lake": "delta", "iceberg": "iceberg"}

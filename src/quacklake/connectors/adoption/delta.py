@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from quacklake.connectors.adoption.places import Folder, plain, read, reading
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
 from quacklake.format.vectors import decode
+from quacklake.operations.adopting import ForeignField, ForeignFile, ForeignTable
 from quacklake.operations.context import LakeContext
-from quacklake.operations.foreign_tables import ForeignField, ForeignFile, ForeignTable
 from quacklake.storage import Store
 
 _LOG = "_delta_log"

@@ -46,8 +46,8 @@ from pyiceberg.types import (
 from quacklake.connectors.adoption.iceberg_deletes import DataFile, EqualityDeletes, PositionDeletes
 from quacklake.connectors.adoption.places import Folder, plain, reading
 from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
+from quacklake.operations.adopting import ForeignField, ForeignFile, ForeignTable
 from quacklake.operations.context import LakeContext
-from quacklake.operations.foreign_tables import ForeignField, ForeignFile, ForeignTable
 from quacklake.storage import Store
 
 _TYPES: Mapping[type[IcebergType], str] = {

@@ -23,8 +23,8 @@ from quacklake.operations.change_feed import Bound
 from quacklake.operations.conform import match_given
 from quacklake.operations.frames import to_source
 from quacklake.operations.handles import LakeHandle
+from quacklake.operations.options import StreamPositions
 from quacklake.operations.reference import TableRef
-from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
 from quacklake.spark.runtime.local import inner_types
 from quacklake.spark.streams.source import EARLIEST, choice, positive, refuse_unknown

@@ -13,7 +13,7 @@ from quacklake.errors import SqlError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.names import literal as lake_literal
 from quacklake.format.objects import TableInfo
-from quacklake.operations.history import lake_history, table_history
+from quacklake.operations.options import lake_history, table_history
 from quacklake.spark.maintenance import spark_maintenance
 from quacklake.spark.sql.parsing import SparkCursor
 from quacklake.spark.sql.statement import Statement

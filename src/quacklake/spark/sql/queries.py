@@ -22,7 +22,7 @@ from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.format.schema import TableSchema
 from quacklake.operations.reference import DEFAULT_SCHEMA
-from quacklake.operations.views import MOST_VIEWS, named_object, too_deep, view_rows, view_tables
+from quacklake.operations.views import MOST_VIEWS, named_object, too_deep
 from quacklake.scan.plan import column_key
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import inlined_rows, shown_columns
@@ -34,6 +34,7 @@ from quacklake.spark.sql.pruning import conditions, outside_conditions, predicat
 from quacklake.spark.sql.statement import SqlText, Statement, unknown
 from quacklake.spark.sql.view_queries import Named, Relation, ViewQuery, escaped, unescaped
 from quacklake.sql.timetravel import NO_ALIAS, TimeTravel, time_travel
+from quacklake.sql.views import view_rows, view_tables
 from quacklake.transaction import Transaction
 
 _MOST_BYTES = 1 << 30  # the most bytes of files that DuckDB reads for a view, in the driver

@@ -19,7 +19,7 @@ from quacklake import faults
 from quacklake.errors import InputError, StreamMismatchError
 from quacklake.operations.change_feed import Bound
 from quacklake.operations.keyed_changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_NAMES
-from quacklake.operations.stream_positions import StreamPositions
+from quacklake.operations.options import StreamPositions
 from quacklake.scan import ScanPlan
 from quacklake.scan.feed import FeedPlan, plain_inserts, slices, state_slices
 from quacklake.spark.engine import SparkEngine

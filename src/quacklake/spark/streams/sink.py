@@ -22,8 +22,8 @@ from quacklake.format.names import uuid7
 from quacklake.format.objects import TableInfo, marked
 from quacklake.operations import evolution
 from quacklake.operations.keyed_changes import FEED_NAMES, apply_changes, upsert
+from quacklake.operations.options import StreamPositions
 from quacklake.operations.reference import TableRef
-from quacklake.operations.stream_positions import StreamPositions
 from quacklake.spark.changes.merge import SparkMerge, conform_keys
 from quacklake.spark.changes.staged_changes import ChangeMetrics
 from quacklake.spark.engine import SparkEngine

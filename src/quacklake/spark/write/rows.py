@@ -23,9 +23,8 @@ from quacklake.format.objects import FIELD_ROW_ID, FIELD_SNAPSHOT_ID, RESERVED_F
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import parse_type
 from quacklake.operations.add_files import known_mappings
-from quacklake.operations.conform import Match, given_schema, match_given, to_table
+from quacklake.operations.conform import Match, encoded_insert, given_schema, match_given, to_table
 from quacklake.operations.context import LakeContext
-from quacklake.operations.inserting import encoded_insert
 from quacklake.spark.runtime.failures import each_task
 from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import has_time

@@ -1,4 +1,4 @@
-"""What a safe session runs: the allow lists over statements and parsed queries, and the size of a query.
+"""The limits of a safe session: the allow lists over statements and parsed queries, and the size of a query.
 
 Anything not known to be harmless is refused. DuckDB runs the text rendered from the checked tree and never the user's
 text, so comments, quotes and look-alike characters change nothing.
@@ -18,7 +18,7 @@ from quacklake.sql import statements, tree
 from quacklake.sql.attached import PREFIX
 from quacklake.sql.extensions import is_of_pipelines
 from quacklake.sql.guard import Size
-from quacklake.sql.statements import inserting, merging, queries, rows
+from quacklake.sql.statements import inserting, queries, rows
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # -- statements --------------------------------------------------------------------------------------------------------
 
-_CHANGES = (inserting.insert, merging.merge, rows.delete, rows.truncate, rows.update)
+_CHANGES = (inserting.insert, inserting.merge, rows.delete, rows.truncate, rows.update)
 _TRANSACTIONS = {"ABORT": "ROLLBACK", "END": "COMMIT", "START": "BEGIN"} | {
     word: word for word in ("BEGIN", "COMMIT", "ROLLBACK")
 }

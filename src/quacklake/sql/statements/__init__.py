@@ -50,7 +50,7 @@ _HANDLERS: Mapping[str, str] = {
     "INSERT": "inserting.insert",
     "INSTALL": "databases.extension",
     "LOAD": "databases.extension",
-    "MERGE": "merging.merge",
+    "MERGE": "inserting.merge",
     "PRAGMA": "databases.settings",
     "PREPARE": "transactions.prepare",
     "RESET": "databases.settings",

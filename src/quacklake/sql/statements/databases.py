@@ -135,10 +135,7 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
 
 
 def _connect(url: str, alias: str, *, catalog: str = "", **given: Any) -> LakeHandle:
-    """Open a lake. Errors use the option names of ATTACH.
-
-    Only the statement can name a catalog of a shared lake. The settings cannot, because they are about another lake.
-    """
+    """Open a lake; errors use the options of ATTACH. Only the statement names a catalog, as settings are of another."""
     try:
         if catalog and given.get("migrate") and not given.get("read_only") and _is_plain(url, given):
             # a plain lake becomes a shared one, with itself as the first catalog; others go below ``DATA_PATH``
@@ -217,9 +214,6 @@ def extension(session: Session, cursor: Cursor, params: Any) -> Result:
     return session.native(cursor.text, params)
 
 
-# -- settings ----------------------------------------------------------------------------------------------------------
-
-
 def settings(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run SET or RESET: on the lakes for their settings, in DuckDB for all others."""
     word = cursor.take().upper
@@ -250,10 +244,7 @@ def _expect_value(cursor: Cursor) -> None:
 
 
 def _set(session: Session, cursor: Cursor, name: str, params: Any, *, reset: bool, own: bool) -> None:
-    """Set or reset a setting of every lake of the session, including lakes that are attached later.
-
-    As in DuckDB, only RESET SESSION resets what SET SESSION has set.
-    """
+    """Set or reset a setting of every lake, also later ones. Only RESET SESSION resets what SET SESSION has set."""
     value: Any = None
     if not reset:
         _expect_value(cursor)

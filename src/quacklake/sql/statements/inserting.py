@@ -1,8 +1,9 @@
-"""INSERT, also with ON CONFLICT, and inserting the rows of any query into a table."""
+"""INSERT, also with ON CONFLICT, MERGE INTO, and inserting the rows of any query into a table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import SqlError
@@ -12,26 +13,29 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation
 from quacklake.operations import row_changes
-from quacklake.operations.conform import default_value
+from quacklake.operations.conform import check_not_null, default_value
 from quacklake.operations.expression import Expression
-from quacklake.operations.inserting import check_not_null
-from quacklake.operations.statements import Clause, Conflict, Insert, Merge
+from quacklake.operations.row_changes import WHEN
+from quacklake.operations.statements import Clause, Conflict, Insert, Matched, Merge
 from quacklake.sql import tree
+from quacklake.sql.attached import Target
 from quacklake.sql.binder import Binder
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.rows import (
     Place,
     SessionScope,
+    alias_of,
     append_bound,
     assignments,
-    counted,
+    place_of,
     prefix_of,
     returning_of,
+    run_change,
+    stand_in,
 )
 from quacklake.sql.tree import Node
 from quacklake.sql.words import Cursor
-from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     from quacklake.sql.session import Session
@@ -61,16 +65,11 @@ def insert(session: Session, cursor: Cursor, params: Any) -> Result:
     conflict = _conflict(cursor, replacing=replacing, ignoring=ignoring)
     statement = Insert(query, columns, by_name, conflict, returning_of(cursor))
     cursor.end()
-    returned: list[Result | None] = []
 
-    def work(tx: Transaction) -> int:
-        scope = SessionScope(session, tx, place, params, Operation.INSERT, returning=statement.returning)
-        count = _insert(scope, statement) if conflict is None else _upsert(scope, statement, conflict)
-        returned[:] = [scope.returned]
-        return count
+    def change(scope: SessionScope) -> int:
+        return _insert(scope, statement) if conflict is None else _upsert(scope, statement, conflict)
 
-    count = session.write(target.attached, work)
-    return returned[0] or counted(count)
+    return run_change(session, place, params, Operation.INSERT, change, statement.returning)
 
 
 def _insert(scope: SessionScope, statement: Insert) -> int:
@@ -83,10 +82,7 @@ def _insert(scope: SessionScope, statement: Insert) -> int:
 
 
 def _upsert(scope: SessionScope, statement: Insert, conflict: Conflict) -> int:
-    """Run ON CONFLICT as a merge by the primary key. Of several rows with the same key the first one counts.
-
-    The source of the merge has one column, ``excluded``; all other names refer to the table.
-    """
+    """Run ON CONFLICT as a merge by the primary key, whose source has one column ``excluded``; the first row counts."""
     table, theirs = scope.table, "_ql_proposed"
     key = key_columns(table.schema, scope.tx.objects.tags(table).own.get(PRIMARY_KEY))
     _check_conflict(conflict, key)
@@ -201,11 +197,8 @@ def _pairs(table: TableInfo, chosen: Sequence[Column], given: Sequence[str], sta
             raise SqlError("Binder Error: INSERT BY NAME takes no list of columns")
         return {table.schema.find(name).id: place for place, name in enumerate(given)}
     if len(given) != len(chosen):
-        what = (
-            f"table {table.name} has {len(chosen)} columns"
-            if statement.columns is None
-            else (f"{len(chosen)} columns are named")
-        )
+        named = f"table {table.name} has {len(chosen)} columns"
+        what = named if statement.columns is None else f"{len(chosen)} columns are named"
         raise SqlError(f"Binder Error: {what} but {len(given)} values were supplied")
     return {column.id: place for place, column in enumerate(chosen)}
 
@@ -213,15 +206,12 @@ def _pairs(table: TableInfo, chosen: Sequence[Column], given: Sequence[str], sta
 def conforming(table: TableInfo, places: dict[int, int], query: str) -> str:
     """Wrap the query so that it returns exactly the columns and types of the table."""
     width = max(places.values(), default=0) + 1
-    select = ", ".join(
-        _value(f"src.c{places[column.id]}" if column.id in places else default_value(column), column)
+    values = [
+        (column, f"src.c{places[column.id]}" if column.id in places else default_value(column))
         for column in table.schema.columns
-    )
+    ]
+    select = ", ".join(f"CAST({sql} AS {column.duckdb_type()}) AS {quote(column.name)}" for column, sql in values)
     return f"SELECT {select} FROM ({query}) AS src({', '.join(f'c{place}' for place in range(width))})"
-
-
-def _value(sql: str, column: Column) -> str:
-    return f"CAST({sql} AS {column.duckdb_type()}) AS {quote(column.name)}"
 
 
 def _fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequence[Column], by_name: bool) -> None:
@@ -241,3 +231,125 @@ def _fit_values(session: Session, parsed: Node, table: TableInfo, chosen: Sequen
                     defaults[place] = tree.expression_of(session.connection, default_value(column))
                 value = defaults[place]
             row[place] = tree.cast(value, types[place])
+
+
+def merge(session: Session, cursor: Cursor, params: Any) -> Result:
+    """Run MERGE INTO name [alias] USING source [alias] ON condition | USING (columns) WHEN … [RETURNING …]."""
+    prefix = prefix_of(cursor)
+    cursor.expect("MERGE", "INTO")
+    place = place_of(session, cursor, "USING")
+    if place is None:
+        return queries.native_rows(session, Cursor(cursor.text), params)
+    cursor.expect("USING")
+    source, theirs, stands = _source(session, cursor, prefix)
+    if cursor.accept("USING"):
+        on: Any = tuple(Cursor(item).name() for item in cursor.items())
+    else:
+        cursor.expect("ON")
+        on = Expression(cursor.until("WHEN"))
+    clauses: list[Clause] = []
+    while cursor.accept("WHEN"):
+        clauses.append(_clause(cursor))
+    statement = Merge(on, tuple(clauses), returning_of(cursor))
+    cursor.end()
+    if not clauses:
+        raise cursor.unexpected()
+    _check_reachable(clauses)
+
+    def change(scope: SessionScope) -> int:
+        bound = scope.bind(f"{prefix}SELECT * FROM {source}", target=False)
+        rows = scope.numbered(bound.sql, bound.values)
+        scope.source, scope.theirs = f"temp.main.{rows} AS {theirs}", theirs
+        if stands is not None:  # the text refers to the source still, and a temporary relation replaces the table
+            scope.source, scope.stand_ins = source, stand_in(stands, rows)
+        done = row_changes.merge(scope, statement)
+        return done.updated + done.inserted + done.deleted
+
+    return run_change(session, place, params, Operation.MERGE, change, statement.returning, prefix)
+
+
+def _source(session: Session, cursor: Cursor, prefix: str) -> tuple[str, str, Target | None]:
+    """Parse the relation after USING: its text, the qualifier of its columns, and the lake table if it is one."""
+    first = cursor.at
+    table: list[str] = []
+    default = "unnamed_subquery"
+    if cursor.sees("("):
+        cursor.skip_group()
+    else:
+        table = cursor.names()
+        default = table[-1]
+        if cursor.sees("("):
+            table = []
+            cursor.skip_group()
+    alias = alias_of(cursor, "ON", "USING", "AT")
+    if cursor.sees("("):
+        cursor.skip_group()
+    if cursor.accept("AT"):
+        table = []
+        cursor.skip_group()
+    text = cursor.slice(first, cursor.at)
+    stands = None if alias is not None or not table else _lake_table(session, table, prefix)
+    if stands is not None:
+        return text, ".".join(map(quote, (stands.attached.alias, stands.schema, stands.name))), stands
+    return text, quote(alias or default), None
+
+
+def _lake_table(session: Session, names: list[str], prefix: str) -> Target | None:
+    """Return the table or view of a lake that is the source, unless a common table has its name."""
+    if len(names) == 1 and any(fold(word.value) == fold(names[0]) for word in Cursor(prefix).words):
+        return None
+    found = session.names.relation(names)
+    return None if found is None else found[0]
+
+
+def _check_reachable(clauses: list[Clause]) -> None:
+    """Raise ``SqlError`` when two clauses for the same rows have no condition."""
+    unconditional = [clause.matched for clause in clauses if clause.condition is None]
+    for matched, when in WHEN.items():
+        if unconditional.count(matched) > 1:
+            raise SqlError(
+                f"Parser Error: Unconditional {when} clause was already defined - only one unconditional {when}"
+                " clause is supported"
+            )
+
+
+def _clause(cursor: Cursor) -> Clause:
+    matched: Matched = "both"
+    if cursor.accept("NOT", "MATCHED"):
+        matched = "source"
+        if cursor.accept("BY", "SOURCE"):
+            matched = "target"
+        else:
+            cursor.accept("BY", "TARGET")
+    else:
+        cursor.expect("MATCHED")
+    condition = Expression(cursor.until("THEN")) if cursor.accept("AND") else None
+    cursor.expect("THEN")
+    clause = Clause(matched, "insert", condition, by_name=False)
+    if cursor.accept("DELETE"):
+        return replace(clause, action="delete")
+    if cursor.accept("DO", "NOTHING"):
+        return replace(clause, action="nothing")
+    if cursor.accept("ERROR"):
+        message = cursor.until("WHEN", "RETURNING")
+        return replace(clause, action="error", message=Expression(message) if message else None)
+    if cursor.accept("UPDATE"):
+        if not cursor.accept("SET"):
+            return replace(clause, action="update", by_name=_by_name(cursor))
+        if cursor.accept("*"):
+            return replace(clause, action="update")
+        columns, values = assignments(cursor)
+        return replace(clause, action="update", columns=columns, values=values)
+    cursor.expect("INSERT")
+    by_name = _by_name(cursor)
+    if cursor.accept("*") or by_name or cursor.done or cursor.sees("WHEN") or cursor.sees("RETURNING"):
+        return replace(clause, by_name=by_name)
+    if cursor.accept("DEFAULT", "VALUES"):
+        return replace(clause, columns=(), values=())
+    columns_ = tuple(Cursor(item).name() for item in cursor.items()) if cursor.sees("(") else None
+    cursor.expect("VALUES")
+    return replace(clause, columns=columns_, values=tuple(map(Expression, cursor.items())))
+
+
+def _by_name(cursor: Cursor) -> bool:
+    return cursor.accept("BY", "NAME") or (cursor.accept("BY", "POSITION") and False)

@@ -11,16 +11,16 @@ from quacklake.errors import AlreadyExistsError, NotFoundError, SqlError
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroVariant
 from quacklake.format.texts import parse_column
-from quacklake.operations.context import make_variant
 from quacklake.operations.expression import Expression
 from quacklake.operations.reference import DEFAULT_SCHEMA
-from quacklake.operations.views import COMMENT, check_macro, view_column
+from quacklake.operations.views import COMMENT, check_macro, make_variant
 from quacklake.sql import tree
 from quacklake.sql.attached import Attached, Target, missing
 from quacklake.sql.binder import Binder
 from quacklake.sql.result import Result
 from quacklake.sql.statements import queries
 from quacklake.sql.statements.tables import taken
+from quacklake.sql.views import view_column
 from quacklake.sql.words import Cursor
 from quacklake.transaction import Transaction
 
@@ -65,9 +65,6 @@ def _schema(session: Session, names: Sequence[str]) -> tuple[Attached | None, st
 
 def _has_schema(tx: Transaction, name: str) -> bool:
     return any(fold(info.name) == fold(name) for info in tx.schemas())
-
-
-# -- views and macros --------------------------------------------------------------------------------------------------
 
 
 def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -144,8 +141,7 @@ def create_macro(session: Session, cursor: Cursor, params: Any) -> Result:
         owner = tx.find_schema(target.schema)
         if if_not_exists and tx.objects.get_macro(target.schema, target.name, is_table=is_table) is not None:
             return
-        context = target.attached.context
-        checked = tuple(check_macro(context, tx, owner.name, one, is_table=is_table) for one in variants)
+        checked = tuple(check_macro(tx, owner.name, one, is_table=is_table) for one in variants)
         tx.objects.create_macro(owner.name, target.name, checked, is_table=is_table, replacing=replacing)
 
     session.write(target.attached, work)
@@ -193,9 +189,6 @@ def _variant(session: Session, target: Target, parameters: list[str], body: str,
     return replace(variant, parameters=tuple(typed))
 
 
-# -- drop --------------------------------------------------------------------------------------------------------------
-
-
 def drop(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run DROP SCHEMA | TABLE | VIEW | MACRO [TABLE] [IF EXISTS] name [CASCADE]."""
     cursor.expect("DROP")
@@ -231,12 +224,11 @@ def drop(session: Session, cursor: Cursor, params: Any) -> Result:
 
 def _existing(session: Session, names: Sequence[str], kind: str, *, is_table: bool) -> Target | None:
     """Return the place of an existing object with this name, else the place where it would be created."""
+    if kind != "MACRO":
+        found = session.names.relation(names)
+        return session.names.target(names) if found is None else found[0]
     for place in session.names.places(names):
-        tx = session.view(place.attached)
-        if kind == "MACRO":
-            if tx.objects.get_macro(place.schema, place.name, is_table=is_table) is not None:
-                return place
-        elif tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name):
+        if session.view(place.attached).objects.get_macro(place.schema, place.name, is_table=is_table) is not None:
             return place
     return session.names.target(names)
 
@@ -266,9 +258,6 @@ def _drop(tx: Transaction, target: Target, kind: str, *, if_exists: bool, is_tab
         tx.objects.drop(view)
     elif not if_exists:
         raise missing(target, tx, kind.title())
-
-
-# -- comments ----------------------------------------------------------------------------------------------------------
 
 
 def comment(session: Session, cursor: Cursor, params: Any) -> Result:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import SqlError
 from quacklake.format.names import literal, quote
+from quacklake.format.objects import ViewInfo
 from quacklake.sql.binder import Binder, Scan
 from quacklake.sql.result import Result
 from quacklake.sql.timetravel import NO_ALIAS
@@ -75,14 +77,12 @@ def _with_scans(session: Session, cursor: Cursor, params: Any) -> str:
 
 def _scan_of(session: Session, names: list[str]) -> str | None:
     """Create a view over a table or view of a lake. Return None for any other name."""
-    for place in session.names.places(names):
-        tx = session.view(place.attached)
-        if tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name):
-            bound = Binder(session).bind(f"SELECT * FROM {'.'.join(quote(name) for name in names)}")
-            view = session.fresh_name()
-            session.connection.execute(f"CREATE TEMP VIEW {view} AS {bound.sql}")
-            return view
-    return None
+    if session.names.relation(names) is None:
+        return None
+    bound = Binder(session).bind(f"SELECT * FROM {'.'.join(quote(name) for name in names)}")
+    view = session.fresh_name()
+    session.connection.execute(f"CREATE TEMP VIEW {view} AS {bound.sql}")
+    return view
 
 
 def native_ddl(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -172,7 +172,7 @@ def describe(session: Session, cursor: Cursor, params: Any) -> Result:
     cursor.take()
     following = cursor.peek(1)
     if cursor.sees("HISTORY") and following is not None and following.kind in ("word", "name"):
-        from quacklake.operations.history import table_history
+        from quacklake.operations.options import table_history
 
         cursor.take()
         target = session.names.target(cursor.names())
@@ -215,13 +215,11 @@ def _show_create(session: Session, cursor: Cursor, params: Any) -> Result:
         cursor.expect("TABLE")
     names = cursor.names()
     cursor.end()
-    for place in session.names.places(names):
-        tx = session.view(place.attached)
-        table, view = tx.get_table(place.schema, place.name), tx.objects.get_view(place.schema, place.name)
-        if table is not None:
-            return Result(pa.table({"name": [table.name], "sql": [table_definition(tx, table)]}))
-        if view is not None:
-            return Result(pa.table({"name": [view.name], "sql": [f"{view_definition(view)};"]}))
+    named = session.names.relation(names)
+    if named is not None:
+        _, tx, info = named
+        sql = f"{view_definition(info)};" if isinstance(info, ViewInfo) else table_definition(tx, info)
+        return Result(pa.table({"name": [info.name], "sql": [sql]}))
     target = ".".join(quote(name) for name in names)
     session.query(f"SELECT * FROM {target} LIMIT 0", params)  # raises when DuckDB has no such table either
     found = "SELECT table_name AS name, sql FROM duckdb_tables() UNION ALL SELECT view_name, sql FROM duckdb_views()"
@@ -237,7 +235,7 @@ def explain(session: Session, cursor: Cursor, params: Any) -> Result:
         cursor.skip_group()
     head = f"EXPLAIN {cursor.slice(first, cursor.at)}"
     bound = Binder(session, params).bind(_reading_part(Cursor(cursor.rest())), looking=True)
-    rows = session.rows(f"{head} {bound.sql}", bound.values)
+    rows = arrow_table(session.connection, f"{head} {bound.sql}", bound.values)
     if rows.num_columns == 2 and session.guard.safe:
         shown = [session.guard.plan(session, str(text)) for text in rows.column(1).to_pylist()]
         rows = pa.table([rows.column(0), pa.array(shown)], names=rows.column_names)
@@ -248,7 +246,7 @@ def explain(session: Session, cursor: Cursor, params: Any) -> Result:
     facts += [f"{_place(scan)}: its metadata answers, no file is read" for scan in bound.answered]
     if not facts or rows.num_columns != 2 or "(" in head:
         return Result(rows)
-    keys, texts = (rows.column(index).to_pylist() for index in (0, 1))
+    keys, texts = (column.to_pylist() for column in rows.columns)
     texts[-1] = "\n".join([str(texts[-1]).rstrip("\n"), *facts, ""])
     return Result(pa.table([pa.array(keys), pa.array(texts)], names=rows.column_names))
 

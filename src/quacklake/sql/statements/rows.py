@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quacklake.duckdb_versions import arrow_reader, first_row
+from quacklake.duckdb_versions import arrow_reader, arrow_table, first_row
 from quacklake.engines.duckdb.expressions import order_keys
 from quacklake.engines.duckdb.sql import ROW_COLUMNS
 from quacklake.errors import SqlError
@@ -15,7 +17,7 @@ from quacklake.format.bounds import ANYTHING
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.snapshots import Operation
-from quacklake.operations import dml, inserting, row_changes
+from quacklake.operations import conform, dml, row_changes
 from quacklake.operations.expression import Expression
 from quacklake.operations.frames import Source
 from quacklake.operations.row_changes import BoundQuery, Scope
@@ -66,12 +68,11 @@ class SessionScope(Scope):
         params: Any,
         asked: Operation,
         *,
-        returning: str = "",
-        prefix: str = "",
+        returning: str,
+        prefix: str,
     ) -> None:
         tx.asks(asked)
-        self.session, self.place, self.params, self.asked = session, place, params, asked
-        self.returning = returning
+        self.session, self.place, self.params, self.asked, self.returning = session, place, params, asked, returning
         self.stand_ins: StandIns = {}
         self.returned: Result | None = None
         table = find_table(place.target, tx)
@@ -169,19 +170,25 @@ def update(session: Session, cursor: Cursor, params: Any) -> Result:
     where = Expression(cursor.until("RETURNING")) if cursor.accept("WHERE") else None
     statement = Update(columns, values, where, others, returning_of(cursor))
     cursor.end()
-    return run_change(session, place, params, statement, Operation.UPDATE, prefix)
+    change = partial(row_changes.update, statement=statement)
+    return run_change(session, place, params, Operation.UPDATE, change, statement.returning, prefix)
 
 
 def run_change(
-    session: Session, place: Place, params: Any, statement: Update | Delete, asked: Operation, prefix: str
+    session: Session,
+    place: Place,
+    params: Any,
+    asked: Operation,
+    change: Callable[[SessionScope], int],
+    returning: str,
+    prefix: str = "",
 ) -> Result:
-    """Run an UPDATE or DELETE; return its count, or the rows of RETURNING."""
+    """Change rows of a lake; return their number, or the rows of RETURNING."""
     returned: list[Result | None] = []
 
     def work(tx: Transaction) -> int:
-        scope = SessionScope(session, tx, place, params, asked, returning=statement.returning, prefix=prefix)
-        run = row_changes.update if isinstance(statement, Update) else row_changes.delete
-        count = run(scope, statement)  # type: ignore[arg-type]
+        scope = SessionScope(session, tx, place, params, asked, returning=returning, prefix=prefix)
+        count = change(scope)
         returned[:] = [scope.returned]
         return count
 
@@ -247,9 +254,6 @@ def _assigned(cursor: Cursor) -> str:
         cursor.take()
 
 
-# -- delete ------------------------------------------------------------------------------------------------------------
-
-
 def delete(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run DELETE FROM name [alias] [USING …] [WHERE …] [RETURNING …]."""
     prefix = prefix_of(cursor)
@@ -263,7 +267,8 @@ def delete(session: Session, cursor: Cursor, params: Any) -> Result:
     cursor.end()
     if statement == Delete():
         return _delete_all(session, place.target)
-    return run_change(session, place, params, statement, Operation.DELETE, prefix)
+    change = partial(row_changes.delete, statement=statement)
+    return run_change(session, place, params, Operation.DELETE, change, statement.returning, prefix)
 
 
 def truncate(session: Session, cursor: Cursor, params: Any) -> Result:
@@ -287,9 +292,6 @@ def _delete_all(session: Session, target: Target) -> Result:
         return count
 
     return counted(session.write(target.attached, work))
-
-
-# -- inserting ---------------------------------------------------------------------------------------------------------
 
 
 def append_bound(
@@ -331,12 +333,14 @@ def _sort_small(session: Session, attached: Attached, table: TableInfo, source: 
     if few is not None and few.num_rows and order:
         name = session.fresh_name()
         session.connection.register(name, few)
-        source.table = session.rows(f"SELECT * FROM {name} ORDER BY {', '.join(order)}").cast(few.schema)
+        query = f"SELECT * FROM {name} ORDER BY {', '.join(order)}"
+        source.table = arrow_table(session.connection, query).cast(few.schema)
 
 
 def _append_kept(session: Session, tx: Transaction, attached: Attached, table: TableInfo, sql: str, values: Any) -> int:
     """Insert rows with types that Arrow does not carry. They never leave DuckDB."""
     name = session.fresh_name()
     session.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
-    inserting.check_not_null(session.connection, name, list(table.schema.columns))
-    return inserting.insert_query(attached.context, tx, session.connection, f"SELECT * FROM {name}", table)
+    conform.check_not_null(session.connection, name, list(table.schema.columns))
+    writer = conform.RowWriter(attached.context, tx, table, session.connection)
+    return writer.insert_query(f"SELECT * FROM {name}")

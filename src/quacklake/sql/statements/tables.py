@@ -118,9 +118,6 @@ def _with_data(query: str) -> tuple[str, bool]:
     return query, True
 
 
-# -- columns -----------------------------------------------------------------------------------------------------------
-
-
 def _schema_of_query(session: Session, bound: Bound, columns: str | None) -> TableSchema:
     described = session.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
     names = [str(name) for name, *_ in described]
@@ -256,9 +253,6 @@ def default_of(session: Session, text: str, column: Column) -> Any:
             row = None if column.nested else first_row(cursor, f"SELECT CAST({typed} AS VARCHAR)")
             return DefaultExpression(text) if row is None or row[0] is None else LiteralText(str(row[0]))
     return value
-
-
-# -- COPY --------------------------------------------------------------------------------------------------------------
 
 
 def copy(session: Session, cursor: Cursor, params: Any) -> Result:
