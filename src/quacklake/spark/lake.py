@@ -91,7 +91,7 @@ def register_spark(
     require_sources()
     from pyspark.sql import SparkSession
 
-    from quacklake.spark.datasource.format import SparkFormat, source_class
+    from quacklake.spark.datasource.format import SparkFormat, register_source, source_class
     from quacklake.spark.runtime.session import is_connect
 
     found = session if session is not None else SparkSession.getActiveSession()
@@ -103,7 +103,7 @@ def register_spark(
                 "a lake of this process cannot be read by the server of Spark Connect",
                 hint='leave it out, and name the lake by its URL: .option("lake", "postgresql://…")',
             )
-        found.dataSource.register(source_class(None))
+        register_source(found, source_class(None))
         return
     known = SparkFormat.of(found)
     if lake is not None:

@@ -35,6 +35,7 @@ from quacklake.spark.datasource import source_classes
 from quacklake.spark.datasource.driver_service import DriverService
 from quacklake.spark.datasource.source_classes import FORMAT
 from quacklake.spark.datasource.table_sink import UUID
+from quacklake.spark.runtime.session import is_connect
 from quacklake.spark.streams.source import StreamSource
 
 _LONGEST = 90  # the longest path of a socket, less a few characters
@@ -54,7 +55,7 @@ class SparkFormat:
         self._listener = Listener(f"{folder}/ask", family="AF_UNIX")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         atexit.register(self._listener.close)
-        session.dataSource.register(source_class(str(self._listener.address)))
+        register_source(session, source_class(str(self._listener.address)))
         threading.Thread(target=self._accept, name="quacklake-format", daemon=True).start()
 
     @classmethod
@@ -92,6 +93,26 @@ class SparkFormat:
             answer = pickle.dumps(self._desk.answer(*pickle.loads(asked)))
             with suppress(OSError):  # whoever asked may have gone: a query that is stopped does not wait
                 connection.send_bytes(answer)
+
+
+def register_source(session: SparkSession, source: type[DataSource]) -> None:
+    """Register a data source in a session, which need not be the active one of this thread.
+
+    Spark looks for another source of that name in the active session, and refuses ours if it is registered there.
+    """
+    if is_connect(session):
+        session.dataSource.register(source)
+        return
+    sessions = SparkSession._get_j_spark_session_class(session._jvm)
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        session.dataSource.register(source)
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def source_class(address: str | None, *, url: str | None = None, called: str = FORMAT) -> type[DataSource]:
@@ -158,6 +179,6 @@ class RemoteLake:
         key = session, self.url
         if key not in _registered:
             name = f"{FORMAT}_{secrets.token_hex(8)}"
-            session.dataSource.register(source_class(None, url=self.url, called=name))
+            register_source(session, source_class(None, url=self.url, called=name))
             _registered[key] = name
         return session.readStream.format(_registered[key]).options(**options).load()
