@@ -65,10 +65,7 @@ def place(store: Store, file: NamedFile) -> str | None:
 
 
 def _locate(store: Store, path: str, is_relative: bool, base: str = "") -> str | None:
-    """Return the normalized path below the data root, or None if it is elsewhere.
-
-    Raises ``PathError`` for a relative path that leaves the root.
-    """
+    """Return the path below the data root, or None if elsewhere. Raises ``PathError`` for one that leaves the root."""
     return store.resolve(path, True, base) if is_relative else store.locate(path)
 
 
@@ -122,7 +119,6 @@ class KnownPaths:
         self._database.execute("COMMIT")
 
     def among(self, paths: Sequence[str]) -> set[str]:
-        """Return which of these paths are in the set."""
         found: set[str] = set()
         for start in range(0, len(paths), _SOME):
             some = paths[start : start + _SOME]
@@ -187,14 +183,12 @@ class _Removal:
         return {path: error for path, error in zip(paths, results, strict=True) if error is not None}
 
     def stay(self, paths: Iterable[tuple[str, str]]) -> None:
-        """Count files as left in place, each with its reason."""
         for path, reason in paths:
             self.left += 1
             if len(self.skipped) < self.context.config.report_paths:
                 self.skipped.append(Skipped(path, reason))
 
     def report(self, size: int | None) -> CleanupReport:
-        """Return the report."""
         paths, skipped = tuple(self.paths), tuple(self.skipped)
         return CleanupReport(paths, self.files, size, self.failed, self.left, skipped, self.dry_run)
 
@@ -330,10 +324,7 @@ def delete_orphaned_files(
 
 
 def _remember(reader: Reader, store: Store, known: KnownPaths, since: int = 0) -> int:
-    """Remember every path that rows of files ``since`` or later name; return the next file id.
-
-    The first call also remembers the files that are scheduled for the cleanup, which removes them.
-    """
+    """Remember the paths of files from ``since``, at first the scheduled ones too; return the next file id."""
     next_file = reader.snapshots.latest().next_file_id
     for page in file_names.all_files(reader, since):
         known.add(path for file in page if (path := place(store, file)) is not None)

@@ -212,7 +212,6 @@ def _retained(
 
 
 def _touched(reader: Reader, table_ids: set[int], first: int, last: int) -> dict[int, set[int]]:
-    """Return the snapshots that changed each table."""
     touched: dict[int, set[int]] = {id_: set() for id_ in table_ids}
     for id_, begin, end in expiring.table_lives(reader, sorted(table_ids)):
         touched[id_].update([begin] if end is None else [begin, end])

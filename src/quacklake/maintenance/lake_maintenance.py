@@ -40,10 +40,7 @@ class CheckpointReport:
 
 
 class LakeMaintenance:
-    """Maintains a lake. ``table`` makes the compactor of a table when DuckDB is not the engine.
-
-    Tables with the option ``auto_compact`` set to false are skipped and reported as such.
-    """
+    """Maintains a lake, except tables with ``auto_compact`` false. ``table`` makes the compactor of another engine."""
 
     def __init__(
         self, handle: Handle, table: Callable[[Handle, TableRef], TableMaintenance] = TableMaintenance
@@ -308,10 +305,7 @@ class LakeMaintenance:
         return Maintainer(self, policy)
 
     def maintain(self, policy: Policy | None = None, *, progress: Progress = silent) -> MaintenanceReport:
-        """Run the maintenance that is due under a policy: flush, expire, merge, rewrite, clean up.
-
-        Raises ``LeaseHeldError`` when another process is maintaining the lake.
-        """
+        """Run the maintenance that is due under a policy. Raises ``LeaseHeldError`` while another process does."""
         return self.maintainer(policy).run_once(progress)
 
     def checkpoint(self, *, progress: Progress = silent) -> CheckpointReport:

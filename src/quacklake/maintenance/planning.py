@@ -45,8 +45,6 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files whose rows are written together."""
-
     files: tuple[SourceFile, ...]
 
     @property
@@ -84,10 +82,7 @@ def merge_groups(
 def rewrite_groups(
     files: Iterable[SourceFile], threshold: float, target: int, *, max_files: int, small: int = 0
 ) -> list[Group]:
-    """Group files by partition if at least ``threshold`` of their rows are deleted; limit groups by live size.
-
-    Of files smaller than ``small``, any deleted row is enough.
-    """
+    """Group files that lost ``threshold`` of their rows, or any below ``small`` bytes, by partition and live size."""
     chosen = [
         file for file in files if file.deleted and (file.deleted >= threshold * file.records or file.size < small)
     ]
@@ -151,7 +146,6 @@ class TableFiles:
     since: int = 0
 
     def part(self, ids: Iterable[int]) -> ScanPlan:
-        """Return the scan plan of some of the files."""
         chosen = pa.array(sorted(ids), pa.int64())
         files, deletes = self.plan.files, self.plan.deletes
         return replace(
@@ -209,10 +203,7 @@ def read_files(catalog: Catalog, store: Store, base: Snapshot, table: TableInfo)
 
 
 class _Versions:
-    """Finds the columns that the rows of a file are read with. Versions that store rows alike count as one.
-
-    No row is read before the oldest remaining snapshot, so earlier columns do not count.
-    """
+    """Finds the columns that a file's rows are read with, since the oldest snapshot; versions alike count as one."""
 
     def __init__(self, reader: Reader, table: TableInfo) -> None:
         self.schemas: dict[int, TableSchema] = {}

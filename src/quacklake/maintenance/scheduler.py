@@ -42,17 +42,13 @@ class Leased(Protocol):
     """A piece of work that only one process at a time does, with the number of its lease."""
 
     @property
-    def name(self) -> str:
-        """The name of the work."""
+    def name(self) -> str: ...
 
     def __int__(self) -> int: ...
 
 
 def claim(catalog: Catalog, work: Leased, length: dt.timedelta, holder: str) -> None:
-    """Take or extend a lease. Raises ``LeaseHeldError`` when another process holds it.
-
-    Raises ``NotFoundError`` for a catalog of a shared lake that was dropped.
-    """
+    """Take or extend a lease. Raises ``LeaseHeldError``, or ``NotFoundError`` for a catalog that was dropped."""
     with catalog.commit() as writer:
         writer.snapshots.check_there()
         left = take_lease(writer, int(work), holder, int(length.total_seconds() * 1000))
@@ -65,10 +61,7 @@ def claim(catalog: Catalog, work: Leased, length: dt.timedelta, holder: str) -> 
 
 @contextmanager
 def hold(catalog: Catalog, work: Leased, length: dt.timedelta) -> Iterator[threading.Event]:
-    """Hold a lease for a block and renew it as needed. Yield an event that is set when the lease is lost.
-
-    Correctness does not depend on a lease: concurrent work is still committed once. It only saves the effort.
-    """
+    """Hold and renew a lease for a block; yield an event, set when it is lost. Correctness does not depend on it."""
     holder = str(uuid.uuid4())
     claim(catalog, work, length, holder)
     done, lost = threading.Event(), threading.Event()
@@ -105,8 +98,7 @@ Check = Callable[[Job], bool]
 class Stop(Protocol):
     """A stop signal, such as ``threading.Event``."""
 
-    def is_set(self) -> bool:
-        """Return whether to stop."""
+    def is_set(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +119,6 @@ class MaintenanceReport:
 
     @property
     def failed(self) -> Sequence[JobReport]:
-        """The jobs that failed."""
         return [job for job in self.jobs if job.error is not None]
 
 
@@ -182,10 +173,7 @@ class Scheduler:
     def run(
         self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent
     ) -> None:
-        """Run passes until ``stop`` is set, and call ``told`` with each report.
-
-        While another process maintains the lake, this one waits, and takes over when the other is gone.
-        """
+        """Run passes until ``stop`` is set, and call ``told`` with each report; wait while another process does."""
         while not stop.is_set():
             try:
                 told(self.run_once(progress, stop))
@@ -254,10 +242,7 @@ DELETE_AFTER = dt.timedelta(days=2)
 
 
 class Maintainer(Scheduler):
-    """Maintains a lake by a policy, once or until stopped.
-
-    One pass merges the small files of a table into at most ``most_merges`` files.
-    """
+    """Maintains a lake by a policy. A pass merges small files of a table into at most ``most_merges`` files."""
 
     def __init__(self, lake: LakeMaintenance, policy: Policy | None = None, *, most_merges: int | None = None) -> None:
         given, context = policy or Policy(), lake.handle.context

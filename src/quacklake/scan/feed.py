@@ -279,7 +279,6 @@ def slices(plan: FeedPlan, *, deletes: bool = True) -> list[FeedPlan]:
 
 
 def state_slices(plan: ScanPlan) -> list[ScanPlan]:
-    """Return the parts of a scan."""
     sizes = [(id_, bytes_ or 0) for id_, bytes_ in _rows(plan.files, "data_file_id", "file_size_bytes")]
     parts = []
     for ids in _packed(sizes):
@@ -323,7 +322,6 @@ def _rows(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _packed(files: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-    """Yield ids in groups of about a size."""
     group: list[int] = []
     total = 0
     for id_, bytes_ in files:
@@ -337,7 +335,6 @@ def _packed(files: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
 
 
 def _of_files(plan: FeedPlan, ids: Sequence[int], *, inlined: bool) -> FeedPlan:
-    """Return the feed of some files only."""
     chosen = pa.array(ids, pa.int64())
 
     def of(table: pa.Table, key: str) -> pa.Table:

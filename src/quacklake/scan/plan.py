@@ -106,10 +106,7 @@ class ScanPlan:
         )
 
     def mapping(self, id_: int) -> NameMapping:
-        """Return the name mapping of files from elsewhere.
-
-        Raise ``CatalogError`` when the catalog has none of that id.
-        """
+        """Return the name mapping of files from elsewhere. Raise ``CatalogError`` when there is none."""
         mapping = next((each for each in self.mappings if each.id == id_), None)
         if mapping is None:
             raise CatalogError(
@@ -149,10 +146,7 @@ class ScanPlan:
     # -- the manifest ------------------------------------------------------------------------------------------------
 
     def to_ipc(self) -> bytes:
-        """Return the plan as an Arrow IPC file.
-
-        That of an encrypted lake holds the keys of its files: keep it as such.
-        """
+        """Return the plan as an Arrow IPC file. That of an encrypted lake holds the keys of its files."""
         facts = {
             "version": _VERSION,
             **{name: getattr(self, name) for name in _FACTS},
@@ -233,10 +227,7 @@ def encode_manifest(
     values: Mapping[int, Mapping[int, str | None]],
     statistics: Mapping[int, Sequence[Mapping[str, Any]]],
 ) -> bytes:
-    """Return the encoded plan with ``partition_values`` and ``column_statistics`` of each file.
-
-    ``from_ipc`` leaves them out.
-    """
+    """Return the encoded plan with ``partition_values`` and ``column_statistics``, which ``from_ipc`` leaves out."""
     ids = plan.files.column("data_file_id").to_pylist()
     keys = [[{"key_index": index, "value": text} for index, text in values.get(id_, {}).items()] for id_ in ids]
     known = [[dict(entry) for entry in statistics.get(id_, ())] for id_ in ids]
@@ -268,8 +259,6 @@ class FileMeasure:
 
 @dataclass(frozen=True, slots=True)
 class PositionMeasure:
-    """The measured contents of a delete file."""
-
     rows: int
     lowest: int | None
     highest: int | None

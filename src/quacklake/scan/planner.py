@@ -62,10 +62,7 @@ def _cursor() -> duckdb.DuckDBPyConnection:
 def decode_inlined(
     parts: Sequence[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False
 ) -> pa.Table | None:
-    """Return all inlined rows as one table: ``INLINED_META``, then ``c<id>`` per column; None for no rows.
-
-    With ``ends`` the last column is ``end_snapshot``.
-    """
+    """Return inlined rows, or None: ``INLINED_META``, ``c<id>`` per column, with ``ends`` then ``end_snapshot``."""
     tables = [_decode_one(rows, schema, database, ends=ends) for rows in parts]
     if not tables:
         return None
@@ -195,7 +192,6 @@ def plan_files(
 
 
 def plan_mappings(reader: Reader, files: pa.Table) -> tuple[NameMapping, ...]:
-    """Return the name mappings that files from elsewhere need."""
     mapped = [id_ for id_ in files.column("mapping_id").unique().to_pylist() if id_ is not None]
     return reader.files.name_mappings(mapped) if mapped else ()
 

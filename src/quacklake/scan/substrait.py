@@ -26,10 +26,7 @@ _INTEGERS = ("i8", "i16", "i32", "i64")
 
 
 def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Predicate:
-    """Return what an Arrow expression says about column bounds.
-
-    Raise ``PredicateError`` when it does not fit the columns.
-    """
+    """Return what an Arrow expression says about bounds. Raise ``PredicateError`` when it does not fit."""
     arrow = schema.to_arrow()
     try:
         arrow.empty_table().filter(expression)  # does it fit at all?

@@ -47,8 +47,6 @@ class Vectors(enum.Enum):
 
 
 class _Written(TypedDict, total=False):
-    """What is known of a written delete file."""
-
     path: str
     delete_count: int
     file_size_bytes: int

@@ -96,7 +96,6 @@ class DuckDBEngine:
         return connection
 
     def close(self) -> None:
-        """End every connection."""
         if self._root is not None:
             self._root.close()
 
@@ -184,10 +183,7 @@ class DuckDBEngine:
         places: bool = False,
         batch_rows: int = 122_880,
     ) -> RunningScan:
-        """Run a plan: the chosen columns of the rows that satisfy the filter, as a stream.
-
-        With ``row_ids`` ``rowid`` comes after them; with ``places`` ``ROW_COLUMNS``, and ``SNAPSHOT``, that of the row.
-        """
+        """Stream columns of rows that satisfy a filter, then ``rowid``, or ``ROW_COLUMNS`` and ``SNAPSHOT``."""
         chosen = (
             [find_column(plan.schema, name) for name in columns] if columns is not None else list(plan.schema.columns)
         )
@@ -247,10 +243,7 @@ class DuckDBEngine:
         batch_rows: int,
         beside: Mapping[str, str] = MappingProxyType({}),
     ) -> RunningScan:
-        """Run the query that ``bind`` prepares; ``schema`` is what a filter may speak of.
-
-        ``beside`` are numbers that come after the columns: name -> the name in the query.
-        """
+        """Run the query that ``bind`` prepares. ``beside`` are numbers after the columns: name -> name in the query."""
         expression = where if isinstance(where, pc.Expression) else None
         with self._lock:
             connection = self._cursor()
@@ -314,7 +307,6 @@ class DuckDBEngine:
         return self._count(partial(self.bind, plan=plan, where=where), plan.schema, where)
 
     def count_feed(self, plan: FeedPlan, where: str | None, *, inserts: bool, deletes: bool) -> int:
-        """Return the number of changes that satisfy a filter."""
         bind = partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes, guarded=needs_guard(where))
         return self._count(bind, plan.schema, where)
 
@@ -343,10 +335,7 @@ class DuckDBEngine:
             return arrow_table(connection, query).column("v").combine_chunks()
 
     def canonical_expression(self, expression: str, schema: TableSchema, macros: Sequence[OrderMacro] = ()) -> str:
-        """Return an expression over columns as DuckDB itself would write it; ``macros`` are the functions it may need.
-
-        Raise ``InputError`` when it makes no sense, or reaches for more than a row.
-        """
+        """Return an expression as DuckDB writes it. Raise ``InputError`` if it needs more than a row and ``macros``."""
         text = plain_expression(expression, [macro.name for macro in macros])
         columns = ", ".join(f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in schema.columns)
         with self.connection() as connection:

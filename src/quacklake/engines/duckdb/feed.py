@@ -158,10 +158,7 @@ _DATE = "_ql_date"
 
 
 def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
-    """Return what makes the temporary table of deleted positions: the key of a row, and the first snapshot without it.
-
-    The query tells, for ``to_blocks``, where those are that went in the range.
-    """
+    """Return the SQL of the temporary table of deleted positions; its query gives the blocks for ``to_blocks``."""
     name = f"{prefix}_deleted"
     reads = Reads(store, f"{name}_keys")
     tables: list[tuple[str, pa.Table]] = []
@@ -189,7 +186,6 @@ def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
 
 
 def to_blocks(positions: pa.Table) -> Blocks:
-    """Return what the query of ``deleted_sql`` gives, by data file."""
     blocks: dict[int, list[int]] = {}
     for number in positions.column("block").to_pylist():
         blocks.setdefault(number >> (SHIFT - BLOCK_SHIFT), []).append(number & (POSITION_MASK >> BLOCK_SHIFT))
@@ -197,7 +193,6 @@ def to_blocks(positions: pa.Table) -> Blocks:
 
 
 def _gone(plan: FeedPlan, deleted: str) -> str:
-    """Return the deleted positions of the range."""
     return f"SELECT key, snapshot_id FROM {deleted} WHERE snapshot_id BETWEEN {plan.since:d} AND {plan.until:d}"
 
 
@@ -218,10 +213,7 @@ Query = Callable[[str], str]
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows that came or went: the query that gives some columns of them, ``_ql_snapshot`` and ``_ql_row_id``.
-
-    ``may_update`` when a row of theirs may be one of an update.
-    """
+    """Rows that came or went, as a query of some columns, ``_ql_snapshot`` and ``_ql_row_id``; maybe of updates."""
 
     rows: Callable[[Sequence[Column]], str]
     may_update: bool = True
@@ -272,7 +264,6 @@ class FeedBuilder:
         return ScanSql(query, tuple(self.tables), tuple(self.setup), self.reads.variable, tuple(self.reads.keys))
 
     def _only(self, ids: Sequence[int]) -> pa.Table:
-        """Return the files with these ids."""
         files = self.plan.rows.files
         return files.filter(pc.is_in(files.column("data_file_id"), value_set=pa.array(ids, pa.int64())))
 
@@ -324,10 +315,7 @@ class FeedBuilder:
         return [_Part(partial(self._picked, files))] if files.num_rows else []
 
     def _touched_keys(self, files: pa.Table) -> list[_Part]:
-        """Return the parts of ``_touched`` by their keys alone.
-
-        Most files need not be opened, as their rows are numbered one by one.
-        """
+        """Return the keys of ``_touched``. Most files need not be opened, as their rows are numbered one by one."""
         numbered = self.numbered(replace(self.plan.rows, files=files))
         if not numbered:
             return self._touched(files)

@@ -123,10 +123,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class ScanSql:
-    """The query of a plan and what it needs first: keys to lend, tables to register, statements to run.
-
-    The queries have the keys from the variable ``keys_variable``, a list in the order of ``keys``.
-    """
+    """The query of a plan, and what it needs first: ``keys`` in the variable ``keys_variable``, tables, statements."""
 
     query: str
     tables: tuple[tuple[str, pa.Table], ...]
@@ -146,11 +143,7 @@ class Reads:
     def source(
         self, paths: Sequence[str], keys: Sequence[str | None], fields: Sequence[Field], rows: int | None
     ) -> str:
-        """Return a FROM item with the columns of ``fields``, ``file_index`` (into ``paths``) and the virtual columns.
-
-        A call of ``read_parquet`` takes one key, so there is one call for each key: the files of one write share
-        theirs.
-        """
+        """Return a FROM item with ``fields``, ``file_index`` (into ``paths``) and virtual columns; one call per key."""
         if not any(keys):
             return _read_parquet(self.store.readable_urls(paths), fields, rows)
         groups: dict[str | None, list[int]] = {}
@@ -345,7 +338,6 @@ def _of_file(values: Sequence[int | None]) -> str:
 
 
 def _virtual(name: str, facts: _Facts, branch: Branch) -> str:
-    """Return a virtual column of rows in files."""
     if name == "rowid":
         counted = f"{facts.sql('row_id_start')} + p.file_row_number"
         # a file from elsewhere has no row ids of ours in it
@@ -451,33 +443,23 @@ _GUARD = "_ql_guard"
 
 
 def needs_guard(where: object) -> bool:
-    """Return true for the text of a filter that DuckDB's readers answer wrongly: ``a = 1 OR a IS DISTINCT FROM 2``.
-
-    They leave out files and blocks in which the column has nothing but NULL.
-    """
+    """Return True for ``IS DISTINCT FROM``: DuckDB's readers skip blocks of nothing but NULL for it, wrongly."""
     return isinstance(where, str) and "distinct" in where.lower()
 
 
 def guarded_columns(names: Iterable[str], number: str) -> list[str]:
-    """Return columns that are computed, though to what they are: filters on them stay out of DuckDB's readers.
-
-    ``number`` is a column beside them, of whole numbers that are never NULL.
-    """
+    """Return columns as expressions on ``number``, never NULL, so that filters on them stay out of the readers."""
     known = f"{quote(number)} > -9223372036854775807"
     return [f"CASE WHEN {known} THEN {quote(name)} END AS {quote(name)}" for name in names]
 
 
 def _guarded(query: str, columns: Sequence[Column]) -> str:
-    """Return the rows of a query with guarded columns."""
     kept = guarded_columns([column.name for column in columns], _GUARD)
     return f"(SELECT * EXCLUDE ({_GUARD}) REPLACE ({', '.join(kept)}) FROM {query})" if kept else query
 
 
 def _inlined_virtual(name: str, plan: ScanPlan) -> str:
-    """Return a virtual column of inlined rows.
-
-    Their tables in the catalog are named and counted as files after the others.
-    """
+    """Return a virtual column of inlined rows, whose tables count as files after the others."""
     local = f"schema_version = {LOCAL_VERSION:d}"
     if name == "filename":
         stored = literal(data_table_name(plan.table_id, 0).removesuffix("0"))

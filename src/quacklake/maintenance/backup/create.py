@@ -235,8 +235,6 @@ class _Vanished(Exception):
 
 @dataclass
 class _Work:
-    """One attempt."""
-
     source: Store
     target: Store
     have: dict[str, int] = field(default_factory=dict)

@@ -238,7 +238,6 @@ class DeepChecks:
         self._collector = collector
 
     def run(self, progress: Progress) -> None:
-        """Check all tables, then all delete files."""
         with self._catalog.read() as reader:
             tables = RowAudit.of(reader).table_lives()
             following = RowAudit.of(reader).next_row_ids()

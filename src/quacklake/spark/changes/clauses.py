@@ -207,7 +207,6 @@ def delete(engine: SparkEngine, tx: Transaction, ref: TableRef, where: Condition
 def update(
     engine: SparkEngine, tx: Transaction, ref: TableRef, values: Mapping[str, Value], where: Condition | None
 ) -> ChangeMetrics:
-    """Set columns of the rows that match a filter, or of all rows."""
     tx.asks(Operation.UPDATE)
     table = tx.find_table(ref.schema, ref.name)
     scope = engine.scope(target=table.schema)

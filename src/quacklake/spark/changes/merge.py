@@ -98,10 +98,7 @@ _RANGED = (*((one, two) for one in _WHOLE for two in _WHOLE), ("date", "date"), 
 
 
 class SparkMerge(MergeBuilder):
-    """A merge of a DataFrame into a table: add clauses, then ``execute``.
-
-    ``run`` runs the change in a transaction, by default one of the lake.
-    """
+    """A merge of a DataFrame into a table: add clauses, then ``execute``, by default in a commit of its own."""
 
     #: Columns of the source that control the merge, and are not columns of the table.
     _beside: Sequence[str] = ()
@@ -122,10 +119,7 @@ class SparkMerge(MergeBuilder):
     # -- execution -----------------------------------------------------------------------------------------------------
 
     def execute(self) -> ChangeMetrics:
-        """Run the merge, in one snapshot.
-
-        Raises ``ConstraintError``, with a few keys, when several rows of the source would change one row.
-        """
+        """Run the merge. Raises ``ConstraintError``, with a few keys, if several source rows would change one row."""
         table = self._engine.handle.view().find_table(self._ref.schema, self._ref.name)
         statement = self._statement(self._on, table.schema)
         if isinstance(statement.on, tuple):
@@ -144,7 +138,6 @@ class SparkMerge(MergeBuilder):
 
     @property
     def _columns(self) -> StructType:
-        """The columns of the source that are meant for the table."""
         return StructType([each for each in self._source.schema.fields if each.name not in self._beside])
 
     def _staged_source(self, staging: Staging) -> DataFrame:
@@ -276,7 +269,6 @@ def _matching(
 
 
 def _changes(statement: Merge, table: TableInfo, given: TableSchema, scope: ExpressionScope) -> list[ChangeClause]:
-    """Return the clauses that change rows of the table."""
     there = f.col(SOURCE_ID).isNotNull()
     found = []
     for clause in statement.clauses:

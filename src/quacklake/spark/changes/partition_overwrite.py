@@ -58,7 +58,6 @@ def overwrite_partitions(context: LakeContext, tx: Transaction, table: TableInfo
 
 
 def _keys_of(context: LakeContext, keys: Keys, plan: ScanPlan) -> set[_Texts]:
-    """Return the partitions of the rows of a plan."""
     with context.engine.connection() as connection, writing():
         query = keys.query(context.engine.bind(connection, plan))
         names = ", ".join(f"CAST({name} AS VARCHAR)" for name in keys.names)

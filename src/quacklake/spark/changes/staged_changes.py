@@ -84,7 +84,6 @@ class FoundRows:
         return sum(each.deleted for each in (*self.files.values(), *self.inlined.values()))
 
     def within(self, ids: set[int]) -> pa.Table | None:
-        """Return the positions in some files, if they are known."""
         if self.positions is None:
             return None
         return self.positions.filter(pc.is_in(self.positions.column("file_id"), value_set=pa.array(ids, pa.int64())))
@@ -139,7 +138,6 @@ def _words(rows: DataFrame) -> pa.Table:
 
 
 def _of_words(words: pa.Table) -> tuple[pa.Table, bool]:
-    """Do the work of :func:`_distinct` on bits."""
     updated, deleted = (_bits(words, name) for name in ("updated", "deleted"))
     both = pc.bit_wise_and(words.column("updated"), words.column("deleted"))
     unclear = updated.num_rows < pc.sum(words.column("updates")).as_py() or pc.any(pc.not_equal(both, 0)).as_py()
@@ -172,7 +170,6 @@ def counted_rows(staged: DataFrame, *, once: bool) -> FoundRows:
 
 
 def _bits(words: pa.Table, name: str) -> pa.Table:
-    """Return the positions whose bits are set."""
     bits = words.column(name).combine_chunks().view(pa.uint64())
     words = words.append_column("bits", bits).filter(pc.not_equal(bits, pa.scalar(0, pa.uint64())))
     parts = []
@@ -240,7 +237,6 @@ class Changes:
         return few_rows(self.plan)
 
     def rows(self) -> DataFrame:
-        """Return the rows of the plan, with their positions."""
         return self.engine.scan.frame(self.plan, rows=True)
 
     def delete(self, rows: DataFrame) -> ChangeMetrics:
@@ -250,11 +246,7 @@ class Changes:
     def apply(
         self, rows: DataFrame, keys: Sequence[str] = (), *, once: bool = False
     ) -> tuple[ChangeMetrics, FoundRows]:
-        """Delete the changed rows, and write the updated ones again under their row ids.
-
-        The rows are staged. ``once`` says that no row can occur twice. Raises ``ConstraintError``, with ``keys``, when
-        a row is changed in more than one way.
-        """
+        """Delete changed rows, write updated ones under their row ids. Raises ``ConstraintError`` if ambiguous."""
         found = found_rows(rows) if self.at_once else counted_rows(rows, once=once)
         if found.unclear:
             raise self._ambiguous(rows, keys)
@@ -310,7 +302,6 @@ class Changes:
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def _places(self, rows: DataFrame, found: FoundRows) -> DataFrame:
-        """Return the changed rows in files, each at least once."""
         if found.positions is None:
             return rows.filter(f"{CHANGED} AND {FILE_ID} IS NOT NULL").select(FILE_ID, POSITION)
         return to_frame(self.engine.writer.session, found.positions).toDF(FILE_ID, POSITION)
@@ -367,7 +358,6 @@ class Changes:
         return staged.filter(f"{KIND} = {UPDATED}").selectExpr(*select, ROW_ID)
 
     def _copied(self, gone: DataFrame, ids: set[int]) -> DataFrame:
-        """Return the unchanged rows of files."""
         chosen = pa.array(sorted(ids), pa.int64())
         files, deletes = self.plan.files, self.plan.deletes
         part = replace(
@@ -405,8 +395,6 @@ def _all(count: Counts) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _DeleteTask:
-    """Writes the delete file of a data file on an executor."""
-
     store: Store
     table: TableInfo
     touched: Mapping[int, TouchedFile]

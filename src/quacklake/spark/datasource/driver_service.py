@@ -47,7 +47,7 @@ from quacklake.spark.datasource.table_sink import (
     TableSink,
     has_times,
 )
-from quacklake.spark.read.slices import Slice
+from quacklake.spark.read.scan import Slice
 from quacklake.spark.runtime.session import has_time, overwrites_dynamically
 from quacklake.spark.runtime.types import quote, shown_type
 from quacklake.spark.streams.pipeline import FEED_TYPES, raw_schema, slices_of
@@ -187,7 +187,6 @@ class DriverService:
     # -- lakes -------------------------------------------------------------------------------------------------------
 
     def add(self, lake: LakeHandle, name: str | None = None) -> None:
-        """Make a lake the default lake of the session, and give it a name."""
         self._default = self._known[_place(str(lake.context.catalog.url), lake.context.catalog.tenant)] = lake
         if name is not None:
             self._named[name] = lake
@@ -258,7 +257,6 @@ class DriverService:
     def _parts(
         self, options: Mapping[str, str], pin: int | None, schema: str, filters: Sequence[tuple[Any, ...]]
     ) -> list[bytes]:
-        """Return the parts of a table, one for each task."""
         found = FormatOptions.parse(options, READ)
         found.check_changes()
         if found.flag("readChangeFeed"):
@@ -340,10 +338,7 @@ class DriverService:
 
 
 def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Column, ...], bool]:
-    """Return the columns that Spark requests, and True if it shows times as such.
-
-    Raises ``SchemaMismatchError`` for a schema with other types than the table has.
-    """
+    """Return the columns that Spark requests, and True if it shows times as such. Raises ``SchemaMismatchError``."""
     wanted = StructType.fromJson(json.loads(schema))
     time = has_times(wanted)
     fields = wanted.fields

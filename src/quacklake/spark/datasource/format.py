@@ -60,13 +60,12 @@ class SparkFormat:
 
     @classmethod
     def of(cls, session: SparkSession) -> SparkFormat:
-        """Return the format of a session, after registering it there."""
+        """Return the lake. Raises ``UnsupportedFeatureError`` without a URL, or for a database of one process."""
         if session not in _formats:
             _formats[session] = cls(session)
         return _formats[session]
 
     def add(self, lake: LakeHandle, name: str | None = None) -> None:
-        """Make a lake the default lake of the session, and give it a name."""
         self._desk.add(lake, name)
 
     def stream(self, session: SparkSession, source: StreamSource, starting: Bound, schema: str) -> DataFrame:
@@ -144,10 +143,7 @@ class RemoteLake:
 
     @classmethod
     def of(cls, catalog: str | None, url: str | None) -> RemoteLake:
-        """Return the lake.
-
-        Raises ``UnsupportedFeatureError`` without a URL, or for a database that allows only one process.
-        """
+        """Return the lake. Raises ``UnsupportedFeatureError`` without a URL, or for a database of one process."""
         if url is None:
             raise UnsupportedFeatureError(
                 "the server of Spark Connect would have to ask the catalog for new rows, and is not told where it is",

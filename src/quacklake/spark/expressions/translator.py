@@ -73,7 +73,6 @@ class ExpressionScope:
 
     @classmethod
     def of(cls, engine: DuckDBEngine, session: SparkSession, **tables: TableSchema) -> ExpressionScope:
-        """Return the scope of expressions that a session will compute."""
         return cls(engine, tables, session.conf.get("spark.sql.ansi.enabled") == "true", has_time(session))
 
     def condition(self, text: str | Expression) -> str:
@@ -149,11 +148,9 @@ class Translator:
         raise self.refusal(node)
 
     def refusal(self, node: Node) -> UnsupportedFeatureError:
-        """Return the error for a part that differs in Spark."""
         return UnsupportedFeatureError(f"{self.binder.text(node)} cannot be said in Spark with the same meaning")
 
     def typed(self, node: Node, sql: str, type_: Column | None = None) -> Typed:
-        """Return a part with its SQL and its type in DuckDB."""
         return Typed(f"({sql})", type_ or self.binder.type_of(node), node)
 
     def _true(self, node: Node, sql: str) -> Typed:
@@ -220,7 +217,6 @@ class Translator:
         return value.sql
 
     def empty(self, type_: Column) -> str:
-        """Return an empty list of a type."""
         return f"CAST(array() AS {shown_type(type_, time=self.time)})"
 
     def paired(self, one: Typed, two: Typed) -> tuple[Typed, Typed]:
@@ -248,7 +244,6 @@ class Translator:
         return self.cast(one, wanted), self.cast(two, wanted)
 
     def compared(self, one: Typed, operator: str, two: Typed) -> str:
-        """Return the comparison of two parts."""
         left, right = self.paired(one, two)
         return f"({left.sql} {operator} {right.sql})"
 

@@ -137,7 +137,6 @@ def _joined(session: SparkSession, rows: DataFrame, urls: Sequence[str], facts: 
 
 
 def free_name(name: str, taken: Sequence[str]) -> str:
-    """Return a name that is not among these."""
     used = {fold(each) for each in taken}
     while name in used:
         name += "_"
@@ -145,10 +144,7 @@ def free_name(name: str, taken: Sequence[str]) -> str:
 
 
 def read_paths(session: SparkSession, store: Store, urls: Sequence[str], schema: str) -> DataFrame:
-    """Return the rows of any Parquet files, which Spark inspects now.
-
-    Raises ``UnsupportedFeatureError`` for a file that Spark would skip.
-    """
+    """Return the rows of files, which Spark inspects now. Raises ``UnsupportedFeatureError`` for a hidden name."""
     hidden = next((url for url in urls if _HIDDEN.search(url)), None)
     if hidden is not None:
         raise UnsupportedFeatureError(

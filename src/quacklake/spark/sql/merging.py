@@ -159,7 +159,6 @@ class _Names:
             return self.made(with_stored_keys(self.renamed(text), rows, table.schema, time=self.time))
 
     def renamed(self, text: str) -> str:
-        """Return an expression with the builder's names of the two sides."""
         tree = parse(text)
         if tree.find(exp.Query) is not None:
             raise UnsupportedFeatureError(
@@ -251,7 +250,6 @@ def _source(cursor: SparkCursor) -> tuple[str, list[str]]:
 def _known(
     statement: Statement, table: TableInfo, names: list[str], own: str | None, other: list[str]
 ) -> dict[tuple[str, ...], str]:
-    """Return the qualifiers of columns for the two sides."""
     target = [own] if own else names
     found = {tuple(map(fold, target[at:])): "target" for at in range(len(target))}
     if own is None:

@@ -37,10 +37,7 @@ def predicate_of(found: Sequence[exp.Expr], schema: TableSchema, zone: Callable[
 
 
 def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.Expr]:
-    """Return the conditions on a relation of a query, with unqualified columns.
-
-    ``outside`` are conditions on the result of the whole query, if it is the query of a view.
-    """
+    """Return the conditions on a relation, unqualified; ``outside`` are those on the result of a view's query."""
     reads = source.parent
     select = reads.parent if isinstance(reads, exp.From | exp.Join) else None
     alias, called = source.alias_or_name, source.args.get("alias")

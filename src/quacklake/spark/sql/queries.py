@@ -102,8 +102,6 @@ class _Walk:
 
 @dataclass
 class Rewriter:
-    """Rewrites the queries of one statement."""
-
     statement: Statement
     target: tuple[DataFrame, TableInfo] | None = None
     whole: bool = False
@@ -318,10 +316,7 @@ def _view_alias(names: Sequence[str]) -> str:
 def _computed_view(
     engine: SparkEngine, tx: Transaction, view: ViewInfo, reason: QuacklakeError
 ) -> tuple[DataFrame, TableSchema]:
-    """Return the rows of a view that DuckDB computes, in the driver, now.
-
-    Raises ``UnsupportedFeatureError`` if that is too much work.
-    """
+    """Return a view that DuckDB computes in the driver. Raises ``UnsupportedFeatureError`` if that is too much."""
     context = engine.context
     what = f'the view "{view.qualified_name}" cannot be computed by Spark with the same meaning ({reason.message})'
     with context.engine.connection() as connection:

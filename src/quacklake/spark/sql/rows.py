@@ -101,8 +101,6 @@ def _is_query(cursor: SparkCursor) -> bool:
 
 
 class _Mode(enum.Enum):
-    """The rows of a table that an INSERT replaces."""
-
     ALL = enum.auto()
     WHERE = enum.auto()
     DYNAMIC = enum.auto()
@@ -194,7 +192,6 @@ def update(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 
 def _condition(cursor: SparkCursor) -> str | None:
-    """Return the text after WHERE, or None."""
     where = cursor.accept("WHERE")
     if where == cursor.done:
         raise cursor.unexpected()

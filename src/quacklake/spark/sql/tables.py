@@ -143,7 +143,6 @@ def _layout(cursor: SparkCursor) -> list[str]:
 
 
 def lake_key(text: str) -> str:
-    """Return a partition or sort key in the SQL of the lake."""
     return to_lake(text, "the key") if "`" in text else text
 
 

@@ -43,12 +43,10 @@ class ViewBinder(ExpressionBinder):
 
     @cached_property
     def aggregates(self) -> frozenset[str]:
-        """The names of DuckDB's aggregates."""
         query = "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type = 'aggregate'"
         return frozenset(str(row[0]).lower() for row in self._run(query).fetchall())
 
     def is_aggregate(self, node: Node) -> bool:
-        """Return True for a call of an aggregate."""
         return node.get("class") == "FUNCTION" and str(node["function_name"]).lower() in self.aggregates
 
     def is_row_wise(self, tree: Any) -> bool:
@@ -76,7 +74,6 @@ class ViewTranslator(Translator):
         return super().visit(node)
 
     def condition(self, node: Node) -> str:
-        """Translate a part as a condition."""
         return self.cast(self.visit(node), BOOLEAN).sql
 
     def value(self, node: Node) -> Typed:
@@ -147,7 +144,6 @@ class Named:
 
 
 def escaped(text: str) -> str:
-    """Escape the braces in a text."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -210,14 +206,11 @@ class ViewQuery:
         return self._find(given) if entry is None else self.subquery(entry["node"], entry["common"])
 
     def subquery(self, node: Node, common: Mapping[str, Node]) -> Relation:
-        """Return the rows of a query in parentheses."""
         found = self._query(node, common)
         return Relation(f"({found.sql})", found.columns)
 
 
 class _Select:
-    """The translation of one SELECT."""
-
     def __init__(self, query: ViewQuery, node: Node, common: Mapping[str, Node]) -> None:
         self.query = query
         self.node = node

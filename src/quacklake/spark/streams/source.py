@@ -37,10 +37,7 @@ _QUIET = 100  # the number of snapshots of other tables after which a position m
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """The rows between two positions: those of a whole state if it begins with one, then the changes.
-
-    ``names`` are the columns of the stream as the plans name them, ``times`` the times of the snapshots.
-    """
+    """Rows between two positions: a ``state``, then changes; ``names`` are the columns as the plans name them."""
 
     state: ScanPlan | None
     feed: FeedPlan
@@ -119,11 +116,7 @@ class StreamSource:
         return self._after(end)
 
     def plan(self, start: Position, end: Position) -> StreamPlan:
-        """Return the rows between two positions.
-
-        Raises ``SnapshotExpiredError``, and ``StreamMismatchError`` for a table whose columns have changed so that the
-        stream cannot continue.
-        """
+        """Return the rows between two positions. Raises ``SnapshotExpiredError`` or ``StreamMismatchError``."""
         catalog = self.context.catalog
         with catalog.read() as reader:
             until = reader.snapshots.at_version(end["after"]) if end["after"] >= 0 else reader.snapshots.latest()

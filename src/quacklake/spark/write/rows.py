@@ -38,10 +38,7 @@ from quacklake.transaction import NewDataFile, Transaction
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Written files of a table with their paths, ready for any transaction: only ids are missing.
-
-    ``mapped`` files have no field ids inside lists and maps.
-    """
+    """Written files with their paths, which lack only ids; ``mapped`` ones have no field ids in lists and maps."""
 
     table: TableInfo
     files: tuple[tuple[NewDataFile, str], ...]
@@ -63,7 +60,6 @@ class Prepared:
         return (own.schema, own.location, own.sort, keys) == (table.schema, table.location, table.sort, others)
 
     def add_to(self, tx: Transaction, table: TableInfo) -> None:
-        """Add the files to a transaction."""
         pending = tx.pending(table)
         mapping_id = None
         if self.mapped:

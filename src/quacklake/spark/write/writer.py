@@ -41,8 +41,6 @@ _LONGEST = 240 // 3  # the longest folder name, in which each byte may become th
 
 @dataclass(frozen=True, slots=True)
 class SortBy:
-    """One key of a sort order, in Spark SQL."""
-
     sql: str
     descending: bool
     nulls_first: bool
@@ -73,10 +71,7 @@ class WriteJob:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that Spark wrote: its path below the data root and the texts of its partition keys.
-
-    ``floats`` are the statistics of columns that may hold NaN.
-    """
+    """A file that Spark wrote, with its partition keys as texts, and statistics of columns that may hold NaN."""
 
     path: str
     footer: Footer
@@ -93,18 +88,12 @@ class _Float(NamedTuple):
 
 
 class SparkWriter:
-    """Writes files for one store."""
-
     def __init__(self, session: SparkSession, store: Store) -> None:
         self.session = session
         self.store = store
 
     def write(self, frame: DataFrame, job: WriteJob) -> list[Written]:
-        """Write the rows of a DataFrame. Files without rows are removed.
-
-        A failure leaves files in the job's folder. Raises ``ConstraintError`` for a value that does not fit,
-        ``UnsupportedFeatureError`` for a column that this Spark has no type for.
-        """
+        """Write rows; a failure leaves files. Raises ``ConstraintError`` or ``UnsupportedFeatureError``."""
         require_types(self.session, job.table.schema.columns)
         faults.reach("engine.write.before")
         with telemetry.timed("engine.write", tenant=self.store.label), settings(self.session, WRITING), writing():
