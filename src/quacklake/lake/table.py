@@ -224,9 +224,9 @@ class Table(TableMaintenance):
         if _is_spark(data):
             if evolve or dedup:
                 raise InputError("a DataFrame of Spark cannot be appended with evolve= or dedup=", hint="use merge")
-            from quacklake.spark.lake import append_frame
+            from quacklake.spark.lake import write_frame
 
-            return append_frame(self.handle, self._ref, data)
+            return write_frame(self.handle, self._ref, data)
         source = to_source(data, self._context.store)
         if dedup:
             return self._write(
@@ -263,9 +263,9 @@ class Table(TableMaintenance):
         if _is_spark(data):
             if evolve:
                 raise InputError("a DataFrame of Spark cannot overwrite with evolve=", hint="add the columns first")
-            from quacklake.spark.lake import overwrite_frame
+            from quacklake.spark.lake import write_frame
 
-            return overwrite_frame(self.handle, self._ref, data, where)
+            return write_frame(self.handle, self._ref, data, where, replace=True)
         source = to_source(data, self._context.store)
         return self._write(
             lambda tx, table: dml.overwrite(self._context, tx, table, source, where, evolve=evolve) or 0,

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from quacklake import faults, telemetry
 from quacklake.catalog import Reader, file_names
@@ -52,9 +51,6 @@ class CleanupReport:
     left: int = 0
     skipped: Sequence[Skipped] = ()
     dry_run: bool = False
-
-
-# -- places of files ---------------------------------------------------------------------------------------------------
 
 
 def place(store: Store, file: NamedFile) -> str | None:
@@ -106,9 +102,7 @@ class KnownPaths:
     def __enter__(self) -> KnownPaths:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._database.close()
         self._folder.cleanup()
 
@@ -125,9 +119,6 @@ class KnownPaths:
             query = f"SELECT path FROM known WHERE path IN ({', '.join('?' * len(some))})"
             found.update(row[0] for row in self._database.execute(query, some))
         return found
-
-
-# -- removal -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -253,9 +244,6 @@ def _below_root(store: Store, due: Sequence[ScheduledFile], work: _Removal) -> d
         else:
             found.setdefault(where, []).append(file)
     return found
-
-
-# -- orphans -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

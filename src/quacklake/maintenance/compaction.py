@@ -69,8 +69,6 @@ class Compactor:
         with self._context.catalog.read() as reader:
             return base, reader.tables.by_id(base, self._table.id)
 
-    # -- the operations ------------------------------------------------------------------------------------------------
-
     def merge(self, table: TableInfo, base: Snapshot, planner: Planner) -> CompactionReport:
         """Merge small files with their history; the old files leave the lake."""
         self._begin("merge_adjacent_files")
@@ -94,7 +92,7 @@ class Compactor:
         self._begin(operation)
 
         def work(files: TableFiles, group: Group, tx: Transaction) -> TableChange:
-            plan = files.part(group.ids)
+            plan = files.plan.of_files(group.ids)
             new = self.files.rewrite(tx, replace(files.table, sort=sort), plan)
             touched = touched_files(plan, set(group.ids))
             return TableChange(
@@ -128,8 +126,6 @@ class Compactor:
                     self._skip(table.qualified_name, f"others were faster each time: {conflict.message}")
                 table = found
         return self._end()
-
-    # -- batches -------------------------------------------------------------------------------------------------------
 
     def _compact(self, files: TableFiles, planner: Planner, work: Work, *, divisible: bool = True) -> CompactionReport:
         groups = planner(files)
@@ -178,8 +174,6 @@ class Compactor:
         if slower:
             self._skip(f"{slower} files", "others were faster each time")
 
-    # -- changes of a group --------------------------------------------------------------------------------------------
-
     def _merged(self, files: TableFiles, group: Group, tx: Transaction) -> TableChange:
         first = group.files[0]
         assert first.version is not None
@@ -212,8 +206,6 @@ class Compactor:
         with self._context.catalog.read() as reader:
             dated = reader.inlined.dated_deletes(tx.base, table.id, wanted)
         return [self.files.dated_deletes(tx, table, id_, touched[id_], dated[id_]) for id_ in wanted]
-
-    # -- flush ---------------------------------------------------------------------------------------------------------
 
     def flush_within(self, tx: Transaction, table: TableInfo) -> CompactionReport:
         """Flush inlined rows within a transaction, which then reads files. Inlined deletes and many rows stay."""
@@ -276,7 +268,9 @@ class Compactor:
         most = min(self.max_files, max(1, -(-len(ids) // parts)))
         for start in range(0, len(ids), most):
             some = ids[start : start + most]
-            self._commit(base, [partial(self._deletes_change, table, touched_files(found.part(some), set(some)))])
+            self._commit(
+                base, [partial(self._deletes_change, table, touched_files(found.plan.of_files(some), set(some)))]
+            )
             self._report = replace(self._report, rows=self._report.rows + sum(counts[id_] for id_ in some))
 
     def _deletes_change(self, table: TableInfo, touched: Mapping[int, TouchedFile], tx: Transaction) -> TableChange:
@@ -301,8 +295,6 @@ class Compactor:
             tx.compact(_together(changes))
 
         self._committed(self._handle.once(base, compact), groups, changes)
-
-    # -- the report ----------------------------------------------------------------------------------------------------
 
     def _begin(self, operation: str) -> None:
         self._report, self._skipped = CompactionReport(operation, self._table.qualified_name), []

@@ -23,7 +23,7 @@ from quacklake.storage import Store
 from quacklake.transaction import Retry
 
 _TOKENS = dt.timedelta(days=1)
-"""How long the outcome of a commit with a lost reply can be looked up."""
+"""The time for which the outcome of a commit with a lost reply can be looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +148,6 @@ def _expire(writer: Writer, store: Store, request: ExpiryRequest, *, dry_run: bo
     )
 
 
-# -- choosing snapshots ------------------------------------------------------------------------------------------------
-
-
 def _choose(
     reader: Reader, times: Mapping[int, dt.datetime | None], request: ExpiryRequest, now: dt.datetime
 ) -> tuple[set[int], list[Skipped]]:
@@ -232,9 +229,6 @@ def _ranges(times: Mapping[int, dt.datetime | None], chosen: set[int]) -> Iterab
             first = -1
     if first >= 0:
         yield first, last
-
-
-# -- choosing files ----------------------------------------------------------------------------------------------------
 
 
 def _remove_files(

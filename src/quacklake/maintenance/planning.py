@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.catalog import Catalog, Reader
@@ -145,18 +144,9 @@ class TableFiles:
     schemas: Mapping[int, TableSchema]
     since: int = 0
 
-    def part(self, ids: Iterable[int]) -> ScanPlan:
-        chosen = pa.array(sorted(ids), pa.int64())
-        files, deletes = self.plan.files, self.plan.deletes
-        return replace(
-            self.plan,
-            files=files.filter(pc.is_in(files.column("data_file_id"), value_set=chosen)),
-            deletes=deletes.filter(pc.is_in(deletes.column("file_id"), value_set=chosen)),
-        )
-
     def part_as_written(self, ids: Iterable[int], version: int) -> ScanPlan:
         """Return the scan plan of files whose rows all have the columns of one version, read with these columns."""
-        plan = self.part(ids)
+        plan = self.plan.of_files(ids)
         # Fields inside columns may have changed since; the reader then takes the fields from each file.
         shaped_at = self.base.id if plan.reshaped else plan.shaped_at
         return replace(plan, schema=self.schemas[version], shaped_at=shaped_at)

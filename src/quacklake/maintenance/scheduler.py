@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _RENEWALS = 3
-"""How often a lease is renewed within its length."""
+"""The number of renewals within the length of a lease."""
 
 
 class LeasedWork(enum.IntEnum):
@@ -89,11 +89,6 @@ def hold(catalog: Catalog, work: Leased, length: dt.timedelta) -> Iterator[threa
 
 _log = logging.getLogger("quacklake.maintenance")
 
-#: Runs one job.
-Worker = Callable[[Job], Any]
-#: Returns whether a job would change anything.
-Check = Callable[[Job], bool]
-
 
 class Stop(Protocol):
     """A stop signal, such as ``threading.Event``."""
@@ -132,10 +127,10 @@ class Scheduler:
 
     catalog: Catalog
     policy: Policy
-    workers: Mapping[JobKind, Worker]
+    workers: Mapping[JobKind, Callable[[Job], Any]]
     small: int
     small_of: Mapping[int, int] = field(default_factory=dict)
-    checks: Mapping[JobKind, Check] = field(default_factory=dict)
+    checks: Mapping[JobKind, Callable[[Job], bool]] = field(default_factory=dict)
     _tried: dict[tuple[JobKind, str | None], tuple[object, ...]] = field(default_factory=dict)
 
     def due(self) -> list[Job]:
@@ -238,7 +233,7 @@ def examine(catalog: Catalog, policy: Policy, small: int, small_of: Mapping[int,
 
 
 DELETE_AFTER = dt.timedelta(days=2)
-"""How long a file waits for removal if the lake has no option for it, as in stock DuckLake."""
+"""The time that a file waits for removal without an option of the lake, as in stock DuckLake."""
 
 
 class Maintainer(Scheduler):

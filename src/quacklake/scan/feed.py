@@ -280,12 +280,7 @@ def slices(plan: FeedPlan, *, deletes: bool = True) -> list[FeedPlan]:
 
 def state_slices(plan: ScanPlan) -> list[ScanPlan]:
     sizes = [(id_, bytes_ or 0) for id_, bytes_ in _rows(plan.files, "data_file_id", "file_size_bytes")]
-    parts = []
-    for ids in _packed(sizes):
-        chosen = pa.array(ids, pa.int64())
-        files = plan.files.filter(pc.is_in(plan.files.column("data_file_id"), value_set=chosen))
-        gone = plan.deletes.filter(pc.is_in(plan.deletes.column("file_id"), value_set=chosen))
-        parts.append(replace(plan, files=files, deletes=gone, inlined=None))
+    parts = [plan.of_files(ids) for ids in _packed(sizes)]
     if plan.inlined is not None and plan.inlined.num_rows:
         parts.append(replace(plan, files=plan.files.slice(0, 0), deletes=POSITIONS.empty_table()))
     return parts

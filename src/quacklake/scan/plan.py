@@ -7,7 +7,7 @@ files; the schema, the snapshot, inlined rows and inlined deletes travel in the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -116,7 +116,7 @@ class ScanPlan:
 
     @cached_property
     def deleted_counts(self) -> dict[int, int]:
-        """How many rows of each file are deleted by ``deletes``."""
+        """The number of rows that ``deletes`` has of each file."""
         if not self.deletes.num_rows:
             return {}
         counts = pc.value_counts(self.deletes.column("file_id")).to_pylist()
@@ -134,6 +134,13 @@ class ScanPlan:
         rows = pc.sum(self.files.column("record_count")).as_py() or 0
         return int(rows - self.deletes.num_rows + (self.inlined.num_rows if self.inlined is not None else 0))
 
+    def of_files(self, ids: Iterable[int]) -> ScanPlan:
+        """Return the plan of some of the files, without inlined rows."""
+        chosen = pa.array(sorted(ids), pa.int64())
+        files = self.files.filter(pc.is_in(self.files.column("data_file_id"), value_set=chosen))
+        deletes = self.deletes.filter(pc.is_in(self.deletes.column("file_id"), value_set=chosen))
+        return replace(self, files=files, deletes=deletes, inlined=None)
+
     def without_inlined(self, targets: pa.Table) -> ScanPlan:
         """Return the plan less some inlined rows, named by ``schema_version`` and ``row_id``."""
         if self.inlined is None or not targets.num_rows:
@@ -142,8 +149,6 @@ class ScanPlan:
         versions, ids = (self.inlined.column(name).to_pylist() for name in ("schema_version", "row_id"))
         keep = pa.array([key not in gone for key in zip(versions, ids, strict=True)], pa.bool_())
         return replace(self, inlined=self.inlined.filter(keep))
-
-    # -- the manifest ------------------------------------------------------------------------------------------------
 
     def to_ipc(self) -> bytes:
         """Return the plan as an Arrow IPC file. That of an encrypted lake holds the keys of its files."""
@@ -219,7 +224,7 @@ STATISTICS = pa.list_(
         ]
     )
 )
-"""What the catalog knows of the columns of a file; bounds are texts, and NULL where nothing is known."""
+"""Statistics of the columns of a file; bounds are texts, and NULL where nothing is known."""
 
 
 def encode_manifest(

@@ -19,7 +19,7 @@ from quacklake.spark.read.scan import SparkScan
 from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import find_session, has_time
 from quacklake.spark.write.rows import SparkRows
-from quacklake.spark.write.tasks import Fetch, Staging
+from quacklake.spark.write.tasks import Staging
 from quacklake.spark.write.writer import SparkWriter
 from quacklake.transaction import Transaction
 
@@ -55,16 +55,9 @@ class SparkEngine:
         """Return a table as a DataFrame, without files that a predicate rules out."""
         return self.scan.frame(view.plan(table, predicate, max_files=self.context.config.plan_max_files))
 
-    def write(
-        self,
-        frame: DataFrame,
-        work: Callable[[Transaction, SparkRows], None],
-        *,
-        partial: bool = False,
-        fetch: Fetch | None = None,
-    ) -> None:
+    def write(self, frame: DataFrame, work: Callable[[Transaction, SparkRows], None], *, partial: bool = False) -> None:
         """Change the lake with the rows of a DataFrame, in one snapshot. Remove their files if that fails."""
-        rows = SparkRows(self.context, self.writer, frame, partial=partial, fetch=fetch or Fetch())
+        rows = SparkRows(self.context, self.writer, frame, partial=partial)
         with rows.discarded_on_failure():
             self.handle.run(lambda tx: work(tx, rows))
 

@@ -16,7 +16,7 @@ from quacklake.operations.expression import Expression
 from quacklake.operations.handles import Handle, HasHandle, LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.statements import MergeResult
-from quacklake.scan import to_predicate
+from quacklake.scan import Filter, to_predicate
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
 from quacklake.spark.maintenance import SparkMaintaining
 from quacklake.spark.runtime.settings import has_sources, parse_version, require_pyspark, require_sources
@@ -105,9 +105,9 @@ def register_spark(
             )
         register_source(found, source_class(None))
         return
-    known = SparkFormat.of(found)
+    service = SparkFormat.of(found).service
     if lake is not None:
-        known.add(_whole(lake), name)
+        service.add(_whole(lake), name)
     elif name is not None:
         raise InputError("a name is given, but no lake", hint='pass register_spark(session, lake, name="sales")')
 
@@ -127,7 +127,7 @@ class SparkLake(SparkMaintaining):
         if has_sources() and not is_connect(self.session):
             from quacklake.spark.datasource.format import SparkFormat
 
-            SparkFormat.of(self.session).add(handle)
+            SparkFormat.of(self.session).service.add(handle)
 
     def __repr__(self) -> str:
         return f"<SparkLake over {self._context.catalog.url}>"
@@ -323,17 +323,18 @@ class SparkLake(SparkMaintaining):
         """
         refuse_unknown(unknown, ("starting", "changes", "max_files", "max_bytes", "lake_url"))
         require_sources()
-        from quacklake.spark.datasource.format import RemoteLake, SparkFormat
+        from quacklake.spark.datasource.format import SparkFormat, remote_stream
+        from quacklake.spark.datasource.source_classes import FORMAT
         from quacklake.spark.runtime.session import has_time, is_connect
         from quacklake.spark.streams.pipeline import raw_schema, shown_frame
 
-        remote = RemoteLake.of(self.handle.context.catalog.tenant, lake_url) if is_connect(self.session) else None
         view = self.handle.view()
         source = self._source(table, starting, view, (max_files, max_bytes), changes=changes)
-        if remote is None:
-            raw = SparkFormat.of(self.session).stream(self.session, source, starting, raw_schema(source))
+        if is_connect(self.session):
+            raw = remote_stream(self.session, source, starting, view.base.id, lake_url)
         else:
-            raw = remote.stream(self.session, source, starting, view.base.id)
+            id_ = SparkFormat.of(self.session).service.serve(source, starting)
+            raw = self.session.readStream.format(FORMAT).schema(raw_schema(source)).option("stream", id_).load()
         return shown_frame(source, raw, time=has_time(self.session))
 
     def pipeline(
@@ -427,16 +428,6 @@ class SparkLake(SparkMaintaining):
 # -- DataFrames as what Table takes for rows ---------------------------------------------------------------------------
 
 
-def append_frame(handle: Handle, ref: TableRef, frame: DataFrame) -> int:
-    """Add the rows of a DataFrame to a table, in one snapshot; return how many. Executors write the files."""
-    return _written(handle, ref, frame)
-
-
-def overwrite_frame(handle: Handle, ref: TableRef, frame: DataFrame, where: str | None) -> int:
-    """Replace the rows that satisfy a filter by those of a DataFrame, in one snapshot; return how many are new."""
-    return _written(handle, ref, frame, where, replace=True)
-
-
 def merge_frame(
     handle: Handle, ref: TableRef, frame: DataFrame, keys: Sequence[str], *, evolve: bool = False
 ) -> MergeResult:
@@ -467,9 +458,10 @@ def _engine(handle: Handle, frame: DataFrame) -> SparkEngine:
     return SparkEngine.of(handle, frame.sparkSession)
 
 
-def _written(
-    handle: Handle, ref: TableRef, frame: DataFrame, where: str | None = None, *, replace: bool = False
+def write_frame(
+    handle: Handle, ref: TableRef, frame: DataFrame, where: Filter | None = None, *, replace: bool = False
 ) -> int:
+    """Add the rows of a DataFrame, or replace those that match a filter, in one snapshot; return how many are new."""
     from quacklake.spark.changes.staged_changes import counted
 
     engine, rows_written = _engine(handle, frame), [0]

@@ -113,9 +113,6 @@ class SparkMaintaining:
         return self.maintenance.maintain(policy, progress=progress)
 
 
-# -- compaction --------------------------------------------------------------------------------------------------------
-
-
 class _SparkTableMaintenance(TableMaintenance):
     def __init__(self, handle: Handle, ref: TableRef, engine: SparkEngine) -> None:
         super().__init__(handle, ref)

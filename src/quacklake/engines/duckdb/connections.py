@@ -1,4 +1,4 @@
-"""What every connection to DuckDB needs: its errors as ours, the names of files, stores, and the keys of files.
+"""DuckDB connections: errors translated to ours, names of files, access to stores, and the keys of files.
 
 Keys go to a connection as a variable, through Arrow, so that no statement, plan or error message can quote them.
 """

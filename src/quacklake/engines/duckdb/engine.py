@@ -74,7 +74,7 @@ class DuckDBEngine:
             config["threads"] = threads
         self.store = store
         self.gate = gate
-        """What everyone who reads rows for a user passes, and is in for as long as that takes."""
+        """The gate that every read for a user holds until it ends."""
         self._config = config
         self._root: duckdb.DuckDBPyConnection | None = self.session()
         self._shapes = ShapeCache(store)
@@ -129,8 +129,6 @@ class DuckDBEngine:
         with self._lock:
             for connection in self._working.get(thread, ()):
                 connection.interrupt()
-
-    # -- reading -----------------------------------------------------------------------------------------------------
 
     def bind(
         self,
@@ -250,46 +248,45 @@ class DuckDBEngine:
         try:
             with telemetry.timed("engine.bind"), _filtering(where, schema), reading():
                 query, select = bind(connection), _selected(chosen, beside)
-                start: Callable[[int], pa.RecordBatchReader]
+                start: Callable[[], pa.RecordBatchReader]
                 if where is None:
                     # DuckDB binds a relation at every step, which is slow for many files
                     query = f"SELECT {select} FROM ({query}){'' if limit is None else f' LIMIT {limit:d}'}"
-                    start = partial(_start, connection, query)
+                    start = partial(arrow_reader, connection, query, batch_rows=batch_rows)
                 else:
                     relation = connection.sql(query)
                     if expression is None:
                         relation = relation.filter(where).project(select)
                         relation = relation if limit is None else relation.limit(limit)
-                    start = relation.to_arrow_reader
+                    start = partial(relation.to_arrow_reader, batch_rows)
         except BaseException:
             connection.close()
             raise
         fields = [*(column.arrow_field() for column in chosen), *(pa.field(name, pa.int64()) for name in beside)]
         # nothing runs before the first batch is read, so that a scan can be cancelled from its beginning
-        batches = self._batches(start, connection, pa.schema(fields), expression, limit, batch_rows)
-        if isinstance(where, str):
-            batches = _checked(batches, where, schema)
+        batches = self._batches(start, connection, pa.schema(fields), where, schema, limit)
         return RunningScan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
 
     def _batches(
         self,
-        start: Callable[[int], pa.RecordBatchReader],
+        start: Callable[[], pa.RecordBatchReader],
         connection: duckdb.DuckDBPyConnection,
         schema: pa.Schema,
-        expression: pc.Expression | None,
+        where: Filter | None,
+        columns: TableSchema,
         limit: int | None,
-        batch_rows: int,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a query in exactly ``schema``; an Arrow expression and its limit are applied here.
 
-        ``start`` runs the query, given a number of rows for each batch; it is called when the first batch is asked for.
-        The connection is closed, and the gate left, at the end, early or not.
+        ``start`` runs the query; it is called when the first batch is asked for. The connection is closed, and the gate
+        left, at the end, early or not.
         """
+        expression = where if isinstance(where, pc.Expression) else None
         left = limit if expression is not None else None
         try:
-            with self.gate():
+            with self.gate(), _filtering(where, columns):
                 with telemetry.timed("engine.scan", tenant=self.store.label), reading():
-                    source = start(batch_rows)
+                    source = start()
                 for batch in _translated(source):
                     rows = batch if expression is None else _filtered(batch, expression, schema, left)
                     if left is not None:
@@ -377,10 +374,6 @@ def places_to_target(places: pa.Table) -> DeleteTarget:
     )
 
 
-def _start(connection: duckdb.DuckDBPyConnection, query: str, batch_rows: int) -> pa.RecordBatchReader:
-    return arrow_reader(connection, query, batch_rows=batch_rows)
-
-
 def _selected(columns: Sequence[Column], beside: Mapping[str, str]) -> str:
     """Return what is selected from a query for some columns, and numbers beside them."""
     select = [
@@ -391,11 +384,6 @@ def _selected(columns: Sequence[Column], beside: Mapping[str, str]) -> str:
     ]
     select += [f"{source} AS {name}" for name, source in beside.items()]
     return ", ".join(select) or "1"
-
-
-def _checked(batches: Iterator[pa.RecordBatch], where: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    with _filtering(where, schema):
-        yield from batches
 
 
 @contextmanager

@@ -325,8 +325,6 @@ class ExpressionBinder:
                 return table, [own, *_fields(own, path[1:])]
         return None
 
-    # -- constants ---------------------------------------------------------------------------------------------------
-
     def is_constant(self, node: Node) -> bool:
         """Return whether no column of the tables has a part in it."""
         return all(
@@ -361,8 +359,6 @@ class ExpressionBinder:
                 )
         text = self.text(node)
         return text if type_ is None else f"CAST({text} AS {type_.duckdb_type()})"
-
-    # -- asking ------------------------------------------------------------------------------------------------------
 
     def _run(self, query: str) -> duckdb.DuckDBPyRelation:
         with reading():

@@ -267,8 +267,6 @@ class FeedBuilder:
         files = self.plan.rows.files
         return files.filter(pc.is_in(files.column("data_file_id"), value_set=pa.array(ids, pa.int64())))
 
-    # -- the parts of a feed: files or rows, and the query that dates them ---------------------------------------------
-
     def _came(self) -> list[_Part]:
         plan, files = self.plan, self.plan.rows.files
         begins, lasts = (files.column(name).to_pylist() for name in ("begin_snapshot", "partial_max"))
@@ -345,8 +343,6 @@ class FeedBuilder:
 
         return [_Part(partial(self._scan, ended, None, left))]
 
-    # -- what is known first -------------------------------------------------------------------------------------------
-
     def _updates(self, came: Sequence[_Part], went: Sequence[_Part]) -> str:
         """Return the temporary table of rows that went and came in one snapshot; its name."""
         name = f"{self.prefix}_updates"
@@ -363,8 +359,6 @@ class FeedBuilder:
             f" SEMI JOIN ({gone}) g ON g.snapshot_id = n.snapshot_id AND g.rowid = n.rowid"
         )
         return name
-
-    # -- queries -------------------------------------------------------------------------------------------------------
 
     def _scan(self, files: pa.Table, inlined: pa.Table | None, query: Query, columns: Sequence[Column]) -> str:
         """Return rows with their dates; what the scan needs first is noted."""

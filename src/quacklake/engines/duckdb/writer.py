@@ -27,7 +27,7 @@ _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How Parquet files are written, from the lake's options.
+    """The options of a lake for writing Parquet files.
 
     ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are the functions that
     the order needs.

@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -147,9 +146,7 @@ class _Mark:
         faults.reach("prune.marked")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._path is not None:
             old = [entry.path for entry in self._store.list(_MARKS) if not _within(entry, ABANDONED)]
             self._store.delete([self._path, *old])

@@ -90,8 +90,6 @@ class FileChecks:
         self._collector.files += count
         progress("looking at files", self._collector.files, None)
 
-    # -- one file ----------------------------------------------------------------------------------------------------
-
     def _data_file(self, file: DataFile) -> list[Finding]:
         tell = partial(finding, table=self._known.name(file.table_id), file_id=file.id)
         found = self._numbers(tell, file.record_count, file.file_size_bytes)
@@ -181,8 +179,6 @@ class FileChecks:
         except (binascii.Error, ValueError):
             length = 0
         return [] if length in _KEY_LENGTHS else [tell("V063", "what there is, is no key")]
-
-    # -- row ids -----------------------------------------------------------------------------------------------------
 
     def row_ids(self) -> None:
         """Check V032: files of one table with overlapping row ids that live at the same time."""

@@ -176,7 +176,7 @@ class RepairReport:
 
 
 LIMIT = 100
-"""How many findings of one code are reported."""
+"""The most findings of one code that are reported."""
 
 
 @dataclass

@@ -43,7 +43,7 @@ from quacklake.spark.write.rows import SparkRows, given_columns
 from quacklake.spark.write.tasks import Staging
 from quacklake.transaction import Transaction
 
-_SPELLED = ("interval", "timetz", "time_ns")
+SPELLED = ("interval", "timetz", "time_ns")
 """Types whose values are texts in Spark, which cannot normalise them."""
 
 
@@ -73,7 +73,7 @@ def conform_keys(
         problem = type_problem(one, column, column.name, partial=False)
         if problem:
             raise SchemaMismatchError(f"the keys do not fit {table.qualified_name}: {problem}", hint="cast them")
-        if column.nested or column.type in _SPELLED:
+        if column.nested or column.type in SPELLED:
             raise UnsupportedFeatureError(
                 f'Spark cannot compare keys of type {column.type}, as "{column.name}" has',
                 hint="use lake.table(…).merge",
@@ -115,8 +115,6 @@ class SparkMerge(MergeBuilder):
     ) -> None:
         self._engine, self._ref, self._source, self._on = engine, ref, source, on
         self._run = run or engine.handle.run
-
-    # -- execution -----------------------------------------------------------------------------------------------------
 
     def execute(self) -> ChangeMetrics:
         """Run the merge. Raises ``ConstraintError``, with a few keys, if several source rows would change one row."""

@@ -277,14 +277,12 @@ class Changes:
             delete_files_added=delete_files,
         )
 
-    # -- changed rows --------------------------------------------------------------------------------------------------
-
     def _ambiguous(self, staged: DataFrame, keys: Sequence[str]) -> ConstraintError:
         """Return an error that shows a few of the rows that several rows of the source would change."""
         several = staged.filter(CHANGED).groupBy(ROW_ID).agg(f.expr("count(*) AS n"), f.expr(f"min({KIND}) AS kind"))
         wrong = several.filter(f"n > 1 AND kind = {UPDATED}").orderBy(ROW_ID).limit(DUPLICATES_SHOWN + 1)
         names = list(keys) or [ROW_ID]
-        found = self.engine.scan.frame(self.plan, rows=True).join(wrong.hint("broadcast"), ROW_ID)
+        found = self.rows().join(wrong.hint("broadcast"), ROW_ID)
         texts = [f"CAST({quote(name)} AS STRING)" for name in names]
         rows = found.orderBy(ROW_ID).limit(DUPLICATES_SHOWN + 1).selectExpr(f"array({', '.join(texts)}) AS k").collect()
         return ambiguous(self.table.qualified_name, list(keys) or ["row id"], [row["k"] for row in rows])
@@ -294,12 +292,12 @@ class Changes:
         mode = self.context.option("update_mode", self.table)
         if mode == "copy_on_write":
             return set(partly)
-        if mode == "merge_on_read" or sum(map(_all, partly.values())) <= self.context.delete_limit(self.table):
+        if mode == "merge_on_read" or sum(each.all for each in partly.values()) <= self.context.delete_limit(
+            self.table
+        ):
             return set()
         # most of the file is rewritten in any case
         return {id_ for id_, count in partly.items() if count.updated * 2 > (touched[id_].live or 1 << 62)}
-
-    # -- files ---------------------------------------------------------------------------------------------------------
 
     def _places(self, rows: DataFrame, found: FoundRows) -> DataFrame:
         if found.positions is None:
@@ -358,15 +356,8 @@ class Changes:
         return staged.filter(f"{KIND} = {UPDATED}").selectExpr(*select, ROW_ID)
 
     def _copied(self, gone: DataFrame, ids: set[int]) -> DataFrame:
-        chosen = pa.array(sorted(ids), pa.int64())
-        files, deletes = self.plan.files, self.plan.deletes
-        part = replace(
-            self.plan,
-            files=files.filter(pc.is_in(files.column("data_file_id"), value_set=chosen)),
-            deletes=deletes.filter(pc.is_in(deletes.column("file_id"), value_set=chosen)),
-            inlined=None,
-        )
-        rows = self.engine.scan.frame(part, rows=True).join(gone, [FILE_ID, POSITION], "left_anti")
+        kept = self.engine.scan.frame(self.plan.of_files(ids), rows=True)
+        rows = kept.join(gone, [FILE_ID, POSITION], "left_anti")
         return rows.select(*(f.expr(quote(name)) for name in self.table.schema.names), ROW_ID)
 
 
@@ -387,10 +378,6 @@ def counted(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
     rows.add_to(tx, table)
     inlined = sum(len(insert.row_ids) for insert in pending.inserts[inserts:])
     return inlined + sum(file.record_count for file in pending.files[files:])
-
-
-def _all(count: Counts) -> int:
-    return count.all
 
 
 @dataclass(frozen=True, slots=True)

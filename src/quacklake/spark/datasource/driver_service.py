@@ -184,8 +184,6 @@ class DriverService:
         except Exception as error:
             return f"the lake could not be asked: {error!r}", None
 
-    # -- lakes -------------------------------------------------------------------------------------------------------
-
     def add(self, lake: LakeHandle, name: str | None = None) -> None:
         self._default = self._known[_place(str(lake.context.catalog.url), lake.context.catalog.tenant)] = lake
         if name is not None:
@@ -228,8 +226,6 @@ class DriverService:
         if pin is None and asked is not None:
             return _past(lake, asked, named=options.get("version") is not None)
         return lake.at(version=lake.context.latest().id if pin is None else pin)
-
-    # -- tables ------------------------------------------------------------------------------------------------------
 
     def _schema(self, options: Mapping[str, str]) -> tuple[str, int]:
         """Return the columns of a table in Spark SQL, and the snapshot at which it has them."""
@@ -282,8 +278,6 @@ class DriverService:
             for part in state_slices(plan)
         ]
 
-    # -- streams -----------------------------------------------------------------------------------------------------
-
     def _source(self, options: FormatOptions, pin: int | None) -> StreamSource:
         """Return a table as a stream, with the columns that it had when the stream was created."""
         lake, changes = self._lake(options), options.flag("readChangeFeed")
@@ -332,9 +326,6 @@ class DriverService:
             names = tuple(called[column.id] for column in columns)
             found.append(pickle.dumps(replace(part, columns=columns, names=names, shown=True, time=time)))
         return found
-
-
-# -- columns -----------------------------------------------------------------------------------------------------------
 
 
 def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Column, ...], bool]:

@@ -16,7 +16,6 @@ import shutil
 import tempfile
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
 from operator import index
 from pathlib import Path
@@ -30,7 +29,6 @@ from quacklake.catalog import parse_url
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import quote
 from quacklake.operations.change_feed import Bound
-from quacklake.operations.handles import LakeHandle
 from quacklake.spark.datasource import source_classes
 from quacklake.spark.datasource.driver_service import DriverService
 from quacklake.spark.datasource.source_classes import FORMAT
@@ -47,7 +45,7 @@ class SparkFormat:
     """The format in one session: answers Spark's questions in threads of the driver's Python."""
 
     def __init__(self, session: SparkSession) -> None:
-        self._desk = DriverService(session)
+        self.service = DriverService(session)
         folder = tempfile.mkdtemp(prefix="quacklake-")  # only this user may enter it
         if len(folder) > _LONGEST:
             Path(folder).rmdir()
@@ -65,14 +63,6 @@ class SparkFormat:
             _formats[session] = cls(session)
         return _formats[session]
 
-    def add(self, lake: LakeHandle, name: str | None = None) -> None:
-        self._desk.add(lake, name)
-
-    def stream(self, session: SparkSession, source: StreamSource, starting: Bound, schema: str) -> DataFrame:
-        """Return a streaming DataFrame of a source, with rows in transport form."""
-        id_ = self._desk.serve(source, starting)
-        return session.readStream.format(FORMAT).schema(schema).option("stream", id_).load()
-
     def _accept(self) -> None:
         while True:
             try:
@@ -89,7 +79,7 @@ class SparkFormat:
                 asked = connection.recv_bytes()
             except (EOFError, OSError):
                 return
-            answer = pickle.dumps(self._desk.answer(*pickle.loads(asked)))
+            answer = pickle.dumps(self.service.answer(*pickle.loads(asked)))
             with suppress(OSError):  # whoever asked may have gone: a query that is stopped does not wait
                 connection.send_bytes(answer)
 
@@ -129,52 +119,41 @@ _registered: dict[tuple[SparkSession, str], str] = {}  # the names of formats, b
 _INSTEAD = "pipeline(…) asks for new rows in this process, and needs no more than the session"
 
 
-@dataclass(frozen=True, repr=False)
-class RemoteLake:
-    """A lake that a Spark Connect server can open, to plan streams out of a table.
+def remote_stream(
+    session: SparkSession, source: StreamSource, starting: Bound, version: int, url: str | None
+) -> DataFrame:
+    """Return a streaming DataFrame that a Spark Connect server plans, which opens the lake at ``url``.
 
     The server shows and logs the options of a plan. So the URL is inside a data source that is registered only for it,
     under a random name. It reaches the processes beside the server that plan a stream, but neither executors nor a
-    checkpoint.
+    checkpoint. Raises ``UnsupportedFeatureError`` without a URL, or for a database that allows only one process.
     """
-
-    url: str
-    catalog: str | None
-
-    @classmethod
-    def of(cls, catalog: str | None, url: str | None) -> RemoteLake:
-        """Return the lake. Raises ``UnsupportedFeatureError`` without a URL, or for a database of one process."""
-        if url is None:
-            raise UnsupportedFeatureError(
-                "the server of Spark Connect would have to ask the catalog for new rows, and is not told where it is",
-                hint=f'let it: read_stream(…, lake_url="postgresql://reader@host/db"). Or {_INSTEAD}',
-            )
-        parsed = parse_url(url)
-        if parsed.database == "duckdb":
-            raise UnsupportedFeatureError("DuckDB lets only one process into a catalog, and this one is", hint=_INSTEAD)
-        return cls(url, None if parsed.catalog is not None else catalog)
-
-    def stream(self, session: SparkSession, source: StreamSource, starting: Bound, version: int) -> DataFrame:
-        """Return a streaming DataFrame of a source at a version, with rows in transport form."""
-        table = source.table
-        given = {
-            "catalog": self.catalog,
-            "table": f"{quote(table.schema_name)}.{quote(table.name)}",
-            UUID: table.uuid,
-            "version": version,
-            "readChangeFeed": str(source.changes).lower(),
-            "maxFilesPerTrigger": source.max_files,
-            "maxBytesPerTrigger": source.max_bytes,
-        }
-        # a text may be a tag, a time or a word, and stays text whatever it contains
-        if isinstance(starting, str | dt.datetime):
-            given["startingTimestamp"] = starting if isinstance(starting, str) else starting.isoformat()
-        else:
-            given["startingVersion"] = index(starting)
-        options = {name: str(value) for name, value in given.items() if value is not None}
-        key = session, self.url
-        if key not in _registered:
-            name = f"{FORMAT}_{secrets.token_hex(8)}"
-            register_source(session, source_class(None, url=self.url, called=name))
-            _registered[key] = name
-        return session.readStream.format(_registered[key]).options(**options).load()
+    if url is None:
+        raise UnsupportedFeatureError(
+            "the server of Spark Connect would have to ask the catalog for new rows, and is not told where it is",
+            hint=f'let it: read_stream(…, lake_url="postgresql://reader@host/db"). Or {_INSTEAD}',
+        )
+    parsed, table = parse_url(url), source.table
+    if parsed.database == "duckdb":
+        raise UnsupportedFeatureError("DuckDB lets only one process into a catalog, and this one is", hint=_INSTEAD)
+    given = {
+        "catalog": source.context.catalog.tenant if parsed.catalog is None else None,
+        "table": f"{quote(table.schema_name)}.{quote(table.name)}",
+        UUID: table.uuid,
+        "version": version,
+        "readChangeFeed": str(source.changes).lower(),
+        "maxFilesPerTrigger": source.max_files,
+        "maxBytesPerTrigger": source.max_bytes,
+    }
+    # a text may be a tag, a time or a word, and stays text whatever it contains
+    if isinstance(starting, str | dt.datetime):
+        given["startingTimestamp"] = starting if isinstance(starting, str) else starting.isoformat()
+    else:
+        given["startingVersion"] = index(starting)
+    options = {name: str(value) for name, value in given.items() if value is not None}
+    key = session, url
+    if key not in _registered:
+        name = f"{FORMAT}_{secrets.token_hex(8)}"
+        register_source(session, source_class(None, url=url, called=name))
+        _registered[key] = name
+    return session.readStream.format(_registered[key]).options(**options).load()

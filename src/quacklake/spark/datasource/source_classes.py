@@ -72,9 +72,6 @@ class DriverClient:
             )
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
 class Part(InputPartition):
     """The part that one task reads. It may hold keys, so its text form shows nothing."""
 
@@ -168,9 +165,6 @@ class TableStream(DataSourceStreamReader):
         return read_part(partition)
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
-
-
 class Message(WriterCommitMessage):
     """The packed result of a task; for a stream also its query and the run of the query."""
 
@@ -231,9 +225,6 @@ class StreamWriter(_Batched):  # type: ignore[misc, valid-type]
     def _end(self, what: str, messages: list[Any], number: int) -> None:
         run = next((message.run for message in messages if message is not None), None)
         self._ask(what, **self._asked, written=packed_rows(messages), run=run, epoch=number)
-
-
-# -- the source --------------------------------------------------------------------------------------------------------
 
 
 class PlannedSource(DataSource):

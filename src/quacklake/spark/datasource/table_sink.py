@@ -145,8 +145,6 @@ class TableSink:
         self._claimed: set[tuple[str, str]] = set()
         self._tried: set[_Batch] = set()
 
-    # -- writes ------------------------------------------------------------------------------------------------------
-
     def begin(self, options: Mapping[str, str], schema: str, overwrite: bool) -> tuple[str, bytes]:
         """Return a name for a write, and the packed task for rows of a schema. Raises the errors of ``append``."""
         found = FormatOptions.parse(options, WRITE)
@@ -180,8 +178,6 @@ class TableSink:
             )
         return dynamic
 
-    # -- streams -----------------------------------------------------------------------------------------------------
-
     def begin_stream(self, options: Mapping[str, str], schema: str) -> bytes:
         found = FormatOptions.parse(options, WRITE_STREAM)
         _stream_name(found)
@@ -211,8 +207,6 @@ class TableSink:
             return
         found = FormatOptions.parse(options, WRITE_STREAM)
         _remove(_Write(self._find_lake(found), found, overwrite), _unpacked(written))
-
-    # -- commit ------------------------------------------------------------------------------------------------------
 
     def _end(self, write: _Write, written: Sequence[bytes], batch: _Batch | None = None) -> None:
         rows = _unpacked(written)

@@ -188,8 +188,6 @@ class Translator:
         default = Column(0, "v", kind.type, initial_default=text)
         return Typed(initial_value(default, time=self.time), kind, node, constant=True)
 
-    # -- types -------------------------------------------------------------------------------------------------------
-
     def cast(self, value: Typed, type_: Column, node: Node | None = None) -> Typed:
         """Cast a part to another type. DuckDB casts constants."""
         if type_.nested or value.column.nested:
@@ -246,8 +244,6 @@ class Translator:
     def compared(self, one: Typed, operator: str, two: Typed) -> str:
         left, right = self.paired(one, two)
         return f"({left.sql} {operator} {right.sql})"
-
-    # -- operators ---------------------------------------------------------------------------------------------------
 
     def _branch(self, node: Node, type_: Column) -> str:
         return self.shaped(self.visit(node), type_)

@@ -308,8 +308,6 @@ class Deletes:
             and len(files) - files.null_count <= _MOST_FILES
         )
 
-    # -- bits ----------------------------------------------------------------------------------------------------------
-
     @cached_property
     def _words(self) -> list[int]:
         """The first word of each file, then the number of words."""
@@ -368,8 +366,6 @@ class Deletes:
         index = pc.index_in(deletes.column("file_id"), value_set=ids)
         known = pc.is_valid(index)
         return index.filter(known).combine_chunks(), deletes.column("row_id").filter(known).combine_chunks()
-
-    # -- anti-join -----------------------------------------------------------------------------------------------------
 
     def _left(self, rows: DataFrame, number: str, position: str) -> DataFrame:
         name = free_name("_ql_key", rows.columns)

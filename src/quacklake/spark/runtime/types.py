@@ -27,7 +27,6 @@ from quacklake.format.layout import Transform
 from quacklake.format.schema import Column
 from quacklake.format.types import parse_type, spark_type
 
-"""The columns that a stream of changes has beside those of its table."""
 EPOCH_NTZ = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
 TEXT_KEYS = ("uuid", "time")
 """Types to which DuckDB casts a text that is compared with them, and which Spark may show as text."""

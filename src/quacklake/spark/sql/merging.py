@@ -15,13 +15,14 @@ from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.operations.reference import TableRef
-from quacklake.spark.changes.merge import SparkMerge
+from quacklake.spark.changes.merge import SPELLED, SparkMerge
 from quacklake.spark.runtime.session import has_time, require
 from quacklake.spark.runtime.types import TEXT_KEYS, text_as_key
 from quacklake.spark.sql.parsing import Edit, SparkCursor, edited, parse, span
 from quacklake.spark.sql.queries import run_query
-from quacklake.spark.sql.rows import assignments, default_of
+from quacklake.spark.sql.rows import assignments
 from quacklake.spark.sql.statement import SqlText, Statement
+from quacklake.spark.write.rows import default_of
 from quacklake.sql.statements.rows import alias_of, prefix_of
 from quacklake.sql.timetravel import time_travel
 
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from quacklake.sql.words import Word
 
 
-_SPELLED = ("interval", "timetz", "time_ns")
-"""Types whose values are texts in Spark, which cannot normalise them."""
 _OPEN, _CLOSE = ("(", "[", "CASE"), (")", "]", "END")
 _HINT = "compare the column with one value of the source, beside AND alone; or compute that in the source"
 
@@ -44,7 +43,7 @@ def with_stored_keys(text: str, rows: DataFrame, schema: TableSchema, *, time: b
     The sides of the merge are named ``target`` and ``source`` in it. Raises ``UnsupportedFeatureError`` when the form
     of a column is not known, or the equality is nested in another condition.
     """
-    own = {fold(column.name): column for column in schema.columns if column.type in (*TEXT_KEYS, *_SPELLED)}
+    own = {fold(column.name): column for column in schema.columns if column.type in (*TEXT_KEYS, *SPELLED)}
     if not own:
         return text
     names = _Columns(own, frozenset(map(fold, rows.columns)))
@@ -60,7 +59,7 @@ def with_stored_keys(text: str, rows: DataFrame, schema: TableSchema, *, time: b
         kind = rows.alias("source").select(f.expr(sides[number])).schema.fields[0].dataType
         if not isinstance(kind, StringType):
             continue
-        if column.type in _SPELLED:
+        if column.type in SPELLED:
             raise UnsupportedFeatureError(
                 f'Spark cannot compare keys of type {column.type}, as "{column.name}" has', hint="use lake.sql"
             )

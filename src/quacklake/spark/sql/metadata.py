@@ -90,9 +90,6 @@ TABLES: Mapping[str, Callable[[Statement, TableInfo, Transaction], DataFrame]] =
 }
 
 
-# -- functions ---------------------------------------------------------------------------------------------------------
-
-
 def is_function(names: Sequence[str]) -> bool:
     return fold(names[-1]).removeprefix("ducklake_") in FUNCTIONS
 

@@ -88,9 +88,6 @@ def declaration(table: exp.Table) -> exp.CTE | None:
     return None
 
 
-# -- between dialects --------------------------------------------------------------------------------------------------
-
-
 def to_lake(text: str, what: str = "expression") -> str:
     """Translate Spark SQL into the SQL of the lake. The meaning may differ. Raises ``InputError``."""
     try:

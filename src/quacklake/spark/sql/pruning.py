@@ -53,9 +53,6 @@ def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.E
     return [each for each in bare if each is not None]
 
 
-# -- conditions of a query block ---------------------------------------------------------------------------------------
-
-
 def _conjuncts(select: exp.Select) -> list[exp.Expr]:
     """Return conditions that every row satisfies which a query block keeps."""
     where = select.args.get("where")
@@ -99,9 +96,6 @@ def _bare(condition: exp.Expr, alias: str, *, alone: bool) -> exp.Expr | None:
     return condition.copy().transform(bare)
 
 
-# -- through subqueries ------------------------------------------------------------------------------------------------
-
-
 def _from_outside(select: exp.Select, outside: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Return the conditions of outer queries on the result of a query block."""
     computed = any(projection.find(exp.AggFunc, exp.Window, exp.UDTF) for projection in select.expressions)
@@ -134,9 +128,6 @@ def _through(condition: exp.Expr, select: exp.Select) -> exp.Expr | None:
     return copy
 
 
-# -- times -------------------------------------------------------------------------------------------------------------
-
-
 def _zoned(condition: exp.Expr, schema: TableSchema, zone: Callable[[], str]) -> exp.Expr:
     """Return a condition in which local times that are compared with instants are in UTC."""
     copy = exp.paren(condition.copy())
@@ -159,9 +150,6 @@ def _instant(text: str, zone: str) -> str | None:
         return local.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" ") + "+00"
     except (ValueError, OverflowError, ZoneInfoNotFoundError):
         return None
-
-
-# -- views -------------------------------------------------------------------------------------------------------------
 
 
 def where_predicate(named: Named, schema: TableSchema) -> Predicate:

@@ -137,8 +137,6 @@ class Rewriter:
         found = time_travel(SparkCursor(query))
         return edited(query, [Edit(each.start, each.end, " " * (each.end - each.start)) for each in found])
 
-    # -- walking the tree ----------------------------------------------------------------------------------------------
-
     def _query(self, query: str, scope: _Scope) -> str:
         cursor = SparkCursor(query)
         if cursor.sees("TABLE"):
@@ -195,8 +193,6 @@ class Rewriter:
             place = _alias_place(walk.query, last, travel)
             edits.append(Edit(place, place, f" AS {escaped(quote(alias))}"))
         return edits
-
-    # -- resolving names -----------------------------------------------------------------------------------------------
 
     def _named(self, names: Sequence[str], table: exp.Table, travel: TimeTravel | None, scope: _Scope) -> str | None:
         """Return the replacement for a name of the lake, or None for any other name."""

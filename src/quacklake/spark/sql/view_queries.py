@@ -241,8 +241,6 @@ class _Select:
             " ".join(sql), tuple(Column(0, name, one.type, children=one.column.children) for name, one in items)
         )
 
-    # -- FROM ----------------------------------------------------------------------------------------------------------
-
     def _from(self, node: Node) -> object | None:
         """Return the relations of FROM as SQL. Joins are tuples whose conditions are translated once all are known."""
         match node["type"]:
@@ -299,8 +297,6 @@ class _Select:
             else:
                 outputs[fold(each["alias"])] = ""
         return where, outputs
-
-    # -- SELECT, GROUP BY, ORDER BY ------------------------------------------------------------------------------------
 
     def _items(self, translator: ViewTranslator) -> Iterator[tuple[str, Typed]]:
         for node in self.node["select_list"]:

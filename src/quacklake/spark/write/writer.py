@@ -199,9 +199,6 @@ def _only(columns: Sequence[Column], ids: Set[int]) -> tuple[Column, ...]:
     return tuple(each for each in structs if each.id in ids or (each.type == "struct" and each.children))
 
 
-# -- partitions --------------------------------------------------------------------------------------------------------
-
-
 def _key_columns(table: TableInfo) -> list[str]:
     """Return folder names for a partitioned table that no column of the files has."""
     if table.partition is None:
