@@ -186,8 +186,8 @@ class Compactor:
         partition_id, values = first.layout
         folder = files.folder(plan, first.layout, hive=self._context.hive(current))
         new = [
-            _not_before(file, files.since)
-            for file in self.files.merge(tx, table, plan, folder, partition_id, dict(values))
+            replace(_not_before(file, files.since), partition_id=partition_id, partition_values=dict(values))
+            for file in self.files.merge(tx, table, plan, folder)
         ]
         return TableChange(
             table=current,

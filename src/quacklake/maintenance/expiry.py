@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quacklake import faults, telemetry
-from quacklake.catalog import Catalog, Reader, Writer, expiring, file_names, own_tables
+from quacklake.catalog import Reader, Writer, expiring, file_names, own_tables
 from quacklake.catalog.file_names import NamedFile
 from quacklake.catalog.statements import parts
 from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
@@ -18,9 +18,9 @@ from quacklake.format.options import parse_option
 from quacklake.format.snapshots import parse_changes
 from quacklake.maintenance.cleanup import absolute_places, named, place
 from quacklake.maintenance.reports import Skipped
+from quacklake.operations.context import LakeContext
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
-from quacklake.transaction import Retry
 
 _TOKENS = dt.timedelta(days=1)
 """The time for which the outcome of a commit with a lost reply can be looked up."""
@@ -76,25 +76,20 @@ class _Rehearsal(Exception):
 
 
 def expire_snapshots(
-    catalog: Catalog,
-    store: Store,
-    request: ExpiryRequest,
-    *,
-    retry: Retry,
-    dry_run: bool = False,
-    progress: Progress = silent,
+    context: LakeContext, request: ExpiryRequest, *, dry_run: bool = False, progress: Progress = silent
 ) -> ExpiryReport:
     """Expire snapshots; with ``dry_run``, only report which.
 
     The newest snapshot, tagged snapshots and those that a table retains stay. Raises ``InputError`` when one of these
     is requested by version, and ``NotFoundError`` for a version that does not exist.
     """
+    catalog, retry = context.catalog, context.retry
     with telemetry.timed("maintenance.expire", tenant=catalog.label):
         for attempt in range(retry.count + 1):
             report = ExpiryReport()
             try:
                 with catalog.commit() as writer:
-                    report = _expire(writer, store, request, dry_run=dry_run, progress=progress)
+                    report = _expire(writer, context.store, request, dry_run=dry_run, progress=progress)
                     if report.snapshots and catalog.database != "mysql":
                         expiring.drop_inlined_tables(writer)
                     if dry_run:

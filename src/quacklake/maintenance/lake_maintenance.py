@@ -180,15 +180,8 @@ class LakeMaintenance:
             raise InputError(f"keep_last must be a number from 1, not {keep_last!r}")
         named = None if versions is None else tuple(check_version(version) for version in versions)
         limit = None if named is not None else self._limit(older_than, "expire_older_than")
-        context = self._context
-        return expire_snapshots(
-            context.catalog,
-            context.store,
-            ExpiryRequest(limit, named, keep_last),
-            retry=context.retry,
-            dry_run=dry_run,
-            progress=progress,
-        )
+        request = ExpiryRequest(limit, named, keep_last)
+        return expire_snapshots(self._context, request, dry_run=dry_run, progress=progress)
 
     def _limit(self, older_than: Age | None, option: str) -> dt.datetime | None:
         """Return the cutoff time: the given one, else the lake's option, else None."""

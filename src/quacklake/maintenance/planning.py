@@ -168,9 +168,7 @@ class TableFiles:
 def read_files(catalog: Catalog, store: Store, base: Snapshot, table: TableInfo) -> TableFiles:
     """Return the files of a table at a snapshot, with one statement per version of its columns and a few more."""
     with catalog.read() as reader:
-        plan = plan_scan(
-            reader, store, base, table, database=catalog.encoding, encrypted=catalog.encrypted, with_inlined=False
-        )
+        plan = plan_scan(reader, catalog, store, base, table, with_inlined=False)
         names = ("data_file_id", "begin_snapshot", "partial_max", "partition_id", "record_count", "file_size_bytes")
         rows = list(zip(*(plan.files.column(name).to_pylist() for name in (*names, "delete_count")), strict=True))
         partitioned = [row[0] for row in rows if row[3] is not None]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
-from quacklake.catalog import Reader
+from quacklake.catalog import Catalog, Reader
 from quacklake.errors import InputError, SnapshotExpiredError
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
@@ -99,14 +99,12 @@ class FeedPlan:
 
 def plan_feed(
     reader: Reader,
+    catalog: Catalog,
     store: Store,
     table: TableInfo,
     since: int,
     until: Snapshot,
-    *,
-    database: str,
     max_files: int | None = None,
-    encrypted: bool = False,
 ) -> FeedPlan:
     """Return the plan of the changes to a table, given as it is at ``until``, in snapshots ``since`` to ``until``.
 
@@ -133,11 +131,12 @@ def plan_feed(
                 hint="ask for fewer snapshots, or raise the setting",
             )
         positions = reader.inlined.deletes_until(table.id, until.id)
-        rows = decode_inlined(reader.inlined.changed_rows(table, since, until.id), table.schema, database, ends=True)
+        inlined = reader.inlined.changed_rows(table, since, until.id)
+        rows = decode_inlined(inlined, table.schema, catalog.encoding, ends=True)
         reshaped = reader.tables.reshaped(until, table)
         mappings = plan_mappings(reader, changed)
         past = plan_past(reader, until, table, changed)
-    joined = plan_files(changed, table, store, until.id, encrypted=encrypted)
+    joined = plan_files(changed, table, store, until.id, encrypted=catalog.encrypted)
     files, ends = _data_files(joined, changed)
     inserted, deleted = _inlined(rows, since, until.id)
     # the deletes in the catalog that count: of the files at hand, and not later than these ended

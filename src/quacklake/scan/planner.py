@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
-from quacklake.catalog import InlinedRows, Reader
+from quacklake.catalog import Catalog, InlinedRows, Reader
 from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.errors import (
     CatalogError,
@@ -110,14 +110,13 @@ def local_rows(rows: pa.Table, row_ids: Sequence[int], schema: TableSchema, vers
 
 def plan_scan(
     reader: Reader,
+    catalog: Catalog,
     store: Store,
     snapshot: Snapshot,
     table: TableInfo,
     *,
-    database: str,
     predicate: Predicate = ANYTHING,
     max_files: int | None = None,
-    encrypted: bool = False,
     with_inlined: bool = True,
     remains: bool = False,
 ) -> ScanPlan:
@@ -126,7 +125,7 @@ def plan_scan(
     Without ``with_inlined`` it is one of files only; with ``remains`` what is left of an expired snapshot will do.
 
     Raise ``SnapshotExpiredError`` when the snapshot is gone, ``PathError`` for a path in the catalog that leaves the
-    data root, ``CorruptFileError`` for a file of an ``encrypted`` lake that has no key,
+    data root, ``CorruptFileError`` for a file of an encrypted lake that has no key,
     ``UnsupportedFeatureError`` for files this version cannot read.
     """
     with telemetry.timed("scan.plan"):
@@ -136,12 +135,13 @@ def plan_scan(
                 f"the scan of {table.qualified_name} needs {matching.num_rows} files, plan_max_files is {max_files}",
                 hint="filter more, compact the table, or raise the setting",
             )
-        files = plan_files(matching, table, store, snapshot.id, encrypted=encrypted)
+        files = plan_files(matching, table, store, snapshot.id, encrypted=catalog.encrypted)
         mappings = plan_mappings(reader, files)
         # read first what shows that the snapshot has expired: the rest may be gone with it
         rows = None
         if with_inlined:
-            rows = decode_inlined(reader.inlined.rows(snapshot, table, remains=remains), table.schema, database)
+            inlined = reader.inlined.rows(snapshot, table, remains=remains)
+            rows = decode_inlined(inlined, table.schema, catalog.encoding)
         deletes = reader.inlined.deletes(snapshot, table.id)
         reshaped = reader.tables.reshaped(snapshot, table)
         past = plan_past(reader, snapshot, table, files)

@@ -6,7 +6,7 @@ Rows and deletes in the catalog still go through this process. Spark is imported
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
@@ -136,22 +136,10 @@ class SparkFiles(CompactionFiles):
     spark: SparkEngine
     curve: tuple[Column, ...] = ()
 
-    def merge(
-        self,
-        tx: Transaction,
-        table: TableInfo,
-        plan: ScanPlan,
-        folder: str,
-        partition_id: int | None,
-        partition_values: Mapping[int, str | None],
-    ) -> list[NewDataFile]:
+    def merge(self, tx: Transaction, table: TableInfo, plan: ScanPlan, folder: str) -> list[NewDataFile]:
         """Write the rows of a plan as one file that keeps their history."""
         table = replace(table, partition=None)
-        rows = self._spark_rows(plan, table, 1, folder, history=True)
-        return [
-            replace(file, partition_id=partition_id, partition_values=partition_values)
-            for file in rows.files(tx, table)
-        ]
+        return self._spark_rows(plan, table, 1, folder, history=True).files(tx, table)
 
     def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
         """Write the live rows of a plan as files of the table, with its partitioning and sort order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -35,20 +35,11 @@ class CompactionFiles:
     options: Callable[[TableInfo], WriteOptions]
     vectors: Callable[[TableInfo], Vectors]
 
-    def merge(
-        self,
-        tx: Transaction,
-        table: TableInfo,
-        plan: ScanPlan,
-        folder: str,
-        partition_id: int | None,
-        partition_values: Mapping[int, str | None],
-    ) -> list[NewDataFile]:
+    def merge(self, tx: Transaction, table: TableInfo, plan: ScanPlan, folder: str) -> list[NewDataFile]:
         """Write the rows of a plan without deletes as one file of one partition, which keeps their history."""
         with self.engine.connection() as connection:
             query = self._rows(connection, plan, snapshots=True)
-            files = self._write(tx, connection, query, replace(table, partition=None), 0, snapshots=True, folder=folder)
-        return [replace(file, partition_id=partition_id, partition_values=partition_values) for file in files]
+            return self._write(tx, connection, query, replace(table, partition=None), 0, snapshots=True, folder=folder)
 
     def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
         """Write the live rows of a plan as files of the table, partitioned and sorted as it says."""

@@ -14,7 +14,7 @@ from quacklake.engines.duckdb.audit import DuckDBAudit
 from quacklake.errors import CommitConflict, NotFoundError
 from quacklake.format.snapshots import Snapshot
 from quacklake.maintenance.verify.catalog_checks import CHECKS
-from quacklake.maintenance.verify.file_checks import DeepChecks, FileChecks
+from quacklake.maintenance.verify.file_checks import DeepChecks
 from quacklake.maintenance.verify.findings import RULES, Collector, Finding, Known, RepairReport, VerifyReport, finding
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
@@ -38,11 +38,11 @@ def verify(catalog: Catalog, store: Store, engine: DuckDBAudit | None, progress:
                 collector.take(check(audit, known))
     except NotFoundError as error:
         return VerifyReport(-1, engine is not None, (finding("V008", error.message),), checks=1)
-    files = FileChecks(catalog, store, known, collector)
+    files = DeepChecks(catalog, store, known, collector)
     files.run(progress)
     files.row_ids()
     if engine is not None:
-        DeepChecks(catalog, store, engine, known, collector).run(progress)
+        files.read(engine, progress)
     findings = sorted(
         set(collector.findings), key=lambda each: (each.code, each.table or "", each.file_id or 0, each.what)
     )
