@@ -28,7 +28,7 @@ from quacklake.operations.statements import MergeBuilder, MergeResult
 from quacklake.operations.table_scan import TableScan
 from quacklake.operations.undoing import Version, restore_table
 from quacklake.operations.views import COMMENT, check_tags
-from quacklake.scan import Filter, ScanPlan
+from quacklake.scan import Filter, ScanPlan, as_filter
 from quacklake.scan.plan import SECRET
 from quacklake.transaction import Transaction
 
@@ -154,7 +154,7 @@ class Table(TableMaintenance):
     ) -> TableScan:
         """Return a lazy scan of the chosen columns and rows; ``row_ids`` adds a last column ``rowid``."""
         chosen = None if columns is None else tuple(columns)
-        return TableScan(self.handle, self._ref, chosen, where, limit, row_ids)
+        return TableScan(self.handle, self._ref, chosen, as_filter(where), limit, row_ids)
 
     def plan(self, where: Filter | None = None) -> ScanPlan:
         """Return the scan plan of a read."""

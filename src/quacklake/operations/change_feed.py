@@ -55,7 +55,7 @@ class ChangeScan(Frame):
         return replace(self, _columns=tuple(columns))
 
     def where(self, condition: Filter) -> ChangeScan:
-        """Return only the changes that match a condition: SQL text or a ``pyarrow.compute`` expression."""
+        """Return only the changes that match SQL text, a ``pyarrow.compute`` expression or a Spark column."""
         return replace(self, _where=both(self._where, condition))
 
     def limit(self, rows: int) -> ChangeScan:

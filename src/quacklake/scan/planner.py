@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -229,8 +229,18 @@ def _resolved(paths: pa.ChunkedArray, relative: pa.ChunkedArray, base: str, stor
 
 
 Filter: TypeAlias = "str | pc.Expression"
+"""A filter inside. Users may pass a column of Spark too, which ``as_filter`` turns into SQL text."""
 
 _WORD = re.compile(r"\w+")
+
+
+def as_filter(where: Any) -> Any:
+    """Return a filter as it is, or as SQL text if it is a column of Spark."""
+    if not type(where).__module__.startswith("pyspark."):
+        return where
+    from quacklake.scan.spark_columns import from_column
+
+    return from_column(where)
 
 
 def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
@@ -243,7 +253,7 @@ def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
         return from_arrow_expression(where, with_virtual(schema))
     if not isinstance(where, str):
         raise PredicateError(
-            f"a filter must be SQL text or a pyarrow.compute expression, not {type(where).__name__}",
+            f"a filter must be SQL text, a pyarrow.compute expression or a Spark column, not {type(where).__name__}",
             hint="for example where=\"id > 5 AND name = 'x'\"",
         )
     from quacklake.scan.sql_filters import from_sql

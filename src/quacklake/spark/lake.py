@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from quacklake.errors import InputError, SnapshotExpiredError, UnsupportedFeatureError
+from quacklake.format.bounds import ANYTHING
 from quacklake.format.objects import TableInfo, check_stream
 from quacklake.format.snapshots import Operation
 from quacklake.operations import dml, evolution
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 
 _Keys: TypeAlias = "str | Sequence[str] | None"
+Where: TypeAlias = "Filter | SparkColumn | None"
 
 
 def spark(lake: HasHandle, session: SparkSession | None = None) -> SparkLake:
@@ -146,11 +148,11 @@ class SparkLake(SparkMaintaining):
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def table(self, name: str, *, at: int | dt.datetime | str | None = None, where: str | None = None) -> DataFrame:
+    def table(self, name: str, *, at: int | dt.datetime | str | None = None, where: Where = None) -> DataFrame:
         """Return a table as a DataFrame, in its current state or ``at`` a snapshot or a time.
 
-        ``where`` is a filter in the SQL of the lake. It skips files and is applied to the rows. The DataFrame does not
-        change when the table does.
+        ``where`` is a filter in the SQL of the lake or of ``pyarrow.compute``, which also skips files, or a Spark
+        column. The DataFrame does not change when the table does.
         """
         ref = TableRef.parse(name)
         if at is None:
@@ -158,10 +160,11 @@ class SparkLake(SparkMaintaining):
         else:
             view = (self.handle.at(version=at) if isinstance(at, int) else self.handle.at(timestamp=at)).view()
         info = view.find_table(ref.schema, ref.name)
-        frame = self._engine.frame(view, info, to_predicate(where, info.schema))
-        if where is None:
-            return frame
-        return frame.filter(self._engine.scope(table=info.schema).condition(where))
+        from quacklake.spark.changes.clauses import condition_of
+
+        column = type(where).__module__.startswith("pyspark.")
+        frame = self._engine.frame(view, info, ANYTHING if column else to_predicate(where, info.schema))
+        return frame if where is None else frame.filter(condition_of(where, self._engine.scope(table=info.schema)))
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -171,7 +174,7 @@ class SparkLake(SparkMaintaining):
         self._engine.write(frame, lambda tx, rows: rows.add_to(tx, tx.find_table(ref.schema, ref.name)))
 
     def overwrite(
-        self, frame: DataFrame, name: str, *, where: str | None = None, partition_overwrite_mode: str = "static"
+        self, frame: DataFrame, name: str, *, where: Where = None, partition_overwrite_mode: str = "static"
     ) -> None:
         """Replace the rows that match a filter (all without one) by those of a DataFrame, in one snapshot.
 
@@ -223,8 +226,8 @@ class SparkLake(SparkMaintaining):
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def delete(self, name: str, where: str | None = None) -> ChangeMetrics:
-        """Delete the rows that match a filter in the SQL of the lake, or all rows, in one snapshot.
+    def delete(self, name: str, where: Where = None) -> ChangeMetrics:
+        """Delete the rows that match a filter (see ``table``), or all rows, in one snapshot.
 
         Executors find the rows. Raises the errors of ``Table.delete``.
         """
@@ -232,7 +235,7 @@ class SparkLake(SparkMaintaining):
 
         return self.handle.run(lambda tx: delete(self._engine, tx, TableRef.parse(name), where))
 
-    def update(self, name: str, set: Mapping[str, Any], where: str | None = None) -> ChangeMetrics:
+    def update(self, name: str, set: Mapping[str, Any], where: Where = None) -> ChangeMetrics:
         """Set columns of the rows that match a filter, or of all rows, in one snapshot. Row ids stay the same.
 
         Values are those of ``Table.update``; pass a computed value as ``quacklake.expr("n + 1")`` or as a Spark column.

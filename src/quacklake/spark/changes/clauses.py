@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
+import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -65,7 +66,7 @@ def computed(value: Value, scope: ExpressionScope) -> SparkColumn:
 
 
 def condition_of(given: Condition, scope: ExpressionScope) -> SparkColumn:
-    """Return a condition in the SQL of the lake, or a Spark column, as a Spark column."""
+    """Return a filter in the SQL of the lake, of ``pyarrow.compute`` or of Spark as a Spark column."""
     return given if isinstance(given, SparkColumn) else f.expr(scope.condition(given))
 
 
@@ -217,7 +218,7 @@ def update(
 def _where(
     engine: SparkEngine, tx: Transaction, table: TableInfo, clause: ChangeClause, where: Condition | None
 ) -> ChangeMetrics:
-    predicate = to_predicate(where, table.schema) if isinstance(where, str) else ANYTHING
+    predicate = to_predicate(where, table.schema) if isinstance(where, str | pc.Expression) else ANYTHING
 
     def choose(rows: DataFrame) -> tuple[DataFrame, ChangeClause, Predicate]:
         return rows, clause, predicate

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from quacklake.engines.duckdb import DuckDBEngine
@@ -18,6 +19,7 @@ from quacklake.engines.duckdb.trees import Node, constant_of
 from quacklake.errors import PredicateError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
 from quacklake.operations.expression import Expression
+from quacklake.scan import Filter
 from quacklake.spark.expressions.casts import FLOATS, STAMPS, TEXTS, converted, is_number
 from quacklake.spark.expressions.functions import called
 from quacklake.spark.runtime.session import has_time
@@ -75,7 +77,7 @@ class ExpressionScope:
     def of(cls, engine: DuckDBEngine, session: SparkSession, **tables: TableSchema) -> ExpressionScope:
         return cls(engine, tables, session.conf.get("spark.sql.ansi.enabled") == "true", has_time(session))
 
-    def condition(self, text: str | Expression) -> str:
+    def condition(self, text: Filter | Expression) -> str:
         """Return a condition in Spark SQL. Raises ``PredicateError`` or ``UnsupportedFeatureError``."""
         return self._translated(text, lambda translator, found: translator.cast(found, BOOLEAN).sql)
 
@@ -83,8 +85,12 @@ class ExpressionScope:
         """Return an expression of any type in Spark SQL. Raises the errors of :meth:`condition`."""
         return self._translated(text, lambda _, found: found.sql)
 
-    def _translated(self, given: str | Expression, use: Callable[[Translator, Typed], str]) -> str:
+    def _translated(self, given: Filter | Expression, use: Callable[[Translator, Typed], str]) -> str:
         text = given.sql if isinstance(given, Expression) else given
+        if isinstance(text, pc.Expression):
+            from quacklake.scan.substrait import to_sql
+
+            text = to_sql(text, next(iter(self.tables.values())))
         with self.engine.connection() as connection:
             translator = Translator(ExpressionBinder(connection, self.tables), time=self.time)
             try:
