@@ -22,8 +22,7 @@ from quacklake.operations.context import LakeContext
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
 
-_TOKENS = dt.timedelta(days=1)
-"""The time for which the outcome of a commit with a lost reply can be looked up."""
+_TOKENS = dt.timedelta(days=1)  # the time for which the outcome of a commit with a lost reply can be looked up
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from quacklake.maintenance.lake_maintenance import LakeMaintenance
 
 
-_RENEWALS = 3
-"""The number of renewals within the length of a lease."""
+_RENEWALS = 3  # the number of renewals within the length of a lease
 
 
 class LeasedWork(enum.IntEnum):

@@ -31,8 +31,7 @@ from quacklake.progress import Progress, silent
 from quacklake.scan import Filter, to_predicate
 from quacklake.transaction import Transaction
 
-_MAX_CURVE = 8
-"""The most columns of a z-order curve; with more, each has too few bits to separate its values."""
+_MAX_CURVE = 8  # the most columns of a z-order curve; with more, each has too few bits to separate its values
 
 
 class TableMaintenance:

@@ -19,8 +19,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.transforms import duckdb_expression
 
-_UNWRITTEN = ("null", "timestamptz_ns")
-"""Types that no file is written with; a whole column of the first is left out."""
+_UNWRITTEN = ("null", "timestamptz_ns")  # types that no file is written with; a whole column of the first is left out
 _ENDLESS = 9_000_000_000_000_000_000
 
 

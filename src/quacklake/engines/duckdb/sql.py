@@ -95,15 +95,12 @@ def _stored(column: Column, entry: MappedColumn) -> Column | None:
 ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
 
 _NO_MAPPING = -(1 << 62)
-_MANY = 256
-"""Files from which on their values are joined: DuckDB copies a list for every vector of rows."""
+_MANY = 256  # files from which on their values are joined: DuckDB copies a list for every vector of rows
 NOTHING = Path(__file__).with_name("nothing.parquet")
 """A file without rows. DuckDB reads a list of files with all its threads, and a single one with one thread where it is
 given the columns and so has not looked into the file: beside this one a file is a list."""
-_ROW_GROUP = 122_880
-"""Rows up to which there is nothing for a second thread to do."""
-_RUNS = 8
-"""Up to so many reads keep files of different shapes in their order, so that rows come as they were inserted."""
+_ROW_GROUP = 122_880  # rows up to which there is nothing for a second thread to do
+_RUNS = 8  # up to so many reads keep files of different shapes in their order, so that rows come as they were inserted
 SHIFT = 40
 """Bits for a position in a file: a data file has fewer than 2^40 rows."""
 # Columns of delete files are read by name: delete files of other formats have no field ids.

@@ -65,12 +65,9 @@ from quacklake.storage import FileEntry, Store
 from quacklake.storage.store_pairs import copy_file, overlap
 
 _MARKS = "pruning/"
-_SIGN = 60.0
-"""Seconds between signs of life."""
-_SILENCE = dt.timedelta(hours=1)
-"""A prune without a sign of life for this long no longer removes anything."""
-_PRUNED = "pruned"
-"""The name of a file that marks a backup as being removed."""
+_SIGN = 60.0  # seconds between signs of life
+_SILENCE = dt.timedelta(hours=1)  # a prune without a sign of life for this long no longer removes anything
+_PRUNED = "pruned"  # the name of a file that marks a backup as being removed
 
 
 @dataclass(frozen=True, slots=True)

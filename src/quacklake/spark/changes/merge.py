@@ -91,8 +91,7 @@ def _evolved(table: TableInfo, given: TableSchema) -> TableSchema:
 
 
 _WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
-_MOST_JOINS = 4
-"""The most parts of a table that are joined with the source one by one."""
+_MOST_JOINS = 4  # the most parts of a table that are joined with the source one by one
 _RANGED = (*((one, two) for one in _WHOLE for two in _WHOLE), ("date", "date"), ("varchar", "varchar"))
 """Pairs of key types in table and source for which Spark and the format sort values alike."""
 

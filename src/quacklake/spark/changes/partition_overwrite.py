@@ -28,8 +28,7 @@ MODES = ("static", DYNAMIC)
 T = TypeVar("T")
 _Texts: TypeAlias = tuple[str | None, ...]
 _Values: TypeAlias = tuple[Comparable | None, ...]
-_MOST_COMPARED = 100
-"""The most partitions that are compared one by one with concurrent changes."""
+_MOST_COMPARED = 100  # the most partitions that are compared one by one with concurrent changes
 
 
 def overwrite_partitions(context: LakeContext, tx: Transaction, table: TableInfo, add: Callable[[], T]) -> T:

@@ -40,8 +40,7 @@ CHANGED = f"{KIND} <> {SEEN}"
 
 _MOST_ROWS = 64_000_000
 """The most rows of a plan for which the driver collects bits: 40 MB if one of each 64 rows is changed."""
-_MOST_PLACES = 2_000_000
-"""The most positions of changed rows that the driver collects."""
+_MOST_PLACES = 2_000_000  # the most positions of changed rows that the driver collects
 _PLACE = (FILE_ID, VERSION, POSITION)
 _WIDTH = 64
 _GONE = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())])
@@ -195,8 +194,7 @@ def _counts(places: pa.Table, key: str) -> dict[int, Counts]:
 
 
 _MARKS = (KIND, FILE_ID, VERSION, POSITION, ROW_ID)
-_FILES_HERE = 32
-"""The most delete files that the driver writes itself; for so few, starting a Spark job takes longer."""
+_FILES_HERE = 32  # the most delete files that the driver writes itself; for so few, starting a Spark job takes longer
 
 
 @dataclass(frozen=True, slots=True)
