@@ -122,7 +122,7 @@ class KnownPaths:
 
 
 @dataclass
-class _Removal:
+class Removal:
     """Removes files in batches, tolerates failures, and counts; it keeps only the first paths."""
 
     context: LakeContext
@@ -184,20 +184,12 @@ class _Removal:
         return CleanupReport(paths, self.files, size, self.failed, self.left, skipped, self.dry_run)
 
 
-def cleanup_old_files(
-    context: LakeContext,
-    before: dt.datetime | None,
-    *,
-    dry_run: bool = False,
-    on_path: OnPath | None = None,
-    progress: Progress = silent,
-) -> CleanupReport:
+def cleanup_old_files(work: Removal, before: dt.datetime | None, progress: Progress = silent) -> CleanupReport:
     """Remove the files scheduled before a time (None: all), unless a row of the catalog still names them.
 
     A file outside the data path is only unscheduled, never removed.
     """
-    catalog, store = context.catalog, context.store
-    work = _Removal(context, dry_run, on_path)
+    catalog, store = work.context.catalog, work.context.store
     with telemetry.timed("maintenance.cleanup", tenant=catalog.label):
         with catalog.read() as reader:
             absolute = absolute_places(reader, store)
@@ -221,17 +213,17 @@ def cleanup_old_files(
             # Unschedule files that a table still has or that are elsewhere: other clients go by the schedule alone.
             left = {id(file) for path in failed for file in found[path]}
             done = [file for file in due if id(file) not in left]
-            if done and not dry_run:
+            if done and not work.dry_run:
                 with catalog.commit() as writer:
                     writer.snapshots.check_there()
                     file_names.unschedule(writer, done)
-            if not dry_run:
+            if not work.dry_run:
                 faults.reach("maintenance.cleanup.unscheduled")
             progress("files", work.files, None)
     return work.report(None)
 
 
-def _below_root(store: Store, due: Sequence[ScheduledFile], work: _Removal) -> dict[str, list[ScheduledFile]]:
+def _below_root(store: Store, due: Sequence[ScheduledFile], work: Removal) -> dict[str, list[ScheduledFile]]:
     """Return the files below the data root by path; a path may be scheduled more than once."""
     found: dict[str, list[ScheduledFile]] = {}
     for file in due:
@@ -267,22 +259,14 @@ class _Ground:
         return f"{folder}/" in self.folders or folder.count("/") == 1
 
 
-def delete_orphaned_files(
-    context: LakeContext,
-    before: dt.datetime | None,
-    *,
-    dry_run: bool = False,
-    on_path: OnPath | None = None,
-    progress: Progress = silent,
-) -> CleanupReport:
+def delete_orphaned_files(work: Removal, before: dt.datetime | None, progress: Progress = silent) -> CleanupReport:
     """Remove the files that no row names and that were last changed before a time (None: all of them).
 
     No transaction may be open for longer than that, because its files are not named yet. Raises ``ConfigError`` when
     another lake of the same database has the same data path, and ``PathError`` when a path in the catalog cannot be
     resolved to a file.
     """
-    catalog, store = context.catalog, context.store
-    work, seen = _Removal(context, dry_run, on_path), 0
+    catalog, store, seen = work.context.catalog, work.context.store, 0
     with telemetry.timed("maintenance.orphans", tenant=catalog.label), KnownPaths() as known:
         with catalog.read() as reader:
             next_file = _remember(reader, store, known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from quacklake.errors import CommitConflict, ConstraintError, InputError, NotFou
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.maintenance.backup import BackupReport, back_up
-from quacklake.maintenance.cleanup import CleanupReport, OnPath, cleanup_old_files, delete_orphaned_files
+from quacklake.maintenance.cleanup import CleanupReport, OnPath, Removal, cleanup_old_files, delete_orphaned_files
 from quacklake.maintenance.expiry import ExpiryReport, ExpiryRequest, expire_snapshots
 from quacklake.maintenance.policy import Policy
 from quacklake.maintenance.reports import CompactionReport, Skipped
@@ -63,9 +64,7 @@ class LakeMaintenance:
         self, schema: str | None = None, table: str | None = None, *, progress: Progress = silent
     ) -> list[CompactionReport]:
         """Move inlined rows and deletes from the catalog into files, table by table."""
-        return self._each(
-            "flush_inlined_data", schema, table, lambda found: found.flush_inlined_data(progress=progress)
-        )
+        return self._each("flush_inlined_data", schema, table, progress=progress)
 
     def merge_adjacent_files(
         self,
@@ -81,13 +80,12 @@ class LakeMaintenance:
         """Merge many small files into few large ones, table by table, as ``Table.merge_adjacent_files`` does."""
         check_sizes(max_compacted_files, min_file_size, max_file_size)
         _check_where(where, table)
-        sizes = (max_compacted_files, min_file_size, max_file_size)
-        return self._each(
-            "merge_adjacent_files",
-            schema,
-            table,
-            lambda found: found.merge_adjacent_files(*sizes, where=where, progress=progress),
-        )
+        sizes = {
+            "max_compacted_files": max_compacted_files,
+            "min_file_size": min_file_size,
+            "max_file_size": max_file_size,
+        }
+        return self._each("merge_adjacent_files", schema, table, **sizes, where=where, progress=progress)
 
     def rewrite_data_files(
         self,
@@ -101,12 +99,8 @@ class LakeMaintenance:
         """Rewrite files with many deleted rows, table by table, as ``Table.rewrite_data_files`` does."""
         check_threshold(delete_threshold)
         _check_where(where, table)
-        return self._each(
-            "rewrite_data_files",
-            schema,
-            table,
-            lambda found: found.rewrite_data_files(delete_threshold, where=where, progress=progress),
-        )
+        chosen = {"delete_threshold": delete_threshold, "where": where}
+        return self._each("rewrite_data_files", schema, table, **chosen, progress=progress)
 
     def flush_within(self, tx: Transaction, tables: Sequence[TableInfo]) -> tuple[list[CompactionReport], list[int]]:
         """Flush tables as part of an open transaction; also return the ids of tables that must wait for its commit."""
@@ -125,13 +119,8 @@ class LakeMaintenance:
             if info.id in ids:
                 self._of(info).flush_inlined_data()
 
-    def _each(
-        self,
-        operation: str,
-        schema: str | None,
-        table: str | None,
-        work: Callable[[TableMaintenance], CompactionReport],
-    ) -> list[CompactionReport]:
+    def _each(self, operation: str, schema: str | None, table: str | None, **options: Any) -> list[CompactionReport]:
+        work = methodcaller(operation, **options)
         if table is not None:
             return [work(self.table(table if schema is None else f"{quote(schema)}.{quote(table)}"))]
         view = self.handle.view()
@@ -210,7 +199,7 @@ class LakeMaintenance:
         limit = self._removal_limit(older_than, cleanup_all)
         if limit is None and not cleanup_all:
             limit = before(DELETE_AFTER)
-        return cleanup_old_files(self._context, limit, dry_run=dry_run, on_path=on_path, progress=progress)
+        return cleanup_old_files(Removal(self._context, dry_run, on_path), limit, progress)
 
     def delete_orphaned_files(
         self,
@@ -232,7 +221,7 @@ class LakeMaintenance:
         if older_than is None and not cleanup_all:
             grace = before(self._context.config.orphan_grace)
             limit = grace if limit is None else min(limit, grace)
-        return delete_orphaned_files(self._context, limit, dry_run=dry_run, on_path=on_path, progress=progress)
+        return delete_orphaned_files(Removal(self._context, dry_run, on_path), limit, progress)
 
     def _removal_limit(self, older_than: Age | None, cleanup_all: bool) -> dt.datetime | None:
         if self._context.catalog.read_only:
