@@ -49,7 +49,8 @@ class SparkEngine:
 
     def scope(self, **tables: TableSchema) -> ExpressionScope:
         """Return the scope that resolves names in expressions over these tables, by their aliases."""
-        return ExpressionScope.of(self.context.engine, self.session, **tables)
+        ansi = self.session.conf.get("spark.sql.ansi.enabled") == "true"
+        return ExpressionScope(self.context.engine, tables, ansi, has_time(self.session))
 
     def frame(self, view: Transaction, table: TableInfo, predicate: Predicate) -> DataFrame:
         """Return a table as a DataFrame, without files that a predicate rules out."""

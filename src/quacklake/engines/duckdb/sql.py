@@ -94,7 +94,6 @@ def _stored(column: Column, entry: MappedColumn) -> Column | None:
 #: Columns that identify a row, given on request: its id, and where it is (a file or a version of inlined rows).
 ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
 
-_NO_MAPPING = -(1 << 62)
 _MANY = 256  # files from which on their values are joined: DuckDB copies a list for every vector of rows
 NOTHING = Path(__file__).with_name("nothing.parquet")
 """A file without rows. DuckDB reads a list of files with all its threads, and a single one with one thread where it is
@@ -226,22 +225,16 @@ def refuse_names(plan: ScanPlan, columns: Sequence[Column], reserved: Collection
 
 def branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
     """Return the files grouped by shape, in plan order as far as few groups can keep it."""
-    with_deletes = pc.or_(
-        pc.is_valid(plan.files.column("delete_path")),
-        pc.is_in(plan.files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
-    ).to_pylist()
-    partial = pc.fill_null(pc.greater(plan.files.column("partial_max"), plan.snapshot_id), False).to_pylist()
-    mappings = pc.fill_null(plan.files.column("mapping_id"), _NO_MAPPING).to_pylist()
-    groups: dict[tuple[bool, bool, int, Shape], list[int]] = {}
-    runs: list[tuple[tuple[bool, bool, int, Shape], list[int]]] = []
-    for index, kind in enumerate(zip(with_deletes, partial, mappings, strict=True)):
+    groups: dict[tuple[bool, bool, int | None, Shape], list[int]] = {}
+    runs: list[tuple[tuple[bool, bool, int | None, Shape], list[int]]] = []
+    for index, kind in enumerate(plan.kinds()):
         key = (*kind, shapes.get(index, ()))
         groups.setdefault(key, []).append(index)
         if not runs or runs[-1][0] != key:
             runs.append((key, []))
         runs[-1][1].append(index)
     return [
-        Branch(tuple(indexes), deletes, some, None if mapping == _NO_MAPPING else mapping, shape)
+        Branch(tuple(indexes), deletes, some, mapping, shape)
         for (deletes, some, mapping, shape), indexes in (runs if len(runs) <= _RUNS else groups.items())
     ]
 

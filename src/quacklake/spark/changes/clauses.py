@@ -111,12 +111,6 @@ def stage(
     return staging.put(rows, select, read)
 
 
-def marked_deletes(rows: DataFrame, clause: ChangeClause) -> DataFrame:
-    """Return the rows that a clause deletes, marked as by :func:`stage`, but computed again at each use."""
-    with computing():
-        return rows.filter(clause.when).select(f.lit(DELETED).alias(KIND), FILE_ID, VERSION, POSITION)
-
-
 def _numbered(joined: DataFrame, clauses: Sequence[ChangeClause], *, source: bool) -> DataFrame:
     """Return the rows to change, each with the number of the first clause that applies."""
     number, some = f.lit(None).cast("int"), f.lit(False)
@@ -246,7 +240,9 @@ def change(
     tx.pending(table).add_read(read)
     rows = rows.alias("target")
     if deletes and changes.at_once:
-        return changes.delete(marked_deletes(rows, clause))
+        with computing():  # marked as by ``stage``, but computed again at each use
+            gone = rows.filter(clause.when).select(f.lit(DELETED).alias(KIND), FILE_ID, VERSION, POSITION)
+        return changes.delete(gone)
     staging = engine.staging(table)
     try:
         return changes.apply(stage(staging, [rows], table, [clause]), once=True)[0]

@@ -64,7 +64,9 @@ def conform_keys(
     """
     fields = StructType([each for each in rows.schema.fields if each.name not in beside])
     given = given_columns(fields, table, time=time)
-    schema = _evolved(table, given) if evolve else table.schema
+    schema = table.schema
+    if evolve:  # the ids of new columns have no meaning here
+        schema = evolve_to(schema, given, max(node.id for column in schema.columns for node in column.walk()) + 1)
     changed = {}
     for name in on:
         one, column = given.get(name), schema.get(name)
@@ -83,11 +85,6 @@ def conform_keys(
             changed[one.name] = f.expr(made)
     with computing():
         return rows.withColumns(changed) if changed else rows
-
-
-def _evolved(table: TableInfo, given: TableSchema) -> TableSchema:
-    """Return the columns of a table after it has been widened for rows. The ids of new columns have no meaning here."""
-    return evolve_to(table.schema, given, max(column.id for each in table.schema.columns for column in each.walk()) + 1)
 
 
 _WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")

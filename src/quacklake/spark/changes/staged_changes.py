@@ -88,15 +88,8 @@ class FoundRows:
         return self.positions.filter(pc.is_in(self.positions.column("file_id"), value_set=pa.array(ids, pa.int64())))
 
 
-def few_rows(plan: ScanPlan) -> bool:
-    """Return True when a plan has so few rows that the driver can collect every changed one."""
-    counts = plan.files.column("record_count")
-    inlined = 0 if plan.inlined is None else plan.inlined.num_rows
-    return not counts.null_count and (pc.sum(counts).as_py() or 0) + inlined <= _MOST_ROWS
-
-
 def found_rows(rows: DataFrame) -> FoundRows:
-    """Find the changed rows of a plan with :func:`few_rows`, mostly in one job. Raises the errors of a Spark write."""
+    """Find the changed rows if :attr:`Changes.at_once` holds, mostly in one job. Raises the errors of a write."""
     with writing():
         each = to_arrow(rows.select(*_PLACE, KIND).limit(_MOST_PLACES + 1))
         words = _words(rows) if each.num_rows > _MOST_PLACES else None
@@ -231,8 +224,10 @@ class Changes:
 
     @property
     def at_once(self) -> bool:
-        """True when one pass over the rows finds all deletes, so that they need not be staged."""
-        return few_rows(self.plan)
+        """True when the driver can collect every changed row, so that one pass finds all deletes, without staging."""
+        counts, inlined = self.plan.files.column("record_count"), self.plan.inlined
+        rows = (pc.sum(counts).as_py() or 0) + (0 if inlined is None else inlined.num_rows)
+        return not counts.null_count and rows <= _MOST_ROWS
 
     def rows(self) -> DataFrame:
         return self.engine.scan.frame(self.plan, rows=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.engines.duckdb.expressions import ExpressionBinder
@@ -22,7 +21,6 @@ from quacklake.operations.expression import Expression
 from quacklake.scan import Filter
 from quacklake.spark.expressions.casts import FLOATS, STAMPS, TEXTS, converted, is_number
 from quacklake.spark.expressions.functions import called
-from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import TEXT_KEYS, initial_value, literal, quote, shown_type, text_as_key
 
 _COMPARED = {
@@ -72,10 +70,6 @@ class ExpressionScope:
     tables: Mapping[str, TableSchema]
     ansi: bool
     time: bool = False
-
-    @classmethod
-    def of(cls, engine: DuckDBEngine, session: SparkSession, **tables: TableSchema) -> ExpressionScope:
-        return cls(engine, tables, session.conf.get("spark.sql.ansi.enabled") == "true", has_time(session))
 
     def condition(self, text: Filter | Expression) -> str:
         """Return a condition in Spark SQL. Raises ``PredicateError`` or ``UnsupportedFeatureError``."""

@@ -243,20 +243,13 @@ class SparkScan:
         return parts
 
     def _branches(self, plan: ScanPlan) -> list[_Branch]:
-        files = plan.files
-        deleted = pc.or_(
-            pc.is_valid(files.column("delete_path")),
-            pc.is_in(files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
-        ).to_pylist()
-        partial = pc.fill_null(pc.greater(files.column("partial_max"), plan.snapshot_id), False).to_pylist()
-        mappings = files.column("mapping_id").to_pylist()
         shapes = self._shapes.find(plan)
         # equal shapes are one object; comparing shapes would take long for very many files
-        found: dict[tuple[int, int | None, bool, bool], list[int]] = {}
-        for index, key in enumerate(zip(map(id, shapes), mappings, partial, deleted, strict=True)):
+        found: dict[tuple[int, tuple[bool, bool, int | None]], list[int]] = {}
+        for index, key in enumerate(zip(map(id, shapes), plan.kinds(), strict=True)):
             found.setdefault(key, []).append(index)
         branches: list[_Branch] = []
-        for (_, mapping_id, some, with_deletes), indexes in found.items():
+        for (_, (with_deletes, some, mapping_id)), indexes in found.items():
             mapping = None if mapping_id is None else plan.mapping(mapping_id)
             branches.append(_Branch(indexes, shapes[indexes[0]], mapping, some and mapping is None, with_deletes))
         return branches
