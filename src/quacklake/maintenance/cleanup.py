@@ -11,7 +11,7 @@ import itertools
 import re
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -238,25 +238,17 @@ def _below_root(store: Store, due: Sequence[ScheduledFile], work: Removal) -> di
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Ground:
-    """The places where files of this lake can be: the folders of its tables, present or forgotten."""
+def _owns(path: str, folders: Set[str], foreign: tuple[str, ...]) -> bool:
+    """Return whether only a writer of this lake can have written this file, by the folders of its and other tables.
 
-    folders: frozenset[str]
-    foreign: tuple[str, ...]
-
-    def owns(self, path: str) -> bool:
-        """Return whether only a writer of this lake can have written this file.
-
-        A table folder contains only partition folders, ``key=value``; a deeper folder belongs to another lake whose
-        data path is inside this one's.
-        """
-        if path.startswith(self.foreign):
-            return False
-        folder = path.rpartition("/")[0]
-        while folder.rpartition("/")[2].find("=") > 0 and f"{folder}/" not in self.folders:
-            folder = folder.rpartition("/")[0]
-        return f"{folder}/" in self.folders or folder.count("/") == 1
+    Tables contain only folders of partitions; a deeper one belongs to a lake whose data path is inside this one's.
+    """
+    if path.startswith(foreign):
+        return False
+    folder = path.rpartition("/")[0]
+    while folder.rpartition("/")[2].find("=") > 0 and f"{folder}/" not in folders:
+        folder = folder.rpartition("/")[0]
+    return f"{folder}/" in folders or folder.count("/") == 1
 
 
 def delete_orphaned_files(work: Removal, before: dt.datetime | None, progress: Progress = silent) -> CleanupReport:
@@ -270,8 +262,8 @@ def delete_orphaned_files(work: Removal, before: dt.datetime | None, progress: P
     with telemetry.timed("maintenance.orphans", tenant=catalog.label), KnownPaths() as known:
         with catalog.read() as reader:
             next_file = _remember(reader, store, known)
-            folders = frozenset(folder for folder, relative in file_names.folders(reader).values() if relative)
-            ground = _Ground(folders, _other_lakes(reader, store))
+            folders = {folder for folder, relative in file_names.folders(reader).values() if relative}
+            foreign = _other_lakes(reader, store)
 
         def candidates() -> Iterator[FileEntry]:
             """Yield the files that are old enough, have a name that the lake gives, and are in its own folders."""
@@ -280,7 +272,7 @@ def delete_orphaned_files(work: Removal, before: dt.datetime | None, progress: P
                 seen += 1
                 old = before is None or (entry.mtime is not None and entry.mtime < before)
                 mine = entry.is_temporary or _NAME.fullmatch(entry.path.rpartition("/")[2])
-                if old and mine and ground.owns(entry.path):
+                if old and mine and _owns(entry.path, folders, foreign):
                     yield entry
 
         found = candidates()

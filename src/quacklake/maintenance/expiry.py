@@ -77,10 +77,9 @@ class _Rehearsal(Exception):
 def expire_snapshots(
     context: LakeContext, request: ExpiryRequest, *, dry_run: bool = False, progress: Progress = silent
 ) -> ExpiryReport:
-    """Expire snapshots; with ``dry_run``, only report which.
+    """Expire snapshots, except the newest, tagged and retained ones; with ``dry_run``, only report which.
 
-    The newest snapshot, tagged snapshots and those that a table retains stay. Raises ``InputError`` when one of these
-    is requested by version, and ``NotFoundError`` for a version that does not exist.
+    Raises ``InputError`` when one of these is requested by version, and ``NotFoundError`` for a missing version.
     """
     catalog, retry = context.catalog, context.retry
     with telemetry.timed("maintenance.expire", tenant=catalog.label):
@@ -182,8 +181,7 @@ def _retained(
 ) -> dict[int, str]:
     """Return the snapshots that tables with their own retention need.
 
-    These are the snapshots within its span that changed the table, and the last one before, which shows the table at
-    the start of the span.
+    Those within its span that changed the table, and the last one before, which shows the table at the start of it.
     """
     asked = own_tables.retention(reader) if wanted else {}
     if not asked:

@@ -118,10 +118,9 @@ class MaintenanceReport:
 
 @dataclass
 class Scheduler:
-    """Runs due jobs with ``workers``. Files below ``small`` bytes are small; ``small_of`` overrides it for some tables.
+    """Runs due jobs with ``workers``. Files below ``small`` bytes, or ``small_of`` some tables, are small.
 
-    Catalog numbers say which jobs may be due. ``checks`` look closer, for the kinds of job that have a check, so that a
-    job reported as due also changes something.
+    Numbers of the catalog say which jobs may be due; ``checks`` look closer, so that a due job also changes something.
     """
 
     catalog: Catalog

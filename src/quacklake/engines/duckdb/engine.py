@@ -142,11 +142,10 @@ class DuckDBEngine:
         prefix: str | None = None,
         guarded: bool = False,
     ) -> str:
-        """Prepare a plan on a connection; return the query that yields its rows (with ``ROW_COLUMNS`` on request).
+        """Prepare a plan on a connection; return the query of its rows, with ``ROW_COLUMNS`` on request.
 
-        Virtual columns are there when ``columns`` or ``where`` name them, or ``virtual``: name -> the name it gets.
-        ``prefix`` begins the names of what is prepared, on a connection where plans of several engines meet.
-        ``guarded`` is for queries with ``IS DISTINCT FROM``, as ``needs_guard`` finds it in ``where``.
+        ``virtual`` columns (name -> the name it gets) are there, and those that ``columns`` or ``where`` name.
+        ``prefix`` keeps names apart where plans of several engines meet; for ``guarded`` see ``needs_guard``.
         """
         prefix = prefix or f"ql{next(self._names)}"
         with reading():

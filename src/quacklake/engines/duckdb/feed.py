@@ -221,10 +221,9 @@ class _Part:
 
 @dataclass
 class FeedBuilder:
-    """Makes the SQL of a feed plan. ``prefix`` keeps names apart.
+    """Makes the SQL of a feed plan, after ``deleted_sql``, which found ``blocks``; ``prefix`` keeps names apart.
 
-    What ``deleted_sql`` prepares must be there; ``blocks`` is what it found. ``numbered`` tells which files of a plan
-    surely have no row ids in them, by their data file ids.
+    ``numbered`` returns the files of a plan that surely have no row ids in them, by their data file ids.
     """
 
     plan: FeedPlan

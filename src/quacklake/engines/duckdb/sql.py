@@ -171,15 +171,11 @@ def scan_sql(
     reads: Reads | None = None,
     guarded: bool = False,
 ) -> ScanSql:
-    """Return the SQL that yields ``columns`` of a plan; with ``rows`` also ``ROW_COLUMNS``.
+    """Return the SQL of ``columns`` of a plan, with ``rows`` also ``ROW_COLUMNS``; ``prefix`` keeps names apart.
 
-    ``prefix`` keeps names apart.
-
-    ``virtual`` asks for virtual columns: name -> the name it gets. ``shapes`` are those of the files whose nested
-    columns have other fields than the table's, by their row in the plan. ``reads`` is that of several scans in one.
-    ``guarded`` keeps filters on columns out of DuckDB's readers, see ``needs_guard``.
-
-    Raise ``UnsupportedFeatureError`` when the table has a column of its own with the name of one of those.
+    ``virtual`` are virtual columns: name -> the name it gets. ``shapes`` are those of files whose nested columns differ
+    from the table's, by row in the plan. ``reads`` is that of several scans; for ``guarded`` see ``needs_guard``. Raise
+    ``UnsupportedFeatureError`` when the table has a column with one of our names.
     """
     extra = virtual or {}
     refuse_names(plan, columns, {*(ROW_COLUMNS if rows else ()), *extra.values()})

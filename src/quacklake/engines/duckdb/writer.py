@@ -27,10 +27,9 @@ _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of a lake for writing Parquet files.
+    """Options of a lake for writing Parquet files.
 
-    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are the functions that
-    the order needs.
+    ``hive`` puts partitions into folders, ``sort`` rows into the table's order, which may need ``macros``.
     """
 
     compression: str = "snappy"

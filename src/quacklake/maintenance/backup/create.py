@@ -91,8 +91,7 @@ def prune(
 ) -> PruneReport:
     """Remove the backups made before a time, except the last ``keep_last``; the newest always stays.
 
-    Raises ``StorageUnavailableError`` while a backup is being made, and ``CorruptFileError`` when a remaining one
-    cannot be read.
+    Raises ``StorageUnavailableError`` while a backup is made, ``CorruptFileError`` when one that stays cannot be read.
     """
     with _Mark(store, dry_run=dry_run) as mark, KnownPaths() as known:
         _check_no_backup_is_made(store)

@@ -23,10 +23,9 @@ __all__ = ["RULES", "Finding", "RepairReport", "VerifyReport", "repair", "verify
 
 
 def verify(catalog: Catalog, store: Store, engine: DuckDBAudit | None, progress: Progress = silent) -> VerifyReport:
-    """Check a lake against every rule; with an engine, also its data. Changes nothing.
+    """Check a lake against every rule, with an engine also its data, and change nothing.
 
-    The catalog is checked in one consistent transaction, and files afterwards; files that a concurrent cleanup removes
-    meanwhile are not reported as missing.
+    The catalog is checked in one transaction, files afterwards, except those that a cleanup removes meanwhile.
     """
     collector = Collector()
     try:
@@ -57,10 +56,9 @@ MESSAGE = "quacklake repair"
 def repair(
     catalog: Catalog, report: VerifyReport, findings: Sequence[Finding] | None, *, dry_run: bool
 ) -> RepairReport:
-    """Repair the findings of a report, or some of them, in one transaction and one snapshot of its own.
+    """Repair findings of a report, in one snapshot; clients that cache totals or counters then read them again.
 
-    The snapshot changes no table; it makes clients that cache totals or counters read them again. Raises
-    ``CommitConflict`` when another commit came after the report.
+    Raises ``CommitConflict`` when another commit came after the report.
     """
     chosen = tuple(report.findings if findings is None else findings)
     mended = tuple(each for each in chosen if each.fix is not None)

@@ -80,11 +80,9 @@ def stage(
 ) -> DataFrame:
     """Compute the changes of rows once, and return them in the form of ``staged_schema``.
 
-    The rows, in one DataFrame or more, have the table's columns under the alias ``target``, and their positions. With
-    ``source`` they also have ``SOURCE_ID``, and rows that have one are staged even if no clause changes them.
-
-    Raises ``SchemaMismatchError`` for a value of another type than its column, ``UnsupportedFeatureError`` for a column
-    that this Spark cannot write.
+    The rows have the table's columns under the alias ``target``, and their positions. With ``source``, rows with a
+    ``SOURCE_ID`` are staged even if no clause changes them. Raises ``SchemaMismatchError`` for a value of another type
+    than its column, ``UnsupportedFeatureError`` for a column that this Spark cannot write.
     """
     time = has_time(staging.session)
     values = any(clause.values is not None for clause in clauses)

@@ -32,10 +32,9 @@ _MOST_COMPARED = 100  # the most partitions that are compared one by one with co
 
 
 def overwrite_partitions(context: LakeContext, tx: Transaction, table: TableInfo, add: Callable[[], T]) -> T:
-    """Call ``add`` to insert rows in a transaction, and remove the previous rows of their partitions.
+    """Call ``add`` to insert rows, and remove the previous rows of their partitions, or all without partitions.
 
-    Rows are chosen by their values, so that rows written before the table had this partitioning are removed too. In a
-    table without partitions all rows are removed.
+    Rows are chosen by their values, also those from before the table had this partitioning.
     """
     tx.asks(Operation.OVERWRITE)
     keys = partition_keys(table)

@@ -107,8 +107,7 @@ def register_source(session: SparkSession, source: type[DataSource]) -> None:
 def source_class(address: str | None, *, url: str | None = None, called: str = FORMAT) -> type[DataSource]:
     """Return the class that Spark copies to its processes, which ask the driver at ``address``.
 
-    Without an address they open the lake themselves, which is for reading when the session is on another machine.
-    ``url`` is then the URL of the lake unless an option gives it, and ``called`` the name of the format for it.
+    Without an address they open the lake themselves, for reading, at ``url`` unless an option gives one.
     """
     register_pickle_by_value(source_classes)  # type: ignore[no-untyped-call]
     made = {"ask": source_classes.DriverClient(address, url), "called": called, "__module__": __name__}

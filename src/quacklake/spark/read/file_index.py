@@ -80,10 +80,9 @@ def read_files(
     facts: Mapping[str, pa.Array] | None = None,
     position: str | None = None,
 ) -> FileRows:
-    """Return the rows of data files of a plan, with the columns of ``schema`` as the files name them, and the facts.
+    """Return the rows of files, with the columns of ``schema`` as the files name them, facts and a ``position``.
 
-    ``urls`` are the URLs of the files; the facts have a value for each file. ``position`` is a name for the position of
-    a row in its file, if it is needed. ``files`` is None for delete files, whose sizes are not known.
+    The facts have a value for each file. ``files`` is None for delete files, whose sizes are not known.
     """
     facts = facts or {}
     sizes = None if store.is_local else "" if files is None else _sizes(files)

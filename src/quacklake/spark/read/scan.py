@@ -66,8 +66,7 @@ Shape = tuple[tuple[int, Column], ...]
 class FileShapes:
     """A cache of the columns of files, which never change. Safe to share between threads.
 
-    Spark needs the names that are in the files. Files that are newer than every change of a column have the table's own
-    names. For other files the footer is read, once.
+    Spark needs the names in the files: the table's own in files newer than every change of a column, else the footer's.
     """
 
     def __init__(self, session: SparkSession, store: Store, size: int = 100_000) -> None:
@@ -208,10 +207,9 @@ class SparkScan:
         self._shapes = FileShapes(session, store)
 
     def frame(self, plan: ScanPlan, *, rows: bool = False) -> DataFrame:
-        """Return the rows of a plan. Reads only footers of files that are older than the table's columns.
+        """Return the rows of a plan, with ``rows`` then ``ROW_COLUMNS``. Reads only footers of old files.
 
-        With ``rows``, the rows also have ``ROW_COLUMNS``, after their own columns. Raises ``UnsupportedFeatureError``
-        for a table that has a column of one of these names, or of a type that this Spark lacks.
+        Raises ``UnsupportedFeatureError`` for a column with one of these names, or of a type that this Spark lacks.
         """
         return reduce(DataFrame.union, self.parts(plan, rows=rows))
 

@@ -222,10 +222,9 @@ def overwrites_dynamically(session: SparkSession) -> bool:
 
 @contextmanager
 def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Change settings within a block, and restore them afterwards. Settings that this Spark lacks are skipped.
+    """Change settings within a block, except those that this Spark lacks, and restore them afterwards.
 
-    Other work in the same session sees the changed settings. Blocks of several threads may overlap: the last one
-    restores the settings.
+    Other work in the session sees them. Blocks of several threads may overlap: the last one restores the settings.
     """
     changed: list[str] = []
     try:

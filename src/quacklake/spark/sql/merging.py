@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,20 +38,19 @@ _HINT = "compare the column with one value of the source, beside AND alone; or c
 
 
 def with_stored_keys(text: str, rows: DataFrame, schema: TableSchema, *, time: bool) -> str:
-    """Return a condition in which texts of the source have the form of the columns that they are compared with.
+    """Return a condition on ``target`` and ``source`` with texts in the form of the columns they are compared with.
 
-    The sides of the merge are named ``target`` and ``source`` in it. Raises ``UnsupportedFeatureError`` when the form
-    of a column is not known, or the equality is nested in another condition.
+    Raises ``UnsupportedFeatureError`` for a column of unknown form, or an equality nested in another condition.
     """
     own = {fold(column.name): column for column in schema.columns if column.type in (*TEXT_KEYS, *SPELLED)}
     if not own:
         return text
-    names = _Columns(own, frozenset(map(fold, rows.columns)))
-    left = sum(names.pair(equal) is not None for equal in parse(text).find_all(exp.EQ, exp.NullSafeEQ))
+    given = set(map(fold, rows.columns))
+    left = sum(_pair(equal, own, given) is not None for equal in parse(text).find_all(exp.EQ, exp.NullSafeEQ))
     edits = []
     for start, middle, end in _equalities(text, SparkCursor(text).words):
         sides = (text[start : middle.start], text[middle.end : end])
-        pair = names.pair(exp.EQ(this=parse(sides[0]), expression=parse(sides[1])))
+        pair = _pair(exp.EQ(this=parse(sides[0]), expression=parse(sides[1])), own, given)
         if pair is None:
             continue
         left -= 1
@@ -70,31 +69,23 @@ def with_stored_keys(text: str, rows: DataFrame, schema: TableSchema, *, time: b
     return edited(text, edits)
 
 
-class _Columns:
-    """The columns of a condition: those of the table that Spark shows as texts, and those of the source."""
+def _pair(equal: exp.Expr, own: Mapping[str, Column], given: Set[str]) -> tuple[Column, int] | None:
+    """Return the column of the table in an equality, and the number of the side that is a value of the source.
 
-    def __init__(self, own: dict[str, Column], given: frozenset[str]) -> None:
-        self._own = own
-        self._given = given
+    ``own`` are the columns that Spark shows as texts, ``given`` those of the source.
+    """
 
-    def pair(self, equal: exp.Expr) -> tuple[Column, int] | None:
-        """Return the column of the table in an equality, and the number of the side that is a value of the source."""
-        sides = [equal.this.unnest(), equal.expression.unnest()]
-        for number, (one, two) in enumerate((sides, sides[::-1])):
-            column = self._column(one)
-            if column is not None and not any(map(self._is_target, two.find_all(exp.Column))):
-                return column, 1 - number
-        return None
+    def is_target(column: exp.Column) -> bool:
+        first = fold(column.parts[0].name)
+        return first not in given if len(column.parts) == 1 else first == "target"
 
-    def _column(self, node: exp.Expr) -> Column | None:
-        if not isinstance(node, exp.Column) or not self._is_target(node):
-            return None
-        return self._own.get(fold(node.name)) if len(node.parts) <= 2 else None
-
-    def _is_target(self, column: exp.Column) -> bool:
-        if len(column.parts) == 1:
-            return fold(column.name) not in self._given
-        return fold(column.parts[0].name) == "target"
+    sides = [equal.this.unnest(), equal.expression.unnest()]
+    for number, (one, two) in enumerate((sides, sides[::-1])):
+        named = isinstance(one, exp.Column) and len(one.parts) <= 2 and is_target(one)
+        column = own.get(fold(one.name)) if named else None
+        if column is not None and not any(map(is_target, two.find_all(exp.Column))):
+            return column, 1 - number
+    return None
 
 
 def _equalities(text: str, words: list[Word]) -> Iterator[tuple[int, Word, int]]:

@@ -189,11 +189,9 @@ _BYTES = 64 << 20  # the most bytes of rows that are fetched, which take memory 
 
 @dataclass
 class Fetch:
-    """Fetches the rows of small DataFrames, mostly with one Spark job.
+    """Fetches the rows of small DataFrames, at most ``limit``, mostly with one Spark job.
 
-    ``limit`` is the most rows that count as few. ``row_bytes``, the size of a row, and ``last``, the number of rows in
-    the last DataFrame, predict the next one. They are kept for all batches of a stream, which saves a job for large
-    batches.
+    The size of a row and the number of rows of the last DataFrame predict the next: that saves large batches a job.
     """
 
     limit: int = 0

@@ -54,10 +54,9 @@ class SortBy:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """A write: ``values`` is the SQL of each column of the table, in its stored type.
+    """A write: ``values`` is the SQL of each column, ``reserved`` of columns of the format itself, by field id.
 
-    ``folder`` is a new folder below the table's, ``options`` are those of Spark's Parquet writer. ``reserved`` is the
-    SQL of columns of the format itself, by field id. ``tasks`` is the number of tasks; without it Spark decides.
+    ``folder`` is a new folder below the table's. Without ``tasks``, their number, Spark decides.
     """
 
     table: TableInfo
@@ -269,12 +268,10 @@ _HARD = ("time", "timetz", "time_ns", "interval", "timestamp_ns")
 
 
 def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> SortBy:
-    """Return the sort key of a z-order curve through columns, from a sample of ``rows`` rows in the shown form.
+    """Return the sort key of a z-order curve, from a sample of ``rows`` rows in shown form, for rows in stored form.
 
-    Each column counts by the position of its value among bounds from the sample, so that every distribution fills the
-    curve evenly; then the bits of the positions alternate. The key is for rows in stored form.
-
-    Raises ``UnsupportedFeatureError`` for a type whose two forms sort differently.
+    Each column counts by its place among bounds of the sample, so that every distribution fills the curve evenly; then
+    bits alternate. Raises ``UnsupportedFeatureError`` for a type whose two forms sort differently.
     """
     hard = next((column for column in columns if column.type in _HARD), None)
     if hard is not None:
