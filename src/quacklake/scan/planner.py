@@ -1,7 +1,7 @@
 """Planning: a snapshot, a table and a filter become a scan plan.
 
-A filter is SQL text or a ``pyarrow.compute`` expression. What a predicate cannot say of it becomes "anything": the
-engine applies the whole filter to the rows in any case. Inlined rows are decoded by DuckDB: stored text is text as
+A filter is SQL text, a ``pyarrow.compute`` expression or a Spark column. What a predicate cannot say of it becomes
+"anything": the engine applies the whole filter in any case. Inlined rows are decoded by DuckDB: stored text is text as
 DuckDB casts it, and only its own casts read every type back.
 """
 
