@@ -16,7 +16,7 @@ import quacklake
 from quacklake import expr
 from quacklake.errors import ConstraintError, UnsupportedFeatureError
 from quacklake.spark.changes import staged_changes
-from quacklake.spark.read import slices
+from quacklake.spark.read import scan
 from quacklake.spark.write.tasks import Staging
 from tests.conformance.clients import LakeSite
 from tests.duckdbs import needs_extensions
@@ -79,13 +79,13 @@ def test_no_key_is_in_what_spark_shows_and_each_task_has_its_own_only(
     keys = keys_of(site)
     monkeypatch.setattr("quacklake.scan.feed.SLICE_BYTES", 1)
     made: list[bytes] = []
-    to_frame = slices.to_frame
+    to_frame = scan.to_frame
 
     def kept(session: SparkSession, table: pa.Table) -> DataFrame:
         made.extend(table.column("part").to_pylist())
         return to_frame(session, table)
 
-    monkeypatch.setattr(slices, "to_frame", kept)
+    monkeypatch.setattr(scan, "to_frame", kept)
     frame = quacklake.spark(site.lake(), session).table("t").where("id > 5").selectExpr("id + 1")
     shown = io.StringIO()
     with redirect_stdout(shown):

@@ -16,7 +16,7 @@ import quacklake
 from quacklake import faults
 from quacklake.errors import CorruptFileError
 from quacklake.faults import Fault, FaultInjected
-from quacklake.spark.read.slices import read_slice
+from quacklake.spark.read.scan import read_slice
 from quacklake.spark.streams.pipeline import slices_of
 from quacklake.spark.streams.source import EARLIEST, StreamSource
 from tests.conformance.clients import LakeSite

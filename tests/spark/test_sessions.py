@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
@@ -37,6 +38,18 @@ def test_another_thread_gets_the_session_of_the_process_as_it_is(site: LakeSite,
     thread.join()
     assert found == [session]
     assert settings_of(session) == before
+
+
+@pytest.mark.needs_spark("4.0")
+def test_each_session_of_a_process_has_its_own_default_lake(make_site: MakeSite, session: SparkSession) -> None:
+    lakes = [make_site("sqlite", 0).lake() for _ in range(2)]
+    active = type(session).getActiveSession()
+    for number, (lake, own) in enumerate(zip(lakes, (session, session.newSession()), strict=True)):
+        lake.create_table("t", pa.schema([("a", pa.int64())])).append([{"a": number}])
+        quacklake.spark(lake, own)
+        assert [row.a for row in own.read.format("quacklake").load("t").collect()] == [number]
+    assert [row.a for row in session.read.format("quacklake").load("t").collect()] == [0]
+    assert type(session).getActiveSession() == active
 
 
 def test_what_is_no_session_is_refused(site: LakeSite, session: SparkSession) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import InputError, NotFoundError, SnapshotExpiredError, StreamMismatchError
-from quacklake.spark.read.slices import read_slice
+from quacklake.spark.read.scan import read_slice
 from quacklake.spark.streams.pipeline import slices_of
 from quacklake.spark.streams.source import EARLIEST, LATEST, Position, StreamSource
 from tests.seeds import LONG, chance

@@ -28,7 +28,7 @@ from quacklake.operations.statements import MergeBuilder, MergeResult
 from quacklake.operations.table_scan import TableScan
 from quacklake.operations.undoing import Version, restore_table
 from quacklake.operations.views import COMMENT, check_tags
-from quacklake.scan import Filter, ScanPlan
+from quacklake.scan import Filter, ScanPlan, as_filter
 from quacklake.scan.plan import SECRET
 from quacklake.transaction import Transaction
 
@@ -115,7 +115,7 @@ class Table(TableMaintenance, Tagged):
     ) -> TableScan:
         """Return a lazy scan of the chosen columns and rows; ``row_ids`` adds a last column ``rowid``."""
         chosen = None if columns is None else tuple(columns)
-        return TableScan(self.handle, self._ref, row_ids, _columns=chosen, _where=where, _limit=limit)
+        return TableScan(self.handle, self._ref, row_ids, _columns=chosen, _where=as_filter(where), _limit=limit)
 
     def plan(self, where: Filter | None = None) -> ScanPlan:
         """Return the scan plan of a read."""
@@ -185,9 +185,9 @@ class Table(TableMaintenance, Tagged):
         if _is_spark(data):
             if evolve or dedup:
                 raise InputError("a DataFrame of Spark cannot be appended with evolve= or dedup=", hint="use merge")
-            from quacklake.spark.lake import append_frame
+            from quacklake.spark.lake import write_frame
 
-            return append_frame(self.handle, self._ref, data)
+            return write_frame(self.handle, self._ref, data)
         source = to_source(data, self.handle.context.store)
         if dedup:
             return self._write(
@@ -226,9 +226,9 @@ class Table(TableMaintenance, Tagged):
         if _is_spark(data):
             if evolve:
                 raise InputError("a DataFrame of Spark cannot overwrite with evolve=", hint="add the columns first")
-            from quacklake.spark.lake import overwrite_frame
+            from quacklake.spark.lake import write_frame
 
-            return overwrite_frame(self.handle, self._ref, data, where)
+            return write_frame(self.handle, self._ref, data, where, replace=True)
         source = to_source(data, self.handle.context.store)
         return self._write(
             lambda tx, table: dml.overwrite(self.handle.context, tx, table, source, where, evolve=evolve) or 0,

@@ -11,11 +11,10 @@ import itertools
 import re
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from quacklake import faults, telemetry
 from quacklake.catalog import Reader, file_names
@@ -54,9 +53,6 @@ class CleanupReport:
     dry_run: bool = False
 
 
-# -- places of files ---------------------------------------------------------------------------------------------------
-
-
 def place(store: Store, file: NamedFile) -> str | None:
     """Return the path of a file below the data root, or None if elsewhere. Raises ``PathError`` like ``_locate``."""
     if file.is_relative and not file.folder_is_relative:
@@ -65,10 +61,7 @@ def place(store: Store, file: NamedFile) -> str | None:
 
 
 def _locate(store: Store, path: str, is_relative: bool, base: str = "") -> str | None:
-    """Return the normalized path below the data root, or None if it is elsewhere.
-
-    Raises ``PathError`` for a relative path that leaves the root.
-    """
+    """Return the path below the data root, or None if elsewhere. Raises ``PathError`` for one that leaves the root."""
     return store.resolve(path, True, base) if is_relative else store.locate(path)
 
 
@@ -109,9 +102,7 @@ class KnownPaths:
     def __enter__(self) -> KnownPaths:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._database.close()
         self._folder.cleanup()
 
@@ -122,7 +113,6 @@ class KnownPaths:
         self._database.execute("COMMIT")
 
     def among(self, paths: Sequence[str]) -> set[str]:
-        """Return which of these paths are in the set."""
         found: set[str] = set()
         for start in range(0, len(paths), _SOME):
             some = paths[start : start + _SOME]
@@ -131,11 +121,8 @@ class KnownPaths:
         return found
 
 
-# -- removal -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass
-class _Removal:
+class Removal:
     """Removes files in batches, tolerates failures, and counts; it keeps only the first paths."""
 
     context: LakeContext
@@ -187,32 +174,22 @@ class _Removal:
         return {path: error for path, error in zip(paths, results, strict=True) if error is not None}
 
     def stay(self, paths: Iterable[tuple[str, str]]) -> None:
-        """Count files as left in place, each with its reason."""
         for path, reason in paths:
             self.left += 1
             if len(self.skipped) < self.context.config.report_paths:
                 self.skipped.append(Skipped(path, reason))
 
     def report(self, size: int | None) -> CleanupReport:
-        """Return the report."""
         paths, skipped = tuple(self.paths), tuple(self.skipped)
         return CleanupReport(paths, self.files, size, self.failed, self.left, skipped, self.dry_run)
 
 
-def cleanup_old_files(
-    context: LakeContext,
-    before: dt.datetime | None,
-    *,
-    dry_run: bool = False,
-    on_path: OnPath | None = None,
-    progress: Progress = silent,
-) -> CleanupReport:
+def cleanup_old_files(work: Removal, before: dt.datetime | None, progress: Progress = silent) -> CleanupReport:
     """Remove the files scheduled before a time (None: all), unless a row of the catalog still names them.
 
     A file outside the data path is only unscheduled, never removed.
     """
-    catalog, store = context.catalog, context.store
-    work = _Removal(context, dry_run, on_path)
+    catalog, store = work.context.catalog, work.context.store
     with telemetry.timed("maintenance.cleanup", tenant=catalog.label):
         with catalog.read() as reader:
             absolute = absolute_places(reader, store)
@@ -236,17 +213,17 @@ def cleanup_old_files(
             # Unschedule files that a table still has or that are elsewhere: other clients go by the schedule alone.
             left = {id(file) for path in failed for file in found[path]}
             done = [file for file in due if id(file) not in left]
-            if done and not dry_run:
+            if done and not work.dry_run:
                 with catalog.commit() as writer:
                     writer.snapshots.check_there()
                     file_names.unschedule(writer, done)
-            if not dry_run:
+            if not work.dry_run:
                 faults.reach("maintenance.cleanup.unscheduled")
             progress("files", work.files, None)
     return work.report(None)
 
 
-def _below_root(store: Store, due: Sequence[ScheduledFile], work: _Removal) -> dict[str, list[ScheduledFile]]:
+def _below_root(store: Store, due: Sequence[ScheduledFile], work: Removal) -> dict[str, list[ScheduledFile]]:
     """Return the files below the data root by path; a path may be scheduled more than once."""
     found: dict[str, list[ScheduledFile]] = {}
     for file in due:
@@ -261,51 +238,32 @@ def _below_root(store: Store, due: Sequence[ScheduledFile], work: _Removal) -> d
     return found
 
 
-# -- orphans -----------------------------------------------------------------------------------------------------------
+def _owns(path: str, folders: Set[str], foreign: tuple[str, ...]) -> bool:
+    """Return whether only a writer of this lake can have written this file, by the folders of its and other tables.
+
+    Tables contain only folders of partitions; a deeper one belongs to a lake whose data path is inside this one's.
+    """
+    if path.startswith(foreign):
+        return False
+    folder = path.rpartition("/")[0]
+    while folder.rpartition("/")[2].find("=") > 0 and f"{folder}/" not in folders:
+        folder = folder.rpartition("/")[0]
+    return f"{folder}/" in folders or folder.count("/") == 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Ground:
-    """The places where files of this lake can be: the folders of its tables, present or forgotten."""
-
-    folders: frozenset[str]
-    foreign: tuple[str, ...]
-
-    def owns(self, path: str) -> bool:
-        """Return whether only a writer of this lake can have written this file.
-
-        A table folder contains only partition folders, ``key=value``; a deeper folder belongs to another lake whose
-        data path is inside this one's.
-        """
-        if path.startswith(self.foreign):
-            return False
-        folder = path.rpartition("/")[0]
-        while folder.rpartition("/")[2].find("=") > 0 and f"{folder}/" not in self.folders:
-            folder = folder.rpartition("/")[0]
-        return f"{folder}/" in self.folders or folder.count("/") == 1
-
-
-def delete_orphaned_files(
-    context: LakeContext,
-    before: dt.datetime | None,
-    *,
-    dry_run: bool = False,
-    on_path: OnPath | None = None,
-    progress: Progress = silent,
-) -> CleanupReport:
+def delete_orphaned_files(work: Removal, before: dt.datetime | None, progress: Progress = silent) -> CleanupReport:
     """Remove the files that no row names and that were last changed before a time (None: all of them).
 
     No transaction may be open for longer than that, because its files are not named yet. Raises ``ConfigError`` when
     another lake of the same database has the same data path, and ``PathError`` when a path in the catalog cannot be
     resolved to a file.
     """
-    catalog, store = context.catalog, context.store
-    work, seen = _Removal(context, dry_run, on_path), 0
+    catalog, store, seen = work.context.catalog, work.context.store, 0
     with telemetry.timed("maintenance.orphans", tenant=catalog.label), KnownPaths() as known:
         with catalog.read() as reader:
             next_file = _remember(reader, store, known)
-            folders = frozenset(folder for folder, relative in file_names.folders(reader).values() if relative)
-            ground = _Ground(folders, _other_lakes(reader, store))
+            folders = {folder for folder, relative in file_names.folders(reader).values() if relative}
+            foreign = _other_lakes(reader, store)
 
         def candidates() -> Iterator[FileEntry]:
             """Yield the files that are old enough, have a name that the lake gives, and are in its own folders."""
@@ -314,7 +272,7 @@ def delete_orphaned_files(
                 seen += 1
                 old = before is None or (entry.mtime is not None and entry.mtime < before)
                 mine = entry.is_temporary or _NAME.fullmatch(entry.path.rpartition("/")[2])
-                if old and mine and ground.owns(entry.path):
+                if old and mine and _owns(entry.path, folders, foreign):
                     yield entry
 
         found = candidates()
@@ -330,10 +288,7 @@ def delete_orphaned_files(
 
 
 def _remember(reader: Reader, store: Store, known: KnownPaths, since: int = 0) -> int:
-    """Remember every path that rows of files ``since`` or later name; return the next file id.
-
-    The first call also remembers the files that are scheduled for the cleanup, which removes them.
-    """
+    """Remember the paths of files from ``since``, at first the scheduled ones too; return the next file id."""
     next_file = reader.snapshots.latest().next_file_id
     for page in file_names.all_files(reader, since):
         known.add(path for file in page if (path := place(store, file)) is not None)

@@ -7,15 +7,13 @@ tries. So writers never wait, busy writers hold up only a few files, and finishe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import faults
-from quacklake.catalog import Catalog, DatedDeletes
+from quacklake.engines.duckdb.compaction import CompactionFiles
 from quacklake.errors import CommitConflict
 from quacklake.format.layout import sort_of_stored
 from quacklake.format.objects import TableInfo
@@ -23,10 +21,9 @@ from quacklake.format.schema import stored_alike
 from quacklake.format.snapshots import ChangeKind, Snapshot
 from quacklake.maintenance.planning import Group, TableFiles, batches, read_files
 from quacklake.maintenance.reports import CompactionReport, Skipped
+from quacklake.operations.handles import Handle
 from quacklake.progress import Progress, silent
-from quacklake.scan import ScanPlan
 from quacklake.scan.planner import decode_inlined
-from quacklake.storage import Store
 from quacklake.transaction import (
     FlushedRows,
     NewDataFile,
@@ -37,8 +34,6 @@ from quacklake.transaction import (
     touched_files,
 )
 
-#: Runs work in one transaction on a given snapshot and commits it.
-Once = Callable[[Snapshot, Callable[[Transaction], None]], Snapshot]
 #: Returns the groups of a table's files that an operation works on.
 Planner = Callable[[TableFiles], list[Group]]
 #: Compacts one group and returns the change.
@@ -52,69 +47,33 @@ _MERGED = (ChangeKind.INLINE_FLUSH, ChangeKind.MERGE_ADJACENT)
 _REWRITTEN = (ChangeKind.INLINE_FLUSH, ChangeKind.REWRITE_DELETE)
 
 
-class Files(Protocol):
-    """Writes the files of compactions."""
-
-    def merge(
-        self,
-        tx: Transaction,
-        table: TableInfo,
-        plan: ScanPlan,
-        folder: str,
-        partition_id: int | None,
-        partition_values: Mapping[int, str | None],
-    ) -> list[NewDataFile]:
-        """Write the rows of a plan to one file that keeps their history."""
-
-    def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
-        """Write the live rows of a plan to files of the table."""
-
-    def flush(
-        self, tx: Transaction, table: TableInfo, rows: pa.Table
-    ) -> tuple[list[NewDataFile], list[PastDeleteFile]]:
-        """Write inlined rows to files, with delete files for the rows that are already deleted."""
-
-    def dated_deletes(
-        self, tx: Transaction, table: TableInfo, file_id: int, file: TouchedFile, dated: DatedDeletes
-    ) -> PastDeleteFile:
-        """Write all deletes of a data file up to now, with their snapshots."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionLimits:
-    """Limits on the size of a commit, and on how often a conflicting batch is planned again."""
-
-    target_size: int
-    max_files: int = 10_000
-    max_rows: int = 1_000_000
-    max_replans: int = 3
-    hive: bool = True
-
-
-@dataclass
 class Compactor:
-    """Compacts one table. ``latest`` returns the newest snapshot, ``find`` the table in it, or None if dropped."""
+    """Compacts one table."""
 
-    catalog: Catalog
-    store: Store
-    files: Files
-    once: Once
-    latest: Callable[[], Snapshot]
-    find: Callable[[Snapshot], TableInfo | None]
-    limits: CompactionLimits
-    progress: Progress = silent
-    _skipped: list[Skipped] = field(default_factory=list)
-    _report: CompactionReport = field(default_factory=lambda: CompactionReport("", ""))
+    def __init__(self, handle: Handle, table: TableInfo, files: CompactionFiles, progress: Progress = silent) -> None:
+        context = handle.context
+        self.files = files
+        self.target_size = int(context.option("target_file_size", table))
+        self.max_files: int = context.config.compaction_max_files
+        self._handle, self._context, self._table, self._progress = handle, context, table, progress
+        self._replans: int = context.config.compaction_max_replans
+        self._skipped: list[Skipped] = []
+        self._report = CompactionReport("", table.qualified_name)
 
-    # -- the operations ------------------------------------------------------------------------------------------------
+    def _read(self, base: Snapshot, table: TableInfo) -> TableFiles:
+        return read_files(self._context.catalog, self._context.store, base, table)
+
+    def _newest(self) -> tuple[Snapshot, TableInfo | None]:
+        """Return the newest snapshot, and the table in it, or None if it was dropped."""
+        base = self._context.latest()
+        with self._context.catalog.read() as reader:
+            return base, reader.tables.by_id(base, self._table.id)
 
     def merge(self, table: TableInfo, base: Snapshot, planner: Planner) -> CompactionReport:
         """Merge small files with their history; the old files leave the lake."""
-        self._begin("merge_adjacent_files", table)
-        files = read_files(self.catalog, self.store, base, table)
-        small = [
-            file for file in files.files.values() if file.version is not None and file.size < self.limits.target_size
-        ]
+        self._begin("merge_adjacent_files")
+        files = self._read(base, table)
+        small = [file for file in files.files.values() if file.version is not None and file.size < self.target_size]
         if small:
             newest = max(small, key=lambda file: (file.begin, file.id)).version
             apart = sum(file.version != newest for file in small)
@@ -128,15 +87,12 @@ class Compactor:
     def rewrite(
         self, operation: str, table: TableInfo, base: Snapshot, planner: Planner, as_table: TableInfo | None = None
     ) -> CompactionReport:
-        """Rewrite the live rows of files in the layout of ``as_table``; older snapshots keep the old files.
-
-        With ``as_table``, a group is never split, because its rows must end up in one order.
-        """
+        """Rewrite live rows, in the order of ``as_table`` without splitting groups; older snapshots keep the files."""
         sort = (as_table or table).sort
-        self._begin(operation, table)
+        self._begin(operation)
 
         def work(files: TableFiles, group: Group, tx: Transaction) -> TableChange:
-            plan = files.part(group.ids)
+            plan = files.plan.of_files(group.ids)
             new = self.files.rewrite(tx, replace(files.table, sort=sort), plan)
             touched = touched_files(plan, set(group.ids))
             return TableChange(
@@ -149,43 +105,39 @@ class Compactor:
                 compaction=_REWRITTEN,
             )
 
-        files = read_files(self.catalog, self.store, base, table)
+        files = self._read(base, table)
         return self._compact(files, planner, work, divisible=as_table is None)
 
     def flush(self, table: TableInfo, base: Snapshot) -> CompactionReport:
         """Move inlined rows and deletes into files."""
-        self._begin("flush_inlined_data", table)
-        for attempt in range(self.limits.max_replans + 1):
+        self._begin("flush_inlined_data")
+        for attempt in range(self._replans + 1):
             try:
                 while (write := self._window(table, base)) is not None:
                     self._commit(base, [write])
                 self._flush_deletes(table, base, 2**attempt)
                 break
             except CommitConflict as conflict:
-                base = self.latest()
-                found = self.find(base)
+                base, found = self._newest()
                 if found is None:
                     self._skip(table.qualified_name, "the table was dropped")
                     break
-                if attempt == self.limits.max_replans:
+                if attempt == self._replans:
                     self._skip(table.qualified_name, f"others were faster each time: {conflict.message}")
                 table = found
         return self._end()
-
-    # -- batches -------------------------------------------------------------------------------------------------------
 
     def _compact(self, files: TableFiles, planner: Planner, work: Work, *, divisible: bool = True) -> CompactionReport:
         groups = planner(files)
         total, done = sum(len(group.files) for group in groups), 0
         what = f"{self._report.operation} {self._report.table}"
-        limits = self.limits
-        for batch in batches(groups, max_files=limits.max_files, max_bytes=limits.target_size):
-            self.progress(what, done, total)
+        for batch in batches(groups, max_files=self.max_files, max_bytes=self.target_size):
+            self._progress(what, done, total)
             if not self._try(files, batch, work):
                 for group in batch:
                     self._retry(group, planner, work, divisible)
             done += sum(len(group.files) for group in batch)
-        self.progress(what, done, total)
+        self._progress(what, done, total)
         return self._end()
 
     def _try(self, files: TableFiles, groups: Sequence[Group], work: Work) -> bool:
@@ -202,16 +154,15 @@ class Compactor:
         changed = slower = 0
         while waiting:
             wanted, tries = waiting.pop()
-            if tries == self.limits.max_replans:
+            if tries == self._replans:
                 slower += len(wanted)
                 continue
-            base = self.latest()
-            table = self.find(base)
+            base, table = self._newest()
             if table is None:
                 left = len(wanted) + sum(len(part) for part, _ in waiting)
                 self._skip(f"{left} files", "the table was dropped")
                 return
-            files = read_files(self.catalog, self.store, base, table)
+            files = self._read(base, table)
             files = replace(files, files={id_: file for id_, file in files.files.items() if id_ in wanted})
             again = planner(files)
             changed += len(wanted) - sum(len(found.files) for found in again)
@@ -223,8 +174,6 @@ class Compactor:
         if slower:
             self._skip(f"{slower} files", "others were faster each time")
 
-    # -- changes of a group --------------------------------------------------------------------------------------------
-
     def _merged(self, files: TableFiles, group: Group, tx: Transaction) -> TableChange:
         first = group.files[0]
         assert first.version is not None
@@ -235,10 +184,10 @@ class Compactor:
         plan = replace(plan, schema=schema)
         table = replace(current, schema=schema, sort=sort)
         partition_id, values = first.layout
-        folder = files.folder(plan, first.layout, hive=self.limits.hive)
+        folder = files.folder(plan, first.layout, hive=self._context.hive(current))
         new = [
-            _not_before(file, files.since)
-            for file in self.files.merge(tx, table, plan, folder, partition_id, dict(values))
+            replace(_not_before(file, files.since), partition_id=partition_id, partition_values=dict(values))
+            for file in self.files.merge(tx, table, plan, folder)
         ]
         return TableChange(
             table=current,
@@ -254,19 +203,14 @@ class Compactor:
         wanted = {id_: file.delete_file_id for id_, file in touched.items() if file.inlined}
         if not wanted:
             return []
-        with self.catalog.read() as reader:
+        with self._context.catalog.read() as reader:
             dated = reader.inlined.dated_deletes(tx.base, table.id, wanted)
         return [self.files.dated_deletes(tx, table, id_, touched[id_], dated[id_]) for id_ in wanted]
 
-    # -- flush ---------------------------------------------------------------------------------------------------------
-
     def flush_within(self, tx: Transaction, table: TableInfo) -> CompactionReport:
-        """Flush inlined rows as part of an open transaction, which then reads them from files.
-
-        ``table`` is the table as the transaction sees it. Inlined deletes, and rows beyond the limit of a flush, stay.
-        """
-        self._begin("flush_inlined_data", table)
-        with self.catalog.read() as reader:
+        """Flush inlined rows within a transaction, which then reads files. Inlined deletes and many rows stay."""
+        self._begin("flush_inlined_data")
+        with self._context.catalog.read() as reader:
             versions = reader.inlined.tables(table.id)
         for version in versions:
             write = self._window(table, tx.base, (version,))
@@ -278,12 +222,13 @@ class Compactor:
 
     def _window(self, table: TableInfo, base: Snapshot, versions: Sequence[int] | None = None) -> Write | None:
         """Return the flush of the oldest inlined rows of the first schema version that has any, or None."""
-        with self.catalog.read() as reader:
+        most = self._context.config.compaction_max_rows
+        with self._context.catalog.read() as reader:
             found = None
             for version in reader.inlined.tables(table.id) if versions is None else versions:
                 same = version == table.schema_version
                 schema = table.schema if same else reader.tables.columns_at(table.id, version)
-                found = reader.inlined.rows_until(table, version, schema, base.id, self.limits.max_rows)
+                found = reader.inlined.rows_until(table, version, schema, base.id, most)
                 if found is not None:
                     break
             if found is None:
@@ -297,7 +242,7 @@ class Compactor:
                 partition = None if at is None else at.partition
                 schema, sort = sort_of_stored(table.sort, table.schema, stored.schema)
                 then = replace(table, schema=schema, partition=partition, sort=sort)
-        rows = decode_inlined([stored], stored.schema, self.catalog.encoding, ends=True)
+        rows = decode_inlined([stored], stored.schema, self._context.catalog.encoding, ends=True)
         assert rows is not None
         begin, end = rows.column("begin_snapshot"), rows.column("end_snapshot")
         rows = rows.filter(pc.fill_null(pc.not_equal(begin, end), True))  # drop rows that no snapshot shows
@@ -317,13 +262,15 @@ class Compactor:
 
     def _flush_deletes(self, table: TableInfo, base: Snapshot, parts: int) -> None:
         """Flush the inlined deletes of data files into delete files, in at least ``parts`` commits."""
-        found = read_files(self.catalog, self.store, base, table)
+        found = self._read(base, table)
         counts = found.plan.deleted_counts
         ids = sorted(counts)
-        most = min(self.limits.max_files, max(1, -(-len(ids) // parts)))
+        most = min(self.max_files, max(1, -(-len(ids) // parts)))
         for start in range(0, len(ids), most):
             some = ids[start : start + most]
-            self._commit(base, [partial(self._deletes_change, table, touched_files(found.part(some), set(some)))])
+            self._commit(
+                base, [partial(self._deletes_change, table, touched_files(found.plan.of_files(some), set(some)))]
+            )
             self._report = replace(self._report, rows=self._report.rows + sum(counts[id_] for id_ in some))
 
     def _deletes_change(self, table: TableInfo, touched: Mapping[int, TouchedFile], tx: Transaction) -> TableChange:
@@ -347,13 +294,10 @@ class Compactor:
             changes.extend(_written(write, tx) for write in writes)
             tx.compact(_together(changes))
 
-        self._committed(self.once(base, compact), groups, changes)
+        self._committed(self._handle.once(base, compact), groups, changes)
 
-    # -- the report ----------------------------------------------------------------------------------------------------
-
-    def _begin(self, operation: str, table: TableInfo) -> None:
-        self._report = CompactionReport(operation, table.qualified_name)
-        self._skipped = []
+    def _begin(self, operation: str) -> None:
+        self._report, self._skipped = CompactionReport(operation, self._table.qualified_name), []
 
     def _skip(self, what: str, reason: str) -> None:
         self._skipped.append(Skipped(what, reason))
@@ -401,7 +345,6 @@ def _written(write: Write, tx: Transaction) -> TableChange:
 
 
 def _together(changes: Sequence[TableChange]) -> TableChange:
-    """Combine the changes of several groups of one table."""
     if len(changes) == 1:
         return changes[0]
     return TableChange(

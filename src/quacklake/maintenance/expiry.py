@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quacklake import faults, telemetry
-from quacklake.catalog import Catalog, Reader, Writer, expiring, file_names, own_tables
+from quacklake.catalog import Reader, Writer, expiring, file_names, own_tables
 from quacklake.catalog.file_names import NamedFile
 from quacklake.catalog.statements import parts
 from quacklake.errors import CatalogUnavailableError, InputError, NotFoundError, PathError
@@ -18,12 +18,11 @@ from quacklake.format.options import parse_option
 from quacklake.format.snapshots import parse_changes
 from quacklake.maintenance.cleanup import absolute_places, named, place
 from quacklake.maintenance.reports import Skipped
+from quacklake.operations.context import LakeContext
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
-from quacklake.transaction import Retry
 
-_TOKENS = dt.timedelta(days=1)
-"""How long the outcome of a commit with a lost reply can be looked up."""
+_TOKENS = dt.timedelta(days=1)  # the time for which the outcome of a commit with a lost reply can be looked up
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +75,19 @@ class _Rehearsal(Exception):
 
 
 def expire_snapshots(
-    catalog: Catalog,
-    store: Store,
-    request: ExpiryRequest,
-    *,
-    retry: Retry,
-    dry_run: bool = False,
-    progress: Progress = silent,
+    context: LakeContext, request: ExpiryRequest, *, dry_run: bool = False, progress: Progress = silent
 ) -> ExpiryReport:
-    """Expire snapshots; with ``dry_run``, only report which.
+    """Expire snapshots, except the newest, tagged and retained ones; with ``dry_run``, only report which.
 
-    The newest snapshot, tagged snapshots and those that a table retains stay. Raises ``InputError`` when one of these
-    is requested by version, and ``NotFoundError`` for a version that does not exist.
+    Raises ``InputError`` when one of these is requested by version, and ``NotFoundError`` for a missing version.
     """
+    catalog, retry = context.catalog, context.retry
     with telemetry.timed("maintenance.expire", tenant=catalog.label):
         for attempt in range(retry.count + 1):
             report = ExpiryReport()
             try:
                 with catalog.commit() as writer:
-                    report = _expire(writer, store, request, dry_run=dry_run, progress=progress)
+                    report = _expire(writer, context.store, request, dry_run=dry_run, progress=progress)
                     if report.snapshots and catalog.database != "mysql":
                         expiring.drop_inlined_tables(writer)
                     if dry_run:
@@ -148,9 +141,6 @@ def _expire(writer: Writer, store: Store, request: ExpiryRequest, *, dry_run: bo
     )
 
 
-# -- choosing snapshots ------------------------------------------------------------------------------------------------
-
-
 def _choose(
     reader: Reader, times: Mapping[int, dt.datetime | None], request: ExpiryRequest, now: dt.datetime
 ) -> tuple[set[int], list[Skipped]]:
@@ -191,8 +181,7 @@ def _retained(
 ) -> dict[int, str]:
     """Return the snapshots that tables with their own retention need.
 
-    These are the snapshots within its span that changed the table, and the last one before, which shows the table at
-    the start of the span.
+    Those within its span that changed the table, and the last one before, which shows the table at the start of it.
     """
     asked = own_tables.retention(reader) if wanted else {}
     if not asked:
@@ -212,7 +201,6 @@ def _retained(
 
 
 def _touched(reader: Reader, table_ids: set[int], first: int, last: int) -> dict[int, set[int]]:
-    """Return the snapshots that changed each table."""
     touched: dict[int, set[int]] = {id_: set() for id_ in table_ids}
     for id_, begin, end in expiring.table_lives(reader, sorted(table_ids)):
         touched[id_].update([begin] if end is None else [begin, end])
@@ -233,9 +221,6 @@ def _ranges(times: Mapping[int, dt.datetime | None], chosen: set[int]) -> Iterab
             first = -1
     if first >= 0:
         yield first, last
-
-
-# -- choosing files ----------------------------------------------------------------------------------------------------
 
 
 def _remove_files(

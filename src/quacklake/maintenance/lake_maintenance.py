@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from quacklake.errors import CommitConflict, ConstraintError, InputError, NotFou
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
 from quacklake.maintenance.backup import BackupReport, back_up
-from quacklake.maintenance.cleanup import CleanupReport, OnPath, cleanup_old_files, delete_orphaned_files
+from quacklake.maintenance.cleanup import CleanupReport, OnPath, Removal, cleanup_old_files, delete_orphaned_files
 from quacklake.maintenance.expiry import ExpiryReport, ExpiryRequest, expire_snapshots
 from quacklake.maintenance.policy import Policy
 from quacklake.maintenance.reports import CompactionReport, Skipped
@@ -40,10 +41,7 @@ class CheckpointReport:
 
 
 class LakeMaintenance:
-    """Maintains a lake. ``table`` makes the compactor of a table when DuckDB is not the engine.
-
-    Tables with the option ``auto_compact`` set to false are skipped and reported as such.
-    """
+    """Maintains a lake, except tables with ``auto_compact`` false. ``table`` makes the compactor of another engine."""
 
     def __init__(
         self, handle: Handle, table: Callable[[Handle, TableRef], TableMaintenance] = TableMaintenance
@@ -66,9 +64,7 @@ class LakeMaintenance:
         self, schema: str | None = None, table: str | None = None, *, progress: Progress = silent
     ) -> list[CompactionReport]:
         """Move inlined rows and deletes from the catalog into files, table by table."""
-        return self._each(
-            "flush_inlined_data", schema, table, lambda found: found.flush_inlined_data(progress=progress)
-        )
+        return self._each("flush_inlined_data", schema, table, progress=progress)
 
     def merge_adjacent_files(
         self,
@@ -84,13 +80,12 @@ class LakeMaintenance:
         """Merge many small files into few large ones, table by table, as ``Table.merge_adjacent_files`` does."""
         check_sizes(max_compacted_files, min_file_size, max_file_size)
         _check_where(where, table)
-        sizes = (max_compacted_files, min_file_size, max_file_size)
-        return self._each(
-            "merge_adjacent_files",
-            schema,
-            table,
-            lambda found: found.merge_adjacent_files(*sizes, where=where, progress=progress),
-        )
+        sizes = {
+            "max_compacted_files": max_compacted_files,
+            "min_file_size": min_file_size,
+            "max_file_size": max_file_size,
+        }
+        return self._each("merge_adjacent_files", schema, table, **sizes, where=where, progress=progress)
 
     def rewrite_data_files(
         self,
@@ -104,12 +99,8 @@ class LakeMaintenance:
         """Rewrite files with many deleted rows, table by table, as ``Table.rewrite_data_files`` does."""
         check_threshold(delete_threshold)
         _check_where(where, table)
-        return self._each(
-            "rewrite_data_files",
-            schema,
-            table,
-            lambda found: found.rewrite_data_files(delete_threshold, where=where, progress=progress),
-        )
+        chosen = {"delete_threshold": delete_threshold, "where": where}
+        return self._each("rewrite_data_files", schema, table, **chosen, progress=progress)
 
     def flush_within(self, tx: Transaction, tables: Sequence[TableInfo]) -> tuple[list[CompactionReport], list[int]]:
         """Flush tables as part of an open transaction; also return the ids of tables that must wait for its commit."""
@@ -128,13 +119,8 @@ class LakeMaintenance:
             if info.id in ids:
                 self._of(info).flush_inlined_data()
 
-    def _each(
-        self,
-        operation: str,
-        schema: str | None,
-        table: str | None,
-        work: Callable[[TableMaintenance], CompactionReport],
-    ) -> list[CompactionReport]:
+    def _each(self, operation: str, schema: str | None, table: str | None, **options: Any) -> list[CompactionReport]:
+        work = methodcaller(operation, **options)
         if table is not None:
             return [work(self.table(table if schema is None else f"{quote(schema)}.{quote(table)}"))]
         view = self.handle.view()
@@ -183,15 +169,8 @@ class LakeMaintenance:
             raise InputError(f"keep_last must be a number from 1, not {keep_last!r}")
         named = None if versions is None else tuple(check_version(version) for version in versions)
         limit = None if named is not None else self._limit(older_than, "expire_older_than")
-        context = self._context
-        return expire_snapshots(
-            context.catalog,
-            context.store,
-            ExpiryRequest(limit, named, keep_last),
-            retry=context.retry,
-            dry_run=dry_run,
-            progress=progress,
-        )
+        request = ExpiryRequest(limit, named, keep_last)
+        return expire_snapshots(self._context, request, dry_run=dry_run, progress=progress)
 
     def _limit(self, older_than: Age | None, option: str) -> dt.datetime | None:
         """Return the cutoff time: the given one, else the lake's option, else None."""
@@ -220,7 +199,7 @@ class LakeMaintenance:
         limit = self._removal_limit(older_than, cleanup_all)
         if limit is None and not cleanup_all:
             limit = before(DELETE_AFTER)
-        return cleanup_old_files(self._context, limit, dry_run=dry_run, on_path=on_path, progress=progress)
+        return cleanup_old_files(Removal(self._context, dry_run, on_path), limit, progress)
 
     def delete_orphaned_files(
         self,
@@ -242,7 +221,7 @@ class LakeMaintenance:
         if older_than is None and not cleanup_all:
             grace = before(self._context.config.orphan_grace)
             limit = grace if limit is None else min(limit, grace)
-        return delete_orphaned_files(self._context, limit, dry_run=dry_run, on_path=on_path, progress=progress)
+        return delete_orphaned_files(Removal(self._context, dry_run, on_path), limit, progress)
 
     def _removal_limit(self, older_than: Age | None, cleanup_all: bool) -> dt.datetime | None:
         if self._context.catalog.read_only:
@@ -308,10 +287,7 @@ class LakeMaintenance:
         return Maintainer(self, policy)
 
     def maintain(self, policy: Policy | None = None, *, progress: Progress = silent) -> MaintenanceReport:
-        """Run the maintenance that is due under a policy: flush, expire, merge, rewrite, clean up.
-
-        Raises ``LeaseHeldError`` when another process is maintaining the lake.
-        """
+        """Run the maintenance that is due under a policy. Raises ``LeaseHeldError`` while another process does."""
         return self.maintainer(policy).run_once(progress)
 
     def checkpoint(self, *, progress: Progress = silent) -> CheckpointReport:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.catalog import Catalog, Reader
@@ -45,8 +44,6 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files whose rows are written together."""
-
     files: tuple[SourceFile, ...]
 
     @property
@@ -84,10 +81,7 @@ def merge_groups(
 def rewrite_groups(
     files: Iterable[SourceFile], threshold: float, target: int, *, max_files: int, small: int = 0
 ) -> list[Group]:
-    """Group files by partition if at least ``threshold`` of their rows are deleted; limit groups by live size.
-
-    Of files smaller than ``small``, any deleted row is enough.
-    """
+    """Group files that lost ``threshold`` of their rows, or any below ``small`` bytes, by partition and live size."""
     chosen = [
         file for file in files if file.deleted and (file.deleted >= threshold * file.records or file.size < small)
     ]
@@ -150,19 +144,9 @@ class TableFiles:
     schemas: Mapping[int, TableSchema]
     since: int = 0
 
-    def part(self, ids: Iterable[int]) -> ScanPlan:
-        """Return the scan plan of some of the files."""
-        chosen = pa.array(sorted(ids), pa.int64())
-        files, deletes = self.plan.files, self.plan.deletes
-        return replace(
-            self.plan,
-            files=files.filter(pc.is_in(files.column("data_file_id"), value_set=chosen)),
-            deletes=deletes.filter(pc.is_in(deletes.column("file_id"), value_set=chosen)),
-        )
-
     def part_as_written(self, ids: Iterable[int], version: int) -> ScanPlan:
         """Return the scan plan of files whose rows all have the columns of one version, read with these columns."""
-        plan = self.part(ids)
+        plan = self.plan.of_files(ids)
         # Fields inside columns may have changed since; the reader then takes the fields from each file.
         shaped_at = self.base.id if plan.reshaped else plan.shaped_at
         return replace(plan, schema=self.schemas[version], shaped_at=shaped_at)
@@ -184,9 +168,7 @@ class TableFiles:
 def read_files(catalog: Catalog, store: Store, base: Snapshot, table: TableInfo) -> TableFiles:
     """Return the files of a table at a snapshot, with one statement per version of its columns and a few more."""
     with catalog.read() as reader:
-        plan = plan_scan(
-            reader, store, base, table, database=catalog.encoding, encrypted=catalog.encrypted, with_inlined=False
-        )
+        plan = plan_scan(reader, catalog, store, base, table, with_inlined=False)
         names = ("data_file_id", "begin_snapshot", "partial_max", "partition_id", "record_count", "file_size_bytes")
         rows = list(zip(*(plan.files.column(name).to_pylist() for name in (*names, "delete_count")), strict=True))
         partitioned = [row[0] for row in rows if row[3] is not None]
@@ -209,10 +191,7 @@ def read_files(catalog: Catalog, store: Store, base: Snapshot, table: TableInfo)
 
 
 class _Versions:
-    """Finds the columns that the rows of a file are read with. Versions that store rows alike count as one.
-
-    No row is read before the oldest remaining snapshot, so earlier columns do not count.
-    """
+    """Finds the columns that a file's rows are read with, since the oldest snapshot; versions alike count as one."""
 
     def __init__(self, reader: Reader, table: TableInfo) -> None:
         self.schemas: dict[int, TableSchema] = {}

@@ -16,10 +16,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """Report of one compaction of one table. ``snapshot`` is None when there was nothing to do.
-
-    ``groups`` has, for each group, the number of old files and the number of new files.
-    """
+    """Report of one compaction; ``snapshot`` is None if nothing was done. ``groups`` count old and new files."""
 
     operation: str
     table: str

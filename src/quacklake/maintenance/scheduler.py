@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from quacklake.maintenance.lake_maintenance import LakeMaintenance
 
 
-_RENEWALS = 3
-"""How often a lease is renewed within its length."""
+_RENEWALS = 3  # the number of renewals within the length of a lease
 
 
 class LeasedWork(enum.IntEnum):
@@ -42,17 +41,13 @@ class Leased(Protocol):
     """A piece of work that only one process at a time does, with the number of its lease."""
 
     @property
-    def name(self) -> str:
-        """The name of the work."""
+    def name(self) -> str: ...
 
     def __int__(self) -> int: ...
 
 
 def claim(catalog: Catalog, work: Leased, length: dt.timedelta, holder: str) -> None:
-    """Take or extend a lease. Raises ``LeaseHeldError`` when another process holds it.
-
-    Raises ``NotFoundError`` for a catalog of a shared lake that was dropped.
-    """
+    """Take or extend a lease. Raises ``LeaseHeldError``, or ``NotFoundError`` for a catalog that was dropped."""
     with catalog.commit() as writer:
         writer.snapshots.check_there()
         left = take_lease(writer, int(work), holder, int(length.total_seconds() * 1000))
@@ -65,10 +60,7 @@ def claim(catalog: Catalog, work: Leased, length: dt.timedelta, holder: str) -> 
 
 @contextmanager
 def hold(catalog: Catalog, work: Leased, length: dt.timedelta) -> Iterator[threading.Event]:
-    """Hold a lease for a block and renew it as needed. Yield an event that is set when the lease is lost.
-
-    Correctness does not depend on a lease: concurrent work is still committed once. It only saves the effort.
-    """
+    """Hold and renew a lease for a block; yield an event, set when it is lost. Correctness does not depend on it."""
     holder = str(uuid.uuid4())
     claim(catalog, work, length, holder)
     done, lost = threading.Event(), threading.Event()
@@ -96,17 +88,11 @@ def hold(catalog: Catalog, work: Leased, length: dt.timedelta) -> Iterator[threa
 
 _log = logging.getLogger("quacklake.maintenance")
 
-#: Runs one job.
-Worker = Callable[[Job], Any]
-#: Returns whether a job would change anything.
-Check = Callable[[Job], bool]
-
 
 class Stop(Protocol):
     """A stop signal, such as ``threading.Event``."""
 
-    def is_set(self) -> bool:
-        """Return whether to stop."""
+    def is_set(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +113,22 @@ class MaintenanceReport:
 
     @property
     def failed(self) -> Sequence[JobReport]:
-        """The jobs that failed."""
         return [job for job in self.jobs if job.error is not None]
 
 
 @dataclass
 class Scheduler:
-    """Runs due jobs with ``workers``. Files below ``small`` bytes are small; ``small_of`` overrides it for some tables.
+    """Runs due jobs with ``workers``. Files below ``small`` bytes, or ``small_of`` some tables, are small.
 
-    Catalog numbers say which jobs may be due. ``checks`` look closer, for the kinds of job that have a check, so that a
-    job reported as due also changes something.
+    Numbers of the catalog say which jobs may be due; ``checks`` look closer, so that a due job also changes something.
     """
 
     catalog: Catalog
     policy: Policy
-    workers: Mapping[JobKind, Worker]
+    workers: Mapping[JobKind, Callable[[Job], Any]]
     small: int
     small_of: Mapping[int, int] = field(default_factory=dict)
-    checks: Mapping[JobKind, Check] = field(default_factory=dict)
+    checks: Mapping[JobKind, Callable[[Job], bool]] = field(default_factory=dict)
     _tried: dict[tuple[JobKind, str | None], tuple[object, ...]] = field(default_factory=dict)
 
     def due(self) -> list[Job]:
@@ -182,10 +166,7 @@ class Scheduler:
     def run(
         self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent
     ) -> None:
-        """Run passes until ``stop`` is set, and call ``told`` with each report.
-
-        While another process maintains the lake, this one waits, and takes over when the other is gone.
-        """
+        """Run passes until ``stop`` is set, and call ``told`` with each report; wait while another process does."""
         while not stop.is_set():
             try:
                 told(self.run_once(progress, stop))
@@ -250,14 +231,11 @@ def examine(catalog: Catalog, policy: Policy, small: int, small_of: Mapping[int,
 
 
 DELETE_AFTER = dt.timedelta(days=2)
-"""How long a file waits for removal if the lake has no option for it, as in stock DuckLake."""
+"""The time that a file waits for removal without an option of the lake, as in stock DuckLake."""
 
 
 class Maintainer(Scheduler):
-    """Maintains a lake by a policy, once or until stopped.
-
-    One pass merges the small files of a table into at most ``most_merges`` files.
-    """
+    """Maintains a lake by a policy. A pass merges small files of a table into at most ``most_merges`` files."""
 
     def __init__(self, lake: LakeMaintenance, policy: Policy | None = None, *, most_merges: int | None = None) -> None:
         given, context = policy or Policy(), lake.handle.context

@@ -12,7 +12,7 @@ from quacklake.format.layout import SortKey, SortSpec
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Snapshot
-from quacklake.maintenance.compaction import CompactionLimits, Compactor, Files
+from quacklake.maintenance.compaction import Compactor
 from quacklake.maintenance.planning import (
     Group,
     SourceFile,
@@ -31,8 +31,7 @@ from quacklake.progress import Progress, silent
 from quacklake.scan import Filter, to_predicate
 from quacklake.transaction import Transaction
 
-_MAX_CURVE = 8
-"""The most columns of a z-order curve; with more, each has too few bits to separate its values."""
+_MAX_CURVE = 8  # the most columns of a z-order curve; with more, each has too few bits to separate its values
 
 
 class TableMaintenance:
@@ -71,22 +70,18 @@ class TableMaintenance:
         """
         check_sizes(max_compacted_files, min_file_size, max_file_size)
         compactor, table, base = self._compactor(progress)
-        limits = compactor.limits
         chosen = self._choice(table, where)
         sizes = {"min_size": min_file_size, "max_size": max_file_size, "max_groups": max_compacted_files}
-        return compactor.merge(
-            table,
-            base,
-            lambda files: merge_groups(chosen(files), limits.target_size, max_files=limits.max_files, **sizes),
-        )
+        target, most = compactor.target_size, compactor.max_files
+        return compactor.merge(table, base, lambda files: merge_groups(chosen(files), target, max_files=most, **sizes))
 
     def files_saved_by_merging(self, max_file_size: int | None = None) -> int:
         """Return how many files ``merge_adjacent_files`` would remove; it merges only within a partition."""
         view = self.handle.view()
         table = self._find(view)
-        limits = self._compactor_of(table, silent).limits
+        target, most = int(self._context.option("target_file_size", table)), self._context.config.compaction_max_files
         files = read_files(self._context.catalog, self._context.store, view.base, table).files.values()
-        groups = merge_groups(files, limits.target_size, max_files=limits.max_files, max_size=max_file_size)
+        groups = merge_groups(files, target, max_files=most, max_size=max_file_size)
         return sum(len(group.files) - 1 for group in groups)
 
     def rewrite_data_files(
@@ -106,14 +101,13 @@ class TableMaintenance:
         check_threshold(delete_threshold)
         _check_count("small_file_size", small_file_size, 1)
         compactor, table, base = self._compactor(progress)
-        limits = compactor.limits
         option = self._context.option("rewrite_delete_threshold", table)
         threshold = float(option if delete_threshold is None else delete_threshold)
         chosen, small = self._choice(table, where), small_file_size or 0
 
         def groups(files: TableFiles) -> list[Group]:
-            size, most = limits.target_size, limits.max_files
-            return rewrite_groups(chosen(files), threshold, size, max_files=most, small=small)
+            most = compactor.max_files
+            return rewrite_groups(chosen(files), threshold, compactor.target_size, max_files=most, small=small)
 
         return compactor.rewrite("rewrite_data_files", table, base, groups)
 
@@ -148,10 +142,7 @@ class TableMaintenance:
         return compactor.rewrite("optimize", table, base, groups, replace(table, sort=sort))
 
     def _choice(self, table: TableInfo, where: Filter | None) -> Callable[[TableFiles], list[SourceFile]]:
-        """Return a function that selects the files that may have rows matching a filter.
-
-        Raises ``PredicateError`` for a filter that is invalid for the table.
-        """
+        """Return a function that selects files that may match a filter. Raises ``PredicateError``."""
         if where is None:
             return lambda files: list(files.files.values())
         plan = self.handle.view().plan(table, to_predicate(where, table.schema))
@@ -160,45 +151,18 @@ class TableMaintenance:
         ids = frozenset(plan.files.column("data_file_id").to_pylist())
         return lambda files: [file for file in files.files.values() if file.id in ids]
 
-    def _files(self) -> Files:
-        """Return the writer of compacted files."""
+    def _files(self) -> CompactionFiles:
         context = self._context
         return CompactionFiles(context.engine, context.writer, context.write_options, context.writes_vectors)
 
     def _along(self, compactor: Compactor, columns: Sequence[Column]) -> SortSpec | None:
-        """Return the sort order along a z-order curve for the file writer."""
         return SortSpec(-1, (SortKey(z_order(columns)),))
 
     def _compactor(self, progress: Progress) -> tuple[Compactor, TableInfo, Snapshot]:
         view = self.handle.view()
         table = self._find(view)
         self.handle.once(view.base, Transaction.check_writable)  # raises in a past snapshot and in a transaction
-        return self._compactor_of(table, progress), table, view.base
-
-    def _compactor_of(self, table: TableInfo, progress: Progress) -> Compactor:
-        context = self._context
-        config = context.config
-
-        def find(snapshot: Snapshot) -> TableInfo | None:
-            with context.catalog.read() as reader:
-                return reader.tables.by_id(snapshot, table.id)
-
-        return Compactor(
-            catalog=context.catalog,
-            store=context.store,
-            files=self._files(),
-            once=self.handle.once,
-            latest=context.latest,
-            find=find,
-            limits=CompactionLimits(
-                target_size=int(context.option("target_file_size", table)),
-                max_files=config.compaction_max_files,
-                max_rows=config.compaction_max_rows,
-                max_replans=config.compaction_max_replans,
-                hive=context.hive(table),
-            ),
-            progress=progress,
-        )
+        return Compactor(self.handle, table, self._files(), progress), table, view.base
 
     def flush_within(self, tx: Transaction, table: TableInfo) -> CompactionReport | None:
         """Flush as part of an open transaction; return None if the flush must wait for the commit.
@@ -218,7 +182,7 @@ class TableMaintenance:
         macros = table.sort is not None and tx.objects.changes().created_macros  # which the sort order may use
         if macros or tx.plan(table).deleted_counts:
             return None
-        return self._compactor_of(table, silent).flush_within(tx, table)
+        return Compactor(self.handle, table, self._files()).flush_within(tx, table)
 
 
 def _curve(table: TableInfo, names: Sequence[str]) -> list[Column]:

@@ -51,16 +51,8 @@ class ChangeScan(Frame):
             past = table if until == view.base else reader.tables.by_id(until, table.id)
             if past is None:
                 raise NotFoundError(f"{table.qualified_name} did not exist yet at snapshot {until.id}")
-            return plan_feed(
-                reader,
-                view.store,
-                past,
-                since,
-                until,
-                database=catalog.encoding,
-                max_files=self._handle.context.config.plan_max_files,
-                encrypted=catalog.encrypted,
-            )
+            most = self._handle.context.config.plan_max_files
+            return plan_feed(reader, catalog, view.store, past, since, until, most)
 
     def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start a scan that can be cancelled."""

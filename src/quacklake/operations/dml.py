@@ -27,7 +27,7 @@ from quacklake.operations.context import LakeContext
 from quacklake.operations.frames import Input, Source
 from quacklake.operations.row_changes import PLACES, Scope
 from quacklake.operations.statements import DUPLICATES_SHOWN, Clause, Merge, MergeResult, Update, duplicate_keys
-from quacklake.scan import Filter, ScanPlan, to_predicate
+from quacklake.scan import Filter, ScanPlan, as_filter, to_predicate
 from quacklake.transaction import Transaction
 
 
@@ -72,6 +72,7 @@ def delete(
 ) -> int | None:
     """Delete the rows that match a filter; return how many, or None if all are deleted and the count is not known."""
     tx.asks(asked)
+    where = as_filter(where)
     predicate = to_predicate(where, table.schema)
     plan = tx.plan(table, predicate)
     pending = tx.pending(table)
@@ -112,6 +113,7 @@ def update(
     tx.asks(Operation.UPDATE)
     if len({table.schema.find(name).id for name in values}) != len(values):
         raise InputError("a column is set twice")
+    where = as_filter(where)
     predicate = to_predicate(where, table.schema)
     plan = tx.plan(table, predicate)
     if isinstance(where, str):

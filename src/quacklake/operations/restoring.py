@@ -203,8 +203,7 @@ class Undo:
             return _Past(old, columns, self._plan(reader, snapshot, wanted), objects.tags(reader, snapshot, table.id))
 
     def _plan(self, reader: Reader, snapshot: Snapshot, table: TableInfo) -> ScanPlan:
-        catalog = self.tx.catalog
-        return plan_scan(reader, self.tx.store, snapshot, table, database=catalog.encoding, encrypted=catalog.encrypted)
+        return plan_scan(reader, self.tx.catalog, self.tx.store, snapshot, table)
 
     def _restore_tags(self, table: TableInfo, old: Tags) -> bool:
         """Set the tags that differ; return whether any did."""

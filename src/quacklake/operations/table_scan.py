@@ -18,7 +18,7 @@ from quacklake.operations.context import boundary
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.rows import Rows
-from quacklake.scan import Filter, ScanPlan, to_predicate
+from quacklake.scan import Filter, ScanPlan, as_filter, to_predicate
 from quacklake.scan.plan import encode_manifest, find_column
 from quacklake.transaction import Transaction
 
@@ -52,7 +52,7 @@ class Frame(Rows):
         return replace(self, _columns=tuple(columns))
 
     def where(self, condition: Filter) -> Self:
-        """Return only the rows that match a condition: SQL text or a ``pyarrow.compute`` expression."""
+        """Return only the rows that match a condition: SQL text, ``pyarrow.compute`` or a Spark column."""
         return replace(self, _where=both(self._where, condition))
 
     def limit(self, rows: int) -> Self:
@@ -166,6 +166,7 @@ class TableScan(Frame):
 
 def both(first: Filter | None, second: Filter) -> Filter:
     """Combine two filters with AND. Raises ``TypeError`` for SQL text and an Arrow expression."""
+    second = as_filter(second)
     if first is None:
         return second
     if isinstance(first, str) and isinstance(second, str):

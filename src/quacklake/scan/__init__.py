@@ -6,10 +6,11 @@ from quacklake.lazy import lazily
 
 if TYPE_CHECKING:
     from quacklake.scan.plan import ScanPlan
-    from quacklake.scan.planner import Filter, plan_scan, to_predicate
+    from quacklake.scan.planner import Filter, as_filter, plan_scan, to_predicate
 else:
     __getattr__ = lazily(
-        __name__, {"quacklake.scan.plan": "ScanPlan", "quacklake.scan.planner": "Filter plan_scan to_predicate"}
+        __name__,
+        {"quacklake.scan.plan": "ScanPlan", "quacklake.scan.planner": "Filter as_filter plan_scan to_predicate"},
     )
 
-__all__ = ["Filter", "ScanPlan", "plan_scan", "to_predicate"]
+__all__ = ["Filter", "ScanPlan", "as_filter", "plan_scan", "to_predicate"]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
-from quacklake.catalog import Reader
+from quacklake.catalog import Catalog, Reader
 from quacklake.errors import InputError, SnapshotExpiredError
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
@@ -99,14 +99,12 @@ class FeedPlan:
 
 def plan_feed(
     reader: Reader,
+    catalog: Catalog,
     store: Store,
     table: TableInfo,
     since: int,
     until: Snapshot,
-    *,
-    database: str,
     max_files: int | None = None,
-    encrypted: bool = False,
 ) -> FeedPlan:
     """Return the plan of the changes to a table, given as it is at ``until``, in snapshots ``since`` to ``until``.
 
@@ -133,11 +131,12 @@ def plan_feed(
                 hint="ask for fewer snapshots, or raise the setting",
             )
         positions = reader.inlined.deletes_until(table.id, until.id)
-        rows = decode_inlined(reader.inlined.changed_rows(table, since, until.id), table.schema, database, ends=True)
+        inlined = reader.inlined.changed_rows(table, since, until.id)
+        rows = decode_inlined(inlined, table.schema, catalog.encoding, ends=True)
         reshaped = reader.tables.reshaped(until, table)
         mappings = plan_mappings(reader, changed)
         past = plan_past(reader, until, table, changed)
-    joined = plan_files(changed, table, store, until.id, encrypted=encrypted)
+    joined = plan_files(changed, table, store, until.id, encrypted=catalog.encrypted)
     files, ends = _data_files(joined, changed)
     inserted, deleted = _inlined(rows, since, until.id)
     # the deletes in the catalog that count: of the files at hand, and not later than these ended
@@ -279,14 +278,8 @@ def slices(plan: FeedPlan, *, deletes: bool = True) -> list[FeedPlan]:
 
 
 def state_slices(plan: ScanPlan) -> list[ScanPlan]:
-    """Return the parts of a scan."""
     sizes = [(id_, bytes_ or 0) for id_, bytes_ in _rows(plan.files, "data_file_id", "file_size_bytes")]
-    parts = []
-    for ids in _packed(sizes):
-        chosen = pa.array(ids, pa.int64())
-        files = plan.files.filter(pc.is_in(plan.files.column("data_file_id"), value_set=chosen))
-        gone = plan.deletes.filter(pc.is_in(plan.deletes.column("file_id"), value_set=chosen))
-        parts.append(replace(plan, files=files, deletes=gone, inlined=None))
+    parts = [plan.of_files(ids) for ids in _packed(sizes)]
     if plan.inlined is not None and plan.inlined.num_rows:
         parts.append(replace(plan, files=plan.files.slice(0, 0), deletes=POSITIONS.empty_table()))
     return parts
@@ -323,7 +316,6 @@ def _rows(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _packed(files: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-    """Yield ids in groups of about a size."""
     group: list[int] = []
     total = 0
     for id_, bytes_ in files:
@@ -337,7 +329,6 @@ def _packed(files: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
 
 
 def _of_files(plan: FeedPlan, ids: Sequence[int], *, inlined: bool) -> FeedPlan:
-    """Return the feed of some files only."""
     chosen = pa.array(ids, pa.int64())
 
     def of(table: pa.Table, key: str) -> pa.Table:

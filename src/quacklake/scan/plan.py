@@ -7,7 +7,7 @@ files; the schema, the snapshot, inlined rows and inlined deletes travel in the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -106,10 +106,7 @@ class ScanPlan:
         )
 
     def mapping(self, id_: int) -> NameMapping:
-        """Return the name mapping of files from elsewhere.
-
-        Raise ``CatalogError`` when the catalog has none of that id.
-        """
+        """Return the name mapping of files from elsewhere. Raise ``CatalogError`` when there is none."""
         mapping = next((each for each in self.mappings if each.id == id_), None)
         if mapping is None:
             raise CatalogError(
@@ -119,7 +116,7 @@ class ScanPlan:
 
     @cached_property
     def deleted_counts(self) -> dict[int, int]:
-        """How many rows of each file are deleted by ``deletes``."""
+        """The number of rows that ``deletes`` has of each file."""
         if not self.deletes.num_rows:
             return {}
         counts = pc.value_counts(self.deletes.column("file_id")).to_pylist()
@@ -137,6 +134,22 @@ class ScanPlan:
         rows = pc.sum(self.files.column("record_count")).as_py() or 0
         return int(rows - self.deletes.num_rows + (self.inlined.num_rows if self.inlined is not None else 0))
 
+    def kinds(self) -> Iterator[tuple[bool, bool, int | None]]:
+        """Yield for each file: whether it has deletes, whether it holds rows of later snapshots, and its mapping."""
+        files, deleted = self.files, self.deletes.column("file_id").combine_chunks()
+        with_deletes = pc.is_in(files.column("data_file_id"), value_set=deleted)
+        deletes = pc.or_(pc.is_valid(files.column("delete_path")), with_deletes)
+        partial = pc.fill_null(pc.greater(files.column("partial_max"), self.snapshot_id), False)
+        columns = (deletes, partial, files.column("mapping_id"))
+        return zip(*(column.to_pylist() for column in columns), strict=True)
+
+    def of_files(self, ids: Iterable[int]) -> ScanPlan:
+        """Return the plan of some of the files, without inlined rows."""
+        chosen = pa.array(sorted(ids), pa.int64())
+        files = self.files.filter(pc.is_in(self.files.column("data_file_id"), value_set=chosen))
+        deletes = self.deletes.filter(pc.is_in(self.deletes.column("file_id"), value_set=chosen))
+        return replace(self, files=files, deletes=deletes, inlined=None)
+
     def without_inlined(self, targets: pa.Table) -> ScanPlan:
         """Return the plan less some inlined rows, named by ``schema_version`` and ``row_id``."""
         if self.inlined is None or not targets.num_rows:
@@ -146,13 +159,8 @@ class ScanPlan:
         keep = pa.array([key not in gone for key in zip(versions, ids, strict=True)], pa.bool_())
         return replace(self, inlined=self.inlined.filter(keep))
 
-    # -- the manifest ------------------------------------------------------------------------------------------------
-
     def to_ipc(self) -> bytes:
-        """Return the plan as an Arrow IPC file.
-
-        That of an encrypted lake holds the keys of its files: keep it as such.
-        """
+        """Return the plan as an Arrow IPC file. That of an encrypted lake holds the keys of its files."""
         facts = {
             "version": _VERSION,
             **{name: getattr(self, name) for name in _FACTS},
@@ -225,7 +233,7 @@ STATISTICS = pa.list_(
         ]
     )
 )
-"""What the catalog knows of the columns of a file; bounds are texts, and NULL where nothing is known."""
+"""Statistics of the columns of a file; bounds are texts, and NULL where nothing is known."""
 
 
 def encode_manifest(
@@ -233,10 +241,7 @@ def encode_manifest(
     values: Mapping[int, Mapping[int, str | None]],
     statistics: Mapping[int, Sequence[Mapping[str, Any]]],
 ) -> bytes:
-    """Return the encoded plan with ``partition_values`` and ``column_statistics`` of each file.
-
-    ``from_ipc`` leaves them out.
-    """
+    """Return the encoded plan with ``partition_values`` and ``column_statistics``, which ``from_ipc`` leaves out."""
     ids = plan.files.column("data_file_id").to_pylist()
     keys = [[{"key_index": index, "value": text} for index, text in values.get(id_, {}).items()] for id_ in ids]
     known = [[dict(entry) for entry in statistics.get(id_, ())] for id_ in ids]
@@ -268,8 +273,6 @@ class FileMeasure:
 
 @dataclass(frozen=True, slots=True)
 class PositionMeasure:
-    """The measured contents of a delete file."""
-
     rows: int
     lowest: int | None
     highest: int | None

@@ -1,7 +1,7 @@
 """Planning: a snapshot, a table and a filter become a scan plan.
 
-A filter is SQL text or a ``pyarrow.compute`` expression. What a predicate cannot say of it becomes "anything": the
-engine applies the whole filter to the rows in any case. Inlined rows are decoded by DuckDB: stored text is text as
+A filter is SQL text, a ``pyarrow.compute`` expression or a Spark column. What a predicate cannot say of it becomes
+"anything": the engine applies the whole filter in any case. Inlined rows are decoded by DuckDB: stored text is text as
 DuckDB casts it, and only its own casts read every type back.
 """
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake import telemetry
-from quacklake.catalog import InlinedRows, Reader
+from quacklake.catalog import Catalog, InlinedRows, Reader
 from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.errors import (
     CatalogError,
@@ -62,10 +62,7 @@ def _cursor() -> duckdb.DuckDBPyConnection:
 def decode_inlined(
     parts: Sequence[InlinedRows], schema: TableSchema, database: str, *, ends: bool = False
 ) -> pa.Table | None:
-    """Return all inlined rows as one table: ``INLINED_META``, then ``c<id>`` per column; None for no rows.
-
-    With ``ends`` the last column is ``end_snapshot``.
-    """
+    """Return inlined rows, or None: ``INLINED_META``, ``c<id>`` per column, with ``ends`` then ``end_snapshot``."""
     tables = [_decode_one(rows, schema, database, ends=ends) for rows in parts]
     if not tables:
         return None
@@ -113,14 +110,13 @@ def local_rows(rows: pa.Table, row_ids: Sequence[int], schema: TableSchema, vers
 
 def plan_scan(
     reader: Reader,
+    catalog: Catalog,
     store: Store,
     snapshot: Snapshot,
     table: TableInfo,
     *,
-    database: str,
     predicate: Predicate = ANYTHING,
     max_files: int | None = None,
-    encrypted: bool = False,
     with_inlined: bool = True,
     remains: bool = False,
 ) -> ScanPlan:
@@ -129,7 +125,7 @@ def plan_scan(
     Without ``with_inlined`` it is one of files only; with ``remains`` what is left of an expired snapshot will do.
 
     Raise ``SnapshotExpiredError`` when the snapshot is gone, ``PathError`` for a path in the catalog that leaves the
-    data root, ``CorruptFileError`` for a file of an ``encrypted`` lake that has no key,
+    data root, ``CorruptFileError`` for a file of an encrypted lake that has no key,
     ``UnsupportedFeatureError`` for files this version cannot read.
     """
     with telemetry.timed("scan.plan"):
@@ -139,12 +135,13 @@ def plan_scan(
                 f"the scan of {table.qualified_name} needs {matching.num_rows} files, plan_max_files is {max_files}",
                 hint="filter more, compact the table, or raise the setting",
             )
-        files = plan_files(matching, table, store, snapshot.id, encrypted=encrypted)
+        files = plan_files(matching, table, store, snapshot.id, encrypted=catalog.encrypted)
         mappings = plan_mappings(reader, files)
         # read first what shows that the snapshot has expired: the rest may be gone with it
         rows = None
         if with_inlined:
-            rows = decode_inlined(reader.inlined.rows(snapshot, table, remains=remains), table.schema, database)
+            inlined = reader.inlined.rows(snapshot, table, remains=remains)
+            rows = decode_inlined(inlined, table.schema, catalog.encoding)
         deletes = reader.inlined.deletes(snapshot, table.id)
         reshaped = reader.tables.reshaped(snapshot, table)
         past = plan_past(reader, snapshot, table, files)
@@ -195,7 +192,6 @@ def plan_files(
 
 
 def plan_mappings(reader: Reader, files: pa.Table) -> tuple[NameMapping, ...]:
-    """Return the name mappings that files from elsewhere need."""
     mapped = [id_ for id_ in files.column("mapping_id").unique().to_pylist() if id_ is not None]
     return reader.files.name_mappings(mapped) if mapped else ()
 
@@ -233,8 +229,18 @@ def _resolved(paths: pa.ChunkedArray, relative: pa.ChunkedArray, base: str, stor
 
 
 Filter: TypeAlias = "str | pc.Expression"
+"""A filter inside. Users may pass a column of Spark too, which ``as_filter`` turns into SQL text."""
 
 _WORD = re.compile(r"\w+")
+
+
+def as_filter(where: Any) -> Any:
+    """Return a filter as it is, or as SQL text if it is a column of Spark."""
+    if not type(where).__module__.startswith("pyspark."):
+        return where
+    from quacklake.scan.spark_columns import from_column
+
+    return from_column(where)
 
 
 def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
@@ -247,7 +253,7 @@ def to_predicate(where: Filter | None, schema: TableSchema) -> Predicate:
         return from_arrow_expression(where, with_virtual(schema))
     if not isinstance(where, str):
         raise PredicateError(
-            f"a filter must be SQL text or a pyarrow.compute expression, not {type(where).__name__}",
+            f"a filter must be SQL text, a pyarrow.compute expression or a Spark column, not {type(where).__name__}",
             hint="for example where=\"id > 5 AND name = 'x'\"",
         )
     from quacklake.scan.sql_filters import from_sql

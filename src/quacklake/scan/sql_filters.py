@@ -26,7 +26,6 @@ def from_sql(text: str, schema: TableSchema) -> Predicate:
 
 
 def column_names(text: str) -> list[str]:
-    """Return the columns that a filter speaks of."""
     return [column.name for column in _parsed(text).find_all(exp.Column)]
 
 

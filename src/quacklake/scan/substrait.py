@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 from substrait.extended_expression_pb2 import ExtendedExpression
 
-from quacklake.errors import PredicateError
+from quacklake.errors import PredicateError, UnsupportedFeatureError
 from quacklake.format.bounds import ANYTHING, FLIPPED, IsNull, Predicate, comparable, compare, every, some
+from quacklake.format.names import literal, quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.types import DAY, StatsKind, scalar
 
@@ -26,10 +27,24 @@ _INTEGERS = ("i8", "i16", "i32", "i64")
 
 
 def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Predicate:
-    """Return what an Arrow expression says about column bounds.
+    """Return what an Arrow expression says about bounds. Raise ``PredicateError`` when it does not fit."""
+    decoded = _decoded(expression, schema)
+    return ANYTHING if decoded is None else _Translator(schema, decoded[1]).translate(decoded[0])
 
-    Raise ``PredicateError`` when it does not fit the columns.
-    """
+
+def to_sql(expression: pc.Expression, schema: TableSchema) -> str:
+    """Return an Arrow expression as SQL. Raise ``UnsupportedFeatureError`` for one that SQL answers otherwise."""
+    decoded = _decoded(expression, schema)
+    text = None if decoded is None else _sql(decoded[0], decoded[1], schema)
+    if text is None:
+        raise UnsupportedFeatureError(
+            f"{expression} cannot be said in SQL with the same meaning", hint="write the filter as SQL text"
+        )
+    return text
+
+
+def _decoded(expression: pc.Expression, schema: TableSchema) -> tuple[Any, dict[int, str]] | None:
+    """Return the tree of an expression and the names of its functions, or None if it has no open form."""
     arrow = schema.to_arrow()
     try:
         arrow.empty_table().filter(expression)  # does it fit at all?
@@ -45,13 +60,57 @@ def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Pre
         encoded = expression.to_substrait(signed, allow_arrow_extensions=True)
         message = ExtendedExpression.FromString(bytes(encoded))
     except (pa.ArrowException, KeyError, DecodeError):
-        return ANYTHING  # a function or a cast without an open form: the engine evaluates it
+        return None  # a function or a cast without an open form: the engine evaluates it
     names = {
         entry.extension_function.function_anchor: entry.extension_function.name
         for entry in message.extensions
         if entry.WhichOneof("mapping_type") == "extension_function"
     }
-    return _Translator(schema, names).translate(message.referred_expr[0].expression)
+    return message.referred_expr[0].expression, names
+
+
+_SIGNS = {**_COMPARISONS, "not_equal": "<>", "and": "AND", "or": "OR"}
+
+
+def _sql(node: Any, names: Mapping[int, str], schema: TableSchema) -> str | None:
+    kind = node.WhichOneof("rex_type")
+    if kind == "literal":
+        return _literal(node.literal)
+    if kind == "selection":
+        reference = node.selection.direct_reference.struct_field
+        column = None if reference.HasField("child") else schema.columns[reference.field]
+        # NaN is not above every number in Arrow
+        return None if column is None or column.type.startswith("float") else quote(column.name)
+    if kind == "singular_or_list":
+        parts = [_sql(each, names, schema) for each in (node.singular_or_list.value, *node.singular_or_list.options)]
+        value, *options = [part for part in parts if part is not None]
+        return f"({value} IN ({', '.join(options)}))" if options and None not in parts else None
+    if kind != "scalar_function":
+        return None
+    name = names.get(node.scalar_function.function_reference, "")
+    given = [_sql(argument.value, names, schema) for argument in node.scalar_function.arguments]
+    arguments = [part for part in given if part is not None]
+    if len(arguments) < len(given) or not arguments:
+        return None
+    if name in _SIGNS:
+        return f"({f' {_SIGNS[name]} '.join(arguments)})"
+    if name in ("is_null", "is_not_null"):
+        return f"({arguments[0]} {name.upper().replace('_', ' ')})"
+    return f"(NOT {arguments[0]})" if name == "not" else None
+
+
+def _literal(value: Any) -> str | None:
+    kind = value.WhichOneof("literal_type")
+    if kind in _INTEGERS:
+        return f"{getattr(value, kind):d}"
+    if kind == "boolean":
+        return str(value.boolean).lower()
+    if kind == "string":
+        return literal(value.string)
+    if kind == "decimal":
+        unscaled = int.from_bytes(value.decimal.value, "little", signed=True)
+        return f"{Decimal(unscaled).scaleb(-value.decimal.scale):f}"
+    return f"(DATE '1970-01-01' + {value.date:d})" if kind == "date" else None
 
 
 class _Translator:
@@ -101,19 +160,19 @@ class _Translator:
         return compare(column, operator, _value(node.literal, column.type))
 
 
-def _value(literal: Any, type_: str) -> Any:
+def _value(given: Any, type_: str) -> Any:
     """Return a literal as a comparable value of the column's type, or None when nothing certain can be said."""
-    literal_type = literal.WhichOneof("literal_type")
+    literal_type = given.WhichOneof("literal_type")
     kind = scalar(type_).stats
     if literal_type in _INTEGERS and kind is StatsKind.INTEGER:
-        return int(getattr(literal, literal_type))
+        return int(getattr(given, literal_type))
     if literal_type == "fp64" and type_ == "float64":
-        return comparable(literal.fp64, type_)
+        return comparable(given.fp64, type_)
     if literal_type == "string" and kind is StatsKind.TEXT and type_ != "json":
-        return comparable(literal.string, type_)
+        return comparable(given.string, type_)
     if literal_type == "date" and kind is StatsKind.DATE:
-        return int(literal.date) * DAY  # as a number: Python's dates end with the year 9999
+        return int(given.date) * DAY  # as a number: Python's dates end with the year 9999
     if literal_type == "decimal" and kind is StatsKind.DECIMAL:
-        unscaled = int.from_bytes(literal.decimal.value, "little", signed=True)
-        return comparable(Decimal(unscaled).scaleb(-literal.decimal.scale), type_)
+        unscaled = int.from_bytes(given.decimal.value, "little", signed=True)
+        return comparable(Decimal(unscaled).scaleb(-given.decimal.scale), type_)
     return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -17,11 +16,10 @@ from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
 from quacklake.spark.expressions.translator import ExpressionScope
 from quacklake.spark.read.scan import SparkScan
-from quacklake.spark.read.slices import sealed_frame
 from quacklake.spark.runtime.local import arrow_schema, with_variants
 from quacklake.spark.runtime.session import find_session, has_time
 from quacklake.spark.write.rows import SparkRows
-from quacklake.spark.write.tasks import Fetch, Staging
+from quacklake.spark.write.tasks import Staging
 from quacklake.spark.write.writer import SparkWriter
 from quacklake.transaction import Transaction
 
@@ -39,44 +37,33 @@ class SparkEngine:
         """Return the engine of a lake in the given session, else in the active one, else in a new one."""
         store = handle.context.store
         found = find_session(session, store)
-        return cls(handle, SparkScan(found, store, partial(sealed_frame, found, store)), SparkWriter(found, store))
+        return cls(handle, SparkScan(found, store), SparkWriter(found, store))
 
     @property
     def context(self) -> LakeContext:
-        """The context of the lake."""
         return self.handle.context
 
     @property
     def session(self) -> SparkSession:
-        """The Spark session."""
         return self.writer.session
 
     def scope(self, **tables: TableSchema) -> ExpressionScope:
         """Return the scope that resolves names in expressions over these tables, by their aliases."""
-        return ExpressionScope.of(self.context.engine, self.session, **tables)
+        ansi = self.session.conf.get("spark.sql.ansi.enabled") == "true"
+        return ExpressionScope(self.context.engine, tables, ansi, has_time(self.session))
 
     def frame(self, view: Transaction, table: TableInfo, predicate: Predicate) -> DataFrame:
         """Return a table as a DataFrame, without files that a predicate rules out."""
         return self.scan.frame(view.plan(table, predicate, max_files=self.context.config.plan_max_files))
 
-    def write(
-        self,
-        frame: DataFrame,
-        work: Callable[[Transaction, SparkRows], None],
-        *,
-        partial: bool = False,
-        fetch: Fetch | None = None,
-    ) -> None:
+    def write(self, frame: DataFrame, work: Callable[[Transaction, SparkRows], None], *, partial: bool = False) -> None:
         """Change the lake with the rows of a DataFrame, in one snapshot. Remove their files if that fails."""
-        rows = SparkRows(self.context, self.writer, frame, partial=partial, fetch=fetch or Fetch())
+        rows = SparkRows(self.context, self.writer, frame, partial=partial)
         with rows.discarded_on_failure():
             self.handle.run(lambda tx: work(tx, rows))
 
     def staging(self, table: TableInfo) -> Staging:
-        """Return a staging area for rows that are computed once.
-
-        Raises ``UnsupportedFeatureError`` for TIME in an encrypted lake.
-        """
+        """Return a place for rows that are computed once. Raises ``UnsupportedFeatureError`` for TIME, if encrypted."""
         sealed = self.context.catalog.encrypted
         times = any(leaf.type == "time" for column in table.schema.columns for leaf in column.leaves())
         if sealed and times and not has_time(self.session):

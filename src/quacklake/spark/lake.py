@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from quacklake.errors import InputError, SnapshotExpiredError, UnsupportedFeatureError
+from quacklake.format.bounds import ANYTHING
 from quacklake.format.objects import TableInfo, check_stream
 from quacklake.format.snapshots import Operation
 from quacklake.operations import dml, evolution
@@ -16,7 +17,7 @@ from quacklake.operations.expression import Expression
 from quacklake.operations.handles import Handle, HasHandle, LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.statements import MergeResult
-from quacklake.scan import to_predicate
+from quacklake.scan import Filter, to_predicate
 from quacklake.spark.changes.partition_overwrite import DYNAMIC, MODES, overwrite_partitions
 from quacklake.spark.maintenance import SparkMaintaining
 from quacklake.spark.runtime.settings import has_sources, parse_version, require_pyspark, require_sources
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 
 _Keys: TypeAlias = "str | Sequence[str] | None"
+Where: TypeAlias = "Filter | SparkColumn | None"
 
 
 def spark(lake: HasHandle, session: SparkSession | None = None) -> SparkLake:
@@ -91,7 +93,7 @@ def register_spark(
     require_sources()
     from pyspark.sql import SparkSession
 
-    from quacklake.spark.datasource.format import SparkFormat, source_class
+    from quacklake.spark.datasource.format import SparkFormat, register_source, source_class
     from quacklake.spark.runtime.session import is_connect
 
     found = session if session is not None else SparkSession.getActiveSession()
@@ -103,11 +105,11 @@ def register_spark(
                 "a lake of this process cannot be read by the server of Spark Connect",
                 hint='leave it out, and name the lake by its URL: .option("lake", "postgresql://…")',
             )
-        found.dataSource.register(source_class(None))
+        register_source(found, source_class(None))
         return
-    known = SparkFormat.of(found)
+    service = SparkFormat.of(found).service
     if lake is not None:
-        known.add(_whole(lake), name)
+        service.add(_whole(lake), name)
     elif name is not None:
         raise InputError("a name is given, but no lake", hint='pass register_spark(session, lake, name="sales")')
 
@@ -127,7 +129,7 @@ class SparkLake(SparkMaintaining):
         if has_sources() and not is_connect(self.session):
             from quacklake.spark.datasource.format import SparkFormat
 
-            SparkFormat.of(self.session).add(handle)
+            SparkFormat.of(self.session).service.add(handle)
 
     def __repr__(self) -> str:
         return f"<SparkLake over {self._context.catalog.url}>"
@@ -146,11 +148,11 @@ class SparkLake(SparkMaintaining):
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def table(self, name: str, *, at: int | dt.datetime | str | None = None, where: str | None = None) -> DataFrame:
+    def table(self, name: str, *, at: int | dt.datetime | str | None = None, where: Where = None) -> DataFrame:
         """Return a table as a DataFrame, in its current state or ``at`` a snapshot or a time.
 
-        ``where`` is a filter in the SQL of the lake. It skips files and is applied to the rows. The DataFrame does not
-        change when the table does.
+        ``where`` is a filter in the SQL of the lake or of ``pyarrow.compute``, which also skips files, or a Spark
+        column. The DataFrame does not change when the table does.
         """
         ref = TableRef.parse(name)
         if at is None:
@@ -158,10 +160,11 @@ class SparkLake(SparkMaintaining):
         else:
             view = (self.handle.at(version=at) if isinstance(at, int) else self.handle.at(timestamp=at)).view()
         info = view.find_table(ref.schema, ref.name)
-        frame = self._engine.frame(view, info, to_predicate(where, info.schema))
-        if where is None:
-            return frame
-        return frame.filter(self._engine.scope(table=info.schema).condition(where))
+        from quacklake.spark.changes.clauses import condition_of
+
+        column = type(where).__module__.startswith("pyspark.")
+        frame = self._engine.frame(view, info, ANYTHING if column else to_predicate(where, info.schema))
+        return frame if where is None else frame.filter(condition_of(where, self._engine.scope(table=info.schema)))
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -171,7 +174,7 @@ class SparkLake(SparkMaintaining):
         self._engine.write(frame, lambda tx, rows: rows.add_to(tx, tx.find_table(ref.schema, ref.name)))
 
     def overwrite(
-        self, frame: DataFrame, name: str, *, where: str | None = None, partition_overwrite_mode: str = "static"
+        self, frame: DataFrame, name: str, *, where: Where = None, partition_overwrite_mode: str = "static"
     ) -> None:
         """Replace the rows that match a filter (all without one) by those of a DataFrame, in one snapshot.
 
@@ -223,8 +226,8 @@ class SparkLake(SparkMaintaining):
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def delete(self, name: str, where: str | None = None) -> ChangeMetrics:
-        """Delete the rows that match a filter in the SQL of the lake, or all rows, in one snapshot.
+    def delete(self, name: str, where: Where = None) -> ChangeMetrics:
+        """Delete the rows that match a filter (see ``table``), or all rows, in one snapshot.
 
         Executors find the rows. Raises the errors of ``Table.delete``.
         """
@@ -232,7 +235,7 @@ class SparkLake(SparkMaintaining):
 
         return self.handle.run(lambda tx: delete(self._engine, tx, TableRef.parse(name), where))
 
-    def update(self, name: str, set: Mapping[str, Any], where: str | None = None) -> ChangeMetrics:
+    def update(self, name: str, set: Mapping[str, Any], where: Where = None) -> ChangeMetrics:
         """Set columns of the rows that match a filter, or of all rows, in one snapshot. Row ids stay the same.
 
         Values are those of ``Table.update``; pass a computed value as ``quacklake.expr("n + 1")`` or as a Spark column.
@@ -323,17 +326,18 @@ class SparkLake(SparkMaintaining):
         """
         refuse_unknown(unknown, ("starting", "changes", "max_files", "max_bytes", "lake_url"))
         require_sources()
-        from quacklake.spark.datasource.format import RemoteLake, SparkFormat
+        from quacklake.spark.datasource.format import SparkFormat, remote_stream
+        from quacklake.spark.datasource.source_classes import FORMAT
         from quacklake.spark.runtime.session import has_time, is_connect
         from quacklake.spark.streams.pipeline import raw_schema, shown_frame
 
-        remote = RemoteLake.of(self.handle.context.catalog.tenant, lake_url) if is_connect(self.session) else None
         view = self.handle.view()
         source = self._source(table, starting, view, (max_files, max_bytes), changes=changes)
-        if remote is None:
-            raw = SparkFormat.of(self.session).stream(self.session, source, starting, raw_schema(source))
+        if is_connect(self.session):
+            raw = remote_stream(self.session, source, starting, view.base.id, lake_url)
         else:
-            raw = remote.stream(self.session, source, starting, view.base.id)
+            id_ = SparkFormat.of(self.session).service.serve(source, starting)
+            raw = self.session.readStream.format(FORMAT).schema(raw_schema(source)).option("stream", id_).load()
         return shown_frame(source, raw, time=has_time(self.session))
 
     def pipeline(
@@ -427,16 +431,6 @@ class SparkLake(SparkMaintaining):
 # -- DataFrames as what Table takes for rows ---------------------------------------------------------------------------
 
 
-def append_frame(handle: Handle, ref: TableRef, frame: DataFrame) -> int:
-    """Add the rows of a DataFrame to a table, in one snapshot; return how many. Executors write the files."""
-    return _written(handle, ref, frame)
-
-
-def overwrite_frame(handle: Handle, ref: TableRef, frame: DataFrame, where: str | None) -> int:
-    """Replace the rows that satisfy a filter by those of a DataFrame, in one snapshot; return how many are new."""
-    return _written(handle, ref, frame, where, replace=True)
-
-
 def merge_frame(
     handle: Handle, ref: TableRef, frame: DataFrame, keys: Sequence[str], *, evolve: bool = False
 ) -> MergeResult:
@@ -467,9 +461,10 @@ def _engine(handle: Handle, frame: DataFrame) -> SparkEngine:
     return SparkEngine.of(handle, frame.sparkSession)
 
 
-def _written(
-    handle: Handle, ref: TableRef, frame: DataFrame, where: str | None = None, *, replace: bool = False
+def write_frame(
+    handle: Handle, ref: TableRef, frame: DataFrame, where: Filter | None = None, *, replace: bool = False
 ) -> int:
+    """Add the rows of a DataFrame, or replace those that match a filter, in one snapshot; return how many are new."""
     from quacklake.spark.changes.staged_changes import counted
 
     engine, rows_written = _engine(handle, frame), [0]

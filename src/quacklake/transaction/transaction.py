@@ -153,13 +153,12 @@ class Transaction:
         with self.catalog.read() as reader:
             plan = plan_scan(
                 reader,
+                self.catalog,
                 self.store,
                 self.base if revived is None else revived.state,
                 table,
-                database=self.catalog.encoding,
                 predicate=predicate,
                 max_files=max_files,
-                encrypted=self.catalog.encrypted,
                 remains=revived is not None,
             )
             pending = self._pending.get(table.id) if revived is None else None

@@ -90,8 +90,7 @@ class DuckDBAudit:
 
 
 _SEEN = ("snapshot_id",)
-_EXACT = 2.0**53
-"""Up to here a double holds every whole number."""
+_EXACT = 2.0**53  # up to here a double holds every whole number
 
 
 def _aggregate(query: str, columns: Sequence[Column], plan: ScanPlan, *, whole: bool) -> str:

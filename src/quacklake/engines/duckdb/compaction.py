@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -35,23 +35,11 @@ class CompactionFiles:
     options: Callable[[TableInfo], WriteOptions]
     vectors: Callable[[TableInfo], Vectors]
 
-    def merge(
-        self,
-        tx: Transaction,
-        table: TableInfo,
-        plan: ScanPlan,
-        folder: str,
-        partition_id: int | None,
-        partition_values: Mapping[int, str | None],
-    ) -> list[NewDataFile]:
-        """Return the rows of a plan without deletes as one file that has the history of them all.
-
-        ``table`` says which columns it gets and in which order the rows are; it belongs to one partition.
-        """
+    def merge(self, tx: Transaction, table: TableInfo, plan: ScanPlan, folder: str) -> list[NewDataFile]:
+        """Write the rows of a plan without deletes as one file of one partition, which keeps their history."""
         with self.engine.connection() as connection:
             query = self._rows(connection, plan, snapshots=True)
-            files = self._write(tx, connection, query, replace(table, partition=None), 0, snapshots=True, folder=folder)
-        return [replace(file, partition_id=partition_id, partition_values=partition_values) for file in files]
+            return self._write(tx, connection, query, replace(table, partition=None), 0, snapshots=True, folder=folder)
 
     def rewrite(self, tx: Transaction, table: TableInfo, plan: ScanPlan) -> list[NewDataFile]:
         """Write the live rows of a plan as files of the table, partitioned and sorted as it says."""
@@ -63,10 +51,7 @@ class CompactionFiles:
     def flush(
         self, tx: Transaction, table: TableInfo, rows: pa.Table
     ) -> tuple[list[NewDataFile], list[PastDeleteFile]]:
-        """Write inlined rows, with ``end_snapshot``, as files.
-
-        Rows that have ended are deleted there at their snapshot.
-        """
+        """Write inlined rows as files; rows with an ``end_snapshot`` are deleted there at that snapshot."""
         columns = table.schema.columns
         select = [f"CAST({column_key(column)} AS {column.duckdb_type()}) AS {quote(column.name)}" for column in columns]
         select += [f"row_id AS {quote(NAME_ROW_ID)}", f"begin_snapshot AS {quote(NAME_SNAPSHOT_ID)}"]

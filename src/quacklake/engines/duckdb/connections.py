@@ -1,4 +1,4 @@
-"""What every connection to DuckDB needs: its errors as ours, the names of files, stores, and the keys of files.
+"""DuckDB connections: errors translated to ours, names of files, access to stores, and the keys of files.
 
 Keys go to a connection as a variable, through Arrow, so that no statement, plan or error message can quote them.
 """
@@ -144,7 +144,6 @@ def file_name(url: str) -> str:
 
 
 def file_literal(url: str) -> str:
-    """Return ``file_name`` as SQL."""
     return literal(file_name(url))
 
 
@@ -184,10 +183,7 @@ def load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: str) -> None:
-    """Give DuckDB the keys for the files under a root, for as long as this instance lives.
-
-    Each root has a secret of its own: several lakes of one session may have different keys.
-    """
+    """Give DuckDB the keys for the files under a root, in a secret of its own: lakes may have different keys."""
     name = f"quacklake_{hashlib.sha256(root.encode()).hexdigest()[:16]}"
     facts = {
         "KEY_ID": options.access_key,
@@ -279,7 +275,6 @@ class EncryptedFiles:
         return self._connection
 
     def write(self, rows: pa.Table, field_ids: Sequence[int], path: str, key: str) -> None:
-        """Write a table as the file ``path``, below the data root."""
         self._store.make_parent(path)
         names = zip(rows.column_names, field_ids, strict=True)
         fields = ", ".join(f"{literal(name)}: {id_:d}" for name, id_ in names)
@@ -301,7 +296,6 @@ class EncryptedFiles:
         self._store.sync([path])
 
     def read(self, path: str, key: str) -> pa.Table:
-        """Return the rows of a file."""
         with self._lock, reading():
             connection = self._open()
             lend_keys(connection, _VARIABLE, [key])

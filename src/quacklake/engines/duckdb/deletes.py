@@ -47,8 +47,6 @@ class Vectors(enum.Enum):
 
 
 class _Written(TypedDict, total=False):
-    """What is known of a written delete file."""
-
     path: str
     delete_count: int
     file_size_bytes: int
@@ -78,11 +76,10 @@ class DeleteFileWriter:
         *,
         vectors: Vectors = Vectors.NONE,
     ) -> NewDeleteFile:
-        """Write the delete file of one data file: the newly deleted positions and those of the delete file it had.
+        """Write the delete file of a data file: newly deleted positions, and those of the delete file it had.
 
-        With a delete file before, which began at ``begin_snapshot``, every position has its snapshot; the new ones get
-        the one after ``snapshot``. With ``vectors`` the deletes of one snapshot become a deletion vector. Those of
-        several do only where that is said: the form with room for their snapshots stock DuckLake 1.0 cannot read.
+        If it had one, which began at ``begin_snapshot``, every position has its snapshot, the new ones that after
+        ``snapshot``. For ``vectors`` see ``Vectors``: stock DuckLake 1.0 cannot read those of several snapshots.
         """
         rows, url = pa.table({NAME_POS: positions.cast(pa.int64())}), self.store.url(file.path)
         if file.delete_path is None:

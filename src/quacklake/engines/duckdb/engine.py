@@ -74,7 +74,7 @@ class DuckDBEngine:
             config["threads"] = threads
         self.store = store
         self.gate = gate
-        """What everyone who reads rows for a user passes, and is in for as long as that takes."""
+        """The gate that every read for a user holds until it ends."""
         self._config = config
         self._root: duckdb.DuckDBPyConnection | None = self.session()
         self._shapes = ShapeCache(store)
@@ -96,7 +96,6 @@ class DuckDBEngine:
         return connection
 
     def close(self) -> None:
-        """End every connection."""
         if self._root is not None:
             self._root.close()
 
@@ -131,8 +130,6 @@ class DuckDBEngine:
             for connection in self._working.get(thread, ()):
                 connection.interrupt()
 
-    # -- reading -----------------------------------------------------------------------------------------------------
-
     def bind(
         self,
         connection: duckdb.DuckDBPyConnection,
@@ -145,11 +142,10 @@ class DuckDBEngine:
         prefix: str | None = None,
         guarded: bool = False,
     ) -> str:
-        """Prepare a plan on a connection; return the query that yields its rows (with ``ROW_COLUMNS`` on request).
+        """Prepare a plan on a connection; return the query of its rows, with ``ROW_COLUMNS`` on request.
 
-        Virtual columns are there when ``columns`` or ``where`` name them, or ``virtual``: name -> the name it gets.
-        ``prefix`` begins the names of what is prepared, on a connection where plans of several engines meet.
-        ``guarded`` is for queries with ``IS DISTINCT FROM``, as ``needs_guard`` finds it in ``where``.
+        ``virtual`` columns (name -> the name it gets) are there, and those that ``columns`` or ``where`` name.
+        ``prefix`` keeps names apart where plans of several engines meet; for ``guarded`` see ``needs_guard``.
         """
         prefix = prefix or f"ql{next(self._names)}"
         with reading():
@@ -184,10 +180,7 @@ class DuckDBEngine:
         places: bool = False,
         batch_rows: int = 122_880,
     ) -> RunningScan:
-        """Run a plan: the chosen columns of the rows that satisfy the filter, as a stream.
-
-        With ``row_ids`` ``rowid`` comes after them; with ``places`` ``ROW_COLUMNS``, and ``SNAPSHOT``, that of the row.
-        """
+        """Stream columns of rows that satisfy a filter, then ``rowid``, or ``ROW_COLUMNS`` and ``SNAPSHOT``."""
         chosen = (
             [find_column(plan.schema, name) for name in columns] if columns is not None else list(plan.schema.columns)
         )
@@ -247,56 +240,52 @@ class DuckDBEngine:
         batch_rows: int,
         beside: Mapping[str, str] = MappingProxyType({}),
     ) -> RunningScan:
-        """Run the query that ``bind`` prepares; ``schema`` is what a filter may speak of.
-
-        ``beside`` are numbers that come after the columns: name -> the name in the query.
-        """
+        """Run the query that ``bind`` prepares. ``beside`` are numbers after the columns: name -> name in the query."""
         expression = where if isinstance(where, pc.Expression) else None
         with self._lock:
             connection = self._cursor()
         try:
             with telemetry.timed("engine.bind"), _filtering(where, schema), reading():
                 query, select = bind(connection), _selected(chosen, beside)
-                start: Callable[[int], pa.RecordBatchReader]
+                start: Callable[[], pa.RecordBatchReader]
                 if where is None:
                     # DuckDB binds a relation at every step, which is slow for many files
                     query = f"SELECT {select} FROM ({query}){'' if limit is None else f' LIMIT {limit:d}'}"
-                    start = partial(_start, connection, query)
+                    start = partial(arrow_reader, connection, query, batch_rows=batch_rows)
                 else:
                     relation = connection.sql(query)
                     if expression is None:
                         relation = relation.filter(where).project(select)
                         relation = relation if limit is None else relation.limit(limit)
-                    start = relation.to_arrow_reader
+                    start = partial(relation.to_arrow_reader, batch_rows)
         except BaseException:
             connection.close()
             raise
         fields = [*(column.arrow_field() for column in chosen), *(pa.field(name, pa.int64()) for name in beside)]
         # nothing runs before the first batch is read, so that a scan can be cancelled from its beginning
-        batches = self._batches(start, connection, pa.schema(fields), expression, limit, batch_rows)
-        if isinstance(where, str):
-            batches = _checked(batches, where, schema)
+        batches = self._batches(start, connection, pa.schema(fields), where, schema, limit)
         return RunningScan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
 
     def _batches(
         self,
-        start: Callable[[int], pa.RecordBatchReader],
+        start: Callable[[], pa.RecordBatchReader],
         connection: duckdb.DuckDBPyConnection,
         schema: pa.Schema,
-        expression: pc.Expression | None,
+        where: Filter | None,
+        columns: TableSchema,
         limit: int | None,
-        batch_rows: int,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a query in exactly ``schema``; an Arrow expression and its limit are applied here.
 
-        ``start`` runs the query, given a number of rows for each batch; it is called when the first batch is asked for.
-        The connection is closed, and the gate left, at the end, early or not.
+        ``start`` runs the query; it is called when the first batch is asked for. The connection is closed, and the gate
+        left, at the end, early or not.
         """
+        expression = where if isinstance(where, pc.Expression) else None
         left = limit if expression is not None else None
         try:
-            with self.gate():
+            with self.gate(), _filtering(where, columns):
                 with telemetry.timed("engine.scan", tenant=self.store.label), reading():
-                    source = start(batch_rows)
+                    source = start()
                 for batch in _translated(source):
                     rows = batch if expression is None else _filtered(batch, expression, schema, left)
                     if left is not None:
@@ -314,7 +303,6 @@ class DuckDBEngine:
         return self._count(partial(self.bind, plan=plan, where=where), plan.schema, where)
 
     def count_feed(self, plan: FeedPlan, where: str | None, *, inserts: bool, deletes: bool) -> int:
-        """Return the number of changes that satisfy a filter."""
         bind = partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes, guarded=needs_guard(where))
         return self._count(bind, plan.schema, where)
 
@@ -343,10 +331,7 @@ class DuckDBEngine:
             return arrow_table(connection, query).column("v").combine_chunks()
 
     def canonical_expression(self, expression: str, schema: TableSchema, macros: Sequence[OrderMacro] = ()) -> str:
-        """Return an expression over columns as DuckDB itself would write it; ``macros`` are the functions it may need.
-
-        Raise ``InputError`` when it makes no sense, or reaches for more than a row.
-        """
+        """Return an expression as DuckDB writes it. Raise ``InputError`` if it needs more than a row and ``macros``."""
         text = plain_expression(expression, [macro.name for macro in macros])
         columns = ", ".join(f"NULL::{column.duckdb_type()} AS {quote(column.name)}" for column in schema.columns)
         with self.connection() as connection:
@@ -388,10 +373,6 @@ def places_to_target(places: pa.Table) -> DeleteTarget:
     )
 
 
-def _start(connection: duckdb.DuckDBPyConnection, query: str, batch_rows: int) -> pa.RecordBatchReader:
-    return arrow_reader(connection, query, batch_rows=batch_rows)
-
-
 def _selected(columns: Sequence[Column], beside: Mapping[str, str]) -> str:
     """Return what is selected from a query for some columns, and numbers beside them."""
     select = [
@@ -402,11 +383,6 @@ def _selected(columns: Sequence[Column], beside: Mapping[str, str]) -> str:
     ]
     select += [f"{source} AS {name}" for name, source in beside.items()]
     return ", ".join(select) or "1"
-
-
-def _checked(batches: Iterator[pa.RecordBatch], where: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    with _filtering(where, schema):
-        yield from batches
 
 
 @contextmanager

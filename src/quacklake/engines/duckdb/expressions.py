@@ -209,10 +209,7 @@ class OrderMacro:
 
 
 def order_keys(spec: SortSpec | None, macros: Sequence[OrderMacro]) -> list[str]:
-    """Return the keys for an ``ORDER BY``; those in another dialect are passed over.
-
-    Raise ``InputError`` for a key that another client has stored and that is more than an expression over a row.
-    """
+    """Return keys for ``ORDER BY`` in our dialect. Raise ``InputError`` for a stored key that needs more than a row."""
     names = [macro.name for macro in macros]
     return [] if spec is None else [_key(key, names) for key in readable_keys(spec)]
 
@@ -232,10 +229,7 @@ def _key(key: SortKey, names: Sequence[str]) -> str:
 
 
 def constant(value: Any) -> duckdb.Expression:
-    """Return a value as an expression. NaN stays NaN, also inside of lists and dictionaries: DuckDB would make it NULL.
-
-    Scalars of numpy are taken as what they hold.
-    """
+    """Return a value, also of numpy, as an expression. NaN stays NaN: DuckDB would make it NULL."""
     value = _plain(value)
     if not _holds_nan(value):
         return duckdb.ConstantExpression(value)
@@ -247,7 +241,6 @@ def constant(value: Any) -> duckdb.Expression:
 
 
 def _plain(value: Any) -> Any:
-    """Return a scalar of numpy as one of Python."""
     if type(value).__module__ != "numpy" or getattr(value, "ndim", None) != 0 or value.dtype.kind not in "biufSU":
         return value
     return value.item()
@@ -309,15 +302,11 @@ class ExpressionBinder:
         return ", ".join(relations)
 
     def text(self, node: Node) -> str:
-        """Return a part of an expression as text."""
         select = {**self._select["node"], "select_list": [node]}
         return render(self._connection, {**self._select, "node": select}).removeprefix("SELECT ")
 
     def type_of(self, node: Node) -> Column:
-        """Return the type of a part, as that of a column.
-
-        Raise ``UnsupportedFeatureError`` for one that a lake has not.
-        """
+        """Return the type of a part as a column. Raise ``UnsupportedFeatureError`` for a type that a lake lacks."""
         text = str(self._run(f"SELECT {self.text(node)} AS v FROM {self._from}").types[0])
         try:
             return parse_column("v", text)
@@ -336,8 +325,6 @@ class ExpressionBinder:
                 return table, [own, *_fields(own, path[1:])]
         return None
 
-    # -- constants ---------------------------------------------------------------------------------------------------
-
     def is_constant(self, node: Node) -> bool:
         """Return whether no column of the tables has a part in it."""
         return all(
@@ -346,7 +333,7 @@ class ExpressionBinder:
         )
 
     def constant(self, node: Node, type_: Column | None = None) -> tuple[str | None, Column]:
-        """Return the value of a constant part as text, and its type, or what a cast to ``type_`` makes of it."""
+        """Return a value, also of numpy, as an expression. NaN stays NaN: DuckDB would make it NULL."""
         value = self._value(node, type_)
         text: str | None = self._one(f"SELECT CAST({value} AS VARCHAR)")
         return text, type_ or self.type_of(node)
@@ -372,8 +359,6 @@ class ExpressionBinder:
                 )
         text = self.text(node)
         return text if type_ is None else f"CAST({text} AS {type_.duckdb_type()})"
-
-    # -- asking ------------------------------------------------------------------------------------------------------
 
     def _run(self, query: str) -> duckdb.DuckDBPyRelation:
         with reading():

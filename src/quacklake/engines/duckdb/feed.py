@@ -158,10 +158,7 @@ _DATE = "_ql_date"
 
 
 def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
-    """Return what makes the temporary table of deleted positions: the key of a row, and the first snapshot without it.
-
-    The query tells, for ``to_blocks``, where those are that went in the range.
-    """
+    """Return the SQL of the temporary table of deleted positions; its query gives the blocks for ``to_blocks``."""
     name = f"{prefix}_deleted"
     reads = Reads(store, f"{name}_keys")
     tables: list[tuple[str, pa.Table]] = []
@@ -189,7 +186,6 @@ def deleted_sql(plan: FeedPlan, store: Store, prefix: str) -> ScanSql:
 
 
 def to_blocks(positions: pa.Table) -> Blocks:
-    """Return what the query of ``deleted_sql`` gives, by data file."""
     blocks: dict[int, list[int]] = {}
     for number in positions.column("block").to_pylist():
         blocks.setdefault(number >> (SHIFT - BLOCK_SHIFT), []).append(number & (POSITION_MASK >> BLOCK_SHIFT))
@@ -197,7 +193,6 @@ def to_blocks(positions: pa.Table) -> Blocks:
 
 
 def _gone(plan: FeedPlan, deleted: str) -> str:
-    """Return the deleted positions of the range."""
     return f"SELECT key, snapshot_id FROM {deleted} WHERE snapshot_id BETWEEN {plan.since:d} AND {plan.until:d}"
 
 
@@ -218,10 +213,7 @@ Query = Callable[[str], str]
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows that came or went: the query that gives some columns of them, ``_ql_snapshot`` and ``_ql_row_id``.
-
-    ``may_update`` when a row of theirs may be one of an update.
-    """
+    """Rows that came or went, as a query of some columns, ``_ql_snapshot`` and ``_ql_row_id``; maybe of updates."""
 
     rows: Callable[[Sequence[Column]], str]
     may_update: bool = True
@@ -229,10 +221,9 @@ class _Part:
 
 @dataclass
 class FeedBuilder:
-    """Makes the SQL of a feed plan. ``prefix`` keeps names apart.
+    """Makes the SQL of a feed plan, after ``deleted_sql``, which found ``blocks``; ``prefix`` keeps names apart.
 
-    What ``deleted_sql`` prepares must be there; ``blocks`` is what it found. ``numbered`` tells which files of a plan
-    surely have no row ids in them, by their data file ids.
+    ``numbered`` returns the files of a plan that surely have no row ids in them, by their data file ids.
     """
 
     plan: FeedPlan
@@ -272,11 +263,8 @@ class FeedBuilder:
         return ScanSql(query, tuple(self.tables), tuple(self.setup), self.reads.variable, tuple(self.reads.keys))
 
     def _only(self, ids: Sequence[int]) -> pa.Table:
-        """Return the files with these ids."""
         files = self.plan.rows.files
         return files.filter(pc.is_in(files.column("data_file_id"), value_set=pa.array(ids, pa.int64())))
-
-    # -- the parts of a feed: files or rows, and the query that dates them ---------------------------------------------
 
     def _came(self) -> list[_Part]:
         plan, files = self.plan, self.plan.rows.files
@@ -324,10 +312,7 @@ class FeedBuilder:
         return [_Part(partial(self._picked, files))] if files.num_rows else []
 
     def _touched_keys(self, files: pa.Table) -> list[_Part]:
-        """Return the parts of ``_touched`` by their keys alone.
-
-        Most files need not be opened, as their rows are numbered one by one.
-        """
+        """Return the keys of ``_touched``. Most files need not be opened, as their rows are numbered one by one."""
         numbered = self.numbered(replace(self.plan.rows, files=files))
         if not numbered:
             return self._touched(files)
@@ -357,8 +342,6 @@ class FeedBuilder:
 
         return [_Part(partial(self._scan, ended, None, left))]
 
-    # -- what is known first -------------------------------------------------------------------------------------------
-
     def _updates(self, came: Sequence[_Part], went: Sequence[_Part]) -> str:
         """Return the temporary table of rows that went and came in one snapshot; its name."""
         name = f"{self.prefix}_updates"
@@ -375,8 +358,6 @@ class FeedBuilder:
             f" SEMI JOIN ({gone}) g ON g.snapshot_id = n.snapshot_id AND g.rowid = n.rowid"
         )
         return name
-
-    # -- queries -------------------------------------------------------------------------------------------------------
 
     def _scan(self, files: pa.Table, inlined: pa.Table | None, query: Query, columns: Sequence[Column]) -> str:
         """Return rows with their dates; what the scan needs first is noted."""

@@ -19,8 +19,7 @@ from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.format.transforms import duckdb_expression
 
-_UNWRITTEN = ("null", "timestamptz_ns")
-"""Types that no file is written with; a whole column of the first is left out."""
+_UNWRITTEN = ("null", "timestamptz_ns")  # types that no file is written with; a whole column of the first is left out
 _ENDLESS = 9_000_000_000_000_000_000
 
 
@@ -34,7 +33,6 @@ class Keys:
     expressions: tuple[str, ...]
 
     def query(self, rows: str) -> str:
-        """Return a query with the keys after its columns."""
         keys = ", ".join(f"{sql} AS {name}" for sql, name in zip(self.expressions, self.names, strict=True))
         return f"SELECT *, {keys} FROM ({rows})"
 
@@ -45,15 +43,11 @@ class Keys:
         return {key.index: text for key, text in zip(self.spec.keys, texts, strict=True)}
 
     def folder(self, values: Mapping[int, str | None], *, hive: bool) -> str:
-        """Return the folder of files with these values, below the table's."""
         return directory(self.spec, self.schema, values, hive=hive)
 
 
 def partition_keys(table: TableInfo, *, epochs: bool = True) -> Keys | None:
-    """Return the keys by which new files of a table are partitioned, if it has any.
-
-    Raise ``UnsupportedFeatureError`` for a partitioning by epochs where the lake's version has none.
-    """
+    """Return the partition keys of new files. Raise ``UnsupportedFeatureError`` for epochs that the lake lacks."""
     spec = table.partition
     if spec is None or not spec.keys:
         return None
@@ -74,10 +68,7 @@ def partition_keys(table: TableInfo, *, epochs: bool = True) -> Keys | None:
 
 
 def stored_columns(table: TableInfo) -> TableInfo:
-    """Return the table with the columns that its files hold: one of the type ``null`` is in none, and reads as NULL.
-
-    Raise ``UnsupportedFeatureError`` for types whose values DuckDB cannot write.
-    """
+    """Return the table without columns of type ``null``, which no file holds. Raise ``UnsupportedFeatureError``."""
     kept = tuple(column for column in table.schema.columns if column.type != "null")
     for node in (node for column in kept for node in column.walk()):
         if node.type in _UNWRITTEN:
@@ -150,7 +141,6 @@ def _checked(column: Column) -> str | None:
 
 
 def _stored(column: Column) -> Column:
-    """Return a column as files hold it."""
     kind = "float64" if column.type in _HUGE else column.type
     return replace(column, type=kind, children=tuple(map(_stored, column.children)))
 

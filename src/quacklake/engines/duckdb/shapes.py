@@ -56,10 +56,7 @@ class ShapeCache:
     def find(
         self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan, columns: Sequence[Column]
     ) -> Mapping[int, Shape]:
-        """Return the shapes of the files that differ from the table's, by their row in the plan.
-
-        At most one query, and one for each key of encrypted files.
-        """
+        """Return the shapes of files that differ from the table's, by row in the plan; one query, and one per key."""
         nested = [column for column in columns if column.nested]
         doubtful = _doubtful(plan) if nested else []
         if not doubtful:
@@ -79,10 +76,7 @@ class ShapeCache:
         return {index: shape for index, shape in shapes.items() if shape}
 
     def numbered(self, connection: duckdb.DuckDBPyConnection, plan: ScanPlan) -> set[int]:
-        """Return the ids of the files that surely have neither row ids nor snapshots of rows in them.
-
-        At most one query.
-        """
+        """Return the ids of files that surely hold neither row ids nor snapshots of rows, with at most one query."""
         files = plan.files.filter(pc.is_null(plan.files.column("encryption_key")))
         ids, mapped = files.column("data_file_id").to_pylist(), pc.is_valid(files.column("mapping_id")).to_pylist()
         urls = self._store.readable_urls(files.column("path").to_pylist())
@@ -111,10 +105,7 @@ class ShapeCache:
         return known
 
     def _names(self, connection: duckdb.DuckDBPyConnection, url: str, key: str) -> Mapping[str, Column]:
-        """Return the columns of an encrypted file by name, without ids.
-
-        Files of one key were written at once, and alike.
-        """
+        """Return the columns of an encrypted file by name, without ids. All files of one key are alike."""
         with self._lock:
             known = self._described.get(key)
         if known is None:
@@ -210,10 +201,7 @@ def _stored(node: _Node, wanted: Column | None) -> Column:
 
 
 def _readable(stored: Column, wanted: Column) -> Column:
-    """Return the fields that the table still has.
-
-    Of a struct without any, one, so that NULL can be told from others.
-    """
+    """Return the fields that the table still has; if none, one of a struct, to tell NULL from other values."""
     if not stored.nested:
         return stored
     if stored.type != "struct":

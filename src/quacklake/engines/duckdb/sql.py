@@ -94,16 +94,12 @@ def _stored(column: Column, entry: MappedColumn) -> Column | None:
 #: Columns that identify a row, given on request: its id, and where it is (a file or a version of inlined rows).
 ROW_COLUMNS = ("_ql_row_id", "_ql_file_id", "_ql_version", "_ql_position")
 
-_NO_MAPPING = -(1 << 62)
-_MANY = 256
-"""Files from which on their values are joined: DuckDB copies a list for every vector of rows."""
+_MANY = 256  # files from which on their values are joined: DuckDB copies a list for every vector of rows
 NOTHING = Path(__file__).with_name("nothing.parquet")
 """A file without rows. DuckDB reads a list of files with all its threads, and a single one with one thread where it is
 given the columns and so has not looked into the file: beside this one a file is a list."""
-_ROW_GROUP = 122_880
-"""Rows up to which there is nothing for a second thread to do."""
-_RUNS = 8
-"""Up to so many reads keep files of different shapes in their order, so that rows come as they were inserted."""
+_ROW_GROUP = 122_880  # rows up to which there is nothing for a second thread to do
+_RUNS = 8  # up to so many reads keep files of different shapes in their order, so that rows come as they were inserted
 SHIFT = 40
 """Bits for a position in a file: a data file has fewer than 2^40 rows."""
 # Columns of delete files are read by name: delete files of other formats have no field ids.
@@ -123,10 +119,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class ScanSql:
-    """The query of a plan and what it needs first: keys to lend, tables to register, statements to run.
-
-    The queries have the keys from the variable ``keys_variable``, a list in the order of ``keys``.
-    """
+    """The query of a plan, and what it needs first: ``keys`` in the variable ``keys_variable``, tables, statements."""
 
     query: str
     tables: tuple[tuple[str, pa.Table], ...]
@@ -146,11 +139,7 @@ class Reads:
     def source(
         self, paths: Sequence[str], keys: Sequence[str | None], fields: Sequence[Field], rows: int | None
     ) -> str:
-        """Return a FROM item with the columns of ``fields``, ``file_index`` (into ``paths``) and the virtual columns.
-
-        A call of ``read_parquet`` takes one key, so there is one call for each key: the files of one write share
-        theirs.
-        """
+        """Return a FROM item with ``fields``, ``file_index`` (into ``paths``) and virtual columns; one call per key."""
         if not any(keys):
             return _read_parquet(self.store.readable_urls(paths), fields, rows)
         groups: dict[str | None, list[int]] = {}
@@ -182,15 +171,11 @@ def scan_sql(
     reads: Reads | None = None,
     guarded: bool = False,
 ) -> ScanSql:
-    """Return the SQL that yields ``columns`` of a plan; with ``rows`` also ``ROW_COLUMNS``.
+    """Return the SQL of ``columns`` of a plan, with ``rows`` also ``ROW_COLUMNS``; ``prefix`` keeps names apart.
 
-    ``prefix`` keeps names apart.
-
-    ``virtual`` asks for virtual columns: name -> the name it gets. ``shapes`` are those of the files whose nested
-    columns have other fields than the table's, by their row in the plan. ``reads`` is that of several scans in one.
-    ``guarded`` keeps filters on columns out of DuckDB's readers, see ``needs_guard``.
-
-    Raise ``UnsupportedFeatureError`` when the table has a column of its own with the name of one of those.
+    ``virtual`` are virtual columns: name -> the name it gets. ``shapes`` are those of files whose nested columns differ
+    from the table's, by row in the plan. ``reads`` is that of several scans; for ``guarded`` see ``needs_guard``. Raise
+    ``UnsupportedFeatureError`` when the table has a column with one of our names.
     """
     extra = virtual or {}
     refuse_names(plan, columns, {*(ROW_COLUMNS if rows else ()), *extra.values()})
@@ -236,22 +221,16 @@ def refuse_names(plan: ScanPlan, columns: Sequence[Column], reserved: Collection
 
 def branches(plan: ScanPlan, shapes: Mapping[int, Shape]) -> list[Branch]:
     """Return the files grouped by shape, in plan order as far as few groups can keep it."""
-    with_deletes = pc.or_(
-        pc.is_valid(plan.files.column("delete_path")),
-        pc.is_in(plan.files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
-    ).to_pylist()
-    partial = pc.fill_null(pc.greater(plan.files.column("partial_max"), plan.snapshot_id), False).to_pylist()
-    mappings = pc.fill_null(plan.files.column("mapping_id"), _NO_MAPPING).to_pylist()
-    groups: dict[tuple[bool, bool, int, Shape], list[int]] = {}
-    runs: list[tuple[tuple[bool, bool, int, Shape], list[int]]] = []
-    for index, kind in enumerate(zip(with_deletes, partial, mappings, strict=True)):
+    groups: dict[tuple[bool, bool, int | None, Shape], list[int]] = {}
+    runs: list[tuple[tuple[bool, bool, int | None, Shape], list[int]]] = []
+    for index, kind in enumerate(plan.kinds()):
         key = (*kind, shapes.get(index, ()))
         groups.setdefault(key, []).append(index)
         if not runs or runs[-1][0] != key:
             runs.append((key, []))
         runs[-1][1].append(index)
     return [
-        Branch(tuple(indexes), deletes, some, None if mapping == _NO_MAPPING else mapping, shape)
+        Branch(tuple(indexes), deletes, some, mapping, shape)
         for (deletes, some, mapping, shape), indexes in (runs if len(runs) <= _RUNS else groups.items())
     ]
 
@@ -345,7 +324,6 @@ def _of_file(values: Sequence[int | None]) -> str:
 
 
 def _virtual(name: str, facts: _Facts, branch: Branch) -> str:
-    """Return a virtual column of rows in files."""
     if name == "rowid":
         counted = f"{facts.sql('row_id_start')} + p.file_row_number"
         # a file from elsewhere has no row ids of ours in it
@@ -451,33 +429,23 @@ _GUARD = "_ql_guard"
 
 
 def needs_guard(where: object) -> bool:
-    """Return true for the text of a filter that DuckDB's readers answer wrongly: ``a = 1 OR a IS DISTINCT FROM 2``.
-
-    They leave out files and blocks in which the column has nothing but NULL.
-    """
+    """Return True for ``IS DISTINCT FROM``: DuckDB's readers skip blocks of nothing but NULL for it, wrongly."""
     return isinstance(where, str) and "distinct" in where.lower()
 
 
 def guarded_columns(names: Iterable[str], number: str) -> list[str]:
-    """Return columns that are computed, though to what they are: filters on them stay out of DuckDB's readers.
-
-    ``number`` is a column beside them, of whole numbers that are never NULL.
-    """
+    """Return columns as expressions on ``number``, never NULL, so that filters on them stay out of the readers."""
     known = f"{quote(number)} > -9223372036854775807"
     return [f"CASE WHEN {known} THEN {quote(name)} END AS {quote(name)}" for name in names]
 
 
 def _guarded(query: str, columns: Sequence[Column]) -> str:
-    """Return the rows of a query with guarded columns."""
     kept = guarded_columns([column.name for column in columns], _GUARD)
     return f"(SELECT * EXCLUDE ({_GUARD}) REPLACE ({', '.join(kept)}) FROM {query})" if kept else query
 
 
 def _inlined_virtual(name: str, plan: ScanPlan) -> str:
-    """Return a virtual column of inlined rows.
-
-    Their tables in the catalog are named and counted as files after the others.
-    """
+    """Return a virtual column of inlined rows, whose tables count as files after the others."""
     local = f"schema_version = {LOCAL_VERSION:d}"
     if name == "filename":
         stored = literal(data_table_name(plan.table_id, 0).removesuffix("0"))

@@ -34,10 +34,7 @@ class TooManyParts(ValueError):
 
 
 def serialize(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
-    """Return the document that DuckDB gives for a text: ``error`` and what it says, or ``statements``.
-
-    Raise ``TooManyParts`` for a name like ``a.b.c.d``, of which 1.5 has no tree either.
-    """
+    """Return DuckDB's document for a text. Raise ``TooManyParts`` for ``a.b.c.d``, of which 1.5 has no tree either."""
     # a literal: for the first parameter of a process DuckDB loads pandas, which takes longer than a short command
     row = first_row(connection, f"SELECT json_serialize_sql(CAST({literal(sql)} AS VARCHAR))")
     assert row is not None
@@ -48,7 +45,6 @@ def serialize(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
 
 
 def render(connection: duckdb.DuckDBPyConnection, tree: Mapping[str, Any]) -> str:
-    """Return a text of a tree, which means the same."""
     return written(connection, _typed(tree))
 
 
@@ -64,10 +60,7 @@ _TEXT = {"id": "VARCHAR", "type_info": None}
 
 
 def _typed(node: Any) -> Any:
-    """Return a tree in which numbers like 1e3 and 5. are casts of texts: DuckDB 1.5 writes them as others.
-
-    2.x keeps their text.
-    """
+    """Return a tree with casts for numbers like 1e3 and 5., which DuckDB 1.5 writes as others; 2.x keeps their text."""
     if isinstance(node, list):
         return [_typed(item) for item in node]
     if not isinstance(node, Mapping):
@@ -81,10 +74,7 @@ def _typed(node: Any) -> Any:
 
 
 def _exact_text(value: Mapping[str, Any] | None) -> str | None:
-    """Return the text of a constant that would become another type if it were written without a cast.
-
-    None for others.
-    """
+    """Return the text of a constant that would have another type without a cast, or None."""
     if value is None or value["is_null"]:
         return None
     if value["type"]["id"] == "DOUBLE":
@@ -136,7 +126,6 @@ def nodes(tree: Any) -> Iterator[Node]:
 
 
 def _normalize(node: Node) -> None:
-    """Bring a node of 2.x into the form of 1.5."""
     if "arguments" in node:
         node["children"] = [
             {**given["expression"], "alias": given["name"]} if given["name"] else given["expression"]
@@ -181,10 +170,7 @@ _INTEGERS = range(-(1 << 31), 1 << 31)
 
 
 def constant_of(node: Mapping[str, Any]) -> Constant | None:
-    """Return the constant that a node is, None for any other node.
-
-    The value of a type other than ``INTEGER`` and ``VARCHAR`` is as the version of DuckDB tells it.
-    """
+    """Return the constant that a node is, or None. Other types than INTEGER and VARCHAR are as DuckDB gives them."""
     if node.get("class") != "CONSTANT":
         return None
     if "literal" not in node:
@@ -209,10 +195,7 @@ Name = tuple[str | None, str]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query in DuckDB's own words, and what it names: tables and views, functions, and functions that yield rows.
-
-    Of the last only those that could reach files, the network or the session.
-    """
+    """A query as DuckDB writes it, and what it names; of table functions only those that are not ``HARMLESS``."""
 
     sql: str
     relations: tuple[Name, ...]

@@ -27,10 +27,9 @@ _GROUP_BYTES = "ROW_GROUP_SIZE_BYTES"
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How Parquet files are written, from the lake's options.
+    """Options of a lake for writing Parquet files.
 
-    ``hive`` puts partitions into folders, ``sort`` puts rows into the table's order; ``macros`` are the functions that
-    the order needs.
+    ``hive`` puts partitions into folders, ``sort`` rows into the table's order, which may need ``macros``.
     """
 
     compression: str = "snappy"
@@ -89,10 +88,7 @@ _Exact = Mapping[int, Mapping[str, bool]]
 
 
 def _written_facts(connection: duckdb.DuckDBPyConnection, url: str, schema: TableSchema) -> tuple[int, _Exact]:
-    """Ask a file that was written for what ``COPY`` does not tell: its row groups, and which bounds are values.
-
-    Of fields inside columns nothing is said.
-    """
+    """Return what ``COPY`` does not tell of a file: its row groups, and the bounds of top columns that are values."""
     ids = {column.name: column.id for column in schema.columns if not column.nested}
     rows = connection.execute(
         "SELECT path_in_schema, max(row_group_id) + 1, bool_and(min_is_exact), bool_and(max_is_exact)"
@@ -114,7 +110,6 @@ def _exactness(entry: Mapping[str, str], column: Column, known: Mapping[str, boo
 
 
 def _statistics(statistics: dict[str, dict[str, str]], schema: TableSchema, exact: _Exact) -> list[ColumnStats]:
-    """Return DuckDB's statistics of a written file, by column id."""
     stats: list[ColumnStats] = []
     for path, column in _leaf_paths(schema.columns, ()):
         if column.type == "variant":
@@ -189,12 +184,10 @@ class _Job:
 
     @property
     def names(self) -> list[str]:
-        """The columns of the query."""
         names = [column.name for column in self.table.schema.columns]
         return names + ([NAME_ROW_ID] if self.row_ids else []) + ([NAME_SNAPSHOT_ID] if self.snapshot_ids else [])
 
     def clauses(self) -> list[str]:
-        """Return the options of a ``COPY`` that writes a data file."""
         schema, options = self.table.schema, self.options
         fields = [_field_id(column) for column in schema.columns]
         if self.row_ids:

@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -66,12 +65,9 @@ from quacklake.storage import FileEntry, Store
 from quacklake.storage.store_pairs import copy_file, overlap
 
 _MARKS = "pruning/"
-_SIGN = 60.0
-"""Seconds between signs of life."""
-_SILENCE = dt.timedelta(hours=1)
-"""A prune without a sign of life for this long no longer removes anything."""
-_PRUNED = "pruned"
-"""The name of a file that marks a backup as being removed."""
+_SIGN = 60.0  # seconds between signs of life
+_SILENCE = dt.timedelta(hours=1)  # a prune without a sign of life for this long no longer removes anything
+_PRUNED = "pruned"  # the name of a file that marks a backup as being removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +91,7 @@ def prune(
 ) -> PruneReport:
     """Remove the backups made before a time, except the last ``keep_last``; the newest always stays.
 
-    Raises ``StorageUnavailableError`` while a backup is being made, and ``CorruptFileError`` when a remaining one
-    cannot be read.
+    Raises ``StorageUnavailableError`` while a backup is made, ``CorruptFileError`` when one that stays cannot be read.
     """
     with _Mark(store, dry_run=dry_run) as mark, KnownPaths() as known:
         _check_no_backup_is_made(store)
@@ -147,9 +142,7 @@ class _Mark:
         faults.reach("prune.marked")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._path is not None:
             old = [entry.path for entry in self._store.list(_MARKS) if not _within(entry, ABANDONED)]
             self._store.delete([self._path, *old])
@@ -235,8 +228,6 @@ class _Vanished(Exception):
 
 @dataclass
 class _Work:
-    """One attempt."""
-
     source: Store
     target: Store
     have: dict[str, int] = field(default_factory=dict)

@@ -175,10 +175,7 @@ ABANDONED = dt.timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class BackupInfo:
-    """A backup: its time, its snapshot and its size.
-
-    ``missing`` lists files that were already gone at the time of the backup; reading them fails, as it did then.
-    """
+    """A backup; ``missing`` lists files that were already gone: reading them fails, as it did then."""
 
     id: str
     time: str
@@ -209,10 +206,7 @@ def write_manifest(store: Store, info: BackupInfo) -> None:
 
 
 def read_manifest(store: Store, id_: str) -> BackupInfo:
-    """Return a backup by its id, which is the name of its folder. Raises ``NotFoundError`` or ``CorruptFileError``.
-
-    The id inside the manifest is ignored, so that a copied or renamed folder is a backup of its own.
-    """
+    """Return a backup by its folder's name, which may be a copy. Raises ``NotFoundError``, ``CorruptFileError``."""
     path = folder_of(id_) + MANIFEST
     if not store.exists(path):
         raise NotFoundError(

@@ -14,7 +14,7 @@ from quacklake.engines.duckdb.audit import DuckDBAudit
 from quacklake.errors import CommitConflict, NotFoundError
 from quacklake.format.snapshots import Signature, Snapshot
 from quacklake.maintenance.verify.catalog_checks import CHECKS
-from quacklake.maintenance.verify.file_checks import DeepChecks, FileChecks
+from quacklake.maintenance.verify.file_checks import DeepChecks
 from quacklake.maintenance.verify.findings import RULES, Collector, Finding, Known, RepairReport, VerifyReport, finding
 from quacklake.progress import Progress, silent
 from quacklake.storage import Store
@@ -23,10 +23,9 @@ __all__ = ["RULES", "Finding", "RepairReport", "VerifyReport", "repair", "verify
 
 
 def verify(catalog: Catalog, store: Store, engine: DuckDBAudit | None, progress: Progress = silent) -> VerifyReport:
-    """Check a lake against every rule; with an engine, also its data. Changes nothing.
+    """Check a lake against every rule, with an engine also its data, and change nothing.
 
-    The catalog is checked in one consistent transaction, and files afterwards; files that a concurrent cleanup removes
-    meanwhile are not reported as missing.
+    The catalog is checked in one transaction, files afterwards, except those that a cleanup removes meanwhile.
     """
     collector = Collector()
     try:
@@ -38,11 +37,11 @@ def verify(catalog: Catalog, store: Store, engine: DuckDBAudit | None, progress:
                 collector.take(check(audit, known))
     except NotFoundError as error:
         return VerifyReport(-1, engine is not None, (finding("V008", error.message),), checks=1)
-    files = FileChecks(catalog, store, known, collector)
+    files = DeepChecks(catalog, store, known, collector)
     files.run(progress)
     files.row_ids()
     if engine is not None:
-        DeepChecks(catalog, store, engine, known, collector).run(progress)
+        files.read(engine, progress)
     findings = sorted(
         set(collector.findings), key=lambda each: (each.code, each.table or "", each.file_id or 0, each.what)
     )
@@ -57,10 +56,9 @@ MESSAGE = "quacklake repair"
 def repair(
     catalog: Catalog, report: VerifyReport, findings: Sequence[Finding] | None, *, dry_run: bool
 ) -> RepairReport:
-    """Repair the findings of a report, or some of them, in one transaction and one snapshot of its own.
+    """Repair findings of a report, in one snapshot; clients that cache totals or counters then read them again.
 
-    The snapshot changes no table; it makes clients that cache totals or counters read them again. Raises
-    ``CommitConflict`` when another commit came after the report.
+    Raises ``CommitConflict`` when another commit came after the report.
     """
     chosen = tuple(report.findings if findings is None else findings)
     mended = tuple(each for each in chosen if each.fix is not None)

@@ -51,7 +51,6 @@ def _changes(snapshot: int, text: str | None, next_catalog: int | None) -> Itera
 
 
 def counters(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V004 and V005."""
     objects, files = audit.highest_ids()
     for code, top, following, column in (
         ("V004", max(objects + 1, known.counted[0]), known.latest.next_catalog_id, "next_catalog_id"),
@@ -63,7 +62,6 @@ def counters(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def lives(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V010."""
     for name in LIVING:
         if audit.has(name):
             for id_, begin, end in audit.impossible_lives(name, known.latest.id):
@@ -84,7 +82,6 @@ _IDENTITIES: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 def identities(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V011."""
     for name, (keys, shown) in _IDENTITIES.items():
         if audit.has(name):
             for row in audit.overlaps(name, keys, shown):
@@ -94,7 +91,6 @@ def identities(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def names(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V012."""
     for kind in ("schema", "relation", "macro", "column"):
         if kind == "macro" and not audit.has("macro"):
             continue
@@ -105,7 +101,6 @@ def names(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def in_schemas(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V020."""
     for child in ("table", "view", "macro"):
         if audit.has(child):
             for id_, schema_id in _homeless(audit, known, child, "schema", "schema_id"):
@@ -113,7 +108,6 @@ def in_schemas(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def in_tables(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V021."""
     for child in ("column", "data_file", "partition_info", "sort_info"):
         if audit.has(child):
             # Up to format 0.2, the contents of a dropped table had no end; nobody can see them.
@@ -123,7 +117,6 @@ def in_tables(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def delete_files(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V022 and V030."""
     # When all rows of a data file are deleted, it ends but its delete file stays as it is.
     for id_, data_file in _homeless(audit, known, "delete_file", "data_file", "data_file_id", may_outlive=True):
         yield finding("V022", f"delete file {id_} of {data_file}", file_id=id_)
@@ -149,7 +142,6 @@ def _homeless(
 
 
 def columns(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V023."""
     empty = {table_id for table_id, end in audit.table_lives().items() if end is None}
     for table_id, rows in itertools.groupby(audit.living_columns(known.latest.id), key=lambda row: row[0]):
         found = [ColumnRow(*row[1:]) for row in rows]
@@ -175,7 +167,6 @@ _SPEAKING = (
 
 
 def known_columns(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V024 and V028."""
     for name, key, of in _SPEAKING:
         if audit.has(name):
             for id_, table_id, column_id in audit.unknown_columns(name, key, of):
@@ -190,7 +181,6 @@ def known_columns(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def known_files(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V025."""
     for name in ("file_column_stats", "file_variant_stats", "file_partition_value"):
         if audit.has(name):
             for file_id, table_id in audit.rows_of_no_file(name):
@@ -199,7 +189,6 @@ def known_files(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def partitions(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V026."""
     for file_id, table_id, partition_id in audit.files_without("partition_info", "partition_id"):
         yield finding("V026", f"partitioning {partition_id}", table=known.name(table_id), file_id=file_id)
     for file_id, table_id, index in audit.stray_partition_values():
@@ -207,14 +196,12 @@ def partitions(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def mappings(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V027."""
     if audit.has("column_mapping"):
         for file_id, table_id, mapping in audit.files_without("column_mapping", "mapping_id"):
             yield finding("V027", f"mapping {mapping}", table=known.name(table_id), file_id=file_id)
 
 
 def versions(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V040."""
     if not audit.has("schema_versions"):
         return
     for table_id, rows in itertools.groupby(audit.version_rows(), key=lambda row: row[0]):
@@ -227,7 +214,6 @@ def versions(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def options(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V050, V051, V052 and V053."""
     rows = audit.options()
     facts = {row.key: row.value for row in rows if row.scope is None}
     if not facts.get("data_path"):
@@ -250,7 +236,6 @@ def options(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def paths(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V061 and V062."""
     for (table_id, path), rows in itertools.groupby(audit.shared_paths(), key=lambda row: (row[0], row[1])):
         lives = [tuple(row[2:]) for row in rows]
         # only the same table may have a file again later
@@ -274,7 +259,6 @@ _INLINED = re.compile(r"ducklake_inlined_(?:data_([0-9]+)_([0-9]+)|delete_([0-9]
 
 
 def totals(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V006, V031, V036, V037 and V038."""
     for table_id, top, rows, size, count, record_count, next_row_id, file_size in audit.table_totals(known.latest.id):
         table = known.name(table_id)
         # Convert to numbers, because some databases return sums as decimals.
@@ -296,7 +280,6 @@ def totals(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def file_statistics(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V031, V034 and V035 for files."""
     for key, rows in itertools.groupby(audit.file_statistics(), key=lambda row: row[:3]):
         file_id, table_id, column_id = key
         found = list(rows)
@@ -311,7 +294,6 @@ def file_statistics(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def table_statistics(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V034 and V035 for tables."""
     for key, rows in itertools.groupby(audit.table_statistics(), key=lambda row: row[1:3]):
         table_id, column_id = key
         found = list(rows)
@@ -351,7 +333,6 @@ def _bounds(low: str | None, high: str | None, types: Sequence[str]) -> str | No
 
 
 def inlined_rows(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V006, V033, V036, V041, V042 and V044."""
     following = audit.next_row_ids()
     for table_id, name, version in audit.listed_inlined():
         table = known.name(table_id)
@@ -382,7 +363,6 @@ def inlined_rows(audit: RowAudit, known: Known) -> Iterator[Finding]:
 
 
 def inlined_tables(audit: RowAudit, known: Known) -> Iterator[Finding]:
-    """Check V043, V045, V046 and V047."""
     listed = {row[1] for row in audit.listed_inlined()}
     for name in sorted(audit.stored_tables()):
         match = _INLINED.fullmatch(name)

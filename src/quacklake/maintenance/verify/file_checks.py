@@ -90,8 +90,6 @@ class FileChecks:
         self._collector.files += count
         progress("looking at files", self._collector.files, None)
 
-    # -- one file ----------------------------------------------------------------------------------------------------
-
     def _data_file(self, file: DataFile) -> list[Finding]:
         tell = partial(finding, table=self._known.name(file.table_id), file_id=file.id)
         found = self._numbers(tell, file.record_count, file.file_size_bytes)
@@ -134,13 +132,16 @@ class FileChecks:
             return [tell("V071", f"{len(data)} bytes instead of {file.file_size_bytes}")]
         return [tell("V074", f"{count} instead of {file.delete_count}")] if count != file.delete_count else []
 
-    def _resolve(self, tell: Callable[..., Finding], file: DataFile | DeleteFile, found: list[Finding]) -> str | None:
+    def _path(self, file: DataFile | DeleteFile) -> str:
         base, relative = self._locations.get(file.table_id, ("", True))
+        base = base if relative else self._store.resolve(base, False)
+        return self._store.resolve(file.path, bool(file.path_is_relative), base)
+
+    def _resolve(self, tell: Callable[..., Finding], file: DataFile | DeleteFile, found: list[Finding]) -> str | None:
         try:
-            base = base if relative else self._store.resolve(base, False)
-            return self._store.resolve(file.path, bool(file.path_is_relative), base)
+            return self._path(file)
         except PathError as error:
-            if file.path_is_relative and relative:
+            if file.path_is_relative and self._locations.get(file.table_id, ("", True))[1]:
                 found.append(tell("V060", error.message))
             else:
                 self._collector.skip(f"file {file.id}", error.message)
@@ -181,8 +182,6 @@ class FileChecks:
         except (binascii.Error, ValueError):
             length = 0
         return [] if length in _KEY_LENGTHS else [tell("V063", "what there is, is no key")]
-
-    # -- row ids -----------------------------------------------------------------------------------------------------
 
     def row_ids(self) -> None:
         """Check V032: files of one table with overlapping row ids that live at the same time."""
@@ -227,18 +226,11 @@ def _crossing(audit: RowAudit, known: Known) -> Iterator[tuple[int, int, int]]:
             active.append((first + rows, file_id, begin, end))
 
 
-class DeepChecks:
-    """Reads the data of every file, a group of files at a time."""
+class DeepChecks(FileChecks):
+    """Reads the data of every file too, a group of files at a time."""
 
-    def __init__(self, catalog: Catalog, store: Store, engine: DuckDBAudit, known: Known, collector: Collector) -> None:
-        self._catalog = catalog
-        self._store = store
+    def read(self, engine: DuckDBAudit, progress: Progress) -> None:
         self._engine = engine
-        self._known = known
-        self._collector = collector
-
-    def run(self, progress: Progress) -> None:
-        """Check all tables, then all delete files."""
         with self._catalog.read() as reader:
             tables = RowAudit.of(reader).table_lives()
             following = RowAudit.of(reader).next_row_ids()
@@ -271,9 +263,7 @@ class DeepChecks:
             info = reader.tables.by_id(snapshot, table_id)
             if info is None:
                 return
-            plan = plan_scan(
-                reader, self._store, snapshot, info, database=self._catalog.encoding, encrypted=self._catalog.encrypted
-            )
+            plan = plan_scan(reader, self._catalog, self._store, snapshot, info)
         for page in _pages(self._catalog, lambda audit, after: audit.data_files(after, _FILES, table_id)):
             self._files(info, plan, page, following)
         if end is None:
@@ -356,21 +346,17 @@ class DeepChecks:
 
     def _delete_files(self, progress: Progress) -> None:
         done = 0
-        with self._catalog.read() as reader:
-            locations = RowAudit.of(reader).locations()
         for page in _pages(self._catalog, lambda audit, after: audit.delete_files(after, _FILES)):
             for file, rows in page:
-                if file.format == "parquet" and file.table_id in locations:
-                    self._positions(file, rows, locations[file.table_id])
+                if file.format == "parquet" and file.table_id in self._locations:
+                    self._positions(file, rows)
             done += len(page)
             progress("reading delete files", done, None)
 
-    def _positions(self, file: DeleteFile, rows: int | None, location: tuple[str, bool]) -> None:
+    def _positions(self, file: DeleteFile, rows: int | None) -> None:
         table = self._known.name(file.table_id)
         try:
-            base = location[0] if location[1] else self._store.resolve(location[0], False)
-            path = self._store.resolve(file.path, bool(file.path_is_relative), base)
-            seen = self._engine.positions(path, file.encryption_key)
+            seen = self._engine.positions(self._path(file), file.encryption_key)
         except CorruptFileError as error:
             self._unreadable(error, table, file.id)
             return

@@ -18,10 +18,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule that holds in every healthy lake; ``breach`` describes its violation.
-
-    An error means that some client reads wrong data or cannot read; a warning that this may happen.
-    """
+    """A rule of every healthy lake. An error means that a client reads wrong data or cannot read; a warning may."""
 
     code: str
     breach: str
@@ -120,8 +117,6 @@ RULES: Mapping[str, Rule] = MappingProxyType({rule.code: rule for rule in _RULES
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """The repair of a finding: an action and its arguments."""
-
     action: str
     values: tuple[Any, ...] = ()
 
@@ -151,10 +146,7 @@ def finding(
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """Report of a verification at the snapshot ``snapshot``.
-
-    ``skipped`` lists what could not be checked, and rules with too many violations to report each.
-    """
+    """Report of a verification; ``skipped`` lists what was not checked, and rules with too many findings."""
 
     snapshot: int
     deep: bool
@@ -165,7 +157,6 @@ class VerifyReport:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings that are errors."""
         return tuple(found for found in self.findings if found.severity == "error")
 
     @property
@@ -185,7 +176,7 @@ class RepairReport:
 
 
 LIMIT = 100
-"""How many findings of one code are reported."""
+"""The most findings of one code that are reported."""
 
 
 @dataclass
@@ -200,7 +191,6 @@ class Known:
     counted: tuple[int, int] = (0, 0)
 
     def name(self, table_id: int | None) -> str:
-        """Return a name for a table in messages."""
         return self.tables.get(table_id, f"table {table_id}") if table_id is not None else "the lake"
 
     def seen(self, begin: int, end: int) -> bool:
@@ -226,7 +216,6 @@ class Collector:
                 self.findings.append(each)
 
     def skip(self, what: str, reason: str) -> None:
-        """Record something that could not be checked."""
         if len(self.skipped) < LIMIT:
             self.skipped.append(Skipped(what, reason))
 

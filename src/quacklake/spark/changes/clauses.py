@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
+import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -65,7 +66,7 @@ def computed(value: Value, scope: ExpressionScope) -> SparkColumn:
 
 
 def condition_of(given: Condition, scope: ExpressionScope) -> SparkColumn:
-    """Return a condition in the SQL of the lake, or a Spark column, as a Spark column."""
+    """Return a filter in the SQL of the lake, of ``pyarrow.compute`` or of Spark as a Spark column."""
     return given if isinstance(given, SparkColumn) else f.expr(scope.condition(given))
 
 
@@ -79,11 +80,9 @@ def stage(
 ) -> DataFrame:
     """Compute the changes of rows once, and return them in the form of ``staged_schema``.
 
-    The rows, in one DataFrame or more, have the table's columns under the alias ``target``, and their positions. With
-    ``source`` they also have ``SOURCE_ID``, and rows that have one are staged even if no clause changes them.
-
-    Raises ``SchemaMismatchError`` for a value of another type than its column, ``UnsupportedFeatureError`` for a column
-    that this Spark cannot write.
+    The rows have the table's columns under the alias ``target``, and their positions. With ``source``, rows with a
+    ``SOURCE_ID`` are staged even if no clause changes them. Raises ``SchemaMismatchError`` for a value of another type
+    than its column, ``UnsupportedFeatureError`` for a column that this Spark cannot write.
     """
     time = has_time(staging.session)
     values = any(clause.values is not None for clause in clauses)
@@ -108,12 +107,6 @@ def stage(
         select.append(SOURCE_ID)
         read += f", {SOURCE_ID} BIGINT"
     return staging.put(rows, select, read)
-
-
-def marked_deletes(rows: DataFrame, clause: ChangeClause) -> DataFrame:
-    """Return the rows that a clause deletes, marked as by :func:`stage`, but computed again at each use."""
-    with computing():
-        return rows.filter(clause.when).select(f.lit(DELETED).alias(KIND), FILE_ID, VERSION, POSITION)
 
 
 def _numbered(joined: DataFrame, clauses: Sequence[ChangeClause], *, source: bool) -> DataFrame:
@@ -207,7 +200,6 @@ def delete(engine: SparkEngine, tx: Transaction, ref: TableRef, where: Condition
 def update(
     engine: SparkEngine, tx: Transaction, ref: TableRef, values: Mapping[str, Value], where: Condition | None
 ) -> ChangeMetrics:
-    """Set columns of the rows that match a filter, or of all rows."""
     tx.asks(Operation.UPDATE)
     table = tx.find_table(ref.schema, ref.name)
     scope = engine.scope(target=table.schema)
@@ -218,7 +210,7 @@ def update(
 def _where(
     engine: SparkEngine, tx: Transaction, table: TableInfo, clause: ChangeClause, where: Condition | None
 ) -> ChangeMetrics:
-    predicate = to_predicate(where, table.schema) if isinstance(where, str) else ANYTHING
+    predicate = to_predicate(where, table.schema) if isinstance(where, str | pc.Expression) else ANYTHING
 
     def choose(rows: DataFrame) -> tuple[DataFrame, ChangeClause, Predicate]:
         return rows, clause, predicate
@@ -246,7 +238,9 @@ def change(
     tx.pending(table).add_read(read)
     rows = rows.alias("target")
     if deletes and changes.at_once:
-        return changes.delete(marked_deletes(rows, clause))
+        with computing():  # marked as by ``stage``, but computed again at each use
+            gone = rows.filter(clause.when).select(f.lit(DELETED).alias(KIND), FILE_ID, VERSION, POSITION)
+        return changes.delete(gone)
     staging = engine.staging(table)
     try:
         return changes.apply(stage(staging, [rows], table, [clause]), once=True)[0]

@@ -43,7 +43,7 @@ from quacklake.spark.write.rows import SparkRows, given_columns
 from quacklake.spark.write.tasks import Staging
 from quacklake.transaction import Transaction
 
-_SPELLED = ("interval", "timetz", "time_ns")
+SPELLED = ("interval", "timetz", "time_ns")
 """Types whose values are texts in Spark, which cannot normalise them."""
 
 
@@ -64,7 +64,9 @@ def conform_keys(
     """
     fields = StructType([each for each in rows.schema.fields if each.name not in beside])
     given = given_columns(fields, table, time=time)
-    schema = _evolved(table, given) if evolve else table.schema
+    schema = table.schema
+    if evolve:  # the ids of new columns have no meaning here
+        schema = evolve_to(schema, given, max(node.id for column in schema.columns for node in column.walk()) + 1)
     changed = {}
     for name in on:
         one, column = given.get(name), schema.get(name)
@@ -73,7 +75,7 @@ def conform_keys(
         problem = type_problem(one, column, column.name, partial=False)
         if problem:
             raise SchemaMismatchError(f"the keys do not fit {table.qualified_name}: {problem}", hint="cast them")
-        if column.nested or column.type in _SPELLED:
+        if column.nested or column.type in SPELLED:
             raise UnsupportedFeatureError(
                 f'Spark cannot compare keys of type {column.type}, as "{column.name}" has',
                 hint="use lake.table(…).merge",
@@ -85,23 +87,14 @@ def conform_keys(
         return rows.withColumns(changed) if changed else rows
 
 
-def _evolved(table: TableInfo, given: TableSchema) -> TableSchema:
-    """Return the columns of a table after it has been widened for rows. The ids of new columns have no meaning here."""
-    return evolve_to(table.schema, given, max(column.id for each in table.schema.columns for column in each.walk()) + 1)
-
-
 _WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
-_MOST_JOINS = 4
-"""The most parts of a table that are joined with the source one by one."""
+_MOST_JOINS = 4  # the most parts of a table that are joined with the source one by one
 _RANGED = (*((one, two) for one in _WHOLE for two in _WHOLE), ("date", "date"), ("varchar", "varchar"))
 """Pairs of key types in table and source for which Spark and the format sort values alike."""
 
 
 class SparkMerge(MergeBuilder):
-    """A merge of a DataFrame into a table: add clauses, then ``execute``.
-
-    ``run`` runs the change in a transaction, by default one of the lake.
-    """
+    """A merge of a DataFrame into a table: add clauses, then ``execute``, by default in a commit of its own."""
 
     #: Columns of the source that control the merge, and are not columns of the table.
     _beside: Sequence[str] = ()
@@ -119,13 +112,8 @@ class SparkMerge(MergeBuilder):
         self._engine, self._ref, self._source, self._on = engine, ref, source, on
         self._run = run or engine.handle.run
 
-    # -- execution -----------------------------------------------------------------------------------------------------
-
     def execute(self) -> ChangeMetrics:
-        """Run the merge, in one snapshot.
-
-        Raises ``ConstraintError``, with a few keys, when several rows of the source would change one row.
-        """
+        """Run the merge. Raises ``ConstraintError``, with a few keys, if several source rows would change one row."""
         table = self._engine.handle.view().find_table(self._ref.schema, self._ref.name)
         statement = self._statement(self._on, table.schema)
         if isinstance(statement.on, tuple):
@@ -144,7 +132,6 @@ class SparkMerge(MergeBuilder):
 
     @property
     def _columns(self) -> StructType:
-        """The columns of the source that are meant for the table."""
         return StructType([each for each in self._source.schema.fields if each.name not in self._beside])
 
     def _staged_source(self, staging: Staging) -> DataFrame:
@@ -276,7 +263,6 @@ def _matching(
 
 
 def _changes(statement: Merge, table: TableInfo, given: TableSchema, scope: ExpressionScope) -> list[ChangeClause]:
-    """Return the clauses that change rows of the table."""
     there = f.col(SOURCE_ID).isNotNull()
     found = []
     for clause in statement.clauses:

@@ -28,15 +28,13 @@ MODES = ("static", DYNAMIC)
 T = TypeVar("T")
 _Texts: TypeAlias = tuple[str | None, ...]
 _Values: TypeAlias = tuple[Comparable | None, ...]
-_MOST_COMPARED = 100
-"""The most partitions that are compared one by one with concurrent changes."""
+_MOST_COMPARED = 100  # the most partitions that are compared one by one with concurrent changes
 
 
 def overwrite_partitions(context: LakeContext, tx: Transaction, table: TableInfo, add: Callable[[], T]) -> T:
-    """Call ``add`` to insert rows in a transaction, and remove the previous rows of their partitions.
+    """Call ``add`` to insert rows, and remove the previous rows of their partitions, or all without partitions.
 
-    Rows are chosen by their values, so that rows written before the table had this partitioning are removed too. In a
-    table without partitions all rows are removed.
+    Rows are chosen by their values, also those from before the table had this partitioning.
     """
     tx.asks(Operation.OVERWRITE)
     keys = partition_keys(table)
@@ -58,7 +56,6 @@ def overwrite_partitions(context: LakeContext, tx: Transaction, table: TableInfo
 
 
 def _keys_of(context: LakeContext, keys: Keys, plan: ScanPlan) -> set[_Texts]:
-    """Return the partitions of the rows of a plan."""
     with context.engine.connection() as connection, writing():
         query = keys.query(context.engine.bind(connection, plan))
         names = ", ".join(f"CAST({name} AS VARCHAR)" for name in keys.names)

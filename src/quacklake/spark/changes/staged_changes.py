@@ -40,8 +40,7 @@ CHANGED = f"{KIND} <> {SEEN}"
 
 _MOST_ROWS = 64_000_000
 """The most rows of a plan for which the driver collects bits: 40 MB if one of each 64 rows is changed."""
-_MOST_PLACES = 2_000_000
-"""The most positions of changed rows that the driver collects."""
+_MOST_PLACES = 2_000_000  # the most positions of changed rows that the driver collects
 _PLACE = (FILE_ID, VERSION, POSITION)
 _WIDTH = 64
 _GONE = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())])
@@ -84,21 +83,13 @@ class FoundRows:
         return sum(each.deleted for each in (*self.files.values(), *self.inlined.values()))
 
     def within(self, ids: set[int]) -> pa.Table | None:
-        """Return the positions in some files, if they are known."""
         if self.positions is None:
             return None
         return self.positions.filter(pc.is_in(self.positions.column("file_id"), value_set=pa.array(ids, pa.int64())))
 
 
-def few_rows(plan: ScanPlan) -> bool:
-    """Return True when a plan has so few rows that the driver can collect every changed one."""
-    counts = plan.files.column("record_count")
-    inlined = 0 if plan.inlined is None else plan.inlined.num_rows
-    return not counts.null_count and (pc.sum(counts).as_py() or 0) + inlined <= _MOST_ROWS
-
-
 def found_rows(rows: DataFrame) -> FoundRows:
-    """Find the changed rows of a plan with :func:`few_rows`, mostly in one job. Raises the errors of a Spark write."""
+    """Find the changed rows if :attr:`Changes.at_once` holds, mostly in one job. Raises the errors of a write."""
     with writing():
         each = to_arrow(rows.select(*_PLACE, KIND).limit(_MOST_PLACES + 1))
         words = _words(rows) if each.num_rows > _MOST_PLACES else None
@@ -139,7 +130,6 @@ def _words(rows: DataFrame) -> pa.Table:
 
 
 def _of_words(words: pa.Table) -> tuple[pa.Table, bool]:
-    """Do the work of :func:`_distinct` on bits."""
     updated, deleted = (_bits(words, name) for name in ("updated", "deleted"))
     both = pc.bit_wise_and(words.column("updated"), words.column("deleted"))
     unclear = updated.num_rows < pc.sum(words.column("updates")).as_py() or pc.any(pc.not_equal(both, 0)).as_py()
@@ -172,7 +162,6 @@ def counted_rows(staged: DataFrame, *, once: bool) -> FoundRows:
 
 
 def _bits(words: pa.Table, name: str) -> pa.Table:
-    """Return the positions whose bits are set."""
     bits = words.column(name).combine_chunks().view(pa.uint64())
     words = words.append_column("bits", bits).filter(pc.not_equal(bits, pa.scalar(0, pa.uint64())))
     parts = []
@@ -198,8 +187,7 @@ def _counts(places: pa.Table, key: str) -> dict[int, Counts]:
 
 
 _MARKS = (KIND, FILE_ID, VERSION, POSITION, ROW_ID)
-_FILES_HERE = 32
-"""The most delete files that the driver writes itself; for so few, starting a Spark job takes longer."""
+_FILES_HERE = 32  # the most delete files that the driver writes itself; for so few, starting a Spark job takes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +224,12 @@ class Changes:
 
     @property
     def at_once(self) -> bool:
-        """True when one pass over the rows finds all deletes, so that they need not be staged."""
-        return few_rows(self.plan)
+        """True when the driver can collect every changed row, so that one pass finds all deletes, without staging."""
+        counts, inlined = self.plan.files.column("record_count"), self.plan.inlined
+        rows = (pc.sum(counts).as_py() or 0) + (0 if inlined is None else inlined.num_rows)
+        return not counts.null_count and rows <= _MOST_ROWS
 
     def rows(self) -> DataFrame:
-        """Return the rows of the plan, with their positions."""
         return self.engine.scan.frame(self.plan, rows=True)
 
     def delete(self, rows: DataFrame) -> ChangeMetrics:
@@ -250,11 +239,7 @@ class Changes:
     def apply(
         self, rows: DataFrame, keys: Sequence[str] = (), *, once: bool = False
     ) -> tuple[ChangeMetrics, FoundRows]:
-        """Delete the changed rows, and write the updated ones again under their row ids.
-
-        The rows are staged. ``once`` says that no row can occur twice. Raises ``ConstraintError``, with ``keys``, when
-        a row is changed in more than one way.
-        """
+        """Delete changed rows, write updated ones under their row ids. Raises ``ConstraintError`` if ambiguous."""
         found = found_rows(rows) if self.at_once else counted_rows(rows, once=once)
         if found.unclear:
             raise self._ambiguous(rows, keys)
@@ -285,14 +270,12 @@ class Changes:
             delete_files_added=delete_files,
         )
 
-    # -- changed rows --------------------------------------------------------------------------------------------------
-
     def _ambiguous(self, staged: DataFrame, keys: Sequence[str]) -> ConstraintError:
         """Return an error that shows a few of the rows that several rows of the source would change."""
         several = staged.filter(CHANGED).groupBy(ROW_ID).agg(f.expr("count(*) AS n"), f.expr(f"min({KIND}) AS kind"))
         wrong = several.filter(f"n > 1 AND kind = {UPDATED}").orderBy(ROW_ID).limit(DUPLICATES_SHOWN + 1)
         names = list(keys) or [ROW_ID]
-        found = self.engine.scan.frame(self.plan, rows=True).join(wrong.hint("broadcast"), ROW_ID)
+        found = self.rows().join(wrong.hint("broadcast"), ROW_ID)
         texts = [f"CAST({quote(name)} AS STRING)" for name in names]
         rows = found.orderBy(ROW_ID).limit(DUPLICATES_SHOWN + 1).selectExpr(f"array({', '.join(texts)}) AS k").collect()
         return ambiguous(self.table.qualified_name, list(keys) or ["row id"], [row["k"] for row in rows])
@@ -302,15 +285,14 @@ class Changes:
         mode = self.context.option("update_mode", self.table)
         if mode == "copy_on_write":
             return set(partly)
-        if mode == "merge_on_read" or sum(map(_all, partly.values())) <= self.context.delete_limit(self.table):
+        if mode == "merge_on_read" or sum(each.all for each in partly.values()) <= self.context.delete_limit(
+            self.table
+        ):
             return set()
         # most of the file is rewritten in any case
         return {id_ for id_, count in partly.items() if count.updated * 2 > (touched[id_].live or 1 << 62)}
 
-    # -- files ---------------------------------------------------------------------------------------------------------
-
     def _places(self, rows: DataFrame, found: FoundRows) -> DataFrame:
-        """Return the changed rows in files, each at least once."""
         if found.positions is None:
             return rows.filter(f"{CHANGED} AND {FILE_ID} IS NOT NULL").select(FILE_ID, POSITION)
         return to_frame(self.engine.writer.session, found.positions).toDF(FILE_ID, POSITION)
@@ -367,16 +349,8 @@ class Changes:
         return staged.filter(f"{KIND} = {UPDATED}").selectExpr(*select, ROW_ID)
 
     def _copied(self, gone: DataFrame, ids: set[int]) -> DataFrame:
-        """Return the unchanged rows of files."""
-        chosen = pa.array(sorted(ids), pa.int64())
-        files, deletes = self.plan.files, self.plan.deletes
-        part = replace(
-            self.plan,
-            files=files.filter(pc.is_in(files.column("data_file_id"), value_set=chosen)),
-            deletes=deletes.filter(pc.is_in(deletes.column("file_id"), value_set=chosen)),
-            inlined=None,
-        )
-        rows = self.engine.scan.frame(part, rows=True).join(gone, [FILE_ID, POSITION], "left_anti")
+        kept = self.engine.scan.frame(self.plan.of_files(ids), rows=True)
+        rows = kept.join(gone, [FILE_ID, POSITION], "left_anti")
         return rows.select(*(f.expr(quote(name)) for name in self.table.schema.names), ROW_ID)
 
 
@@ -399,14 +373,8 @@ def counted(tx: Transaction, table: TableInfo, rows: SparkRows) -> int:
     return inlined + sum(file.record_count for file in pending.files[files:])
 
 
-def _all(count: Counts) -> int:
-    return count.all
-
-
 @dataclass(frozen=True, slots=True)
 class _DeleteTask:
-    """Writes the delete file of a data file on an executor."""
-
     store: Store
     table: TableInfo
     touched: Mapping[int, TouchedFile]

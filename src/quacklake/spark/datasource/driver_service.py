@@ -47,7 +47,7 @@ from quacklake.spark.datasource.table_sink import (
     TableSink,
     has_times,
 )
-from quacklake.spark.read.slices import Slice
+from quacklake.spark.read.scan import Slice
 from quacklake.spark.runtime.session import has_time, overwrites_dynamically
 from quacklake.spark.runtime.types import quote, shown_type
 from quacklake.spark.streams.pipeline import FEED_TYPES, raw_schema, slices_of
@@ -184,10 +184,7 @@ class DriverService:
         except Exception as error:
             return f"the lake could not be asked: {error!r}", None
 
-    # -- lakes -------------------------------------------------------------------------------------------------------
-
     def add(self, lake: LakeHandle, name: str | None = None) -> None:
-        """Make a lake the default lake of the session, and give it a name."""
         self._default = self._known[_place(str(lake.context.catalog.url), lake.context.catalog.tenant)] = lake
         if name is not None:
             self._named[name] = lake
@@ -230,8 +227,6 @@ class DriverService:
             return _past(lake, asked, named=options.get("version") is not None)
         return lake.at(version=lake.context.latest().id if pin is None else pin)
 
-    # -- tables ------------------------------------------------------------------------------------------------------
-
     def _schema(self, options: Mapping[str, str]) -> tuple[str, int]:
         """Return the columns of a table in Spark SQL, and the snapshot at which it has them."""
         found = FormatOptions.parse(options, READ_ANY)
@@ -258,7 +253,6 @@ class DriverService:
     def _parts(
         self, options: Mapping[str, str], pin: int | None, schema: str, filters: Sequence[tuple[Any, ...]]
     ) -> list[bytes]:
-        """Return the parts of a table, one for each task."""
         found = FormatOptions.parse(options, READ)
         found.check_changes()
         if found.flag("readChangeFeed"):
@@ -283,8 +277,6 @@ class DriverService:
             pickle.dumps(Slice(context.store, part, columns, names, where=where, shown=True, time=time))
             for part in state_slices(plan)
         ]
-
-    # -- streams -----------------------------------------------------------------------------------------------------
 
     def _source(self, options: FormatOptions, pin: int | None) -> StreamSource:
         """Return a table as a stream, with the columns that it had when the stream was created."""
@@ -336,14 +328,8 @@ class DriverService:
         return found
 
 
-# -- columns -----------------------------------------------------------------------------------------------------------
-
-
 def _asked(table: TableInfo, schema: str, *, changes: bool) -> tuple[tuple[Column, ...], bool]:
-    """Return the columns that Spark requests, and True if it shows times as such.
-
-    Raises ``SchemaMismatchError`` for a schema with other types than the table has.
-    """
+    """Return the columns that Spark requests, and True if it shows times as such. Raises ``SchemaMismatchError``."""
     wanted = StructType.fromJson(json.loads(schema))
     time = has_times(wanted)
     fields = wanted.fields

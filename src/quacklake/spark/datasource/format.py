@@ -16,7 +16,6 @@ import shutil
 import tempfile
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
 from operator import index
 from pathlib import Path
@@ -30,11 +29,11 @@ from quacklake.catalog import parse_url
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.names import quote
 from quacklake.operations.change_feed import Bound
-from quacklake.operations.handles import LakeHandle
 from quacklake.spark.datasource import source_classes
 from quacklake.spark.datasource.driver_service import DriverService
 from quacklake.spark.datasource.source_classes import FORMAT
 from quacklake.spark.datasource.table_sink import UUID
+from quacklake.spark.runtime.session import is_connect
 from quacklake.spark.streams.source import StreamSource
 
 _LONGEST = 90  # the longest path of a socket, less a few characters
@@ -46,7 +45,7 @@ class SparkFormat:
     """The format in one session: answers Spark's questions in threads of the driver's Python."""
 
     def __init__(self, session: SparkSession) -> None:
-        self._desk = DriverService(session)
+        self.service = DriverService(session)
         folder = tempfile.mkdtemp(prefix="quacklake-")  # only this user may enter it
         if len(folder) > _LONGEST:
             Path(folder).rmdir()
@@ -54,24 +53,15 @@ class SparkFormat:
         self._listener = Listener(f"{folder}/ask", family="AF_UNIX")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         atexit.register(self._listener.close)
-        session.dataSource.register(source_class(str(self._listener.address)))
+        register_source(session, source_class(str(self._listener.address)))
         threading.Thread(target=self._accept, name="quacklake-format", daemon=True).start()
 
     @classmethod
     def of(cls, session: SparkSession) -> SparkFormat:
-        """Return the format of a session, after registering it there."""
+        """Return the lake. Raises ``UnsupportedFeatureError`` without a URL, or for a database of one process."""
         if session not in _formats:
             _formats[session] = cls(session)
         return _formats[session]
-
-    def add(self, lake: LakeHandle, name: str | None = None) -> None:
-        """Make a lake the default lake of the session, and give it a name."""
-        self._desk.add(lake, name)
-
-    def stream(self, session: SparkSession, source: StreamSource, starting: Bound, schema: str) -> DataFrame:
-        """Return a streaming DataFrame of a source, with rows in transport form."""
-        id_ = self._desk.serve(source, starting)
-        return session.readStream.format(FORMAT).schema(schema).option("stream", id_).load()
 
     def _accept(self) -> None:
         while True:
@@ -89,16 +79,35 @@ class SparkFormat:
                 asked = connection.recv_bytes()
             except (EOFError, OSError):
                 return
-            answer = pickle.dumps(self._desk.answer(*pickle.loads(asked)))
+            answer = pickle.dumps(self.service.answer(*pickle.loads(asked)))
             with suppress(OSError):  # whoever asked may have gone: a query that is stopped does not wait
                 connection.send_bytes(answer)
+
+
+def register_source(session: SparkSession, source: type[DataSource]) -> None:
+    """Register a data source in a session, which need not be the active one of this thread.
+
+    Spark looks for another source of that name in the active session, and refuses ours if it is registered there.
+    """
+    if is_connect(session):
+        session.dataSource.register(source)
+        return
+    sessions = SparkSession._get_j_spark_session_class(session._jvm)
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        session.dataSource.register(source)
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def source_class(address: str | None, *, url: str | None = None, called: str = FORMAT) -> type[DataSource]:
     """Return the class that Spark copies to its processes, which ask the driver at ``address``.
 
-    Without an address they open the lake themselves, which is for reading when the session is on another machine.
-    ``url`` is then the URL of the lake unless an option gives it, and ``called`` the name of the format for it.
+    Without an address they open the lake themselves, for reading, at ``url`` unless an option gives one.
     """
     register_pickle_by_value(source_classes)  # type: ignore[no-untyped-call]
     made = {"ask": source_classes.DriverClient(address, url), "called": called, "__module__": __name__}
@@ -109,55 +118,41 @@ _registered: dict[tuple[SparkSession, str], str] = {}  # the names of formats, b
 _INSTEAD = "pipeline(…) asks for new rows in this process, and needs no more than the session"
 
 
-@dataclass(frozen=True, repr=False)
-class RemoteLake:
-    """A lake that a Spark Connect server can open, to plan streams out of a table.
+def remote_stream(
+    session: SparkSession, source: StreamSource, starting: Bound, version: int, url: str | None
+) -> DataFrame:
+    """Return a streaming DataFrame that a Spark Connect server plans, which opens the lake at ``url``.
 
     The server shows and logs the options of a plan. So the URL is inside a data source that is registered only for it,
     under a random name. It reaches the processes beside the server that plan a stream, but neither executors nor a
-    checkpoint.
+    checkpoint. Raises ``UnsupportedFeatureError`` without a URL, or for a database that allows only one process.
     """
-
-    url: str
-    catalog: str | None
-
-    @classmethod
-    def of(cls, catalog: str | None, url: str | None) -> RemoteLake:
-        """Return the lake.
-
-        Raises ``UnsupportedFeatureError`` without a URL, or for a database that allows only one process.
-        """
-        if url is None:
-            raise UnsupportedFeatureError(
-                "the server of Spark Connect would have to ask the catalog for new rows, and is not told where it is",
-                hint=f'let it: read_stream(…, lake_url="postgresql://reader@host/db"). Or {_INSTEAD}',
-            )
-        parsed = parse_url(url)
-        if parsed.database == "duckdb":
-            raise UnsupportedFeatureError("DuckDB lets only one process into a catalog, and this one is", hint=_INSTEAD)
-        return cls(url, None if parsed.catalog is not None else catalog)
-
-    def stream(self, session: SparkSession, source: StreamSource, starting: Bound, version: int) -> DataFrame:
-        """Return a streaming DataFrame of a source at a version, with rows in transport form."""
-        table = source.table
-        given = {
-            "catalog": self.catalog,
-            "table": f"{quote(table.schema_name)}.{quote(table.name)}",
-            UUID: table.uuid,
-            "version": version,
-            "readChangeFeed": str(source.changes).lower(),
-            "maxFilesPerTrigger": source.max_files,
-            "maxBytesPerTrigger": source.max_bytes,
-        }
-        # a text may be a tag, a time or a word, and stays text whatever it contains
-        if isinstance(starting, str | dt.datetime):
-            given["startingTimestamp"] = starting if isinstance(starting, str) else starting.isoformat()
-        else:
-            given["startingVersion"] = index(starting)
-        options = {name: str(value) for name, value in given.items() if value is not None}
-        key = session, self.url
-        if key not in _registered:
-            name = f"{FORMAT}_{secrets.token_hex(8)}"
-            session.dataSource.register(source_class(None, url=self.url, called=name))
-            _registered[key] = name
-        return session.readStream.format(_registered[key]).options(**options).load()
+    if url is None:
+        raise UnsupportedFeatureError(
+            "the server of Spark Connect would have to ask the catalog for new rows, and is not told where it is",
+            hint=f'let it: read_stream(…, lake_url="postgresql://reader@host/db"). Or {_INSTEAD}',
+        )
+    parsed, table = parse_url(url), source.table
+    if parsed.database == "duckdb":
+        raise UnsupportedFeatureError("DuckDB lets only one process into a catalog, and this one is", hint=_INSTEAD)
+    given = {
+        "catalog": source.context.catalog.tenant if parsed.catalog is None else None,
+        "table": f"{quote(table.schema_name)}.{quote(table.name)}",
+        UUID: table.uuid,
+        "version": version,
+        "readChangeFeed": str(source.changes).lower(),
+        "maxFilesPerTrigger": source.max_files,
+        "maxBytesPerTrigger": source.max_bytes,
+    }
+    # a text may be a tag, a time or a word, and stays text whatever it contains
+    if isinstance(starting, str | dt.datetime):
+        given["startingTimestamp"] = starting if isinstance(starting, str) else starting.isoformat()
+    else:
+        given["startingVersion"] = index(starting)
+    options = {name: str(value) for name, value in given.items() if value is not None}
+    key = session, url
+    if key not in _registered:
+        name = f"{FORMAT}_{secrets.token_hex(8)}"
+        register_source(session, source_class(None, url=url, called=name))
+        _registered[key] = name
+    return session.readStream.format(_registered[key]).options(**options).load()

@@ -33,10 +33,7 @@ _Batched = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWr
 
 
 class DriverClient:
-    """Passes questions to the driver's Python. Without an address it opens the lake itself, for reading.
-
-    ``url`` is then the URL of the lake if no option gives it: Spark Connect keeps options in its logs.
-    """
+    """Passes questions to the driver, or opens the lake itself at ``url``: Spark Connect logs options."""
 
     def __init__(self, address: str | None, url: str | None = None) -> None:
         self.address = address
@@ -75,9 +72,6 @@ class DriverClient:
             )
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
 class Part(InputPartition):
     """The part that one task reads. It may hold keys, so its text form shows nothing."""
 
@@ -86,10 +80,9 @@ class Part(InputPartition):
 
 
 def read_part(partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part, on an executor."""
     if partition is None or partition.value is None:
         return iter(())
-    from quacklake.spark.read.slices import read_slice
+    from quacklake.spark.read.scan import read_slice
 
     return read_slice(pickle.loads(partition.value))
 
@@ -172,9 +165,6 @@ class TableStream(DataSourceStreamReader):
         return read_part(partition)
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
-
-
 class Message(WriterCommitMessage):
     """The packed result of a task; for a stream also its query and the run of the query."""
 
@@ -187,7 +177,6 @@ class Message(WriterCommitMessage):
 
 
 def packed_rows(messages: Sequence[Any]) -> list[bytes]:
-    """Return the results of the tasks that finished."""
     return [message.rows for message in messages if message is not None]
 
 
@@ -236,9 +225,6 @@ class StreamWriter(_Batched):  # type: ignore[misc, valid-type]
     def _end(self, what: str, messages: list[Any], number: int) -> None:
         run = next((message.run for message in messages if message is not None), None)
         self._ask(what, **self._asked, written=packed_rows(messages), run=run, epoch=number)
-
-
-# -- the source --------------------------------------------------------------------------------------------------------
 
 
 class PlannedSource(DataSource):

@@ -68,16 +68,13 @@ class FormatOptions:
         return cls(values)
 
     def get(self, name: str) -> str | None:
-        """Return the text of an option, or None."""
         return self.values.get(name.lower())
 
     def flag(self, name: str) -> bool:
-        """Return True when an option is set."""
         text = self.get(name)
         return text is not None and choice(name, text.lower(), ("true", "false")) == "true"
 
     def number(self, name: str) -> int | None:
-        """Return a number from 1, or None."""
         text = self.get(name)
         return None if text is None else positive(name, int(text) if text.isdecimal() else text)
 
@@ -98,7 +95,6 @@ class FormatOptions:
 
     @property
     def starting(self) -> Bound:
-        """The start of the changes."""
         found = self.bound("startingVersion", "startingTimestamp")
         return EARLIEST if found is None else found
 
@@ -151,8 +147,6 @@ class TableSink:
         self._claimed: set[tuple[str, str]] = set()
         self._tried: set[_Batch] = set()
 
-    # -- writes ------------------------------------------------------------------------------------------------------
-
     def begin(self, options: Mapping[str, str], schema: str, overwrite: bool) -> tuple[str, bytes]:
         """Return a name for a write, and the packed task for rows of a schema. Raises the errors of ``append``."""
         found = FormatOptions.parse(options, WRITE)
@@ -165,10 +159,7 @@ class TableSink:
         return id_, task
 
     def commit(self, write: str, written: Sequence[bytes]) -> None:
-        """Commit the results of tasks, in one snapshot.
-
-        Raises ``SchemaMismatchError`` for a table that was altered since the write began.
-        """
+        """Commit the results of tasks, in one snapshot. Raises ``SchemaMismatchError`` if the table was altered."""
         self._end(self._writes.pop(write), written)
 
     def abort(self, write: str, written: Sequence[bytes]) -> None:
@@ -189,10 +180,7 @@ class TableSink:
             )
         return dynamic
 
-    # -- streams -----------------------------------------------------------------------------------------------------
-
     def begin_stream(self, options: Mapping[str, str], schema: str) -> bytes:
-        """Return the packed task of a stream."""
         found = FormatOptions.parse(options, WRITE_STREAM)
         _stream_name(found)
         return _task(_Write(self._find_lake(found), found), schema)
@@ -200,10 +188,7 @@ class TableSink:
     def commit_batch(
         self, options: Mapping[str, str], overwrite: bool, written: Sequence[bytes], run: _Run, epoch: int
     ) -> None:
-        """Commit a batch together with its mark. A batch that is in the lake already adds nothing.
-
-        The arguments are Spark's report: the results of tasks, and the query with its run.
-        """
+        """Commit a batch with its mark, unless it is in the lake. ``run`` is the query and its run."""
         found = FormatOptions.parse(options, WRITE_STREAM)
         name = _stream_name(found)
         run = run or self._runs.get(name)  # a batch without tasks does not know its run
@@ -224,8 +209,6 @@ class TableSink:
             return
         found = FormatOptions.parse(options, WRITE_STREAM)
         _remove(_Write(self._find_lake(found), found, overwrite), _unpacked(written))
-
-    # -- commit ------------------------------------------------------------------------------------------------------
 
     def _end(self, write: _Write, written: Sequence[bytes], batch: _Batch | None = None) -> None:
         rows = _unpacked(written)
@@ -286,7 +269,6 @@ def _task(write: _Write, schema: str) -> bytes:
 
 
 def has_times(type_: DataType) -> bool:
-    """Return True for a type of Spark with the type TIME in it."""
     return type_.simpleString().startswith("time(") or any(map(has_times, inner_types(type_)))
 
 

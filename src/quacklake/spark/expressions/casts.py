@@ -131,7 +131,6 @@ class TranslatedCall:
         return self.translator.cast(self.arguments[number], type_).sql
 
     def all(self, type_: Column) -> list[str]:
-        """Return all arguments as one type."""
         return [self.cast(number, type_) for number in range(self.count)]
 
     def constant(self, number: int) -> str | None:

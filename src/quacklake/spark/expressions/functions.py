@@ -208,7 +208,6 @@ def _difference(call: TranslatedCall) -> str | None:
 
 
 def _sum(call: TranslatedCall) -> str | None:
-    """Translate ``+`` and ``-`` of numbers, dates and times."""
     kinds, result = call.types, call.type.type
     if call.count == 1:
         call.translator.strict = True

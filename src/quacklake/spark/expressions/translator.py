@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from pyspark.sql import SparkSession
+import pyarrow.compute as pc
 
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.engines.duckdb.expressions import ExpressionBinder
@@ -18,9 +18,9 @@ from quacklake.engines.duckdb.trees import Node, constant_of
 from quacklake.errors import PredicateError, UnsupportedFeatureError
 from quacklake.format.schema import Column, TableSchema
 from quacklake.operations.expression import Expression
+from quacklake.scan import Filter
 from quacklake.spark.expressions.casts import FLOATS, STAMPS, TEXTS, converted, is_number
 from quacklake.spark.expressions.functions import called
-from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.types import TEXT_KEYS, initial_value, literal, quote, shown_type, text_as_key
 
 _COMPARED = {
@@ -71,12 +71,7 @@ class ExpressionScope:
     ansi: bool
     time: bool = False
 
-    @classmethod
-    def of(cls, engine: DuckDBEngine, session: SparkSession, **tables: TableSchema) -> ExpressionScope:
-        """Return the scope of expressions that a session will compute."""
-        return cls(engine, tables, session.conf.get("spark.sql.ansi.enabled") == "true", has_time(session))
-
-    def condition(self, text: str | Expression) -> str:
+    def condition(self, text: Filter | Expression) -> str:
         """Return a condition in Spark SQL. Raises ``PredicateError`` or ``UnsupportedFeatureError``."""
         return self._translated(text, lambda translator, found: translator.cast(found, BOOLEAN).sql)
 
@@ -84,8 +79,12 @@ class ExpressionScope:
         """Return an expression of any type in Spark SQL. Raises the errors of :meth:`condition`."""
         return self._translated(text, lambda _, found: found.sql)
 
-    def _translated(self, given: str | Expression, use: Callable[[Translator, Typed], str]) -> str:
+    def _translated(self, given: Filter | Expression, use: Callable[[Translator, Typed], str]) -> str:
         text = given.sql if isinstance(given, Expression) else given
+        if isinstance(text, pc.Expression):
+            from quacklake.scan.substrait import to_sql
+
+            text = to_sql(text, next(iter(self.tables.values())))
         with self.engine.connection() as connection:
             translator = Translator(ExpressionBinder(connection, self.tables), time=self.time)
             try:
@@ -149,11 +148,9 @@ class Translator:
         raise self.refusal(node)
 
     def refusal(self, node: Node) -> UnsupportedFeatureError:
-        """Return the error for a part that differs in Spark."""
         return UnsupportedFeatureError(f"{self.binder.text(node)} cannot be said in Spark with the same meaning")
 
     def typed(self, node: Node, sql: str, type_: Column | None = None) -> Typed:
-        """Return a part with its SQL and its type in DuckDB."""
         return Typed(f"({sql})", type_ or self.binder.type_of(node), node)
 
     def _true(self, node: Node, sql: str) -> Typed:
@@ -191,8 +188,6 @@ class Translator:
         default = Column(0, "v", kind.type, initial_default=text)
         return Typed(initial_value(default, time=self.time), kind, node, constant=True)
 
-    # -- types -------------------------------------------------------------------------------------------------------
-
     def cast(self, value: Typed, type_: Column, node: Node | None = None) -> Typed:
         """Cast a part to another type. DuckDB casts constants."""
         if type_.nested or value.column.nested:
@@ -220,7 +215,6 @@ class Translator:
         return value.sql
 
     def empty(self, type_: Column) -> str:
-        """Return an empty list of a type."""
         return f"CAST(array() AS {shown_type(type_, time=self.time)})"
 
     def paired(self, one: Typed, two: Typed) -> tuple[Typed, Typed]:
@@ -248,11 +242,8 @@ class Translator:
         return self.cast(one, wanted), self.cast(two, wanted)
 
     def compared(self, one: Typed, operator: str, two: Typed) -> str:
-        """Return the comparison of two parts."""
         left, right = self.paired(one, two)
         return f"({left.sql} {operator} {right.sql})"
-
-    # -- operators ---------------------------------------------------------------------------------------------------
 
     def _branch(self, node: Node, type_: Column) -> str:
         return self.shaped(self.visit(node), type_)

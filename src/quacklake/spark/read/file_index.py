@@ -80,10 +80,9 @@ def read_files(
     facts: Mapping[str, pa.Array] | None = None,
     position: str | None = None,
 ) -> FileRows:
-    """Return the rows of data files of a plan, with the columns of ``schema`` as the files name them, and the facts.
+    """Return the rows of files, with the columns of ``schema`` as the files name them, facts and a ``position``.
 
-    ``urls`` are the URLs of the files; the facts have a value for each file. ``position`` is a name for the position of
-    a row in its file, if it is needed. ``files`` is None for delete files, whose sizes are not known.
+    The facts have a value for each file. ``files`` is None for delete files, whose sizes are not known.
     """
     facts = facts or {}
     sizes = None if store.is_local else "" if files is None else _sizes(files)
@@ -137,7 +136,6 @@ def _joined(session: SparkSession, rows: DataFrame, urls: Sequence[str], facts: 
 
 
 def free_name(name: str, taken: Sequence[str]) -> str:
-    """Return a name that is not among these."""
     used = {fold(each) for each in taken}
     while name in used:
         name += "_"
@@ -145,10 +143,7 @@ def free_name(name: str, taken: Sequence[str]) -> str:
 
 
 def read_paths(session: SparkSession, store: Store, urls: Sequence[str], schema: str) -> DataFrame:
-    """Return the rows of any Parquet files, which Spark inspects now.
-
-    Raises ``UnsupportedFeatureError`` for a file that Spark would skip.
-    """
+    """Return the rows of files, which Spark inspects now. Raises ``UnsupportedFeatureError`` for a hidden name."""
     hidden = next((url for url in urls if _HIDDEN.search(url)), None)
     if hidden is not None:
         raise UnsupportedFeatureError(
@@ -312,8 +307,6 @@ class Deletes:
             and len(files) - files.null_count <= _MOST_FILES
         )
 
-    # -- bits ----------------------------------------------------------------------------------------------------------
-
     @cached_property
     def _words(self) -> list[int]:
         """The first word of each file, then the number of words."""
@@ -372,8 +365,6 @@ class Deletes:
         index = pc.index_in(deletes.column("file_id"), value_set=ids)
         known = pc.is_valid(index)
         return index.filter(known).combine_chunks(), deletes.column("row_id").filter(known).combine_chunks()
-
-    # -- anti-join -----------------------------------------------------------------------------------------------------
 
     def _left(self, rows: DataFrame, number: str, position: str) -> DataFrame:
         name = free_name("_ql_key", rows.columns)

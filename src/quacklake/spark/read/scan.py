@@ -8,11 +8,10 @@ has one when it is created.
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -20,16 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.mappings import MappedColumn, NameMapping, hive_values
 from quacklake.format.names import fold
 from quacklake.format.objects import NAME_ROW_ID, NAME_SNAPSHOT_ID
 from quacklake.format.schema import FIELD_ID, Column
+from quacklake.operations.keyed_changes import FEED_NAMES
 from quacklake.scan import ScanPlan
-from quacklake.scan.plan import INLINED_META, SECRET
+from quacklake.scan.feed import FeedPlan, state_slices
+from quacklake.scan.plan import INLINED_META, SECRET, column_key
 from quacklake.spark.read.file_index import Deletes, free_name, read_files
 from quacklake.spark.runtime.failures import reaching
-from quacklake.spark.runtime.local import inlined_rows, shown_columns, to_frame
+from quacklake.spark.runtime.local import carried, inlined_columns, inlined_rows, shown_columns, shown_rows, to_frame
 from quacklake.spark.runtime.session import has_time, require_types
 from quacklake.spark.runtime.types import initial_value, quote, read_type, shown, shown_type
 from quacklake.storage import Footer, FooterColumn, Store, read_footer, read_footers
@@ -64,8 +66,7 @@ Shape = tuple[tuple[int, Column], ...]
 class FileShapes:
     """A cache of the columns of files, which never change. Safe to share between threads.
 
-    Spark needs the names that are in the files. Files that are newer than every change of a column have the table's own
-    names. For other files the footer is read, once.
+    Spark needs the names in the files: the table's own in files newer than every change of a column, else the footer's.
     """
 
     def __init__(self, session: SparkSession, store: Store, size: int = 100_000) -> None:
@@ -198,30 +199,22 @@ class _Branch(NamedTuple):
 
 
 class SparkScan:
-    """Creates DataFrames of the scan plans of one lake. Safe to share between threads.
+    """Creates DataFrames of the scan plans of one lake. Safe to share between threads."""
 
-    ``sealed`` reads the files that are encrypted, or whose delete files are.
-    """
-
-    def __init__(self, session: SparkSession, store: Store, sealed: Callable[[ScanPlan, bool], DataFrame]) -> None:
+    def __init__(self, session: SparkSession, store: Store) -> None:
         self.session = session
         self.store = store
         self._shapes = FileShapes(session, store)
-        self._sealed = sealed
 
     def frame(self, plan: ScanPlan, *, rows: bool = False) -> DataFrame:
-        """Return the rows of a plan. Reads only footers of files that are older than the table's columns.
+        """Return the rows of a plan, with ``rows`` then ``ROW_COLUMNS``. Reads only footers of old files.
 
-        With ``rows``, the rows also have ``ROW_COLUMNS``, after their own columns. Raises ``UnsupportedFeatureError``
-        for a table that has a column of one of these names, or of a type that this Spark lacks.
+        Raises ``UnsupportedFeatureError`` for a column with one of these names, or of a type that this Spark lacks.
         """
         return reduce(DataFrame.union, self.parts(plan, rows=rows))
 
     def parts(self, plan: ScanPlan, *, rows: bool = False) -> list[DataFrame]:
-        """Return the rows of a plan as DataFrames that are read in different ways, at least one.
-
-        A union copies each row, which costs as much as reading it. Filter the parts before you combine them.
-        """
+        """Return a plan as at least one DataFrame. Filter them before a union, which costs as much as reading."""
         taken = next((name for name in plan.schema.names if rows and fold(name) in ROW_COLUMNS), None)
         if taken is not None:
             raise _not_beside(plan, taken)
@@ -238,7 +231,7 @@ class SparkScan:
                 select += [f"row_id AS {POSITION}", f"begin_snapshot AS {SNAPSHOT}"]
             parts.append(inlined_rows(self.session, plan.inlined, columns, meta=meta).selectExpr(*select))
         if secret.files.num_rows:
-            parts.append(self._sealed(secret, rows))
+            parts.append(sealed_frame(self.session, self.store, secret, rows))
         if not parts:
             types = [(quote(column.name), shown_type(column, time=time)) for column in plan.schema.columns]
             types += [(name, "BIGINT") for name in ROW_COLUMNS if rows]
@@ -248,20 +241,13 @@ class SparkScan:
         return parts
 
     def _branches(self, plan: ScanPlan) -> list[_Branch]:
-        files = plan.files
-        deleted = pc.or_(
-            pc.is_valid(files.column("delete_path")),
-            pc.is_in(files.column("data_file_id"), value_set=plan.deletes.column("file_id").combine_chunks()),
-        ).to_pylist()
-        partial = pc.fill_null(pc.greater(files.column("partial_max"), plan.snapshot_id), False).to_pylist()
-        mappings = files.column("mapping_id").to_pylist()
         shapes = self._shapes.find(plan)
         # equal shapes are one object; comparing shapes would take long for very many files
-        found: dict[tuple[int, int | None, bool, bool], list[int]] = {}
-        for index, key in enumerate(zip(map(id, shapes), mappings, partial, deleted, strict=True)):
+        found: dict[tuple[int, tuple[bool, bool, int | None]], list[int]] = {}
+        for index, key in enumerate(zip(map(id, shapes), plan.kinds(), strict=True)):
             found.setdefault(key, []).append(index)
         branches: list[_Branch] = []
-        for (_, mapping_id, some, with_deletes), indexes in found.items():
+        for (_, (with_deletes, some, mapping_id)), indexes in found.items():
             mapping = None if mapping_id is None else plan.mapping(mapping_id)
             branches.append(_Branch(indexes, shapes[indexes[0]], mapping, some and mapping is None, with_deletes))
         return branches
@@ -307,17 +293,14 @@ def _not_beside(plan: ScanPlan, name: str) -> UnsupportedFeatureError:
 
 
 def _apart(plan: ScanPlan) -> tuple[ScanPlan, ScanPlan]:
-    """Split a plan into the files that need no key and those that do."""
     keys = (plan.files.column(name) for name in SECRET)
     secret = reduce(pc.or_, map(pc.is_valid, keys))
     files = plan.files.filter(secret)
     if not files.num_rows:
-        return plan, dataclasses.replace(plan, files=files, inlined=None)
+        return plan, replace(plan, files=files, inlined=None)
     theirs = pc.is_in(plan.deletes.column("file_id"), value_set=files.column("data_file_id").combine_chunks())
-    rest = dataclasses.replace(
-        plan, files=plan.files.filter(pc.invert(secret)), deletes=plan.deletes.filter(pc.invert(theirs))
-    )
-    return rest, dataclasses.replace(plan, files=files, deletes=plan.deletes.filter(theirs), inlined=None)
+    rest = replace(plan, files=plan.files.filter(pc.invert(secret)), deletes=plan.deletes.filter(pc.invert(theirs)))
+    return rest, replace(plan, files=files, deletes=plan.deletes.filter(theirs), inlined=None)
 
 
 def _folder_facts(branch: _Branch, urls: Sequence[str], columns: Sequence[Column]) -> dict[str, pa.Array]:
@@ -362,3 +345,108 @@ def _select(column: Column, by_id: dict[int, Column], facts: Mapping[str, pa.Arr
     else:
         value = shown(quote(stored.name), stored, column, time=time)
     return f"{value} AS {quote(column.name)}"
+
+
+# -- slices ------------------------------------------------------------------------------------------------------------
+#
+# Parts of tables and feeds that tasks read by themselves, with DuckDB. A slice has everything that its task needs,
+# including the keys of its own encrypted files, but no access to the catalog.
+
+_BATCH_ROWS = 50_000
+_TIMES = pa.schema([("id", pa.int64()), ("time", pa.int64())])
+
+
+@dataclass(frozen=True, repr=False)
+class Slice:
+    """Rows for one task.
+
+    ``names`` are the columns as the plan names them. With ``shown``, rows are in the form that users see, and ``time``
+    says whether their session has the type TIME; otherwise they are in transport form, under names with their ids.
+    With ``places`` a scan has ``ROW_COLUMNS``; with ``changes`` a feed has the kind of each change. ``where`` is for
+    scans only.
+    """
+
+    store: Store
+    plan: ScanPlan | FeedPlan
+    columns: tuple[Column, ...]
+    names: tuple[str, ...]
+    changes: bool = False
+    times: pa.Table = field(default_factory=_TIMES.empty_table)
+    where: str | None = None
+    shown: bool = False
+    time: bool = False
+    places: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Slice of {self.plan!r}>"
+
+
+def read_slice(part: Slice) -> Iterator[pa.RecordBatch]:
+    engine = DuckDBEngine(part.store, threads=1)
+    keys = [column_key(column) for column in part.columns]
+    try:
+        for batch in _scanned(engine, part):
+            rows = pa.Table.from_batches([batch])
+            own = rows.select(range(len(part.columns))).rename_columns(keys)
+            if part.shown:
+                table = shown_rows(own, part.columns, time=part.time)
+                table = table.rename_columns([column.name for column in part.columns])
+            else:
+                table = carried(own, part.columns)
+            for name in ROW_COLUMNS if part.places else ():
+                table = table.append_column(name, rows.column(name))
+            if part.changes:
+                if isinstance(part.plan, ScanPlan):
+                    kinds: pa.ChunkedArray | pa.Array = pa.array(["insert"] * rows.num_rows, pa.string())
+                    versions: pa.ChunkedArray | pa.Array = pa.array([part.plan.snapshot_id] * rows.num_rows, pa.int64())
+                else:
+                    kinds, versions = rows.column("change_type").cast(pa.string()), rows.column("snapshot_id")
+                places = pc.index_in(versions, value_set=part.times.column("id").combine_chunks())
+                times = part.times.column("time").take(places).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+                for name, values in zip(FEED_NAMES, (kinds, versions, times), strict=True):
+                    table = table.append_column(name, values)
+            yield from table.combine_chunks().to_batches()
+    finally:
+        engine.close()
+
+
+def _scanned(engine: DuckDBEngine, part: Slice) -> pa.RecordBatchReader:
+    if isinstance(part.plan, ScanPlan):
+        return engine.scan(
+            part.plan, columns=part.names, where=part.where, places=part.places, batch_rows=_BATCH_ROWS
+        ).reader
+    feed = part.plan.schema.columns[3:]
+    called = {column.name: name.name for column, name in zip(part.plan.rows.schema.columns, feed, strict=True)}
+    columns = [*(called[name] for name in part.names), "change_type", "snapshot_id"]
+    only = None if part.changes or not part.plan.updates else "change_type = 'insert'"
+    return engine.feed(part.plan, deletes=part.changes, columns=columns, where=only, batch_rows=_BATCH_ROWS).reader
+
+
+def carrier_fields(columns: Sequence[Column]) -> list[str]:
+    """Return columns in transport form, in Spark SQL."""
+    stored = zip(columns, inlined_columns(columns), strict=True)
+    return [f"{column_key(column)} {read_type(carrier, time=False)}" for column, carrier in stored]
+
+
+def sliced_frame(session: SparkSession, parts: Sequence[Slice], schema: str) -> DataFrame:
+    """Return slices as a DataFrame. Each is a row of bytes in the plan, which goes to the one task that reads it."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for data in batch.column("part").to_pylist():
+                yield from read_slice(pickle.loads(data))
+
+    if not parts:
+        return session.createDataFrame([], schema)
+    packed = pa.table({"part": pa.array([pickle.dumps(part) for part in parts], pa.binary())})
+    return to_frame(session, packed).mapInArrow(read, schema)
+
+
+def sealed_frame(session: SparkSession, store: Store, plan: ScanPlan, rows: bool) -> DataFrame:
+    """Return the rows of encrypted files, which only DuckDB reads; with ``rows``, then ``ROW_COLUMNS``."""
+    columns = plan.schema.columns
+    parts = [Slice(store, part, columns, plan.schema.names, places=rows) for part in state_slices(plan)]
+    beside = ROW_COLUMNS if rows else ()
+    fields = [*carrier_fields(columns), *(f"{name} BIGINT" for name in beside)]
+    raw = sliced_frame(session, parts, ", ".join(fields))
+    return raw.selectExpr(*shown_columns(columns, time=has_time(session)), *beside)

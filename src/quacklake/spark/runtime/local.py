@@ -79,10 +79,7 @@ def shown_columns(columns: Sequence[Column], *, time: bool) -> list[str]:
 def inlined_rows(
     session: SparkSession, rows: pa.Table, columns: Sequence[Column], *, meta: Sequence[str] = ()
 ) -> DataFrame:
-    """Return inlined rows of a plan under the names ``c<id>``, in the types of :func:`inlined_columns`.
-
-    ``meta`` are columns of numbers that are passed on unchanged.
-    """
+    """Return inlined rows in the types of :func:`inlined_columns`, and ``meta`` columns of numbers as they are."""
     return to_frame(session, carried(rows, columns, meta=meta))
 
 
@@ -206,10 +203,7 @@ _TYPES: Sequence[tuple[str, st.DataType, pa.DataType]] = (
 
 
 def arrow_schema(schema: st.StructType, *, required: bool) -> pa.Schema:
-    """Return the Arrow schema of a DataFrame. With ``required``, columns that reject NULL are marked.
-
-    Raises ``InputError`` for a type that a lake lacks.
-    """
+    """Return an Arrow schema, with ``required`` also NOT NULL. Raises ``InputError`` for a type that lakes lack."""
     return pa.schema(
         pa.field(field.name, _arrow_of(field.dataType, field.name), field.nullable or not required) for field in schema
     )
@@ -233,7 +227,6 @@ def _arrow_of(type_: st.DataType, path: str) -> pa.DataType:
 
 
 def inner_types(type_: st.DataType) -> list[st.DataType]:
-    """Return the types inside of a nested type."""
     if isinstance(type_, st.StructType):
         return [field.dataType for field in type_.fields]
     if isinstance(type_, st.MapType):

@@ -38,10 +38,7 @@ def has_scalars(session: SparkSession) -> bool:
 
 
 def check_session(session: object) -> None:
-    """Refuse an object that is not a session, an unsupported version, or a session that does not fit this process.
-
-    Raises ``InputError`` or ``UnsupportedVersionError``.
-    """
+    """Raise ``InputError`` or ``UnsupportedVersionError`` for a session that does not work in this process."""
     if not isinstance(session, SparkSession) and not is_connect(session):  # type: ignore[arg-type]
         raise InputError(f"{type(session).__name__} is no session of Spark", hint="pass a SparkSession")
     parse_version(pyspark.__version__)
@@ -70,7 +67,6 @@ def require(session: SparkSession, what: str) -> None:
 
 
 def has_type(session: SparkSession, name: str) -> bool:
-    """Return True when this version of Spark has a type of the format."""
     return name not in _TYPES or _version(session) >= _TYPES[name]
 
 
@@ -113,10 +109,7 @@ def rebalanced(frame: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def to_arrow(frame: DataFrame) -> pa.Table:
-    """Return all rows of a DataFrame.
-
-    Spark's own ``toArrow`` refuses a NULL struct with a field that is not nullable.
-    """
+    """Return all rows. Spark's ``toArrow`` refuses a NULL struct with a field that is not nullable."""
     if is_connect(frame.sparkSession):
         table: pa.Table = frame._to_table()[0]  # type: ignore[operator]
         return table
@@ -172,10 +165,7 @@ _lock = threading.Lock()
 
 
 def find_session(session: SparkSession | None, store: Store) -> SparkSession:
-    """Return the given session, else the active one, else a new one that can reach the store.
-
-    Raises ``MissingExtraError`` when a new one cannot be created, and the errors of :func:`check_session`.
-    """
+    """Return the given session, else the active, else a new one. Raises ``MissingExtraError``."""
     if session is None:
         try:  # of this thread, else of the process; building a session would change the settings of the active one
             session = SparkSession.active()
@@ -232,10 +222,9 @@ def overwrites_dynamically(session: SparkSession) -> bool:
 
 @contextmanager
 def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Change settings within a block, and restore them afterwards. Settings that this Spark lacks are skipped.
+    """Change settings within a block, except those that this Spark lacks, and restore them afterwards.
 
-    Other work in the same session sees the changed settings. Blocks of several threads may overlap: the last one
-    restores the settings.
+    Other work in the session sees them. Blocks of several threads may overlap: the last one restores the settings.
     """
     changed: list[str] = []
     try:

@@ -71,7 +71,6 @@ def parse_version(text: str) -> Version:
 
 
 def installed_version() -> Version | None:
-    """Return the installed version of pyspark, or None."""
     place = _package()
     if place is None:
         return None
@@ -113,10 +112,7 @@ def find_java() -> str | None:
 
 
 def spark_settings(store: Store, version: Version | None = None, *, secrets: bool = False) -> dict[str, str]:
-    """Return the settings for a lake's files in a version of Spark: the installed one, else the usual one.
-
-    Without ``secrets`` they contain no keys, so they can be written into ``spark-defaults.conf``.
-    """
+    """Return the settings for a lake's files in a version of Spark, keys only with ``secrets``."""
     found = dict(_SESSION)
     if store.scheme == "s3":
         found |= _jars(version or installed_version() or _USUAL) | _s3a(store, secrets=secrets)

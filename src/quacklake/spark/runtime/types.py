@@ -27,7 +27,6 @@ from quacklake.format.layout import Transform
 from quacklake.format.schema import Column
 from quacklake.format.types import parse_type, spark_type
 
-"""The columns that a stream of changes has beside those of its table."""
 EPOCH_NTZ = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
 TEXT_KEYS = ("uuid", "time")
 """Types to which DuckDB casts a text that is compared with them, and which Spark may show as text."""
@@ -48,7 +47,6 @@ _ADOPTED = (*_TIMES, "uint64", "interval", "timestamp_ns", "int128", "uint128", 
 
 
 def quote(name: str) -> str:
-    """Return a name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -83,7 +81,6 @@ def as_stored(column: Column) -> Column:
 
 
 def retyped(column: Column, leaf: Callable[[str], str]) -> Column:
-    """Return a column with other types at every depth."""
     children = tuple(retyped(child, leaf) for child in column.children)
     return Column(column.id, column.name, leaf(column.type), children=children)
 
@@ -288,10 +285,7 @@ def adopted(given: Column, wanted: Column, *, time: bool) -> Column:
 
 
 def stored(value: str, given: Column, wanted: Column, path: str, *, time: bool, depth: int = 0) -> str:
-    """Convert a value of the rows to the type in which Spark stores ``wanted``.
-
-    A value that does not fit raises an error inside Spark whose message begins with ``RAISED``.
-    """
+    """Convert a value to the stored type of ``wanted``; one that does not fit raises ``RAISED`` inside Spark."""
     if given.type == "unknown":
         return f"CAST(NULL AS {stored_type(wanted)})"
     if not wanted.nested:
@@ -351,10 +345,7 @@ def _unless(fits: str, value: str, made: str, path: str, wanted: str) -> str:
 
 
 def as_shown(value: str, given: Column, wanted: Column, path: str, *, time: bool) -> str:
-    """Convert a value of the rows to the form in which values of ``wanted`` are shown.
-
-    Values that would be stored alike become equal. A value that does not fit raises an error like :func:`stored`.
-    """
+    """Convert a value to the shown form of ``wanted``, equal for equal stored values, with errors as ``stored``."""
     if given.type == wanted.type == "timestamp_ns":
         return value
     if given.type == wanted.type == "time" and not time:  # a text, because the session lacks the type
@@ -366,17 +357,13 @@ def as_shown(value: str, given: Column, wanted: Column, path: str, *, time: bool
 
 
 def text_as_key(value: str, column: Column, *, time: bool) -> str:
-    """Convert a text that is compared with a column of one of ``TEXT_KEYS`` to the form in which that is shown.
-
-    An invalid text raises an error like :func:`stored`.
-    """
+    """Convert a text compared with a column of ``TEXT_KEYS`` to its shown form, with errors as ``stored``."""
     as_text = shown_type(column, time=time) == "STRING"
     given = column if as_text else Column(column.id, column.name, "varchar")
     return as_shown(value, given, column, column.name, time=time)
 
 
 def required(value: str, name: str) -> str:
-    """Return a value that must not be NULL."""
     message = literal(f'{RAISED}NOT NULL constraint failed: NULL in the NOT NULL column "{name}"\n')
     return f"coalesce({value}, raise_error({message}))"
 
@@ -385,10 +372,7 @@ def required(value: str, name: str) -> str:
 
 
 def key_expression(transform: Transform, value: str, type_: str) -> str | None:
-    """Return a partition key of a stored value as text that DuckDB's casts can read; None for buckets.
-
-    Dates and times are taken in UTC, whatever the session's time zone is.
-    """
+    """Return a partition key as text that DuckDB reads, in UTC whatever the session's zone; None for buckets."""
     if transform.name == "bucket":
         return None
     base = parse_type(type_).base

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,13 +15,14 @@ from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column, TableSchema
 from quacklake.operations.reference import TableRef
-from quacklake.spark.changes.merge import SparkMerge
+from quacklake.spark.changes.merge import SPELLED, SparkMerge
 from quacklake.spark.runtime.session import has_time, require
 from quacklake.spark.runtime.types import TEXT_KEYS, text_as_key
 from quacklake.spark.sql.parsing import Edit, SparkCursor, edited, parse, span
 from quacklake.spark.sql.queries import run_query
-from quacklake.spark.sql.rows import assignments, default_of
+from quacklake.spark.sql.rows import assignments
 from quacklake.spark.sql.statement import SqlText, Statement
+from quacklake.spark.write.rows import default_of
 from quacklake.sql.statements.rows import alias_of, prefix_of
 from quacklake.sql.timetravel import time_travel
 
@@ -32,27 +33,24 @@ if TYPE_CHECKING:
     from quacklake.sql.words import Word
 
 
-_SPELLED = ("interval", "timetz", "time_ns")
-"""Types whose values are texts in Spark, which cannot normalise them."""
 _OPEN, _CLOSE = ("(", "[", "CASE"), (")", "]", "END")
 _HINT = "compare the column with one value of the source, beside AND alone; or compute that in the source"
 
 
 def with_stored_keys(text: str, rows: DataFrame, schema: TableSchema, *, time: bool) -> str:
-    """Return a condition in which texts of the source have the form of the columns that they are compared with.
+    """Return a condition on ``target`` and ``source`` with texts in the form of the columns they are compared with.
 
-    The sides of the merge are named ``target`` and ``source`` in it. Raises ``UnsupportedFeatureError`` when the form
-    of a column is not known, or the equality is nested in another condition.
+    Raises ``UnsupportedFeatureError`` for a column of unknown form, or an equality nested in another condition.
     """
-    own = {fold(column.name): column for column in schema.columns if column.type in (*TEXT_KEYS, *_SPELLED)}
+    own = {fold(column.name): column for column in schema.columns if column.type in (*TEXT_KEYS, *SPELLED)}
     if not own:
         return text
-    names = _Columns(own, frozenset(map(fold, rows.columns)))
-    left = sum(names.pair(equal) is not None for equal in parse(text).find_all(exp.EQ, exp.NullSafeEQ))
+    given = set(map(fold, rows.columns))
+    left = sum(_pair(equal, own, given) is not None for equal in parse(text).find_all(exp.EQ, exp.NullSafeEQ))
     edits = []
     for start, middle, end in _equalities(text, SparkCursor(text).words):
         sides = (text[start : middle.start], text[middle.end : end])
-        pair = names.pair(exp.EQ(this=parse(sides[0]), expression=parse(sides[1])))
+        pair = _pair(exp.EQ(this=parse(sides[0]), expression=parse(sides[1])), own, given)
         if pair is None:
             continue
         left -= 1
@@ -60,7 +58,7 @@ def with_stored_keys(text: str, rows: DataFrame, schema: TableSchema, *, time: b
         kind = rows.alias("source").select(f.expr(sides[number])).schema.fields[0].dataType
         if not isinstance(kind, StringType):
             continue
-        if column.type in _SPELLED:
+        if column.type in SPELLED:
             raise UnsupportedFeatureError(
                 f'Spark cannot compare keys of type {column.type}, as "{column.name}" has', hint="use lake.sql"
             )
@@ -71,31 +69,23 @@ def with_stored_keys(text: str, rows: DataFrame, schema: TableSchema, *, time: b
     return edited(text, edits)
 
 
-class _Columns:
-    """The columns of a condition: those of the table that Spark shows as texts, and those of the source."""
+def _pair(equal: exp.Expr, own: Mapping[str, Column], given: Set[str]) -> tuple[Column, int] | None:
+    """Return the column of the table in an equality, and the number of the side that is a value of the source.
 
-    def __init__(self, own: dict[str, Column], given: frozenset[str]) -> None:
-        self._own = own
-        self._given = given
+    ``own`` are the columns that Spark shows as texts, ``given`` those of the source.
+    """
 
-    def pair(self, equal: exp.Expr) -> tuple[Column, int] | None:
-        """Return the column of the table in an equality, and the number of the side that is a value of the source."""
-        sides = [equal.this.unnest(), equal.expression.unnest()]
-        for number, (one, two) in enumerate((sides, sides[::-1])):
-            column = self._column(one)
-            if column is not None and not any(map(self._is_target, two.find_all(exp.Column))):
-                return column, 1 - number
-        return None
+    def is_target(column: exp.Column) -> bool:
+        first = fold(column.parts[0].name)
+        return first not in given if len(column.parts) == 1 else first == "target"
 
-    def _column(self, node: exp.Expr) -> Column | None:
-        if not isinstance(node, exp.Column) or not self._is_target(node):
-            return None
-        return self._own.get(fold(node.name)) if len(node.parts) <= 2 else None
-
-    def _is_target(self, column: exp.Column) -> bool:
-        if len(column.parts) == 1:
-            return fold(column.name) not in self._given
-        return fold(column.parts[0].name) == "target"
+    sides = [equal.this.unnest(), equal.expression.unnest()]
+    for number, (one, two) in enumerate((sides, sides[::-1])):
+        named = isinstance(one, exp.Column) and len(one.parts) <= 2 and is_target(one)
+        column = own.get(fold(one.name)) if named else None
+        if column is not None and not any(map(is_target, two.find_all(exp.Column))):
+            return column, 1 - number
+    return None
 
 
 def _equalities(text: str, words: list[Word]) -> Iterator[tuple[int, Word, int]]:
@@ -159,7 +149,6 @@ class _Names:
             return self.made(with_stored_keys(self.renamed(text), rows, table.schema, time=self.time))
 
     def renamed(self, text: str) -> str:
-        """Return an expression with the builder's names of the two sides."""
         tree = parse(text)
         if tree.find(exp.Query) is not None:
             raise UnsupportedFeatureError(
@@ -251,7 +240,6 @@ def _source(cursor: SparkCursor) -> tuple[str, list[str]]:
 def _known(
     statement: Statement, table: TableInfo, names: list[str], own: str | None, other: list[str]
 ) -> dict[tuple[str, ...], str]:
-    """Return the qualifiers of columns for the two sides."""
     target = [own] if own else names
     found = {tuple(map(fold, target[at:])): "target" for at in range(len(target))}
     if own is None:

@@ -90,16 +90,11 @@ TABLES: Mapping[str, Callable[[Statement, TableInfo, Transaction], DataFrame]] =
 }
 
 
-# -- functions ---------------------------------------------------------------------------------------------------------
-
-
 def is_function(names: Sequence[str]) -> bool:
-    """Return True for a lake function that can stand in FROM."""
     return fold(names[-1]).removeprefix("ducklake_") in FUNCTIONS
 
 
 def called(statement: Statement, names: Sequence[str], items: Sequence[str]) -> DataFrame:
-    """Return the rows of a lake function."""
     name = fold(names[-1]).removeprefix("ducklake_")
     if name in _FEEDS:
         raise UnsupportedFeatureError(

@@ -23,8 +23,6 @@ _SPARK = "spark"
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A replacement for a part of a text."""
-
     start: int
     end: int
     text: str
@@ -59,7 +57,6 @@ def parse(text: str) -> exp.Expr:
 
 
 def names_of(node: exp.Table | exp.Column) -> list[str]:
-    """Return the parts of a dotted name."""
     return [part.name for part in node.parts]
 
 
@@ -89,9 +86,6 @@ def declaration(table: exp.Table) -> exp.CTE | None:
             return found[-1]
         node = parent
     return None
-
-
-# -- between dialects --------------------------------------------------------------------------------------------------
 
 
 def to_lake(text: str, what: str = "expression") -> str:
@@ -140,7 +134,6 @@ class SparkCursor(Cursor):
 
 
 def text_of(quoted: str) -> str:
-    """Return the text of a string literal."""
     if quoted[0] in "rR":
         return quoted[2:-1]
     mark = quoted[0]

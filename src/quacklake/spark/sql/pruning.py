@@ -37,10 +37,7 @@ def predicate_of(found: Sequence[exp.Expr], schema: TableSchema, zone: Callable[
 
 
 def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.Expr]:
-    """Return the conditions on a relation of a query, with unqualified columns.
-
-    ``outside`` are conditions on the result of the whole query, if it is the query of a view.
-    """
+    """Return the conditions on a relation, unqualified; ``outside`` are those on the result of a view's query."""
     reads = source.parent
     select = reads.parent if isinstance(reads, exp.From | exp.Join) else None
     alias, called = source.alias_or_name, source.args.get("alias")
@@ -54,9 +51,6 @@ def conditions(source: exp.Expr, outside: Sequence[exp.Expr] = ()) -> list[exp.E
     every_one = (*_conjuncts(select), *(each for each in inside if each is not None))
     bare = (_bare(each, alias, alone=alone) for each in every_one if not outer or _rejects_null(each))
     return [each for each in bare if each is not None]
-
-
-# -- conditions of a query block ---------------------------------------------------------------------------------------
 
 
 def _conjuncts(select: exp.Select) -> list[exp.Expr]:
@@ -102,9 +96,6 @@ def _bare(condition: exp.Expr, alias: str, *, alone: bool) -> exp.Expr | None:
     return condition.copy().transform(bare)
 
 
-# -- through subqueries ------------------------------------------------------------------------------------------------
-
-
 def _from_outside(select: exp.Select, outside: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Return the conditions of outer queries on the result of a query block."""
     computed = any(projection.find(exp.AggFunc, exp.Window, exp.UDTF) for projection in select.expressions)
@@ -137,9 +128,6 @@ def _through(condition: exp.Expr, select: exp.Select) -> exp.Expr | None:
     return copy
 
 
-# -- times -------------------------------------------------------------------------------------------------------------
-
-
 def _zoned(condition: exp.Expr, schema: TableSchema, zone: Callable[[], str]) -> exp.Expr:
     """Return a condition in which local times that are compared with instants are in UTC."""
     copy = exp.paren(condition.copy())
@@ -162,9 +150,6 @@ def _instant(text: str, zone: str) -> str | None:
         return local.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" ") + "+00"
     except (ValueError, OverflowError, ZoneInfoNotFoundError):
         return None
-
-
-# -- views -------------------------------------------------------------------------------------------------------------
 
 
 def where_predicate(named: Named, schema: TableSchema) -> Predicate:

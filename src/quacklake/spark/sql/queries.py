@@ -103,8 +103,6 @@ class _Walk:
 
 @dataclass
 class Rewriter:
-    """Rewrites the queries of one statement."""
-
     statement: Statement
     target: tuple[DataFrame, TableInfo] | None = None
     whole: bool = False
@@ -139,8 +137,6 @@ class Rewriter:
         """Return a query with blanks for time travel clauses, so that all other words keep their positions."""
         found = time_travel(SparkCursor(query))
         return edited(query, [Edit(each.start, each.end, " " * (each.end - each.start)) for each in found])
-
-    # -- walking the tree ----------------------------------------------------------------------------------------------
 
     def _query(self, query: str, scope: _Scope) -> str:
         cursor = SparkCursor(query)
@@ -198,8 +194,6 @@ class Rewriter:
             place = _alias_place(walk.query, last, travel)
             edits.append(Edit(place, place, f" AS {escaped(quote(alias))}"))
         return edits
-
-    # -- resolving names -----------------------------------------------------------------------------------------------
 
     def _named(self, names: Sequence[str], table: exp.Table, travel: TimeTravel | None, scope: _Scope) -> str | None:
         """Return the replacement for a name of the lake, or None for any other name."""
@@ -319,10 +313,7 @@ def _view_alias(names: Sequence[str]) -> str:
 def _computed_view(
     engine: SparkEngine, tx: Transaction, view: ViewInfo, reason: QuacklakeError
 ) -> tuple[DataFrame, TableSchema]:
-    """Return the rows of a view that DuckDB computes, in the driver, now.
-
-    Raises ``UnsupportedFeatureError`` if that is too much work.
-    """
+    """Return a view that DuckDB computes in the driver. Raises ``UnsupportedFeatureError`` if that is too much."""
     context = engine.context
     what = f'the view "{view.qualified_name}" cannot be computed by Spark with the same meaning ({reason.message})'
     with context.engine.connection() as connection:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 from sqlglot import exp
 
-from quacklake.errors import SqlError, UnsupportedFeatureError
+from quacklake.errors import SqlError
 from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.layout import IDENTITY
 from quacklake.format.names import fold
 from quacklake.format.objects import TableInfo
-from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation
 from quacklake.operations import dml
 from quacklake.operations.reference import TableRef
@@ -25,12 +22,12 @@ from quacklake.spark.changes.clauses import delete as delete_rows
 from quacklake.spark.changes.partition_overwrite import overwrite_partitions
 from quacklake.spark.changes.staged_changes import ChangeMetrics, counted
 from quacklake.spark.runtime.session import has_time, overwrites_dynamically
-from quacklake.spark.runtime.types import initial_value, quote
+from quacklake.spark.runtime.types import quote
 from quacklake.spark.sql.parsing import SparkCursor, parse
 from quacklake.spark.sql.pruning import conditions, predicate_of
 from quacklake.spark.sql.queries import TARGET, Rewriter, run_query, zone_of
 from quacklake.spark.sql.statement import SqlText, Statement
-from quacklake.spark.write.rows import SparkRows
+from quacklake.spark.write.rows import SparkRows, default_of
 from quacklake.sql.statements.rows import alias_of, prefix_of
 from quacklake.transaction import Transaction
 
@@ -39,9 +36,6 @@ if TYPE_CHECKING:
 
 _BEGINS = ("SELECT", "VALUES", "FROM", "TABLE", "WITH", "MAP", "REDUCE")
 _SET = "_ql_set_"
-
-
-# -- insert ------------------------------------------------------------------------------------------------------------
 
 
 def insert(statement: Statement, cursor: SparkCursor) -> DataFrame:
@@ -80,8 +74,8 @@ def insert(statement: Statement, cursor: SparkCursor) -> DataFrame:
         with statement.translating():
             named = named.withColumn(name, f.expr(value))
     partial = columns is not None or by_name
-    mode = _Mode.DYNAMIC if dynamic else _Mode.ALL if overwriting and where is None else _Mode.WHERE
-    return _write(statement, named, table, where, mode, partial=partial)
+    emptied = overwriting and where is None
+    return _write(statement, named, table, where, dynamic=dynamic, emptied=emptied, partial=partial)
 
 
 def _partition(cursor: SparkCursor) -> dict[str, str | None]:
@@ -98,14 +92,6 @@ def _partition(cursor: SparkCursor) -> dict[str, str | None]:
 def _is_query(cursor: SparkCursor) -> bool:
     following = cursor.peek(1)
     return following is not None and following.upper in (*_BEGINS, "(")
-
-
-class _Mode(enum.Enum):
-    """The rows of a table that an INSERT replaces."""
-
-    ALL = enum.auto()
-    WHERE = enum.auto()
-    DYNAMIC = enum.auto()
 
 
 def _is_dynamic(statement: Statement, table: TableInfo, fixed: Mapping[str, str]) -> bool:
@@ -135,19 +121,27 @@ def _named(
 
 
 def _write(
-    statement: Statement, rows: DataFrame, table: TableInfo, where: str | None, mode: _Mode, *, partial: bool
+    statement: Statement,
+    rows: DataFrame,
+    table: TableInfo,
+    where: str | None,
+    *,
+    dynamic: bool,
+    emptied: bool,
+    partial: bool,
 ) -> DataFrame:
+    """Insert rows, and replace the partitions that they are in, all rows, or those that match a filter."""
     engine = statement.engine
     done: list[tuple[int, int]] = []
 
     def work(tx: Transaction, given: SparkRows) -> None:
         info = tx.find_table(table.schema_name, table.name)
         gone = 0
-        if mode is _Mode.DYNAMIC:
+        if dynamic:
             count = overwrite_partitions(engine.context, tx, info, lambda: counted(tx, info, given))
             done[:] = [(count, 0)]
             return
-        if mode is _Mode.ALL:
+        if emptied:
             dml.delete(engine.context, tx, info, None, asked=Operation.OVERWRITE)
         elif where is not None:
             gone = _change_rows(statement.within(tx), tx, info, info.name, Delete(where)).deleted
@@ -156,9 +150,6 @@ def _write(
     engine.write(rows, work, partial=partial)
     inserted, gone = done[0]
     return statement.numbers(num_affected_rows=inserted + gone, num_inserted_rows=inserted)
-
-
-# -- delete and update -------------------------------------------------------------------------------------------------
 
 
 def delete(statement: Statement, cursor: SparkCursor) -> DataFrame:
@@ -194,7 +185,6 @@ def update(statement: Statement, cursor: SparkCursor) -> DataFrame:
 
 
 def _condition(cursor: SparkCursor) -> str | None:
-    """Return the text after WHERE, or None."""
     where = cursor.accept("WHERE")
     if where == cursor.done:
         raise cursor.unexpected()
@@ -204,10 +194,6 @@ def _condition(cursor: SparkCursor) -> str | None:
 def _refuse_prefix(cursor: SparkCursor) -> None:
     if cursor.sees("WITH"):
         raise cursor.fail("Spark has no common tables before DELETE and UPDATE: put them into a subquery")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def assignments(cursor: SparkCursor, alias: str) -> dict[str, str]:
@@ -226,15 +212,6 @@ def assignments(cursor: SparkCursor, alias: str) -> dict[str, str]:
         found[names[0]] = cursor.until(",", "WHERE", "WHEN")
         if not cursor.accept(","):
             return found
-
-
-def default_of(column: Column, *, time: bool) -> str:
-    """Return the default of a column in Spark SQL. Raises ``UnsupportedFeatureError`` for a computed default."""
-    if column.default is not None and column.default_kind == "expression":
-        raise UnsupportedFeatureError(
-            f'the default of "{column.name}" is computed, which Spark cannot do', hint="give the column a value"
-        )
-    return initial_value(replace(column, initial_default=column.default), time=time)
 
 
 def _changed(statement: Statement, table: TableInfo, alias: str, change: Update | Delete) -> ChangeMetrics:

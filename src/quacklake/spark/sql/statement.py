@@ -51,7 +51,6 @@ class Statement:
 
     @property
     def attached(self) -> Attached:
-        """The lake."""
         found = self.session.names.default
         assert found is not None
         return found
@@ -69,10 +68,7 @@ class Statement:
         return Statement(self.engine, self.session, tx)
 
     def find(self, names: Sequence[str], tx: Transaction) -> TableInfo | ViewInfo | None:
-        """Return the table or view with a name, or None when the name is not one of the lake.
-
-        Raises ``NotFoundError`` for a missing name that is qualified with the lake.
-        """
+        """Return a table or view of the lake, or None. Raises ``NotFoundError`` for a name qualified with the lake."""
         places = list(self.session.names.places(names)) if len(names) <= 3 else []
         for place in places:
             found = tx.get_table(place.schema, place.name) or tx.objects.get_view(place.schema, place.name)
@@ -117,10 +113,7 @@ class Statement:
 
     @contextmanager
     def translating(self, text: str | None = None) -> Iterator[None]:
-        """Raise Spark's errors about a statement as ``SqlError`` or ``NotFoundError``.
-
-        ``text`` is the statement, if Spark's positions refer to the text that the user wrote.
-        """
+        """Translate Spark's errors; ``text`` is the statement, if positions refer to what the user wrote."""
         try:
             yield
         except AnalysisException as error:
@@ -144,7 +137,6 @@ class Statement:
         return SqlError(f"{head}\n\n{caret(text, min(before + int(place[2]), len(text)))}")
 
     def run(self, query: SqlText, text: str | None = None) -> DataFrame:
-        """Let Spark run a query or a command."""
         with self.translating(text):
             return self.engine.session.sql(query.sql, None, **query.frames)
 
@@ -164,11 +156,9 @@ class Statement:
         return to_frame(self.engine.session, table.cast(schema) if table.num_rows else pa.table(empty, schema))
 
     def numbers(self, **counts: int) -> DataFrame:
-        """Return the counts of a statement as one row."""
         return self.rows(pa.table({name: pa.array([count], pa.int64()) for name, count in counts.items()}))
 
     def nothing(self) -> DataFrame:
-        """Return the empty result of a statement."""
         return self.engine.session.createDataFrame([], StructType([]))
 
     def done(self, text: str) -> DataFrame:
@@ -183,5 +173,4 @@ class Statement:
 
 
 def unknown(names: Sequence[str], hint: str | None) -> NotFoundError:
-    """Return the error for an unknown name."""
     return NotFoundError(f'Table with name "{".".join(names)}" does not exist', hint=hint)

@@ -143,7 +143,6 @@ def _layout(cursor: SparkCursor) -> list[str]:
 
 
 def lake_key(text: str) -> str:
-    """Return a partition or sort key in the SQL of the lake."""
     return to_lake(text, "the key") if "`" in text else text
 
 
@@ -391,11 +390,9 @@ _HINT = "make it with lake.sql, in the SQL of DuckDB"
 def _lake_query(statement: Statement, target: Target, query: str) -> str:
     """Return a Spark query in DuckDB's SQL, in which every client reads the view.
 
-    The translation is checked. It is translated back, using only constructs that are known to mean the same, and the
-    result must be the original query: Spark compares the plans of both.
-
-    Raises ``SqlError`` for a query that Spark does not understand, ``NotFoundError`` for an unknown name, and
-    ``UnsupportedFeatureError`` for a query that is not known to mean the same in DuckDB.
+    It is translated back, with constructs that are known to mean the same, and Spark compares the plans of both. Raises
+    ``SqlError`` and ``NotFoundError`` as Spark does, ``UnsupportedFeatureError`` for a query that may mean something
+    else.
     """
     if is_connect(statement.engine.session) and "#" in query:
         raise UnsupportedFeatureError("through Spark Connect the query of a view cannot have a #", hint=_HINT)

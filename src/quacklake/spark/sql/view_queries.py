@@ -43,12 +43,10 @@ class ViewBinder(ExpressionBinder):
 
     @cached_property
     def aggregates(self) -> frozenset[str]:
-        """The names of DuckDB's aggregates."""
         query = "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type = 'aggregate'"
         return frozenset(str(row[0]).lower() for row in self._run(query).fetchall())
 
     def is_aggregate(self, node: Node) -> bool:
-        """Return True for a call of an aggregate."""
         return node.get("class") == "FUNCTION" and str(node["function_name"]).lower() in self.aggregates
 
     def is_row_wise(self, tree: Any) -> bool:
@@ -76,7 +74,6 @@ class ViewTranslator(Translator):
         return super().visit(node)
 
     def condition(self, node: Node) -> str:
-        """Translate a part as a condition."""
         return self.cast(self.visit(node), BOOLEAN).sql
 
     def value(self, node: Node) -> Typed:
@@ -147,7 +144,6 @@ class Named:
 
 
 def escaped(text: str) -> str:
-    """Escape the braces in a text."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -210,14 +206,11 @@ class ViewQuery:
         return self._find(given) if entry is None else self.subquery(entry["node"], entry["common"])
 
     def subquery(self, node: Node, common: Mapping[str, Node]) -> Relation:
-        """Return the rows of a query in parentheses."""
         found = self._query(node, common)
         return Relation(f"({found.sql})", found.columns)
 
 
 class _Select:
-    """The translation of one SELECT."""
-
     def __init__(self, query: ViewQuery, node: Node, common: Mapping[str, Node]) -> None:
         self.query = query
         self.node = node
@@ -247,8 +240,6 @@ class _Select:
         return Relation(
             " ".join(sql), tuple(Column(0, name, one.type, children=one.column.children) for name, one in items)
         )
-
-    # -- FROM ----------------------------------------------------------------------------------------------------------
 
     def _from(self, node: Node) -> object | None:
         """Return the relations of FROM as SQL. Joins are tuples whose conditions are translated once all are known."""
@@ -306,8 +297,6 @@ class _Select:
             else:
                 outputs[fold(each["alias"])] = ""
         return where, outputs
-
-    # -- SELECT, GROUP BY, ORDER BY ------------------------------------------------------------------------------------
 
     def _items(self, translator: ViewTranslator) -> Iterator[tuple[str, Typed]]:
         for node in self.node["select_list"]:

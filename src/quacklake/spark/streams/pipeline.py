@@ -23,7 +23,7 @@ from quacklake.operations.options import StreamPositions
 from quacklake.scan import ScanPlan
 from quacklake.scan.feed import FeedPlan, plain_inserts, slices, state_slices
 from quacklake.spark.engine import SparkEngine
-from quacklake.spark.read.slices import (
+from quacklake.spark.read.scan import (
     Slice,
     carrier_fields,
     read_slice,
@@ -47,7 +47,6 @@ FEED_TYPES = f"{CHANGE_TYPE} STRING, {COMMIT_VERSION} BIGINT, {COMMIT_TIMESTAMP}
 
 
 def slices_of(source: StreamSource, found: StreamPlan) -> list[Slice]:
-    """Return the slices of a plan, one for each task."""
     plans: list[ScanPlan | FeedPlan] = [] if found.state is None else [*state_slices(found.state)]
     return _slices(source, found, [*plans, *slices(found.feed, deletes=source.changes)])
 
@@ -70,7 +69,6 @@ def shown_frame(source: StreamSource, raw: DataFrame, *, time: bool) -> DataFram
 
 
 def batch_frame(engine: SparkEngine, source: StreamSource, found: StreamPlan) -> DataFrame:
-    """Return the rows of a plan as an ordinary DataFrame."""
     time = has_time(engine.session)
     if source.changes:
         return shown_frame(source, _mapped(engine, source, slices_of(source, found)), time=time)

@@ -6,13 +6,16 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from time import perf_counter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from quacklake import faults, telemetry
@@ -21,16 +24,29 @@ from quacklake.errors import StorageError, StreamBatchDoneError, UnsupportedFeat
 from quacklake.format.names import uuid7
 from quacklake.format.objects import TableInfo, marked
 from quacklake.operations import evolution
-from quacklake.operations.keyed_changes import FEED_NAMES, apply_changes, upsert
+from quacklake.operations.keyed_changes import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    FEED_NAMES,
+    PUT,
+    TAKEN,
+    apply_changes,
+    check_names,
+    null_key,
+    unknown_change,
+    upsert,
+)
 from quacklake.operations.options import StreamPositions
 from quacklake.operations.reference import TableRef
+from quacklake.operations.statements import DUPLICATES_SHOWN, duplicate_keys
 from quacklake.spark.changes.merge import SparkMerge, conform_keys
 from quacklake.spark.changes.staged_changes import ChangeMetrics
 from quacklake.spark.engine import SparkEngine
 from quacklake.spark.runtime.local import arrow_schema
 from quacklake.spark.runtime.session import has_time
 from quacklake.spark.runtime.settings import spark_path, spark_uri
-from quacklake.spark.streams.keyed_merges import changed_rows, changes_merge, upsert_merge, upserted_rows
+from quacklake.spark.runtime.types import quote
 from quacklake.spark.write.rows import SparkRows, carried_alike, given_columns
 from quacklake.spark.write.tasks import Fetch
 from quacklake.transaction import Transaction
@@ -46,10 +62,7 @@ _REPORTS = 100  # the number of batches whose reports a stream keeps
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """The result of a batch: inserted or updated rows, data files written, their size in bytes, and deleted rows.
-
-    A batch that was in the lake already is ``skipped``.
-    """
+    """The result of a batch: written ``rows``, data files and bytes; ``skipped`` if it was in the lake already."""
 
     epoch: int
     rows: int = 0
@@ -114,10 +127,7 @@ class SparkSink:
         return report
 
     def stage(self, frame: DataFrame, run: Run) -> Counts:
-        """Write the rows of a batch, and let ``run`` commit them in a transaction, which may have more in it.
-
-        ``run`` gets the change as a function of a transaction, which it may call again after a conflict.
-        """
+        """Write a batch; ``run`` commits the change in a transaction, maybe with more in it, and maybe twice."""
         if self.mode == "append":
             return self._append(frame, run)
         table = self.engine.handle.view().find_table(self.table.schema, self.table.name)
@@ -195,6 +205,76 @@ def _counts(tx: Transaction, table: TableInfo) -> Counts:
         "files": len(pending.files),
         "bytes": sum(file.file_size_bytes for file in pending.files),
     }
+
+
+# -- large batches, merged by key on the executors ---------------------------------------------------------------------
+
+_RANK = "_ql_rank"
+
+
+def upserted_rows(frame: DataFrame, on: Sequence[str], order_by: str | None) -> DataFrame:
+    """Return the rows of an upsert: all, or the last of each key in an order. Raises ``SchemaMismatchError``."""
+    if order_by is None:
+        return frame
+    check_names(frame.columns, [order_by, *on])
+    return _last(frame, on, [_column(order_by).desc_nulls_last()], _any(_column(name).isNull() for name in on))
+
+
+def upsert_merge(merge: SparkMerge, on: Sequence[str]) -> SparkMerge:
+    """Update the rows that have the keys and insert the others. Repeated keys are an error that shows them."""
+    merge._check = lambda source: _check_keys(source, on)
+    return merge.when_matched_update_all().when_not_matched_insert_all()
+
+
+def changed_rows(frame: DataFrame, on: Sequence[str]) -> DataFrame:
+    """Return the last change of each key, and rows without a valid change type. Raises ``SchemaMismatchError``."""
+    check_names(frame.columns, (CHANGE_TYPE, *on))
+    order = [_column(COMMIT_VERSION).desc_nulls_last()] if COMMIT_VERSION in frame.columns else []
+    # within one commit, deletes come before inserts
+    rows = _last(frame, on, [*order, _is(PUT).desc()], ~(_is(PUT) | _is(TAKEN)))
+    return rows.drop(COMMIT_VERSION, COMMIT_TIMESTAMP)
+
+
+def changes_merge(merge: SparkMerge, on: Sequence[str]) -> SparkMerge:
+    """Update, insert or delete keys by their changes. Invalid changes raise the errors of ``apply_changes``."""
+
+    def check(source: DataFrame) -> None:
+        wrong = source.filter(~(_is(PUT) | _is(TAKEN)) | _any(_column(name).isNull() for name in on))
+        for row in wrong.select(CHANGE_TYPE, *map(_column, on)).limit(1).collect():
+            if row[0] not in (*PUT, *TAKEN):
+                raise unknown_change(row[0])
+            raise null_key(next(name for name, value in zip(on, row[1:], strict=True) if value is None))
+        _check_keys(source.filter(_is(PUT)), on)
+
+    merge._beside, merge._check = (CHANGE_TYPE,), check
+    put, taken = (f.expr(f"source.{CHANGE_TYPE}").isin(*kinds) for kinds in (PUT, TAKEN))
+    return merge.when_matched_delete(taken).when_matched_update_all().when_not_matched_insert_all(put)
+
+
+def _last(frame: DataFrame, on: Sequence[str], order: Sequence[SparkColumn], others: SparkColumn) -> DataFrame:
+    """Return the first row of each key in an order, and the rows for which ``others`` holds."""
+    rank = f.rank().over(Window.partitionBy(*map(_column, on)).orderBy(*order))
+    return frame.withColumn(_RANK, rank).filter((f.col(_RANK) == 1) | others).drop(_RANK)
+
+
+def _check_keys(source: DataFrame, on: Sequence[str]) -> None:
+    names = [_column(name) for name in on]
+    several = source.filter(~_any(name.isNull() for name in names)).groupBy(*names).agg(f.expr("count(*) AS _ql_count"))
+    found = several.filter("_ql_count > 1").orderBy(*names).limit(DUPLICATES_SHOWN + 1).collect()
+    if found:
+        raise duplicate_keys(on, [tuple(row)[:-1] for row in found])
+
+
+def _column(name: str) -> SparkColumn:
+    return f.col(quote(name))
+
+
+def _is(kinds: Sequence[str]) -> SparkColumn:
+    return f.coalesce(f.col(CHANGE_TYPE).isin(*kinds), f.lit(False))
+
+
+def _any(conditions: Iterable[SparkColumn]) -> SparkColumn:
+    return reduce(SparkColumn.__or__, conditions)
 
 
 class StreamHandle:
@@ -308,7 +388,6 @@ class ConnectHandle(StreamHandle):
         self._thread = threading.Thread(target=self._go_on, name=f"stream {sink.name}", daemon=True)
 
     def hand_over(self) -> Callable[[DataFrame, int], None]:
-        """Return the function that the server calls with each batch."""
         return _handing_over(spark_uri(self._store.url(self._folder)), spark_path(self._store.url(self._folder)))
 
     def stop(self) -> None:

@@ -37,10 +37,7 @@ _QUIET = 100  # the number of snapshots of other tables after which a position m
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """The rows between two positions: those of a whole state if it begins with one, then the changes.
-
-    ``names`` are the columns of the stream as the plans name them, ``times`` the times of the snapshots.
-    """
+    """Rows between two positions: a ``state``, then changes; ``names`` are the columns as the plans name them."""
 
     state: ScanPlan | None
     feed: FeedPlan
@@ -119,12 +116,8 @@ class StreamSource:
         return self._after(end)
 
     def plan(self, start: Position, end: Position) -> StreamPlan:
-        """Return the rows between two positions.
-
-        Raises ``SnapshotExpiredError``, and ``StreamMismatchError`` for a table whose columns have changed so that the
-        stream cannot continue.
-        """
-        catalog = self.context.catalog
+        """Return the rows between two positions. Raises ``SnapshotExpiredError`` or ``StreamMismatchError``."""
+        catalog, store = self.context.catalog, self.context.store
         with catalog.read() as reader:
             until = reader.snapshots.at_version(end["after"]) if end["after"] >= 0 else reader.snapshots.latest()
             table = self._present(reader, until, start)
@@ -133,19 +126,8 @@ class StreamSource:
             if "state" in start:
                 base = reader.snapshots.at_version(start["state"])
                 past = self._present(reader, base, start)
-                state = plan_scan(
-                    reader, self.context.store, base, past, database=catalog.encoding, encrypted=catalog.encrypted
-                )
-            feed = plan_feed(
-                reader,
-                self.context.store,
-                table,
-                since,
-                until,
-                database=catalog.encoding,
-                max_files=self.context.config.plan_max_files,
-                encrypted=catalog.encrypted,
-            )
+                state = plan_scan(reader, catalog, store, base, past)
+            feed = plan_feed(reader, catalog, store, table, since, until, self.context.config.plan_max_files)
             versions = [*range(since, until.id + 1), *([] if state is None else [state.snapshot_id])]
             times = reader.snapshots.times(versions) if self.changes else {}
         names = tuple(table.schema.by_id(column.id).name for column in self.columns)

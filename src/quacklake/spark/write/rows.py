@@ -37,10 +37,7 @@ from quacklake.transaction import NewDataFile, Transaction
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Written files of a table with their paths, ready for any transaction: only ids are missing.
-
-    ``mapped`` files have no field ids inside lists and maps.
-    """
+    """Written files with their paths, which lack only ids; ``mapped`` ones have no field ids in lists and maps."""
 
     table: TableInfo
     files: tuple[tuple[NewDataFile, str], ...]
@@ -62,7 +59,6 @@ class Prepared:
         return (own.schema, own.location, own.sort, keys) == (table.schema, table.location, table.sort, others)
 
     def add_to(self, tx: Transaction, table: TableInfo) -> None:
-        """Add the files to a transaction."""
         pending = tx.pending(table)
         mapping_id = None
         if self.mapped:
@@ -158,8 +154,6 @@ class SparkRows:
         if prepared is not None:
             self.context.store.delete(prepared.paths)
 
-    # -- matching columns --------------------------------------------------------------------------------------------
-
     def _match(self, table: TableInfo, *, time: bool) -> tuple[list[Match], TableSchema]:
         """Match the columns of the rows with those of the table. Return the matches and the given columns."""
         schema = StructType([each for each in self.frame.schema.fields if each.name not in self.kept.values()])
@@ -176,8 +170,6 @@ class SparkRows:
             self._few = self.fetch.few(self.frame, inlined, more=alike)
             self._looked = True
         return self._few
-
-    # -- files -------------------------------------------------------------------------------------------------------
 
     def _write(self, table: TableInfo, matches: Sequence[Match], given: TableSchema, *, time: bool) -> Prepared:
         options = self.context.write_options(table)
@@ -314,14 +306,18 @@ def _value(found: Match, given: TableSchema, *, time: bool) -> str:
     column = found.column
     if found.source is not None:
         value = stored(quote(found.source), given.find(found.source), column, column.name, time=time)
-    elif column.default is not None and column.default_kind == "expression":
+    else:
+        value = stored(default_of(column, time=time), replace(column, name="default"), column, column.name, time=time)
+    return value if column.nullable else required(value, column.name)
+
+
+def default_of(column: Column, *, time: bool) -> str:
+    """Return the default of a column in Spark SQL. Raises ``UnsupportedFeatureError`` for a computed default."""
+    if column.default is not None and column.default_kind == "expression":
         raise UnsupportedFeatureError(
             f'the default of "{column.name}" is computed, which Spark cannot do', hint="give the column a value"
         )
-    else:
-        shown = initial_value(replace(column, initial_default=column.default), time=time)
-        value = stored(shown, replace(column, name="default"), column, column.name, time=time)
-    return value if column.nullable else required(value, column.name)
+    return initial_value(replace(column, initial_default=column.default), time=time)
 
 
 def spark_order(table: TableInfo) -> list[SortBy]:
@@ -336,9 +332,6 @@ def spark_order(table: TableInfo) -> list[SortBy]:
             raise UnsupportedFeatureError(f"Spark cannot sort by {key.expression}") from None
         found.append(SortBy(sql, key.direction == "DESC", key.null_order == "NULLS_FIRST"))
     return found
-
-
-# -- catalog entries ---------------------------------------------------------------------------------------------------
 
 
 def _leaf_paths(columns: Sequence[Column], above: str = "") -> dict[str, int]:

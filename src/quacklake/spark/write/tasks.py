@@ -120,10 +120,7 @@ class WriteTask:
 def write_task(
     context: LakeContext, table: TableInfo, matches: Sequence[Match], given: TableSchema, kept: Mapping[int, str]
 ) -> WriteTask:
-    """Return the task that writes rows with the columns ``given``, in the forms that Spark shows.
-
-    Raises ``UnsupportedFeatureError`` for a type that cannot be transferred to DuckDB.
-    """
+    """Return the task that writes rows as Spark shows them. Raises ``UnsupportedFeatureError`` for hard types."""
     for found in matches:
         if found.source is None:
             continue
@@ -192,11 +189,9 @@ _BYTES = 64 << 20  # the most bytes of rows that are fetched, which take memory 
 
 @dataclass
 class Fetch:
-    """Fetches the rows of small DataFrames, mostly with one Spark job.
+    """Fetches the rows of small DataFrames, at most ``limit``, mostly with one Spark job.
 
-    ``limit`` is the most rows that count as few. ``row_bytes``, the size of a row, and ``last``, the number of rows in
-    the last DataFrame, predict the next one. They are kept for all batches of a stream, which saves a job for large
-    batches.
+    The size of a row and the number of rows of the last DataFrame predict the next: that saves large batches a job.
     """
 
     limit: int = 0
@@ -204,10 +199,7 @@ class Fetch:
     last: int = 0
 
     def few(self, frame: DataFrame, always: int = 0, *, more: bool = True) -> pa.Table | None:
-        """Return all rows if they are few or at most ``always``, else None. Without ``more``, only ``always`` counts.
-
-        Fetches at most one row more than that. Raises the errors of a Spark write.
-        """
+        """Return all rows if they are few (with ``more``) or at most ``always``, else None; fetches one row more."""
         guessed, most = self.row_bytes is None, max(always, self._most() if more else 0)
         if self.last and not most:
             return None

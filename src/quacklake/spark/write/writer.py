@@ -41,8 +41,6 @@ _LONGEST = 240 // 3  # the longest folder name, in which each byte may become th
 
 @dataclass(frozen=True, slots=True)
 class SortBy:
-    """One key of a sort order, in Spark SQL."""
-
     sql: str
     descending: bool
     nulls_first: bool
@@ -56,10 +54,9 @@ class SortBy:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """A write: ``values`` is the SQL of each column of the table, in its stored type.
+    """A write: ``values`` is the SQL of each column, ``reserved`` of columns of the format itself, by field id.
 
-    ``folder`` is a new folder below the table's, ``options`` are those of Spark's Parquet writer. ``reserved`` is the
-    SQL of columns of the format itself, by field id. ``tasks`` is the number of tasks; without it Spark decides.
+    ``folder`` is a new folder below the table's. Without ``tasks``, their number, Spark decides.
     """
 
     table: TableInfo
@@ -73,10 +70,7 @@ class WriteJob:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that Spark wrote: its path below the data root and the texts of its partition keys.
-
-    ``floats`` are the statistics of columns that may hold NaN.
-    """
+    """A file that Spark wrote, with its partition keys as texts, and statistics of columns that may hold NaN."""
 
     path: str
     footer: Footer
@@ -93,18 +87,12 @@ class _Float(NamedTuple):
 
 
 class SparkWriter:
-    """Writes files for one store."""
-
     def __init__(self, session: SparkSession, store: Store) -> None:
         self.session = session
         self.store = store
 
     def write(self, frame: DataFrame, job: WriteJob) -> list[Written]:
-        """Write the rows of a DataFrame. Files without rows are removed.
-
-        A failure leaves files in the job's folder. Raises ``ConstraintError`` for a value that does not fit,
-        ``UnsupportedFeatureError`` for a column that this Spark has no type for.
-        """
+        """Write rows; a failure leaves files. Raises ``ConstraintError`` or ``UnsupportedFeatureError``."""
         require_types(self.session, job.table.schema.columns)
         faults.reach("engine.write.before")
         with telemetry.timed("engine.write", tenant=self.store.label), settings(self.session, WRITING), writing():
@@ -210,9 +198,6 @@ def _only(columns: Sequence[Column], ids: Set[int]) -> tuple[Column, ...]:
     return tuple(each for each in structs if each.id in ids or (each.type == "struct" and each.children))
 
 
-# -- partitions --------------------------------------------------------------------------------------------------------
-
-
 def _key_columns(table: TableInfo) -> list[str]:
     """Return folder names for a partitioned table that no column of the files has."""
     if table.partition is None:
@@ -283,12 +268,10 @@ _HARD = ("time", "timetz", "time_ns", "interval", "timestamp_ns")
 
 
 def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> SortBy:
-    """Return the sort key of a z-order curve through columns, from a sample of ``rows`` rows in the shown form.
+    """Return the sort key of a z-order curve, from a sample of ``rows`` rows in shown form, for rows in stored form.
 
-    Each column counts by the position of its value among bounds from the sample, so that every distribution fills the
-    curve evenly; then the bits of the positions alternate. The key is for rows in stored form.
-
-    Raises ``UnsupportedFeatureError`` for a type whose two forms sort differently.
+    Each column counts by its place among bounds of the sample, so that every distribution fills the curve evenly; then
+    bits alternate. Raises ``UnsupportedFeatureError`` for a type whose two forms sort differently.
     """
     hard = next((column for column in columns if column.type in _HARD), None)
     if hard is not None:
