@@ -78,7 +78,9 @@ __all__ = [
 ]
 
 provide("adopt", "quacklake.connectors.adoption")
+provide("after_commit", "quacklake.materialized.views")
 provide("run_statement", "quacklake.pipelines.statements")
+provide("run_view_statement", "quacklake.materialized.statements")
 provide("source_rows", "quacklake.pipelines.statements")
 
 if not TYPE_CHECKING:

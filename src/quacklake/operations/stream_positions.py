@@ -7,7 +7,7 @@ import pyarrow as pa
 from quacklake.catalog import own_tables
 from quacklake.errors import NotFoundError, nearest
 from quacklake.format.names import uuid7
-from quacklake.format.objects import StreamMark, check_stream, claimed
+from quacklake.format.objects import StreamMark, check_stream, claimed, is_view_stream
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 
@@ -52,7 +52,7 @@ class StreamPositions:
         """Return every stream: its name, last committed batch, position and query."""
         with self._context.catalog.read() as reader:
             reader.snapshots.check_there()
-            found = own_tables.streams(reader)
+            found = [mark for mark in own_tables.streams(reader) if not is_view_stream(mark.name)]
         rows = [(mark.name, mark.epoch, mark.position, mark.snapshot_id, mark.query) for mark in found]
         columns = zip(*rows, strict=True) if rows else ((),) * len(_LISTED)
         return pa.table([pa.array(values, field.type) for values, field in zip(columns, _LISTED, strict=True)], _LISTED)
