@@ -199,7 +199,7 @@ class MaterializedViews:
         """Bring a view to the newest snapshot, after the views that it reads; ``full`` computes it anew."""
         latest = self.handle.context.latest()
         view = self._get(name, latest)
-        for below in self._below(view, self._views(latest)):
+        for below in self._below(view, latest):
             refreshing.refresh(self.handle, _ref(below))
         return refreshing.refresh(self.handle, _ref(view), full=full)
 
@@ -251,17 +251,18 @@ class MaterializedViews:
     def _get(self, name: str, snapshot: Snapshot) -> MaterializedView:
         return registry.get(self.handle.context, snapshot, TableRef.parse(name))
 
-    @staticmethod
-    def _below(view: MaterializedView, views: Sequence[MaterializedView]) -> Sequence[MaterializedView]:
+    def _below(self, view: MaterializedView, latest: Snapshot) -> Sequence[MaterializedView]:
         """Return the views that a view reads, directly or through others, in the order of refreshing."""
-        wanted, pending = set(), [view]
+        context, found = self.handle.context, dict[int, MaterializedView]()
+        known = context.tables.tagged(latest, MATERIALIZED_VIEW)
+        pending = [view]
         while pending:
-            bases = {base.uuid for base in pending.pop().definition.bases}
-            for other in views:
-                if other.table.uuid in bases and other.table.uuid not in wanted:
-                    wanted.add(other.table.uuid)
-                    pending.append(other)
-        return [other for other in _ordered(views) if other.table.uuid in wanted]
+            for base in pending.pop().definition.bases:
+                table = registry.table_of(context, latest, base.uuid, base.schema, base.name)
+                if table is not None and table.id in known and table.id not in found:
+                    found[table.id] = registry.get(context, latest, TableRef(table.schema_name, table.name))
+                    pending.append(found[table.id])
+        return _ordered(list(found.values()))
 
 
 def _ref(view: MaterializedView) -> TableRef:

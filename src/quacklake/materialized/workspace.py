@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from quacklake.operations.handles import Handle, TransactionHandle
 from quacklake.operations.reference import TableRef
 from quacklake.sql import tree
 from quacklake.sql.binder import Binder, Bound
+from quacklake.sql.failures import translated
 from quacklake.sql.safety.checks import check
 from quacklake.sql.session import Session
 from quacklake.sql.sessions import session_of
@@ -102,6 +103,14 @@ class Workspace:
 
     def types(self, sql: str) -> list[tuple[str, str]]:
         """Return the columns of a query."""
+        with self.translated():
+            return self._types(sql)
+
+    def translated(self) -> AbstractContextManager[None]:
+        """Turn errors of DuckDB into those of Quacklake."""
+        return translated([self.context.store.root], safe=False)
+
+    def _types(self, sql: str) -> list[tuple[str, str]]:
         bound = Binder(self.session).bind(sql)
         rows = self.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
         return [(str(row[0]), str(row[1])) for row in rows]
@@ -238,8 +247,10 @@ def _any_of(values: Sequence[tuple[Any, ...]], expression: str, type_: str, end_
 def workspace(context: LakeContext, tx: Transaction, handle: Handle | None = None) -> Iterator[Workspace]:
     """Open a workspace on a transaction; with a handle, one that reads the lake of it, at any snapshot."""
     session = session_of(handle or TransactionHandle(context, tx))
+    space = Workspace(context, tx, session)
     try:
-        yield Workspace(context, tx, session)
+        with space.translated():
+            yield space
     finally:
         session.close()
 

@@ -84,10 +84,14 @@ def maintain(
 ) -> None:
     """It flushes inlined rows, merges and rewrites files, expires snapshots and removes files, if that is due.
 
+    It also refreshes the materialized views whose schedule asks for it.
+
     Only one process at a time maintains a lake. With --watch, others wait and take over; without it, that is an error.
     Times are written as 30s, 10m, 12h or 7d.
     """
+    from quacklake.cli.commands.views import sentence as refreshed
     from quacklake.maintenance.scheduler import Maintainer
+    from quacklake.materialized.watching import refreshing
 
     policy = policy_of(
         interval=interval,
@@ -105,10 +109,13 @@ def maintain(
         if dry_run:
             _print_jobs(context, [_job_facts(job) for job in maintainer.due()])
         elif watch:
-            until_interrupted(lambda stop: maintainer.run(stop, lambda report: _print_pass(context, report)))
+            with refreshing(lake.materialized_views, lambda report: context.output.say(refreshed(report))):
+                until_interrupted(lambda stop: maintainer.run(stop, lambda report: _print_pass(context, report)))
         else:
             with stages() as progress:
                 report = maintainer.run_once(progress)
+            for done in lake.materialized_views.refresh_due():
+                context.output.say(refreshed(done))
             _print_jobs(context, [report_facts(job) for job in report.jobs])
             if report.failed:
                 raise report.failed[0].error or QuacklakeError("maintenance failed")
