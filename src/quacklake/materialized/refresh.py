@@ -44,6 +44,7 @@ from quacklake.materialized.ways import Outcome, Refresh
 from quacklake.materialized.workspace import Workspace, checked, workspace
 from quacklake.operations.change_feed import ChangeScan
 from quacklake.operations.context import LakeContext
+from quacklake.operations.evolution import partition
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.sql import tree
@@ -165,11 +166,13 @@ def registry_epoch(context: LakeContext, definition: Definition) -> int:
 
 def _make(space: Workspace, request: Request, text: str) -> tuple[TableInfo, int]:
     """Create the table of a view with the rows of its query."""
-    name = f"lake.{quote(request.ref.schema)}.{quote(request.ref.name)}"
-    keys = f" PARTITIONED BY ({', '.join(request.partition_by)})" if request.partition_by else ""
-    result = space.session.statement(f"CREATE TABLE {name}{keys} AS {text}")
-    row = result.fetchone()
-    return space.tx.find_table(request.ref.schema, request.ref.name), int(row[0]) if row is not None else 0
+    space.session.statement(
+        f"CREATE TABLE lake.{quote(request.ref.schema)}.{quote(request.ref.name)} AS {text} WITH NO DATA"
+    )
+    table = space.tx.find_table(request.ref.schema, request.ref.name)
+    if request.partition_by:
+        table = partition(space.tx, table, request.partition_by)
+    return table, space.append(table, space.bind(text))
 
 
 def _resolved(space: Workspace, request: Request) -> tuple[Node, list[TableInfo]]:

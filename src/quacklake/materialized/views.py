@@ -283,6 +283,9 @@ def _ordered(views: Sequence[MaterializedView]) -> Sequence[MaterializedView]:
 def after_commit(handle: LakeHandle, tables: Iterable[int]) -> None:
     """Refresh the ``on commit`` views over tables that a commit of this process has changed. Raise nothing."""
     try:
-        MaterializedViews(handle).refresh_due(tables=tables)
+        context = handle.context
+        known = registry.definitions(context, context.recent or context.latest())
+        if any(definition.schedule.kind == ON_COMMIT for definition in known.values()):
+            MaterializedViews(handle).refresh_due(tables=tables)
     except Exception as error:  # the commit is made, whatever happens here
         _log.warning("could not refresh materialized views after a commit: %s", error)
