@@ -93,7 +93,9 @@ def _full(data: Path) -> float:
     files = f"read_parquet('{data}/main/readings/*.parquet')"
     with closing(open_duckdb()) as peer:
         return _timed(
-            lambda: [peer.execute(f"CREATE OR REPLACE TABLE v AS {q.replace('readings', files)}") for q in _VIEWS.values()]
+            lambda: [
+                peer.execute(f"CREATE OR REPLACE TABLE v AS {q.replace('readings', files)}") for q in _VIEWS.values()
+            ]
         )
 
 
@@ -125,9 +127,7 @@ def _refresh(bench: Bench, lake: quacklake.Lake) -> tuple[float, list[RefreshRep
         return time.perf_counter() - began, reports
 
 
-def _late(
-    result: Result, what: str, seconds: float, reports: list[RefreshReport], full: float, stored: int
-) -> None:
+def _late(result: Result, what: str, seconds: float, reports: list[RefreshReport], full: float, stored: int) -> None:
     ways = ", ".join(dict.fromkeys(report.way for report in reports))
     result.measures.append(
         slowdown(f"{what} ({ways})", seconds * 1e3, full * 1e3, "ms", Target("≤", 1_000, "ours"), "in full, in DuckDB")
