@@ -1,7 +1,7 @@
 """Materialized views: what a refresh costs when a large table changes a little.
 
 A table of sensor readings over a year, in the order of time, has two views: sums and counts by device and hour, and by
-device and day. New rows arrive at its end, late rows anywhere in the year, rows are corrected, and then nothing happens.
+device and day. New rows arrive at its end, late rows anywhere in the year, rows are corrected, and then nothing is new.
 The peer of the new rows is the time in which DuckDB aggregates these rows alone, for both views; that of the others is
 DuckDB computing both views in full, over the files of the table.
 """
@@ -61,8 +61,8 @@ def run(bench: Bench, result: Result) -> None:
                     if not found.ok:
                         raise RuntimeError(f"{found.view} is not the answer of its query")
     result.notes.append(
-        f"{rows:,} rows of {_DEVICES} devices over a year; both views verified at the end. Sums are of BIGINT, which are"
-        " merged; sums of DOUBLE would be computed again by group."
+        f"{rows:,} rows of {_DEVICES} devices over a year; both views verified at the end. Sums are of BIGINT, which"
+        " are merged; sums of DOUBLE would be computed again by group."
     )
 
 
