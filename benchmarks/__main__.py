@@ -21,6 +21,7 @@ NAMES = (
     "sql",
     "deletes",
     "feed",
+    "materialized",
     "partitions",
     "writers",
     "tenants",

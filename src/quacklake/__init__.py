@@ -78,7 +78,10 @@ __all__ = [
 ]
 
 provide("adopt", "quacklake.connectors.adoption")
+provide("after_commit", "quacklake.materialized.views")
 provide("run_statement", "quacklake.pipelines.statements")
+provide("run_view_statement", "quacklake.materialized.statements")
+provide("with_views", "quacklake.materialized.watching")
 provide("source_rows", "quacklake.pipelines.statements")
 
 if not TYPE_CHECKING:

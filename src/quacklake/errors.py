@@ -42,6 +42,7 @@ The tree::
     ├── ConnectorError                 a system that a source reads, or a sink writes, failed
     │   └── ConnectorUnavailableError  the system cannot be reached; a retry may help       (Transient)
     ├── LeaseHeldError                 another process is doing this work already           (Transient)
+    ├── StaleViewError                 a materialized view can no longer be refreshed
     ├── CancelledError                 the caller cancelled the operation
     ├── UnsupportedFeatureError        this version does not support a feature
     └── InternalError                  a bug in Quacklake
@@ -222,6 +223,10 @@ class StreamMismatchError(StreamError, Terminal, code="stream.mismatch"):
 
 class StreamBatchDoneError(StreamError, Terminal, code="stream.done"):
     """The batch is in the lake already: there is nothing to do."""
+
+
+class StaleViewError(QuacklakeError, Terminal, code="view.stale"):
+    """A materialized view can no longer be refreshed; its rows stay as they were."""
 
 
 class ConnectorError(QuacklakeError, Terminal, code="connector"):

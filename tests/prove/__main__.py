@@ -45,6 +45,7 @@ _COUNTED = {
     "transactions": "transactions",
     "storms": "operations",
     "mixed": "histories",
+    "views": "histories",
     "statements": "statements",
     "outages": "outages",
 }
@@ -104,6 +105,7 @@ class Prover:
             s3=options.storms > 0 and self._available("s3"),
             statements_=options.statements,
             outages_=options.outages,
+            views_=options.views,
         )
 
     def run(self, tasks: list[Task]) -> None:
@@ -254,6 +256,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--mixed", type=int, default=20, help="histories of ours and stock DuckDB on one lake")
     parser.add_argument("--statements", type=int, default=4000, help="statements to compare with plain DuckDB")
     parser.add_argument("--outages", type=int, default=0, help="operations to cancel, cut off or leave without room")
+    parser.add_argument("--views", type=int, default=0, help="histories of materialized views")
     parser.add_argument("--streams", type=int, default=0, help="drivers of Spark streams to kill: ten seconds each")
     parser.add_argument("--deaths", type=int, default=0, help="drivers of Spark streams that die in one process")
     parser.add_argument("--expressions", type=int, default=0, help="expressions to compare between DuckDB and Spark")

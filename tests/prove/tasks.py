@@ -20,7 +20,7 @@ from services import DatabaseServer, S3Server, Server
 from services.background import ensure
 from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
-from tests.prove import kills, lists, mixed, outages, pairs, statements, stores, warm
+from tests.prove import kills, lists, mixed, outages, pairs, statements, stores, views, warm
 from tests.prove.places import SERVERS, Places
 from tests.prove.stands import Stand
 
@@ -41,6 +41,7 @@ SECONDS = {
     "pairs": 0.2,
     "transactions": 0.06,
     "mixed": 2.0,
+    "views": 6.0,
     "storms": 0.3,
     "statements": 0.05,
     "outages": 0.8,
@@ -87,6 +88,7 @@ def plan(
     s3: bool,
     statements_: int = 0,
     outages_: int = 0,
+    views_: int = 0,
 ) -> list[Task]:
     """The tasks of all proofs with these counts, proof by proof; ``pairs_`` None is all."""
     shared = [name for name in databases if name != "duckdb"]
@@ -104,6 +106,7 @@ def plan(
     places = ["local", "s3"] if s3 and storms > _STORM else ["local"]
     found += _rounds("storms", places, seed, storms, _STORM)
     found += _rounds("outages", databases, seed, outages_, outages.OUTAGES)
+    found += _rounds("views", databases, seed, views_, views.HISTORIES)
     files = [name for name in ("sqlite", "duckdb") if name in databases]
     return [*found, *(_rounds("statements", files, seed, statements_, statements.ROUND) if files else ())]
 
@@ -205,6 +208,11 @@ class Bench:
         assert task.count is not None
         stock = self.stock if task.database == "sqlite" else self.stock_here
         result.done = facts(mixed.round_of_histories(self.places, stock, task.database, task.count, task.seed))
+
+    def _views(self, task: Task, result: Result) -> None:
+        assert task.count is not None
+        stock = self.stock if task.database in _MIXED else None
+        result.done = facts(views.round_of_views(self.places, stock, task.database, task.count, task.seed))
 
     def _storms(self, task: Task, result: Result) -> None:
         assert task.count is not None

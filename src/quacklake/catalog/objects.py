@@ -118,6 +118,13 @@ def tags(reader: Reader, snapshot: Snapshot, object_id: int) -> Tags:
     return tags
 
 
+def tagged(reader: Reader, snapshot: Snapshot, key: str) -> dict[int, str]:
+    """Return the values of a tag at a snapshot, by the ids of the tables and views that have it."""
+    t = reader.meta["tag"]
+    statement = sa.select(t.c.object_id, t.c.value).where(t.c.key == key, visible(t, snapshot.id))
+    return {row[0]: row[1] for row in reader.run("tagged", statement) if row[1] is not None}
+
+
 def tag_since(reader: Reader, snapshot: Snapshot, object_id: int, key: str) -> int | None:
     """Return the snapshot that gave a table or view the value that a tag has at a snapshot; None without the tag."""
     t = reader.meta["tag"]

@@ -301,6 +301,21 @@ class Definition:
     created: dt.datetime
 
 
+MATERIALIZED_VIEW = "quacklake_materialized_view"
+"""The tag of a table that holds the rows of a materialized view: its definition."""
+_VIEW_STREAM = "materialized view "
+
+
+def view_stream(id_: str) -> str:
+    """Return the name of the stream that has the position of a materialized view."""
+    return _VIEW_STREAM + id_
+
+
+def is_view_stream(name: str) -> bool:
+    """Return whether a stream is the position of a materialized view."""
+    return name.startswith(_VIEW_STREAM)
+
+
 def check_stream(name: object) -> str:
     """Return the name if a stream may be called so; raise ``InvalidNameError`` if not."""
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_STREAM or not name.isprintable():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import html
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from quacklake.operations.undoing import Version, roll_back_lake
 from quacklake.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from quacklake.lake.table import Table
     from quacklake.maintenance.backup import BackupReport
     from quacklake.maintenance.cleanup import CleanupReport, OnPath
     from quacklake.maintenance.expiry import ExpiryReport
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from quacklake.maintenance.policy import Policy
     from quacklake.maintenance.scheduler import MaintenanceReport
     from quacklake.maintenance.verify import VerifyReport
+    from quacklake.materialized.definition import RefreshReport
+    from quacklake.materialized.views import MaterializedViews
     from quacklake.operations.adopting import AdoptReport
 
 _SHOWN_TABLES = 30
@@ -59,6 +62,15 @@ class Lake(LakeWriter):
         from quacklake.maintenance.lake_maintenance import LakeMaintenance
 
         return LakeMaintenance(self.handle)
+
+    @cached_property
+    def materialized_views(self) -> MaterializedViews:
+        """The materialized views of the lake: list, describe, refresh, explain, verify and drop them."""
+        from quacklake.materialized.views import MaterializedViews
+
+        return MaterializedViews(self.handle)
+
+    # -- lifetime ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close every connection."""
@@ -138,6 +150,46 @@ class Lake(LakeWriter):
         except BaseException:
             tx.rollback()
             raise
+
+    # -- materialized views ------------------------------------------------------------------------------------------
+
+    def create_materialized_view(
+        self,
+        name: str,
+        query: str,
+        *,
+        refresh: str = "manual",
+        engine: str = "auto",
+        full: bool = False,
+        partition_by: str | Sequence[str] = (),
+        replace: bool = False,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """Create a table that holds the answer of a query, and that a refresh brings up to date from the changes.
+
+        ``refresh`` is ``manual``, ``on commit`` or ``every 1 minute``. Raises ``InputError`` for a query that cannot be
+        refreshed from changes; ``full`` allows it, and computes the view anew at each refresh.
+        """
+        self.materialized_views.create(
+            name,
+            query,
+            refresh=refresh,
+            engine=engine,
+            full=full,
+            partition_by=partition_by,
+            replace=replace,
+            if_not_exists=if_not_exists,
+        )
+        return self.table(name)
+
+    def refresh(self, name: str, *, full: bool = False) -> RefreshReport:
+        """Bring a materialized view to the newest snapshot, after the views that it reads.
+
+        Raises ``StaleViewError`` when its query can no longer run; the view keeps its rows.
+        """
+        return self.materialized_views.refresh(name, full=full)
+
+    # -- foreign tables ----------------------------------------------------------------------------------------------
 
     def adopt(
         self, source: str, as_: str | None = None, *, sync: bool = False, dry_run: bool = False, **options: Any

@@ -13,6 +13,7 @@ from quacklake.engines.duckdb.audit import DuckDBAudit
 from quacklake.errors import CommitConflict, ConstraintError, InputError, NotFoundError
 from quacklake.format.names import quote
 from quacklake.format.objects import TableInfo
+from quacklake.lazy import provided
 from quacklake.maintenance.backup import BackupReport, back_up
 from quacklake.maintenance.cleanup import CleanupReport, OnPath, Removal, cleanup_old_files, delete_orphaned_files
 from quacklake.maintenance.expiry import ExpiryReport, ExpiryRequest, expire_snapshots
@@ -237,7 +238,10 @@ class LakeMaintenance:
         stable code; a report is ``ok`` when there are none.
         """
         context = self._context
-        return verify(context.catalog, context.store, DuckDBAudit(context.engine) if deep else None, progress)
+        report = verify(context.catalog, context.store, DuckDBAudit(context.engine) if deep else None, progress)
+        if deep and report.snapshot >= 0:
+            report = provided("with_views")(self.handle, report, progress)
+        return report
 
     def repair(
         self,

@@ -17,9 +17,10 @@ from quacklake.catalog import Collision, DatedDeletes, own_tables
 from quacklake.catalog.reading.reader import Reader
 from quacklake.errors import CommitConflict, ConfigError, InputError, NotFoundError, ReadOnlyError, SnapshotExpiredError
 from quacklake.format.names import quote
-from quacklake.format.objects import NAME_ROW_ID, TableInfo
+from quacklake.format.objects import MATERIALIZED_VIEW, NAME_ROW_ID, TableInfo
 from quacklake.format.options import column_ids
 from quacklake.format.snapshots import NO_SIGNATURE, Signature, Snapshot
+from quacklake.lazy import provided
 from quacklake.operations.conform import RowWriter
 from quacklake.operations.context import LakeContext
 from quacklake.operations.times import instant
@@ -116,9 +117,11 @@ class LakeHandle(Handle):
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
         recent = self.context.recent if blind else None
         results: list[T] = []
+        planned: list[Transaction] = []
 
         def plan() -> Transaction:
             tx = self.begin(recent)
+            planned[:] = [tx]
             try:
                 results[:] = [work(tx)]
                 return self.seal(tx)
@@ -135,6 +138,7 @@ class LakeHandle(Handle):
             return again
 
         self.context.saw(commit.run(self.context.catalog, plan, self.context.retry, replan))
+        self._follow(planned[-1])
         return results[0]
 
     def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
@@ -150,12 +154,23 @@ class LakeHandle(Handle):
         """Commit a transaction, without planning it again after a conflict."""
         snapshot = commit.run(self.context.catalog, lambda: self.seal(tx, signature), self.context.retry)
         self.context.saw(snapshot)
+        self._follow(tx)
         return snapshot
+
+    def _follow(self, tx: Transaction) -> None:
+        """Refresh the materialized views that follow each commit to the tables that a transaction has changed."""
+        snapshot = tx.committed
+        if snapshot is None or not self.context.tables.tagged(snapshot, MATERIALIZED_VIEW):
+            return
+        changed = [change.table.id for change in tx.changes.tables if not change.compaction]
+        if changed:
+            provided("after_commit")(self, changed)
 
     def seal(self, tx: Transaction, signature: Signature = NO_SIGNATURE) -> Transaction:
         """Write the files that are missing, and settle the changes of a transaction; return it."""
         context, signature = self.context, signature if signature.given else self.signature
         try:
+            _check_views(context, tx)
             seal(context, tx)
             changes = tx.change_set(DeleteFiles(context), context.delete_limit, context.inline_limit)
             if context.catalog.is_next:
@@ -216,6 +231,17 @@ def _tagged(reader: Reader, tag: str) -> Snapshot:
             instant(tag)
             error.hint = f'for a time, pass timestamp="{tag}"'
         raise
+
+
+def _check_views(context: LakeContext, tx: Transaction) -> None:
+    """Raise ``InputError`` for a change of a materialized view that is not its refresh."""
+    known = {} if tx.upkeep or tx.undoes else context.tables.tagged(tx.base, MATERIALIZED_VIEW)
+    touched = next((table for table in tx.touched_tables() if table.id in known), None) if known else None
+    if touched is not None:
+        raise InputError(
+            f'"{touched.qualified_name}" is a materialized view, which only its refresh changes',
+            hint="REFRESH MATERIALIZED VIEW brings it up to date, DROP MATERIALIZED VIEW drops it",
+        )
 
 
 def seal(context: LakeContext, tx: Transaction) -> None:

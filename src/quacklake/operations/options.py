@@ -13,7 +13,7 @@ from quacklake.catalog import Reader, Writer, own_tables
 from quacklake.catalog.expiring import names_of
 from quacklake.errors import ConfigError, InputError, NotFoundError, nearest
 from quacklake.format.names import fold, uuid7
-from quacklake.format.objects import StreamMark, TableInfo, check_stream, claimed
+from quacklake.format.objects import StreamMark, TableInfo, check_stream, claimed, is_view_stream
 from quacklake.format.options import OptionRow, OptionType, Scope, format_option, option
 from quacklake.format.snapshots import (
     Names,
@@ -159,7 +159,7 @@ class StreamPositions(_Group):
     def list(self) -> pa.Table:
         """Return every stream: its name, last committed batch, position and query."""
         with self._reading() as reader:
-            found = own_tables.streams(reader)
+            found = [mark for mark in own_tables.streams(reader) if not is_view_stream(mark.name)]
         rows = [(mark.name, mark.epoch, mark.position, mark.snapshot_id, mark.query) for mark in found]
         columns = zip(*rows, strict=True) if rows else ((),) * len(_LISTED)
         return pa.table([pa.array(values, field.type) for values, field in zip(columns, _LISTED, strict=True)], _LISTED)

@@ -1,4 +1,4 @@
-"""Statements about sources, sinks and pipelines, which a package above this one runs (``lazy.provided``)."""
+"""Statements about pipelines and materialized views, which packages above this one run (``lazy.provided``)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ _OF_PIPELINES: Mapping[str, tuple[str, ...]] = {
     "STOP": ("PIPELINE",),
 }
 
+_OF_VIEWS = ("ALTER", "DESC", "DESCRIBE", "DROP", "REFRESH", "VERIFY")
+
 
 def is_of_pipelines(cursor: Cursor) -> bool:
     """Return whether a statement is about sources, sinks or pipelines."""
@@ -39,6 +41,22 @@ def is_of_pipelines(cursor: Cursor) -> bool:
 def run_of_pipelines(session: Session, cursor: Cursor, params: Any) -> Result:
     """Run a statement about sources, sinks or pipelines."""
     result: Result = provided("run_statement")(session, cursor)
+    return result
+
+
+def is_of_views(cursor: Cursor) -> bool:
+    """Return whether a statement is about materialized views."""
+    words = [word.upper for word in cursor.words[:5]]
+    if words[:1] == ["CREATE"]:
+        return [word for word in words[1:] if word not in ("OR", "REPLACE")][:2] == ["MATERIALIZED", "VIEW"]
+    if words[:2] == ["EXPLAIN", "REFRESH"] or words[:3] == ["SHOW", "MATERIALIZED", "VIEWS"]:
+        return True
+    return words[:1] in [[verb] for verb in _OF_VIEWS] and words[1:3] == ["MATERIALIZED", "VIEW"]
+
+
+def run_of_views(session: Session, cursor: Cursor, params: Any) -> Result:
+    """Run a statement about materialized views."""
+    result: Result = provided("run_view_statement")(session, cursor)
     return result
 
 

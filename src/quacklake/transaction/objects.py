@@ -59,6 +59,10 @@ class TableCache:
             (snapshot.schema_version, "tags", object_id), lambda reader: objects.tags(reader, snapshot, object_id)
         )
 
+    def tagged(self, snapshot: Snapshot, key: str) -> dict[int, str]:
+        """Return the values of a tag, by the ids of the tables and views that have it."""
+        return self._get((snapshot.schema_version, "tagged", key), lambda reader: objects.tagged(reader, snapshot, key))
+
     def tables(self, snapshot: Snapshot) -> list[TableInfo]:
         """Return all tables of a snapshot; not remembered, for there may be very many."""
         with self._catalog.read() as reader:

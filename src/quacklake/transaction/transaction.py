@@ -71,6 +71,8 @@ class Transaction:
         self._delete_writer: DeleteWriter | None = None
         self._next_local = -1
         self._open = True
+        #: True for a transaction that may change the tables of materialized views: it refreshes, makes or drops one
+        self.upkeep = False
         self._operation = Operation.NONE
         self.changes = self._final = ChangeSet("", base)
         self.committed: Snapshot | None = None
@@ -78,6 +80,16 @@ class Transaction:
     def asks(self, operation: Operation) -> None:
         """Remember which operation runs, for those who read the history later."""
         self._operation |= operation
+
+    @property
+    def undoes(self) -> bool:
+        """True when the transaction brings back what was there before."""
+        return bool(self._operation & (Operation.RESTORE | Operation.ROLLBACK | Operation.UNDROP | Operation.REPAIR))
+
+    def touched_tables(self) -> list[TableInfo]:
+        """Return the tables that exist already whose rows or columns change, or that are dropped."""
+        altered = [table.before for table in self._altered.values() if table.before.schema != table.after.schema]
+        return [*(pending.table for pending in self._pending.values()), *altered, *self._dropped.values()]
 
     # -- names -------------------------------------------------------------------------------------------------------
 

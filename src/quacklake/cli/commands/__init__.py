@@ -55,6 +55,16 @@ _PIPELINE = (
     Entry("drop", "Remove a pipeline and its position", "pipeline:drop"),
 )
 
+_VIEWS = (
+    Entry("list", "List the materialized views, and how far each is behind", "views:list_"),
+    Entry("describe", "Show the query, the tables and the last refresh of a view", "views:describe"),
+    Entry("create", "Create a view from a query, and fill it", "views:create"),
+    Entry("refresh", "Bring one view, or all, up to date", "views:refresh"),
+    Entry("explain", "Show what a refresh would do", "views:explain"),
+    Entry("verify", "Compare one view, or all, with a full computation", "views:verify"),
+    Entry("drop", "Drop a view with its rows", "views:drop"),
+)
+
 _TENANT = (
     Entry("create", "Create catalogs, and the shared lake if it does not exist", "tenant:create"),
     Entry("list", "List the catalogs by name", "tenant:list_"),
@@ -105,6 +115,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("add-files", "Add existing Parquet files to a table without copying them", "append:add_files", _WRITE),
     Entry("adopt", "Register a Delta or Iceberg table without copying it, and follow it", "append:adopt", _WRITE),
     Entry("pipeline", "Run rows from sources through queries into sinks", panel=_WRITE, commands=_PIPELINE),
+    Entry("views", "Keep the answers of queries up to date", panel=_WRITE, commands=_VIEWS),
     Entry("alter", "Change the columns, layout or options of a table", panel=_WRITE, commands=_ALTER),
     Entry("tag", "Tag a snapshot, or list the tags", "snapshots:tag", _BACK),
     Entry("restore", "Restore a table to an older snapshot", "snapshots:restore", _BACK),

@@ -75,10 +75,14 @@ POLICY: Bundle = {
 def maintain(context: Context, watch: Watch = False, dry_run: DryRun = False, **options: Any) -> None:
     """It flushes inlined rows, merges and rewrites files, expires snapshots and removes files, if that is due.
 
+    It also refreshes the materialized views whose schedule asks for it.
+
     Only one process at a time maintains a lake. With --watch, others wait and take over; without it, that is an error.
     Times are written as 30s, 10m, 12h or 7d.
     """
+    from quacklake.cli.commands.views import sentence as refreshed
     from quacklake.maintenance.scheduler import Maintainer
+    from quacklake.materialized.watching import refreshing
 
     policy = policy_of(options, watch=watch, dry_run=dry_run)
     with context.open(write=True) as lake:
@@ -87,11 +91,14 @@ def maintain(context: Context, watch: Watch = False, dry_run: DryRun = False, **
             _print_jobs(context, [_job_facts(job) for job in maintainer.due()])
         elif watch:
             stop = threading.Event()
-            with stopping(stop.set):
+            refreshes = refreshing(lake.materialized_views, lambda report: context.output.say(refreshed(report)))
+            with refreshes, stopping(stop.set):
                 maintainer.run(stop, lambda report: _print_pass(context, report))
         else:
             with stages() as progress:
                 report = maintainer.run_once(progress)
+            for done in lake.materialized_views.refresh_due():
+                context.output.say(refreshed(done))
             _print_jobs(context, [report_facts(job) for job in report.jobs])
             if report.failed:
                 raise report.failed[0].error or QuacklakeError("maintenance failed")

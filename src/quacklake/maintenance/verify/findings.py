@@ -110,6 +110,11 @@ _RULES = (
         "warning",
         "other clients round beyond 2**53: compare with the source, or keep such numbers as DECIMAL(38, 0)",
     ),
+    Rule(
+        "V090",
+        "a materialized view that is not the answer of its query",
+        hint="REFRESH MATERIALIZED VIEW … FULL computes it anew; VERIFY MATERIALIZED VIEW shows the rows",
+    ),
 )
 RULES: Mapping[str, Rule] = MappingProxyType({rule.code: rule for rule in _RULES})
 """Every rule by its code."""

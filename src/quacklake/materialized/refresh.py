@@ -1,0 +1,427 @@
+"""Create and refresh materialized views: rows and position are committed in one transaction."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from quacklake import faults, telemetry
+from quacklake.catalog import Reader
+from quacklake.engines.duckdb.expressions import parser
+from quacklake.engines.duckdb.trees import Node
+from quacklake.errors import (
+    AlreadyExistsError,
+    InputError,
+    NotFoundError,
+    NotPermittedError,
+    SqlError,
+    StaleViewError,
+    StreamBatchDoneError,
+    StreamFencedError,
+    UnsupportedFeatureError,
+)
+from quacklake.format.names import fold, quote, uuid7
+from quacklake.format.objects import MATERIALIZED_VIEW, TableInfo, view_stream
+from quacklake.format.snapshots import Snapshot
+from quacklake.materialized import registry, rewriting
+from quacklake.materialized.definition import (
+    ENGINES,
+    Base,
+    Definition,
+    MaterializedView,
+    Position,
+    RefreshReport,
+    Schedule,
+)
+from quacklake.materialized.query import Analysis, analyze, base_tables, volatile
+from quacklake.materialized.survey import BaseChange, StaleError, survey
+from quacklake.materialized.ways import Outcome, Refresh
+from quacklake.materialized.workspace import Workspace, checked, workspace
+from quacklake.operations.change_feed import ChangeScan
+from quacklake.operations.context import LakeContext
+from quacklake.operations.evolution import partition
+from quacklake.operations.handles import LakeHandle
+from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.sql import tree
+from quacklake.sql.safety.checks import check
+from quacklake.transaction import Transaction
+
+_FAR = 100
+"""After how many snapshots without a change of its tables the position of a view is brought forward all the same."""
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Request:
+    """A materialized view that is to be created."""
+
+    ref: TableRef
+    query: str
+    schema: str = DEFAULT_SCHEMA
+    """Where tables without a schema are looked up first."""
+    alias: str = "lake"
+    """The name by which the query may call the lake."""
+    schedule: Schedule = field(default_factory=Schedule)
+    engine: str = "auto"
+    full: bool = False
+    partition_by: Sequence[str] = ()
+    replace: bool = False
+    if_not_exists: bool = False
+
+
+@lru_cache(maxsize=1)
+def aggregates() -> frozenset[str]:
+    """Return the names of DuckDB's aggregates."""
+    with parser() as connection:
+        rows = connection.execute(
+            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type = 'aggregate'"
+        ).fetchall()
+    return frozenset(str(row[0]) for row in rows)
+
+
+# -- creating ----------------------------------------------------------------------------------------------------------
+
+
+def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
+    """Create a view and fill it. Return None when it exists and that is allowed.
+
+    Raise ``InputError`` for a query that cannot be followed, unless ``full`` is said.
+    """
+    if request.replace and request.if_not_exists:
+        raise SqlError("Cannot specify both OR REPLACE and IF NOT EXISTS within single create statement")
+    if request.engine not in ENGINES:
+        raise InputError(f"there is no engine {request.engine!r}", hint=", ".join(ENGINES))
+    if request.engine == "spark":
+        raise UnsupportedFeatureError(
+            "materialized views are not refreshed on Spark yet", hint="engine = 'auto' or 'duckdb'"
+        )
+    context, id_, started = handle.context, str(uuid7()), time.monotonic()
+    reports: list[RefreshReport | None] = []
+    former: list[str] = []
+    own = LakeHandle(context, replace(handle.signature))
+    registry.claim(context, id_)
+
+    def work(tx: Transaction) -> None:
+        reports.clear()
+        former.clear()
+        existing = tx.get_table(request.ref.schema, request.ref.name)
+        known = None if existing is None else registry.find(context, tx.base, request.ref)
+        if existing is not None:
+            if request.if_not_exists:
+                reports.append(None)
+                return
+            if known is None or not request.replace:
+                what = "table" if known is None else "materialized view"
+                hint = "drop the table first" if known is None else "say OR REPLACE, or IF NOT EXISTS"
+                raise AlreadyExistsError(f'the {what} "{existing.qualified_name}" exists already', hint=hint)
+            former.append(known.definition.id)
+            tx.upkeep = True
+            _check_cycle(context, tx.base, existing, request)
+        with workspace(context, tx) as space:
+            parsed, tables = _resolved(space, request)
+            analysis = _analyzed(space, parsed, tables)
+            if analysis.reason is not None and not request.full:
+                raise InputError(
+                    f"this query cannot be refreshed from changes: {analysis.reason}",
+                    hint="say WITH (full = true) to compute it anew at each refresh",
+                )
+            text = tree.stored(space.connection, tree.render(space.connection, parsed), parsed)
+            if existing is not None:
+                tx.drop_table(existing)
+            made, count = _make(space, request, text)
+            bases = tuple(Base(table.schema_name, table.name, table.uuid) for table in tables)
+            definition = Definition(id_, text, bases, request.schedule, request.engine, request.full)
+            tx.upkeep = True
+            tx.objects.set_tags(made, {MATERIALIZED_VIEW: definition.to_json()})
+            outcome = Outcome("full", "it was created", inserted=count)
+            report = _report(made.qualified_name, tx, outcome, space, started)
+            _mark(own, tx, definition, registry_epoch(context, definition), report)
+            reports.append(report)
+        faults.reach("materialized.create.before")
+
+    try:
+        own.run(work)
+    except BaseException:
+        registry.forget(context, id_)
+        raise
+    if not reports or reports[0] is None:
+        registry.forget(context, id_)
+        return None
+    for old in former:
+        registry.forget(context, old)
+    return reports[0]
+
+
+def registry_epoch(context: LakeContext, definition: Definition) -> int:
+    """Return the number of the last refresh of a view."""
+    with context.catalog.read() as reader:
+        at = registry.position(reader, definition.id)
+    return -1 if at is None else at.epoch
+
+
+def _make(space: Workspace, request: Request, text: str) -> tuple[TableInfo, int]:
+    """Create the table of a view with the rows of its query."""
+    space.session.statement(
+        f"CREATE TABLE lake.{quote(request.ref.schema)}.{quote(request.ref.name)} AS {text} WITH NO DATA"
+    )
+    table = space.tx.find_table(request.ref.schema, request.ref.name)
+    if request.partition_by:
+        table = partition(space.tx, table, request.partition_by)
+    return table, space.append(table, space.bind(text))
+
+
+def _resolved(space: Workspace, request: Request) -> tuple[Node, list[TableInfo]]:
+    """Return the query with full names of its tables, and these. Raise for what is no table of the lake."""
+    parsed = tree.parse(space.connection, request.query)
+    try:
+        check(parsed, lambda *_: False)
+    except NotPermittedError as error:
+        raise InputError(f"a materialized view cannot have this query: {error.message}", hint=error.hint) from error
+    if any(node.get("class") == "PARAMETER" for node in tree.nodes(parsed)):
+        raise InputError("the query of a materialized view takes no parameters")
+    found: dict[int, TableInfo] = {}
+    for node in base_tables(parsed):
+        table = _table(space.tx, node, request)
+        node["alias"] = node.get("alias") or node["table_name"]
+        node.update(catalog_name="", schema_name=table.schema_name, table_name=table.name)
+        found[table.id] = table
+        if (fold(table.schema_name), fold(table.name)) == (fold(request.ref.schema), fold(request.ref.name)):
+            raise InputError(f'the materialized view "{table.qualified_name}" cannot read itself')
+    if not found:
+        raise InputError("the query of a materialized view reads no table of the lake")
+    columns = {(fold(t.schema_name), fold(t.name)): t.schema.names for t in found.values()}
+    rewriting.expand_stars(parsed, columns)
+    return parsed, list(found.values())
+
+
+def _table(tx: Transaction, node: Node, request: Request) -> TableInfo:
+    catalog, schema, name = node.get("catalog_name"), node.get("schema_name"), node["table_name"]
+    if catalog and fold(catalog) != fold(request.alias):
+        raise InputError(f'"{catalog}" is another lake: a materialized view reads tables of its own')
+    places = [schema] if schema else [request.schema, DEFAULT_SCHEMA]
+    if schema and not catalog and fold(schema) == fold(request.alias):
+        places += [request.schema, DEFAULT_SCHEMA]  # lake.table
+    for place in places:
+        table = tx.get_table(place, name)
+        if table is not None:
+            return table
+        if tx.objects.get_view(place, name) is not None:
+            raise InputError(
+                f'"{place}.{name}" is a view: a materialized view reads tables and materialized views',
+                hint="write the query of the view instead",
+            )
+    return tx.find_table(places[0], name)  # raises
+
+
+def _check_cycle(context: LakeContext, snapshot: Snapshot, existing: TableInfo, request: Request) -> None:
+    """Raise ``InputError`` when a view that is replaced would read a view that reads it."""
+    known = {view.table.uuid: view for view in registry.views(context, snapshot)}
+    above, pending = set(), [existing.uuid]
+    while pending:
+        uuid = pending.pop()
+        for view in known.values():
+            if any(base.uuid == uuid for base in view.definition.bases) and view.table.uuid not in above:
+                above.add(view.table.uuid)
+                pending.append(view.table.uuid)
+    if above:
+        names = ", ".join(sorted(known[uuid].name for uuid in above))
+        raise InputError(
+            f'"{existing.qualified_name}" cannot be replaced: {names} reads it', hint="drop the views above it first"
+        )
+
+
+def _analyzed(space: Workspace, parsed: Node, tables: Sequence[TableInfo]) -> Analysis:
+    columns = {(fold(t.schema_name), fold(t.name)): t.schema.names for t in tables}
+    found = analyze(parsed, columns, aggregates())
+    return found if found.reason is None else replace(found, reason=volatile(parsed) or found.reason)
+
+
+# -- refreshing --------------------------------------------------------------------------------------------------------
+
+
+def refresh(handle: LakeHandle, ref: TableRef, *, full: bool = False) -> RefreshReport:
+    """Bring a view to the newest snapshot. Of many that try, one does it, and the others find it done.
+
+    Raise ``NotFoundError``, or ``StaleViewError`` when the query can no longer run; the view keeps its rows.
+    """
+    context, started = handle.context, time.monotonic()
+    for _ in range(_ATTEMPTS):
+        snapshot = context.latest()
+        view = registry.get(context, snapshot, ref)
+        if not full:
+            report = _nothing_to_do(context, view, snapshot, started)
+            if report is not None:
+                return report
+        try:
+            with telemetry.timed("materialized.refresh", view.name):
+                return _run(handle, view, full=full, started=started)
+        except StreamBatchDoneError:
+            full = False  # somebody else has refreshed it
+        except StreamFencedError:
+            registry.claim(context, view.definition.id)  # the position was forgotten
+    raise StaleViewError(f'others refresh the materialized view "{ref.schema}.{ref.name}" all the time')
+
+
+def _nothing_to_do(
+    context: LakeContext, view: MaterializedView, snapshot: Snapshot, started: float
+) -> RefreshReport | None:
+    at = view.position
+    if at is None or at.stale is not None or snapshot.id - at.snapshot > _FAR:
+        return None
+    try:
+        if survey(context, view, snapshot).changed:
+            return None
+    except StaleError:
+        return None
+    return RefreshReport(view.name, "none", snapshot.id, seconds=time.monotonic() - started)
+
+
+def _run(handle: LakeHandle, view: MaterializedView, *, full: bool, started: float) -> RefreshReport:
+    context = handle.context
+    own = LakeHandle(context, replace(handle.signature))
+    ref = TableRef(view.table.schema_name, view.table.name)
+    reports: list[RefreshReport] = []
+    if view.position is None:
+        registry.claim(context, view.definition.id)
+
+    def work(tx: Transaction) -> None:
+        reports.clear()
+        tx.upkeep = True
+        now = registry.get(context, tx.base, ref)
+        if now.position is not None and now.position.committed > tx.base.id:
+            raise StreamBatchDoneError(f'the materialized view "{view.name}" was refreshed meanwhile')
+        if now.definition.id != view.definition.id:
+            raise NotFoundError(f'the materialized view "{view.name}" was replaced meanwhile')
+        with workspace(context, tx) as space:
+            outcome = _outcome(space, now, full=full)
+            report = _report(now.name, tx, outcome, space, started)
+            _mark(own, tx, now.definition, -1 if now.position is None else now.position.epoch, report)
+        reports.append(report)
+        faults.reach("materialized.refresh.before")
+
+    try:
+        own.run(work)
+    except StaleError as error:
+        registry.mark_stale(context, view, str(error))
+        raise StaleViewError(
+            f'the materialized view "{view.name}" is stale: {error}',
+            hint="its rows stay as they were; CREATE OR REPLACE MATERIALIZED VIEW gives it another query",
+        ) from error
+    faults.reach("materialized.refresh.after")
+    return reports[0]
+
+
+def _outcome(space: Workspace, view: MaterializedView, *, full: bool, dry: bool = False) -> Outcome:
+    """Change the rows of a view in a workspace. Raise ``StaleError``."""
+    found = survey(space.context, view, space.tx.base)
+    if full:
+        found = replace(found, since=None, reason="it was asked for")
+    if not found.changed:
+        return Outcome("none")
+    try:
+        parsed = space.parse(view, found.bases)
+        checked(space, view, tree.render(space.connection, parsed))
+    except (SqlError, NotFoundError, NotPermittedError, InputError) as error:
+        raise StaleError(error.message.partition("\n")[0]) from error
+    analysis = _analyzed(space, parsed, [base.table for base in found.bases])
+    return Refresh(space, view, parsed, analysis, found, dry).run()
+
+
+def explain(handle: LakeHandle, ref: TableRef) -> RefreshReport:
+    """Return what a refresh would do, without doing it: which way, how many keys and files."""
+    context, started = handle.context, time.monotonic()
+    tx = handle.begin()
+    try:
+        view = registry.get(context, tx.base, ref)
+        with workspace(context, tx) as space:
+            try:
+                outcome = _outcome(space, view, full=False, dry=True)
+            except StaleError as error:
+                outcome = Outcome("stale", str(error))
+            report = _report(view.name, tx, outcome, space, started)
+            total = sum(
+                tx.plan(table).files.num_rows
+                for base in view.definition.bases
+                if (table := tx.get_table(base.schema, base.name)) is not None
+            )
+            return replace(report, files_total=total)
+    finally:
+        tx.rollback()
+
+
+def _report(name: str, tx: Transaction, outcome: Outcome, space: Workspace, started: float) -> RefreshReport:
+    return RefreshReport(
+        name,
+        outcome.way,
+        tx.base.id,
+        outcome.reason,
+        keys=outcome.keys,
+        deleted=outcome.deleted,
+        inserted=outcome.inserted,
+        changes=outcome.changes,
+        files=space.files,
+        bytes=space.bytes_read,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _mark(own: LakeHandle, tx: Transaction, definition: Definition, epoch: int, report: RefreshReport) -> None:
+    """Let a transaction move the position of a view, and say in its snapshot where the view stands."""
+    at = Position(
+        tx.base.id,
+        epoch + 1,
+        0,
+        report.way,
+        dt.datetime.now(dt.UTC),
+        reason=report.reason,
+        rows=report.inserted + report.deleted,
+        seconds=round(report.seconds, 6),
+    )
+    tx.mark(view_stream(definition.id), epoch + 1, definition.id, at.to_json(), gaps=True)
+    stands = {"materialized_view": report.view, "id": definition.id, "snapshot": tx.base.id, "way": report.way}
+    own.signature = replace(
+        own.signature, message=own.signature.message or f"refresh {report.view}", extra=json.dumps(stands)
+    )
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def analysis_of(handle: LakeHandle, view: MaterializedView) -> Analysis:
+    """Return what the query of a view allows. Raise ``StaleError`` when a table is gone."""
+    tx = handle.begin(read_only=True)
+    found = survey(handle.context, view, tx.base)
+    with workspace(handle.context, tx) as space:
+        parsed = space.parse(view, found.bases)
+        return _analyzed(space, parsed, [base.table for base in found.bases])
+
+
+def count_changes(handle: LakeHandle, base: BaseChange, since: int) -> int:
+    """Return how many rows of a table changed since a snapshot."""
+    ref = TableRef(base.table.schema_name, base.table.name)
+    return ChangeScan(handle, ref, since, None).count()
+
+
+def stood_at(reader: Reader, view: MaterializedView, version: int) -> int | None:
+    """Return the snapshot at which a view stood at a past one, as its last refresh before that says."""
+    return next(
+        (
+            stands["snapshot"]
+            for info in reversed(reader.snapshots.all())
+            if info.id <= version and (stands := _stands(info.extra)).get("id") == view.definition.id
+        ),
+        None,
+    )
+
+
+def _stands(extra: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(extra or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and "materialized_view" in found else {}

@@ -1,0 +1,196 @@
+"""Materialized views in SQL: CREATE, REFRESH, ALTER, DROP, SHOW, DESCRIBE, EXPLAIN REFRESH and VERIFY."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from quacklake.errors import InputError, SqlError
+from quacklake.format.names import quote
+from quacklake.materialized.definition import EVERY, RefreshReport, Schedule
+from quacklake.materialized.refresh import Request, create
+from quacklake.materialized.views import MaterializedViews
+from quacklake.operations.handles import LakeHandle
+from quacklake.operations.reference import TableRef
+from quacklake.sql.attached import Attached, Target
+from quacklake.sql.result import Result
+from quacklake.sql.words import Cursor
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+_OPTIONS = ("engine", "full")
+_VERIFIED = pa.schema(
+    [
+        ("view", pa.string()),
+        ("snapshot", pa.int64()),
+        ("rows", pa.int64()),
+        ("missing", pa.int64()),
+        ("unexpected", pa.int64()),
+        ("ok", pa.bool_()),
+        ("problem", pa.string()),
+        ("differences", pa.list_(pa.string())),
+    ]
+)
+_SHOWN = 20
+
+
+def run_view_statement(session: Session, cursor: Cursor) -> Result:
+    """Run one statement about materialized views."""
+    if session.work.explicit:
+        raise SqlError("materialized views are not part of a transaction", hint="COMMIT first")
+    verb = cursor.take().upper
+    if verb == "CREATE":
+        return _create(session, cursor)
+    if verb == "SHOW":
+        cursor.expect("MATERIALIZED", "VIEWS")
+        cursor.end()
+        return Result(MaterializedViews(_whole(session.names.default)).list())
+    if verb == "EXPLAIN":
+        cursor.expect("REFRESH")
+        cursor.accept("MATERIALIZED", "VIEW")
+    else:
+        cursor.expect("MATERIALIZED", "VIEW")
+    forgiving = verb == "DROP" and cursor.accept("IF", "EXISTS")
+    target = _target(session, cursor)
+    views, name = MaterializedViews(_whole(target.attached)), _name(target)
+    if verb in ("DESCRIBE", "DESC"):
+        return _described(views, name, cursor)
+    if verb == "ALTER":
+        cursor.expect("SET")
+        schedule = _schedule(cursor)
+        cursor.end()
+        views.alter(name, refresh=str(schedule))
+        return Result()
+    full = verb == "REFRESH" and cursor.accept("FULL")
+    cursor.end()
+    if verb == "DROP":
+        views.drop(name, if_exists=forgiving)
+        return Result()
+    if verb == "VERIFY":
+        return _verified(views, name)
+    return _reported(views.explain(name) if verb == "EXPLAIN" else views.refresh(name, full=full))
+
+
+def _target(session: Session, cursor: Cursor) -> Target:
+    target = session.names.target(cursor.names())
+    if target is None:
+        raise SqlError("materialized views belong to a lake", hint="USE lake")
+    return target
+
+
+def _whole(attached: Attached | None) -> LakeHandle:
+    if attached is None or attached.whole is None:
+        raise SqlError("materialized views belong to a lake at its newest snapshot", hint="USE lake")
+    return attached.whole
+
+
+def _name(target: Target) -> str:
+    return f"{quote(target.schema)}.{quote(target.name)}"
+
+
+def _create(session: Session, cursor: Cursor) -> Result:
+    """Run CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name […] AS query."""
+    replacing = cursor.accept("OR", "REPLACE")
+    cursor.expect("MATERIALIZED", "VIEW")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    target = _target(session, cursor)
+    schedule, options, keys = Schedule(), dict[str, Any](), list[str]()
+    while not cursor.accept("AS"):
+        if cursor.accept("PARTITIONED", "BY") or cursor.accept("PARTITION", "BY"):
+            keys = cursor.items()
+        elif cursor.sees("REFRESH"):
+            schedule = _schedule(cursor)
+        elif cursor.accept("WITH"):
+            options = _options(cursor)
+        else:
+            raise cursor.unexpected()
+    request = Request(
+        TableRef(target.schema, target.name),
+        cursor.rest(),
+        session.names.schema if target.attached is session.names.default else "main",
+        target.attached.alias,
+        schedule,
+        str(options.get("engine", "auto")).lower(),
+        bool(options.get("full", False)),
+        tuple(keys),
+        replacing,
+        if_not_exists,
+    )
+    report = create(_whole(target.attached), request)
+    return Result() if report is None else _reported(report)
+
+
+def _schedule(cursor: Cursor) -> Schedule:
+    """Parse ``REFRESH ON COMMIT | EVERY '1 minute' | MANUAL``."""
+    cursor.expect("REFRESH")
+    if cursor.accept("ON", "COMMIT"):
+        return Schedule.parse("on commit")
+    if cursor.accept("MANUAL"):
+        return Schedule()
+    cursor.expect("EVERY")
+    try:
+        return Schedule.parse(f"{EVERY} {cursor.string()}")
+    except InputError as error:
+        raise SqlError(error.message, hint="REFRESH EVERY '1 minute'") from None
+
+
+def _options(cursor: Cursor) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in cursor.items():
+        part = Cursor(item)
+        key = part.name().lower()
+        part.expect("=")
+        word = part.take()
+        part.end()
+        if key not in _OPTIONS or key in found:
+            raise SqlError(f"there is no option {key!r} here", hint=", ".join(_OPTIONS))
+        if key == "full" and word.value.lower() not in ("true", "false"):
+            raise SqlError("full is true or false")
+        found[key] = word.value.lower() == "true" if key == "full" else word.value
+    return found
+
+
+def _reported(report: RefreshReport) -> Result:
+    return Result(pa.Table.from_pylist([asdict(report)]))
+
+
+def _described(views: MaterializedViews, name: str, cursor: Cursor) -> Result:
+    version: int | None = None
+    if cursor.accept("AT"):
+        inner = Cursor(cursor.parens())
+        inner.expect("VERSION", "=>")
+        version = int(inner.take().value)
+        inner.end()
+    cursor.end()
+    found = views.describe(name, version)
+    shown = {key: _shown(value) for key, value in found.items()}
+    return Result(pa.table({"property": list(shown), "value": pa.array(list(shown.values()), pa.string())}))
+
+
+def _shown(value: Any) -> str | None:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return None if value is None else str(value)
+
+
+def _verified(views: MaterializedViews, name: str) -> Result:
+    rows = []
+    for found in views.verify(name):
+        differences = [json.dumps(row, default=str) for row in found.rows.slice(0, _SHOWN).to_pylist()]
+        rows.append(
+            {
+                "view": found.view,
+                "snapshot": found.snapshot,
+                "rows": found.count,
+                "missing": found.missing,
+                "unexpected": found.unexpected,
+                "ok": found.ok,
+                "problem": found.problem,
+                "differences": differences,
+            }
+        )
+    return Result(pa.Table.from_pylist(rows, _VERIFIED))

@@ -1,0 +1,288 @@
+"""The ways to bring the rows of a view from its position to a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from quacklake.engines.duckdb.trees import Node, nodes
+from quacklake.format.names import fold, quote
+from quacklake.materialized import rewriting
+from quacklake.materialized.definition import MaterializedView
+from quacklake.materialized.query import Analysis, Branch, bucket, reads_of
+from quacklake.materialized.survey import BaseChange, Survey
+from quacklake.materialized.workspace import Feed, Workspace, by_text, target
+from quacklake.sql import tree
+
+
+@dataclass
+class Outcome:
+    """What a way did to the rows of a view."""
+
+    way: str
+    reason: str | None = None
+    keys: int = 0
+    deleted: int = 0
+    inserted: int = 0
+    changes: int = 0
+
+
+@dataclass
+class Refresh:
+    """One refresh of a view in a workspace. With ``dry`` it finds out what to do, and changes no row."""
+
+    work: Workspace
+    view: MaterializedView
+    query: Node
+    analysis: Analysis
+    survey: Survey
+    dry: bool = False
+
+    def run(self) -> Outcome:
+        """Bring the view to the snapshot of the workspace by the cheapest way that is right."""
+        if self.survey.reason is not None or self.survey.since is None:
+            return self.full(self.survey.reason)
+        if self.analysis.reason is not None:
+            return self.full(self.analysis.reason)
+        feeds = {base.table.id: self._feed(base) for base in self.survey.bases if base.changed}
+        feeds = {id_: feed for id_, feed in feeds.items() if feed.inserted or feed.deleted}
+        changes = sum(feed.inserted + feed.deleted for feed in feeds.values())
+        if not feeds:
+            return Outcome("none")
+        grows = not any(feed.deleted for feed in feeds.values())
+        alone = all(self._alone(branch, feeds) for branch in self.analysis.branches)
+        if self.analysis.linear and grows and alone:
+            outcome = self._append(feeds)
+        elif self.analysis.way == "rows":
+            outcome = self._rows(feeds)
+        elif grows and alone and self._mergeable():
+            outcome = self._merge(feeds)
+        elif self.analysis.keys:
+            outcome = self._groups(feeds)
+        else:
+            return self.full("the changes touch its only group")
+        outcome.changes = changes
+        return outcome
+
+    def full(self, reason: str | None) -> Outcome:
+        """Compute the view anew."""
+        bound = self.work.bind(tree.render(self.work.connection, self.query))
+        if self.dry:
+            return Outcome("full", reason)
+        deleted = self.work.delete(self.view.table, [])
+        return Outcome("full", reason, deleted=deleted, inserted=self.work.append(self.view.table, bound))
+
+    # -- what changed --------------------------------------------------------------------------------------------------
+
+    def _feed(self, base: BaseChange) -> Feed:
+        assert self.survey.since is not None
+        names = {fold(name) for node in nodes(self.query) for name in node.get("column_names") or ()}
+        names |= {fold(name) for node in nodes(self.query) for name in node.get("using_columns") or ()}
+        return self.work.feed(base, self.survey.since, frozenset(names))
+
+    def _tables(self, branch: Branch) -> list[BaseChange]:
+        known = {(fold(b.table.schema_name), fold(b.table.name)): b for b in self.survey.bases}
+        return [known[(fold(reference.schema), fold(reference.name))] for reference in branch.references]
+
+    def _changed(self, branch: Branch, feeds: Mapping[int, Feed]) -> dict[int, Feed]:
+        """Return the references of a branch whose tables changed, by their places."""
+        tables = self._tables(branch)
+        return {place: feeds[base.table.id] for place, base in enumerate(tables) if base.table.id in feeds}
+
+    def _alone(self, branch: Branch, feeds: Mapping[int, Feed]) -> bool:
+        """Return whether at most one reference of a branch changed, and none that an outer join may make NULL."""
+        changed = self._changed(branch, feeds)
+        return len(changed) <= 1 and all(branch.references[place].core for place in changed)
+
+    def _with(self, select: Node, others: Mapping[int, str]) -> str:
+        replaced = {place: rewriting.temporary(self.work.connection, name) for place, name in others.items()}
+        return rewriting.query_text(self.work.connection, rewriting.with_references(select, replaced))
+
+    def _columns(self) -> list[tuple[str, str]]:
+        return [(f"c{n}", column.duckdb_type()) for n, column in enumerate(self.view.table.schema.columns)]
+
+    def _typed(self, sql: str) -> str:
+        columns = self._columns()
+        cast = ", ".join(f"CAST({name} AS {type_}) AS {name}" for name, type_ in columns)
+        return f"SELECT {cast} FROM ({sql}) AS src({', '.join(name for name, _ in columns)})"
+
+    # -- rows of their own ---------------------------------------------------------------------------------------------
+
+    def _append(self, feeds: Mapping[int, Feed]) -> Outcome:
+        """Insert the output of the rows that came."""
+        parts = []
+        for branch, select in zip(self.analysis.branches, rewriting.branches_of(self.query), strict=True):
+            for place, feed in self._changed(branch, feeds).items():
+                parts.append(self._typed(self._with(select, {place: feed.came})))
+        bound = self.work.bind(" UNION ALL ".join(parts))
+        return Outcome("append") if self.dry else Outcome("append", inserted=self.work.append(self.view.table, bound))
+
+    def _rows(self, feeds: Mapping[int, Feed]) -> Outcome:
+        """Take away the output of the rows that went, and add that of the rows that came; equal rows cancel out."""
+        columns = self._columns()
+        parts = []
+        for branch, select in zip(self.analysis.branches, rewriting.branches_of(self.query), strict=True):
+            for place, feed in self._changed(branch, feeds).items():
+                for name, sign in ((feed.came, 1), (feed.went, -1)):
+                    parts.append(f"SELECT *, {sign} AS n FROM ({self._typed(self._with(select, {place: name}))})")
+        texts = [f"CAST({name} AS VARCHAR) AS t_{name}" for name, type_ in columns if by_text(type_)]
+        listed = ", ".join(name if not by_text(type_) else f"any_value({name}) AS {name}" for name, type_ in columns)
+        grouped = [name if not by_text(type_) else f"t_{name}" for name, type_ in columns]
+        source = f"SELECT *{''.join(f', {text}' for text in texts)} FROM ({' UNION ALL '.join(parts)})"
+        hidden = "".join(f", {name}" for name in grouped if name.startswith("t_"))
+        net = f"SELECT {listed}{hidden}, CAST(sum(n) AS BIGINT) AS n FROM ({source}) GROUP BY {', '.join(grouped)}"
+        delta = self.work.keep(f"SELECT * FROM ({net}) WHERE n <> 0")
+        if self.dry:
+            return Outcome("rows", keys=self.work.number(f"SELECT count(*) FROM {delta}"))
+        deleted = self._take_away(delta) if self.work.number(f"SELECT count(*) FROM {delta} WHERE n < 0") else 0
+        names = ", ".join(name for name, _ in columns)
+        more = f"SELECT {names} FROM (SELECT {names}, unnest(range(n)) FROM {delta} WHERE n > 0)"
+        return Outcome("rows", deleted=deleted, inserted=self.work.append(self.view.table, more))
+
+    def _take_away(self, delta: str) -> int:
+        """Delete as many rows as a delta says of each kind."""
+        table, columns = self.view.table, self._columns()
+        lost = self.work.make(f"SELECT * FROM {delta} WHERE n < 0")
+        own = [(quote(column.name), *pair) for column, pair in zip(table.schema.columns, columns, strict=True)]
+        equal = " AND ".join(
+            f"CAST(v.{mine} AS VARCHAR) IS NOT DISTINCT FROM d.t_{name}"
+            if by_text(type_)
+            else f"v.{mine} IS NOT DISTINCT FROM d.{name}"
+            for mine, name, type_ in own
+        )
+        bounds = [
+            condition for mine, name, type_ in own for condition in self.work.bounds(lost, name, type_, f"v.{mine}")
+        ]
+        kinds = ", ".join(f"d.t_{name}" if by_text(type_) else f"d.{name}" for _, name, type_ in own)
+        found = (
+            f"SELECT v.rowid AS id, d.n, row_number() OVER (PARTITION BY {kinds}) AS nth FROM {target(table)} AS v"
+            f" JOIN temp.main.{lost} AS d ON {equal}{_where(bounds)}"
+        )
+        gone = self.work.keep(f"SELECT id FROM ({found}) WHERE nth <= -n")
+        return self.work.delete(table, [f"v.rowid IN (SELECT id FROM temp.main.{gone})", *bounds])
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    def _mergeable(self) -> bool:
+        branches = self.analysis.branches
+        if len(branches) != 1 or not branches[0].mergeable:
+            return False
+        types = [type_ for _, type_ in self._columns()]
+        for place, item in enumerate(branches[0].items):
+            # sums of floating-point numbers depend on their order
+            if item.merge == "sum" and types[place] in ("FLOAT", "DOUBLE"):
+                return False
+            if item.of is not None and types[item.of[0]] != "HUGEINT":
+                return False
+        return True
+
+    def _merge(self, feeds: Mapping[int, Feed]) -> Outcome:
+        """Aggregate the rows that came, and merge them with the stored groups, without reading the tables."""
+        (branch,), (select,) = self.analysis.branches, rewriting.branches_of(self.query)
+        changed = {place: feed.came for place, feed in self._changed(branch, feeds).items()}
+        columns, table = self._columns(), self.view.table
+        partial = self.work.keep(self._typed(self._with(select, changed)))
+        keys = [place for place, item in enumerate(branch.items) if item.key]
+        names = [columns[place][0] for place in keys]
+        conditions = self._own_conditions(partial, keys, names)
+        count = self.work.number(f"SELECT count(*) FROM {partial}")
+        if self.dry:
+            return Outcome("merge", keys=count)
+        own = ", ".join(f"v.{quote(column.name)} AS c{n}" for n, column in enumerate(table.schema.columns))
+        stored = self.work.keep(f"SELECT {own} FROM {target(table)} AS v{_where(conditions)}")
+        merged = ", ".join(_merging(branch, place, *columns[place]) for place in range(len(columns)))
+        grouped = f" GROUP BY {', '.join(names)}" if names else ""
+        rows = self.work.make(f"SELECT {merged} FROM (FROM {stored} UNION ALL FROM {partial}){grouped}")
+        deleted = self.work.delete(table, conditions)
+        return Outcome("merge", keys=count, deleted=deleted, inserted=self.work.append(table, f"FROM {rows}"))
+
+    def _groups(self, feeds: Mapping[int, Feed]) -> Outcome:
+        """Compute the groups that the changes touch again, and replace them."""
+        keys, columns, table = self.analysis.keys, self._columns(), self.view.table
+        names = [f"k{at}" for at in range(len(keys))]
+        selected = rewriting.branches_of(self.query)
+        parts = []
+        for branch, select in zip(self.analysis.branches, selected, strict=True):
+            for place in self._changed(branch, feeds):
+                parts.append(self._touched(branch, select, place, feeds))
+        cast = ", ".join(f"CAST({name} AS {columns[p][1]}) AS {name}" for name, p in zip(names, keys, strict=True))
+        touched = self.work.keep(f"SELECT DISTINCT {cast} FROM ({' UNION ALL '.join(parts)})")
+        count = self.work.number(f"SELECT count(*) FROM {touched}")
+        if not count:
+            return Outcome("groups")
+        again = [
+            self._again(branch, select, touched, names)
+            for branch, select in zip(self.analysis.branches, selected, strict=True)
+        ]
+        bound = self.work.bind(" UNION ALL ".join(again))
+        if self.dry:
+            return Outcome("groups", keys=count)
+        deleted = self.work.delete(table, self._own_conditions(touched, keys, names))
+        return Outcome("groups", keys=count, deleted=deleted, inserted=self.work.append(table, bound))
+
+    def _touched(self, branch: Branch, select: Node, place: int, feeds: Mapping[int, Feed]) -> str:
+        """Return the query of the keys that the changes of a reference touch, before them and after."""
+        connection, tables = self.work.connection, self._tables(branch)
+        others: dict[int, Node] = {}
+        for other, feed in self._changed(branch, feeds).items():
+            if other == place:
+                others[other] = rewriting.relation(
+                    connection, f"(FROM temp.main.{feed.came} UNION ALL FROM temp.main.{feed.went})"
+                )
+            elif feed.deleted:  # what is gone may have been joined with what is gone
+                table = tables[other].table
+                fed = self.work.connection.execute(f"DESCRIBE {feed.went}").fetchall()
+                listed = ", ".join(quote(str(row[0])) for row in fed)
+                both = f"SELECT {listed} FROM {quote(table.schema_name)}.{quote(table.name)}"
+                others[other] = rewriting.relation(connection, f"({both} UNION ALL FROM temp.main.{feed.went})")
+
+        def reads(part: Node) -> frozenset[int]:
+            return reads_of(part, branch.references)
+
+        made = rewriting.keys_of(connection, select, branch, self.analysis.keys, place, others, reads)
+        return rewriting.query_text(connection, made)
+
+    def _again(self, branch: Branch, select: Node, touched: str, names: Sequence[str]) -> str:
+        """Return the query of a branch for the touched keys alone."""
+        connection, keys, columns = self.work.connection, self.analysis.keys, self._columns()
+        items = [select["select_list"][place] for place in keys]
+        conditions = [rewriting.within(connection, items, touched, names)]
+        for item, place, name in zip(items, keys, names, strict=True):
+            for text in self._bounds(item, touched, name, columns[place][1]):
+                conditions.append(tree.expression_of(connection, f"({text})"))
+        return rewriting.query_text(connection, rewriting.restricted(connection, select, conditions))
+
+    def _bounds(self, item: Node, touched: str, name: str, type_: str) -> list[str]:
+        connection = self.work.connection
+        if item.get("class") == "COLUMN_REF":
+            return self.work.bounds(touched, name, type_, rewriting.text_of(connection, item))
+        rounded = bucket(item)
+        if rounded is None:
+            return []
+        column, width = rounded
+        return self.work.bounds(touched, name, type_, rewriting.text_of(connection, column), width)
+
+    def _own_conditions(self, touched: str, keys: Sequence[int], names: Sequence[str]) -> list[str]:
+        """Return the conditions on rows of the view whose keys are in a temporary table."""
+        if not keys:
+            return []
+        columns = self.view.table.schema.columns
+        own = [f"v.{quote(columns[place].name)}" for place in keys]
+        found = [f"{rewriting.packing(own)} IN (SELECT {rewriting.packing(names)} FROM temp.main.{touched})"]
+        for mine, place, name in zip(own, keys, names, strict=True):
+            found += self.work.bounds(touched, name, columns[place].duckdb_type(), mine)
+        return found
+
+
+def _where(conditions: Sequence[str]) -> str:
+    return f" WHERE {' AND '.join(f'({condition})' for condition in conditions)}" if conditions else ""
+
+
+def _merging(branch: Branch, place: int, name: str, type_: str) -> str:
+    item = branch.items[place]
+    if item.key:
+        return name
+    if item.of is not None:
+        total, count = item.of
+        return f"CAST(sum(c{total}) AS DOUBLE) / nullif(sum(c{count}), 0) AS {name}"
+    return f"CAST({item.merge}({name}) AS {type_}) AS {name}"

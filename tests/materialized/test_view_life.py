@@ -1,0 +1,137 @@
+"""Where views go with their lake, who may use them, and many who refresh one at the same time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import quacklake
+from quacklake import Lake, Safety
+from quacklake.errors import NotPermittedError, QuacklakeError
+from quacklake.materialized.watching import refreshing
+from tests.layout import plain_only
+
+QUERY = "SELECT k, sum(x) AS s, count(*) AS n FROM t GROUP BY k"
+
+
+def filled(lake: Lake) -> Lake:
+    lake.sql("CREATE TABLE t (id INTEGER, k VARCHAR, x INTEGER)")
+    lake.sql("INSERT INTO t SELECT i, 'k' || i % 5, i FROM range(100) r(i)")
+    lake.create_materialized_view("v", QUERY)
+    return lake
+
+
+def follows(lake: Lake) -> str:
+    """Change the table, refresh the view, and return the way that it took."""
+    lake.sql("DELETE FROM t WHERE id % 7 = 0")
+    way = lake.refresh("v").way
+    (found,) = lake.materialized_views.verify("v")
+    assert found.ok and found.count == 5
+    return way
+
+
+def test_a_view_and_its_position_are_in_backups(tmp_path: Path) -> None:
+    plain_only("the copy is a lake of its own")
+    with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
+        lake.backup(tmp_path / "backup")
+    quacklake.restore_backup(tmp_path / "backup", f"sqlite:///{tmp_path}/copy.db", tmp_path / "copies").close()
+    with quacklake.connect(f"sqlite:///{tmp_path}/copy.db") as copy:
+        assert follows(copy) == "groups"
+
+
+def test_views_go_with_tenants_that_are_exported_adopted_and_forked(tmp_path: Path) -> None:
+    plain_only("it has a shared lake of its own")
+    url = f"sqlite:///{tmp_path}/shared.db"
+    with quacklake.tenants(url, data_path=str(tmp_path / "data"), create=True) as tenants:
+        tenants.create("acme")
+        with tenants.open("acme") as lake:
+            filled(lake)
+        tenants.fork("acme", "twin")
+        with tenants.open("twin") as twin:
+            report = twin.refresh("v")
+            assert (report.way, report.reason) == ("full", "where the view stands is not known here")
+            assert follows(twin) == "groups"
+        with tenants.open("acme") as lake:
+            assert follows(lake) == "groups"
+        tenants.export("acme", f"sqlite:///{tmp_path}/plain.db")
+    with quacklake.connect(f"sqlite:///{tmp_path}/plain.db", foreign_paths=(str(tmp_path / "data"),)) as plain:
+        plain.sql("DELETE FROM t WHERE id = 1")
+        assert plain.refresh("v").way == "groups"
+
+
+def test_a_safe_session_reads_views_and_runs_no_statement_about_them(tmp_path: Path) -> None:
+    with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
+        with quacklake.session(safety=Safety(read_only=False)) as session:
+            session.attach(lake)
+            session.sql("USE lake")
+            assert session.sql("SELECT count(*) FROM v").fetchall() == [(5,)]
+            for statement in (
+                f"CREATE MATERIALIZED VIEW w AS {QUERY}",
+                "REFRESH MATERIALIZED VIEW v",
+                "VERIFY MATERIALIZED VIEW v",
+                "DROP MATERIALIZED VIEW v",
+                "ALTER MATERIALIZED VIEW v SET REFRESH MANUAL",
+                "EXPLAIN REFRESH v",
+            ):
+                with pytest.raises(NotPermittedError):
+                    session.sql(statement)
+            for statement in ("SHOW MATERIALIZED VIEWS", "DESCRIBE MATERIALIZED VIEW v", "DELETE FROM v"):
+                with pytest.raises(QuacklakeError):
+                    session.sql(statement)
+        assert lake.materialized_views.names() == ["main.v"]
+
+
+def test_of_many_refreshers_one_does_it_and_the_others_find_it_done(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/lake.db"
+    with filled(quacklake.connect(url, data_path=tmp_path / "data")) as lake:
+        others = [quacklake.connect(url) for _ in range(3)]
+        lake.sql("UPDATE t SET x = x + 1 WHERE id < 50")
+        before = lake.current_snapshot()
+        ways: list[str] = []
+        start = threading.Barrier(4)
+
+        def run(mine: Lake) -> None:
+            start.wait()
+            ways.append(mine.refresh("v").way)
+
+        threads = [threading.Thread(target=run, args=(mine,)) for mine in (lake, *others)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for other in others:
+            other.close()
+        assert sorted(ways) == ["groups", "none", "none", "none"]
+        assert lake.current_snapshot() == before + 1
+        (found,) = lake.materialized_views.verify("v")
+        assert found.ok
+
+
+def test_the_runner_refreshes_what_is_due(tmp_path: Path) -> None:
+    with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
+        lake.materialized_views.alter("v", refresh="every 0.2 seconds")
+        lake.create_materialized_view("still", QUERY)
+        lake.sql("DELETE FROM t WHERE id = 1")
+        done: list[str] = []
+        with refreshing(lake.materialized_views, lambda report: done.append(report.view), poll=0.05):
+            end = time.monotonic() + 30
+            while not done and time.monotonic() < end:
+                time.sleep(0.05)
+        assert done == ["main.v"]
+        assert lake.materialized_views.describe("still")["lag_rows"] == 1
+
+
+def test_a_deep_verification_finds_a_wrong_view(tmp_path: Path) -> None:
+    from quacklake.operations import dml
+
+    with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
+        assert lake.verify(deep=True).ok
+        tx = lake.handle.begin()
+        tx.upkeep = True
+        dml.delete(lake.handle.context, tx, tx.find_table("main", "v"), "k = 'k1'")
+        lake.handle.commit(tx)
+        assert lake.verify().ok
+        assert [found.code for found in lake.verify(deep=True).findings] == ["V090"]
