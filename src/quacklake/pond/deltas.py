@@ -99,7 +99,7 @@ def describe(node: Node, children: int = 0) -> str:
     if node.min_event_time is not None and node.max_event_time is not None:
         size += f" (temporal: {_time(node.min_event_time)} to {_time(node.max_event_time)})"
     rows = node.attribute(ROWS)
-    return f"{size} {facts}" + (f", {rows} rows" if rows is not None else "")
+    return f"{size} {facts}" + (f", {rows} row{'' if rows == 1 else 's'}" if rows is not None else "")
 
 
 def _time(moment: dt.datetime) -> str:

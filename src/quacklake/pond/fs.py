@@ -142,7 +142,8 @@ class FS:
         if node.file_type is not EntryType.DATA:
             kind = {EntryType.DIRECTORY: "a directory"}.get(found.entry_type, f"a {found.entry_type}")
             raise InputError(f"{found.path} is {kind}, not a file of bytes")
-        assert node.size is not None and node.sha256 is not None
+        assert node.size is not None
+        assert node.sha256 is not None
         if node.extended_attributes.get("external"):
             return self.backend.large_files.open(node.sha256, node.size, found.path)
         return io.BytesIO(self.backend.content(node) if node.content is None else node.content)
@@ -324,7 +325,7 @@ class WD:
         """Return whether there is a node at a path."""
         return self.fs.find(path, start=self.place) is not None
 
-    def list(self) -> list[NodePath]:
+    def entries(self) -> list[NodePath]:
         """Return the nodes in the directory, by name."""
         return self.glob("*")
 

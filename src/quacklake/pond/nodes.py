@@ -27,7 +27,7 @@ TIMESTAMP_COLUMN, MIN_OVERRIDE, MAX_OVERRIDE, ROWS, SOURCE, SOURCE_SHA256 = (
     "source",
     "source_sha256",
 )
-"""Attributes of tables and series: the time column, bounds set by hand, the rows of a version and where they come from."""
+"""Attributes of tables and series: the time column, bounds set by hand, the rows of a version and their source."""
 
 
 class EntryType(StrEnum):

@@ -1,4 +1,4 @@
-"""Patterns of paths: ``*``, ``?``, ``[ab]`` within a name, ``**`` for any directories. What they stand for is captured."""
+"""Patterns of paths: ``*``, ``?``, ``[ab]`` within a name, ``**`` for any directories; each is a capture."""
 
 from __future__ import annotations
 

@@ -114,8 +114,8 @@ class Pond:
     def memory(cls) -> Pond:
         """Make a pond whose catalogs are in memory, for tests. Its files go into a temporary folder."""
         folder = Path(tempfile.mkdtemp(prefix="pond-"))
-        lakes = [connect("sqlite:///:memory:", data_path=str(folder / part)) for part in (DATA, CONTROL)]
-        made = cls.create_in(*lakes)
+        lake, control = (connect("sqlite:///:memory:", data_path=str(folder / part)) for part in (DATA, CONTROL))
+        made = cls.create_in(lake, control)
         made._folder = folder
         return made
 
@@ -172,7 +172,8 @@ class Pond:
             snapshot = yield from self._committed(seq, txn_id, args)
         except BaseException as error:
             with suppress(QuacklakeError):
-                self.control.failed(seq, txn_id, f"{type(error).__name__}: {error}", _since(begun))
+                message = error.message if isinstance(error, QuacklakeError) else str(error)
+                self.control.failed(seq, txn_id, f"{type(error).__name__}: {message}", _since(begun))
             raise
         faults.reach("pond.committed")
         self.control.completed(seq, txn_id, None if snapshot is None else snapshot.id, _since(begun))
@@ -227,6 +228,11 @@ class Pond:
             if each.state not in (COMPLETED, FAILED) and each.txn_id not in done and not is_running(each.process)
         ]
         return lost, dead
+
+    def lost_sequences(self) -> list[int]:
+        """Return the numbers of the transactions that ``recover`` would complete."""
+        lost, dead = self.unfinished()
+        return sorted([*(each.txn_seq for each in lost), *(each.txn_seq for each in dead)])
 
     def recover(self) -> Recovery:
         """Complete the control log after a crash, from what the data knows, and remove unfinished large files."""

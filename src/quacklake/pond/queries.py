@@ -146,7 +146,13 @@ def rows(
         shown = found.shown(found.fs.get(path), first, last)
         for name in (SERIES, SOURCE):
             found.tx.create_view(name, f"SELECT * FROM {shown}")
-        yield found.query(sql or f"SELECT * FROM {SERIES}")
+        yield found.query(sql or f"SELECT * FROM {SERIES}{_order(found.fs.get(path))}")
+
+
+def _order(found: NodePath) -> str:
+    """Return the order of a stored series, whose versions may interleave."""
+    column = found.node.attribute(TIMESTAMP_COLUMN)
+    return "" if column is None else f" ORDER BY {quote(column)}"
 
 
 @contextmanager

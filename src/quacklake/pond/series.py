@@ -116,7 +116,7 @@ def append_series(
         first, last = spool.bounds() if repeated else (spool.arrived.first, spool.arrived.last)
         is_sorted = not spool.arrived.increasing
     attributes = {TIMESTAMP_COLUMN: name, ROWS: counted.rows, **origin.attributes()}
-    values = {"size": counted.bytes, "min_event_time": first, "max_event_time": last}
+    values: dict[str, Any] = {"size": counted.bytes, "min_event_time": first, "max_event_time": last}
     if old is None:
         fs.add(place, place.missing[0], EntryType.SERIES, extended_attributes=attributes, **values)
         version = 1
@@ -241,7 +241,8 @@ def overlaps(found: NodePath) -> Iterator[Overlap]:
     open_: list[Node] = []
     timed = [row for row in found.versions if row.min_event_time is not None and row.max_event_time is not None]
     for row in sorted(timed, key=lambda each: (each.min_event_time, each.version)):
-        assert row.min_event_time is not None and row.max_event_time is not None
+        assert row.min_event_time is not None
+        assert row.max_event_time is not None
         open_ = [each for each in open_ if each.max_event_time and each.max_event_time >= row.min_event_time]
         for each in open_:
             assert each.max_event_time is not None

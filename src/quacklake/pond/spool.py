@@ -131,7 +131,8 @@ class Spool:
             both = f"{both} UNION ALL SELECT {self._existing(names)} FROM existing"
         found = first_row(
             self._connection,
-            f"SELECT CAST({quote(self._time.name)} AS VARCHAR) FROM ({both}) GROUP BY {keys} HAVING count(*) > 1 LIMIT 1",
+            f"SELECT CAST({quote(self._time.name)} AS VARCHAR) FROM ({both}) "
+            f"GROUP BY {keys} HAVING count(*) > 1 LIMIT 1",
         )
         if found is not None:
             raise ConstraintError(

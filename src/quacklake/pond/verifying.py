@@ -43,8 +43,7 @@ def verify(pond: Pond, *, deep: bool = False, progress: Progress = silent) -> Ve
     ]
     found = list(_large(fs, progress))
     problems += [problem for _, problem in found if problem is not None]
-    lost, dead = pond.unfinished()
-    problems += [Problem("control", _missing(each.txn_seq)) for each in (*lost, *dead)]
+    problems += [Problem("control", _missing(seq)) for seq in pond.lost_sequences()]
     return VerifyReport(len(fs.tree), len(found), sum(size for size, _ in found), tuple(problems))
 
 
@@ -80,7 +79,8 @@ def _large(fs: FS, progress: Progress) -> Iterator[tuple[int, Problem | None]]:
         node for node in fs.tree if node.file_type is EntryType.DATA and node.extended_attributes.get("external")
     ]
     for number, node in enumerate(external, 1):
-        assert node.sha256 is not None and node.size is not None
+        assert node.sha256 is not None
+        assert node.size is not None
         path = fs.tree.path(node.node_id)
         try:
             fs.backend.large_files.check(node.sha256, node.size, path)

@@ -70,7 +70,7 @@ def append(
     A folder stands for all files in it, except those whose names begin with . or _. Columns that the files lack are
     read from the names of their folders, such as year=2024/.
     """
-    csv = _csv_options(delimiter, quote, escape, header, skip_lines)
+    csv = csv_options(delimiter, quote, escape, header, skip_lines)
     with opened(files, format, csv) as source, context.open(write=True, create=create) as lake:
         exists = _exists_or_create(lake, table, create=create)
         with lake.transaction(message=message, author=author) as tx:
@@ -104,7 +104,7 @@ def merge(
     author: Author = None,
 ) -> None:
     """All changes are made in one snapshot, or none. Two rows of the file with the same key are an error."""
-    csv = _csv_options(delimiter, quote, escape, header, skip_lines)
+    csv = csv_options(delimiter, quote, escape, header, skip_lines)
     with opened([file], format, csv) as source, context.open(write=True) as lake:
         with lake.transaction(message=message, author=author) as tx:
             target = tx.table(table)
@@ -159,7 +159,8 @@ def add_files(
         _print_added(context, "added", tx, table, rows, len(files), created=not exists)
 
 
-def _csv_options(delimiter: str | None, quote: str, escape: str | None, header: bool | None, skip: int) -> CsvOptions:
+def csv_options(delimiter: str | None, quote: str, escape: str | None, header: bool | None, skip: int) -> CsvOptions:
+    """Return the options of a CSV file as they were typed."""
     from quacklake.operations.input_csv import CsvOptions
 
     return CsvOptions("\t" if delimiter == "\\t" else delimiter, quote, escape, header, skip)
