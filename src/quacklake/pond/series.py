@@ -12,7 +12,7 @@ import pyarrow as pa
 from quacklake import faults, telemetry
 from quacklake.errors import AlreadyExistsError, InputError, SchemaMismatchError
 from quacklake.format.names import fold, quote
-from quacklake.format.schema import TableSchema
+from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.operations.frames import Input, to_source
 from quacklake.operations.input_files import InputFiles
 from quacklake.pond.fs import FS, NodePath
@@ -98,8 +98,13 @@ def append_series(
     wanted = options.timestamp_column or (None if old is None else str(old.node.attribute(TIMESTAMP_COLUMN)))
     table = table_of(place.path)
     known = None if old is None else fs.backend.lake.table(table).info.schema
-    reader = _opened(rows, None if known is None or wanted is None else _without(known, wanted))
+    columns = None if known is None or wanted is None else _without(known, wanted)
+    reader = _opened(rows, columns)
     name = require_column(reader.schema.names, wanted, origin.name)
+    if isinstance(rows, InputFiles) and rows.found.format == "json":
+        # DuckDB takes the zone away from times in JSON: they are read as the texts that they are
+        if pa.types.is_timestamp(reader.schema.field(name).type):
+            reader = _opened(rows, _with_text(columns, name))
     zone = None if options.timezone is None else check_zone(options.timezone)
     with Spool(reader, TimeColumn(name, reader.schema.field(name).type, zone), origin.name) as spool:
         if not options.allow_future:
@@ -172,6 +177,12 @@ def _opened(rows: Rows, wanted: TableSchema | None) -> pa.RecordBatchReader:
 def _without(schema: TableSchema, time: str) -> TableSchema:
     """Return the columns of a series but for the time, which may be written in another way each time."""
     return replace(schema, columns=tuple(column for column in schema.columns if fold(column.name) != fold(time)))
+
+
+def _with_text(schema: TableSchema | None, time: str) -> TableSchema:
+    """Return columns with the time as a text."""
+    text = from_arrow(pa.schema([(time, pa.string())]))
+    return text if schema is None else replace(schema, columns=(*schema.columns, *text.columns))
 
 
 def _overlaps(versions: tuple[Node, ...], first: dt.datetime | None, last: dt.datetime | None) -> bool:

@@ -17,12 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.duckdb_versions import arrow_reader, connect, first_row
-from quacklake.errors import ConstraintError
+from quacklake.errors import ConstraintError, SchemaMismatchError
 from quacklake.format.names import literal, quote
 from quacklake.pond.times import TimeColumn
 
 _BATCH_ROWS = 65_536
 _MEMORY = "256MB"
+_ZONE = r"(Z|[+-]\d\d(:?\d\d)?)\s*$"
+"""The end of a text that tells its time zone."""
 _FUTURE = dt.timedelta(days=1)
 """How far a clock may be ahead."""
 
@@ -46,7 +48,14 @@ class Spool:
         self._connection = _open(Path(self._folder.name))
         self._columns = rows.schema.names
         self._known = False
-        watch = _Watch(time.name)
+        try:
+            self._load(rows)
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, rows: pa.RecordBatchReader) -> None:
+        watch = _Watch(self._time.name)
         self._connection.register("rows", pa.RecordBatchReader.from_batches(rows.schema, watch.passing(rows)))
         try:
             self._connection.execute("CREATE TABLE arrived AS FROM rows")
@@ -63,12 +72,16 @@ class Spool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the temporary file."""
         self._connection.close()
         self._folder.cleanup()
 
     def _convert(self, watch: _Watch) -> None:
         """Give the time column its type, and note what came."""
-        self._expression = self._time.expression(watch.most)
+        self._expression = self._texts() if self._time.is_text else self._time.expression(watch.most)
         row = first_row(
             self._connection,
             f"SELECT count(*), count({quote(self._time.name)}), epoch_us(min({self._expression})), "
@@ -83,6 +96,28 @@ class Spool:
             assert where is not None
             raise ConstraintError(f"row {where[0]} of {self._name} has no time in {self._time.name!r}")
         self.arrived = Arrived(rows, _utc(first), _utc(last), watch.increasing)
+
+    def _texts(self) -> str:
+        """Return SQL for times that are texts. Raises ``SchemaMismatchError`` for the first that is no time."""
+        column = quote(self._time.name)
+        wrong = first_row(
+            self._connection,
+            f"SELECT rowid + 1, {column} FROM arrived "
+            f"WHERE {column} IS NOT NULL AND TRY_CAST({column} AS TIMESTAMPTZ) IS NULL ORDER BY rowid LIMIT 1",
+        )
+        if wrong is not None:
+            raise SchemaMismatchError(
+                f"row {wrong[0]} of {self._name}: {str(wrong[1])[:40]!r} is no time",
+                hint="write times as 2024-01-31T12:00:00Z, or as numbers since 1970",
+            )
+        zones = first_row(
+            self._connection,
+            f"SELECT count(*) FILTER (regexp_matches({column}, {literal(_ZONE)})), count({column}) FROM arrived",
+        )
+        assert zones is not None
+        if 0 < zones[0] < zones[1]:
+            raise SchemaMismatchError(f"only some of the times in {self._time.name!r} of {self._name} have a time zone")
+        return self._time.text_expression(zoned=bool(zones[0]))
 
     def check_future(self, now: dt.datetime) -> None:
         """Raise ``ConstraintError`` for a time that lies more than a day ahead."""

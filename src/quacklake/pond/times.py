@@ -61,6 +61,29 @@ class TimeColumn:
     type: pa.DataType
     zone: str | None = None
 
+    @property
+    def is_text(self) -> bool:
+        """True when times are texts, of which each has to be looked at."""
+        return bool(pa.types.is_string(self.type) or pa.types.is_large_string(self.type))
+
+    def text_expression(self, *, zoned: bool) -> str:
+        """Return SQL that gives the instant of texts that are times, all of them with a zone or none of them.
+
+        Raises ``InputError`` for local times whose zone is not known.
+        """
+        if zoned:
+            return f"CAST({quote(self.name)} AS TIMESTAMPTZ)"
+        return f"timezone({literal(self._known_zone())}, CAST({quote(self.name)} AS TIMESTAMP))"
+
+    def _known_zone(self) -> str:
+        if self.zone is None:
+            raise InputError(
+                f"the times in {self.name!r} have no time zone",
+                hint="say which with --timezone UTC or --timezone Europe/Berlin, or once for all with "
+                "`pond config set timezone UTC`",
+            )
+        return self.zone
+
     def expression(self, most: int | None) -> str:
         """Return SQL that gives the instant as TIMESTAMPTZ; ``most`` is the largest number among whole numbers.
 
@@ -70,13 +93,7 @@ class TimeColumn:
         if pa.types.is_timestamp(kind) and kind.tz is not None:
             return f"CAST({column} AS TIMESTAMPTZ)"
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-            if self.zone is None:
-                raise InputError(
-                    f"the times in {self.name!r} have no time zone",
-                    hint="say which with --timezone UTC or --timezone Europe/Berlin, or once for all with "
-                    "`pond config set timezone UTC`",
-                )
-            return f"timezone({literal(self.zone)}, CAST({column} AS TIMESTAMP))"
+            return f"timezone({literal(self._known_zone())}, CAST({column} AS TIMESTAMP))"
         if pa.types.is_integer(kind):
             factor = next((factor for bound, _, factor in _UNITS if (most or 0) < bound), None)
             micros = f"CAST({column} AS BIGINT) // 1000" if factor is None else f"CAST({column} AS BIGINT) * {factor}"
