@@ -101,10 +101,10 @@ def append_series(
     columns = None if known is None or wanted is None else _without(known, wanted)
     reader = _opened(rows, columns)
     name = require_column(reader.schema.names, wanted, origin.name)
-    if isinstance(rows, InputFiles) and rows.found.format == "json":
+    is_json = isinstance(rows, InputFiles) and rows.found.format == "json"
+    if is_json and pa.types.is_timestamp(reader.schema.field(name).type):
         # DuckDB takes the zone away from times in JSON: they are read as the texts that they are
-        if pa.types.is_timestamp(reader.schema.field(name).type):
-            reader = _opened(rows, _with_text(columns, name))
+        reader = _opened(rows, _with_text(columns, name))
     zone = None if options.timezone is None else check_zone(options.timezone)
     with Spool(reader, TimeColumn(name, reader.schema.field(name).type, zone), origin.name) as spool:
         if not options.allow_future:
