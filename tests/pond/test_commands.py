@@ -145,9 +145,7 @@ def test_copy_knows_tables_by_their_bytes_and_series_by_their_names(run: Run) ->
     }
 
 
-def test_large_file_copy_correctness_non_utf8(
-    run: Run, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_large_file_copy_correctness_non_utf8(run: Run, tmp_path: Path) -> None:
     data = bytes(range(256)) * 2000
     Path("bin").write_bytes(data)
     run("copy", "bin", "/bin")
@@ -343,7 +341,7 @@ def test_paths_are_completed(run: Run, folder: Path) -> None:
 def test_verbose_shows_the_steps(run: Run) -> None:
     """P53."""
     answer = run("-v", "mkdir", "/verbose")
-    assert "pond.save" in answer.err
+    assert "quacklake.pond: save" in answer.err
     failed = run("--debug", "mkdir", "/verbose")
     assert "Traceback" in failed.err and "exists already" in failed.err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import io
 import subprocess
@@ -182,10 +183,10 @@ print("GREW", (peak() - before) // 1024)
 
 
 def test_a_file_much_larger_than_memory_goes_in_and_out_in_blocks(tmp_path: Path) -> None:
-    """300 MB go through while the process grows by less than 24 MB."""
+    """150 MB go through while the process grows by less than 24 MB."""
     block = bytes(range(256)) * 4096
     with (tmp_path / "big").open("wb") as file:
-        for number in range(300):
+        for number in range(150):
             file.write(number.to_bytes(4, "big") + block[4:])
     done = subprocess.run(
         [sys.executable, "-c", _COPY],
@@ -199,5 +200,4 @@ def test_a_file_much_larger_than_memory_goes_in_and_out_in_blocks(tmp_path: Path
     assert done.returncode == 0, done.stderr
     grew = int(done.stdout.rpartition("GREW ")[2])
     assert grew < 24
-    digests = [hashlib.file_digest((tmp_path / name).open("rb"), "sha256").hexdigest() for name in ("big", "big.out")]
-    assert digests[0] == digests[1]
+    assert filecmp.cmp(tmp_path / "big", tmp_path / "big.out", shallow=False)

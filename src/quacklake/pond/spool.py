@@ -1,6 +1,6 @@
-"""Rows on their way into a series: kept in a temporary DuckDB file, checked, put in order, and read again.
+"""Rows on their way into a series: kept by a DuckDB of their own, checked, put in order, and read again.
 
-Memory does not depend on the number of rows: DuckDB spills what does not fit.
+Memory does not depend on the number of rows: DuckDB spills what does not fit into a temporary folder.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Spool:
         self.close()
 
     def close(self) -> None:
-        """Remove the temporary file."""
+        """Forget the rows, and remove the temporary folder."""
         self._connection.close()
         self._folder.cleanup()
 
@@ -237,7 +237,7 @@ class _Watch:
 
 
 def _open(folder: Path) -> duckdb.DuckDBPyConnection:
-    connection = connect(str(folder / "spool.duckdb"), config={"autoinstall_known_extensions": False})
+    connection = connect(config={"autoinstall_known_extensions": False})
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute(f"SET memory_limit = {literal(_MEMORY)}")
     connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
