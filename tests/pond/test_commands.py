@@ -40,7 +40,7 @@ def test_the_layout_of_a_pond_is_data_and_control(new: Run, tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("inputs")
 def test_file_series_csv_import_workflow(new: Run) -> None:
-    """P11–P16 and P23–P25 in one go."""
+    """From a file to a query."""
     assert new("mkdir", "/ok").code == 0
     assert new("copy", "a.csv", "/ok/test.series").out == "copied 3 rows to /ok/test.series (v1)\n"
     assert new("copy", "b.csv", "/ok/test.series").out == "copied 3 rows to /ok/test.series (v2)\n"
@@ -57,7 +57,6 @@ def test_file_series_csv_import_workflow(new: Run) -> None:
 
 @pytest.mark.usefixtures("inputs")
 def test_show_command_clarity(new: Run) -> None:
-    """P17, P18."""
     new("mkdir", "/d")
     new("copy", "a.csv", "/d/s.series")
     new("copy", "b.csv", "/d/s.series")
@@ -339,7 +338,6 @@ def test_paths_are_completed(run: Run, folder: Path) -> None:
 
 
 def test_verbose_shows_the_steps(run: Run) -> None:
-    """P53."""
     answer = run("-v", "mkdir", "/verbose")
     assert "quacklake.pond: save" in answer.err
     failed = run("--debug", "mkdir", "/verbose")

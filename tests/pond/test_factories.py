@@ -147,7 +147,6 @@ def test_an_unknown_factory_comes_with_a_suggestion(home: Home) -> None:
 
 
 def test_a_dynamic_directory_has_its_entries_and_is_read_only(home: Home) -> None:
-    """P37."""
     fill(home)
     entry = {
         "name": "max",

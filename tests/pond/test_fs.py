@@ -62,7 +62,7 @@ def test_what_is_missing_comes_with_a_suggestion(home: Home) -> None:
 
 
 def test_entry_types_are_kept(home: Home) -> None:
-    """P26: directory, file:data, file:table, file:series, symlink and dynamic come back as what they were."""
+    """Directory, file:data, file:table, file:series, symlink and dynamic come back as what they were."""
     from quacklake.pond.series import write_table
 
     def work(wd):  # type: ignore[no-untyped-def]
@@ -189,7 +189,7 @@ def test_a_state_that_is_read_cannot_be_changed(home: Home) -> None:
 
 
 def test_memory_and_folder_ponds_are_the_same(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    """P36: one interface, the lake is injected."""
+    """One interface, the lake is injected."""
 
     def story(pond: Pond) -> list[tuple[str, str, int]]:
         with pond, pond.transaction(["story"]) as fs:

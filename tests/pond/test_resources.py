@@ -48,7 +48,7 @@ def results(pond: Pond, path: str = "pond.yaml") -> list[str]:
 
 
 def test_resources_are_created_then_unchanged_then_changed() -> None:
-    """P9: one folder of YAML drives the pond."""
+    """One folder of YAML drives the pond."""
     Path("in").mkdir()
     Path("in/1.csv").write_text(csv(3))
     Path("sites.csv").write_text("site,depth\ndock,3\n")

@@ -23,7 +23,7 @@ def minute(number: int) -> dt.datetime:
 
 
 def test_each_append_makes_the_next_version(home: Home) -> None:
-    """P23: 1, 2, 3 … for each node by itself."""
+    """1, 2, 3 … for each node by itself."""
     for number in range(3):
         done = home.change(lambda wd, n=number: append_series(wd.fs, f"{wd.path}/s", readings(5, 5 * n)))
         assert done.version == number + 1
@@ -34,7 +34,7 @@ def test_each_append_makes_the_next_version(home: Home) -> None:
 
 
 def test_versions_read_as_one_table(home: Home) -> None:
-    """P24, P25: all rows, once, in the order of time, whatever the order of versions."""
+    """All rows, once, in the order of time, whatever the order of versions."""
     for first in (10, 0, 5):
         home.change(lambda wd, n=first: append_series(wd.fs, f"{wd.path}/s", readings(5, n)))
     with rows(home.pond, f"{home.path}/s") as found:
@@ -52,7 +52,6 @@ def test_multiple_series(home: Home) -> None:
 
 
 def test_a_new_column_is_added_and_a_type_widened(home: Home) -> None:
-    """P47."""
     home.change(
         lambda wd: append_series(wd.fs, f"{wd.path}/s", pa.table({"ts": [minute(0)], "v": pa.array([1], pa.int32())}))
     )
@@ -63,7 +62,6 @@ def test_a_new_column_is_added_and_a_type_widened(home: Home) -> None:
 
 
 def test_the_pond_as_it_was_can_be_read(home: Home) -> None:
-    """P46."""
     home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", readings(5)))
     before = home.pond.lake.current_snapshot()
     home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s", readings(5, 5)))
@@ -78,7 +76,7 @@ def test_times_select_rows(home: Home) -> None:
 
 
 def test_complex_sql_queries(home: Home) -> None:
-    """P21: COUNT, AVG, GROUP BY, joins and windows over tables, by both names."""
+    """COUNT, AVG, GROUP BY, joins and windows over tables, by both names."""
     home.change(lambda wd: write_table(wd.fs, f"{wd.path}/t", [{"site": s, "v": v} for s in "ab" for v in range(10)]))
     path = f"{home.path}/t"
     for name in ("series", "source"):
@@ -101,7 +99,7 @@ def test_a_query_changes_nothing(home: Home) -> None:
 
 
 def test_sql_over_the_tree_and_the_log(home: Home) -> None:
-    """P50: one interface for the tree and the log, and for the data."""
+    """One interface for the tree and the log, and for the data."""
     home.change(lambda wd: (wd.make_directory("d"), wd.write_file("d/f", b"12345")))
     with everything(home.pond) as relations:
         found = relations.query(f"SELECT name, size FROM nodes WHERE path LIKE '{home.path}/d/%'").read_all()
@@ -111,7 +109,6 @@ def test_sql_over_the_tree_and_the_log(home: Home) -> None:
 
 
 def test_csv_to_file_table_keeps_types_and_rows(home: Home, tmp_path: Path) -> None:
-    """P20."""
     Path("t.csv").write_text("id,name,born\n1,Ann,1990-01-02\n2,Bob,1985-11-30\n")
     home.change_fs(
         lambda fs: copy_in(fs, *targets(fs, [parse_host("t.csv")], f"{home.path}/t", "table"), ImportOptions())
@@ -122,7 +119,7 @@ def test_csv_to_file_table_keeps_types_and_rows(home: Home, tmp_path: Path) -> N
 
 
 def test_csv_to_file_table_edge_cases(home: Home) -> None:
-    """P22: quotes, empty fields, a header alone, one column."""
+    """Quotes, empty fields, a header alone, one column."""
     files = {
         "quoted": 'a,b\n"x, y","line\nbreak"\n"say ""hi""",\n',
         "header": "a,b\n",
@@ -234,7 +231,7 @@ def test_two_names_that_sql_cannot_tell_apart_are_refused(home: Home) -> None:
 
 
 def test_rows_in_batches_are_never_whole_in_memory(home: Home) -> None:
-    """P55, P56: a reader of batches goes in, a reader of batches comes out."""
+    """A reader of batches goes in, a reader of batches comes out."""
     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("v", pa.float64())])
     base = int(START.timestamp() * 1e6)
 

@@ -134,7 +134,7 @@ def test_a_failure_at_any_point_leaves_all_or_nothing() -> None:
 
 
 def test_a_lost_record_of_the_control_log_is_rebuilt_from_the_data() -> None:
-    """P52: the commit is there, its end in the log is not."""
+    """The commit is there, its end in the log is not."""
     with Pond.memory() as pond:
         with faults.arm(Fault(pattern="pond.committed")), pytest.raises(FaultInjected):
             pond.run(["pond", "mkdir", "/a"], lambda fs: fs.make_directory("/a"))
@@ -162,7 +162,6 @@ def test_recover_does_not_disturb_a_command_that_runs(tmp_path: Path) -> None:
 
 
 def test_a_delta_has_only_what_its_transaction_changed() -> None:
-    """P17."""
     with Pond.memory() as pond:
         pond.run(["work"], work)
         pond.run(["append"], lambda fs: append_series(fs, "/a/s.series", readings(2, 10)))
