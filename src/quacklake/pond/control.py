@@ -70,10 +70,10 @@ class ControlLog:
                 tx.create_table(TXNS, _SCHEMA)
         return cls(lake)
 
-    def last_sequence(self) -> int:
-        """Return the largest number of a transaction, 0 for none."""
-        numbers = self.lake.table(TXNS).scan(["txn_seq"]).to_arrow().column("txn_seq").to_pylist()
-        return max(numbers, default=0)
+    def last_sequence(self, known: int = 0) -> int:
+        """Return the largest number of a transaction from ``known`` on, which is one that there is."""
+        newer = self.lake.table(TXNS).scan(["txn_seq"], f"txn_seq > {known}").to_arrow()
+        return max(newer.column("txn_seq").to_pylist(), default=known)
 
     def begin(self, seq: int, txn_id: str, args: Sequence[str]) -> None:
         """Note that a command begins."""

@@ -146,10 +146,10 @@ class Pond:
 
     def fs(self, at: int | str | None = None) -> FS:
         """Return the tree as it is now, or as it was at a snapshot, tag or time; it can be read only."""
-        state: LakeAt = self.lake.at(version=self.lake.current_snapshot()) if at is None else self._at(at)
-        return FS(LakeBackend(state, self.large_files))
+        return FS(LakeBackend(self.at(self.lake.current_snapshot() if at is None else at), self.large_files))
 
-    def _at(self, at: int | str) -> LakeAt:
+    def at(self, at: int | str) -> LakeAt:
+        """Return the lake as it was at a snapshot number, a tag or a time."""
         if isinstance(at, str) and at.isdigit():
             at = int(at)
         if isinstance(at, int) or is_tag(at):
@@ -165,7 +165,7 @@ class Pond:
         The control log notes the arguments, the outcome and the time it took. The end raises ``CommitConflict`` when
         another transaction was faster; ``run`` tries again by itself.
         """
-        seq = max(backend.last_sequence(self.lake), self.control.last_sequence()) + 1
+        seq = self.control.last_sequence(backend.last_sequence(self.lake)) + 1
         txn_id, begun = str(uuid7()), time.monotonic()
         self.control.begin(seq, txn_id, args)
         try:

@@ -122,7 +122,7 @@ class Relations:
 @contextmanager
 def relations(pond: Pond, at: int | str | None = None) -> Iterator[Relations]:
     """Open the relations of a pond as it is now, or was. The lake must not be read-only."""
-    base = None if at is None else pond._at(at).handle.tx.base
+    base = None if at is None else pond.at(at).handle.tx.base
     tx = pond.lake.handle.begin(base)
     opened = LakeTransaction(TransactionHandle(pond.lake.handle.context, tx))
     try:

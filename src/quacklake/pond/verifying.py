@@ -63,7 +63,7 @@ def _tree(fs: FS) -> Iterator[Problem]:
             yield Problem(fs.tree.path(node.node_id), "two nodes have this name")
         if node.file_type.has_rows:
             expected.add(fs.tree.path(node.node_id))
-    tables = {info.name for info in fs.backend.lake._tables() if info.schema_name == DATA_SCHEMA}
+    tables = {name.removeprefix(f"{DATA_SCHEMA}.") for name in fs.backend.lake.tables(DATA_SCHEMA)}
     yield from (Problem(path, "its table is missing in the lake") for path in sorted(expected - tables))
     yield from (Problem(path, "a table of the lake that is not in the tree") for path in sorted(tables - expected))
 
