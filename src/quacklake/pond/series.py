@@ -147,7 +147,9 @@ def _store(fs: FS, place: Place, old: NodePath | None, table: str, counted: _Cou
         changes.table(table).append(counted.reader(), evolve=True)
         return
     _check_case(fs, place.path)
-    changes.create_table(table, counted.reader(), sort_by=quote(time))
+    changes.create_table(table, counted.reader())
+    # the rows are in order already: only what others add has to be sorted
+    changes.table(table).set_sorted_by(quote(time))
 
 
 def _check_case(fs: FS, path: str) -> None:
