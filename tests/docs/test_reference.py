@@ -11,19 +11,23 @@ import typer
 
 from quacklake.cli.app import command_line
 from quacklake.cli.commands import COMMANDS
+from quacklake.cli.pond import COMMANDS as POND_COMMANDS
+from quacklake.cli.pond import POND
+from quacklake.cli.programs import QUACKLAKE, Program
 from quacklake.config import SETTINGS
 from tests.cli.names import command_names
 from tests.docs.blocks import PAGES, REPOSITORY, page_id
 from tests.docs.tables import TABLES, in_page
 
 CLI = REPOSITORY / "docs/reference/cli.md"
+POND_CLI = REPOSITORY / "docs/reference/pond.md"
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
-def _parameters(name: str) -> Iterator[str]:
+def _parameters(name: str, program: Program = QUACKLAKE) -> Iterator[str]:
     """The options and arguments of a command, as its documentation spells them."""
-    command = command_line()
-    context = typer.Context(command, info_name="quacklake")
+    command = command_line(program)
+    context = typer.Context(command, info_name=program.name)
     for word in name.split():
         _, command, _ = command.resolve_command(context, [word])
     for parameter in command.params:
@@ -58,6 +62,25 @@ def test_every_command_is_documented_with_its_options(name: str) -> None:
 def test_the_command_page_has_no_command_that_is_gone() -> None:
     documented = re.findall(r"^## quacklake ([\w-]+)$", CLI.read_text(encoding="utf-8"), re.MULTILINE)
     assert documented == [entry.name for entry in COMMANDS]
+
+
+@pytest.mark.parametrize("name", list(command_names(POND_COMMANDS)))
+def test_every_command_of_the_pond_is_documented_with_its_options(name: str) -> None:
+    page = POND_CLI.read_text(encoding="utf-8")
+    section = page.partition(f"## pond {name.split()[0]}\n")[2].partition("\n## ")[0]
+    assert section
+    assert len(name.split()) == 1 or f"`pond {name}" in section
+    general = page.partition("## Options of every command\n")[2].partition("\n## ")[0]
+    texts = list(_parameters(name, POND))
+    missing = [
+        text for text in texts if f"`{text}" not in section and f"`{text}" not in general and text not in section
+    ]
+    assert missing == []
+
+
+def test_the_page_of_the_pond_has_no_command_that_is_gone() -> None:
+    documented = re.findall(r"^## pond ([\w-]+)$", POND_CLI.read_text(encoding="utf-8"), re.MULTILINE)
+    assert documented == [entry.name for entry in POND_COMMANDS]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

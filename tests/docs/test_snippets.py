@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from quacklake.cli import main
+from quacklake.cli.pond import main as pond_main
 from quacklake.config import SETTINGS
 from tests.docs.blocks import PAGES, Block, blocks, page_id
 from tests.duckdbs import needs_extensions
 
+_PROGRAMS = {"quacklake": main, "pond": pond_main}
 _RESULT = re.compile(r"# → (.+)$", re.MULTILINE)
 _WITH_EXAMPLES = [page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page))]
 
@@ -80,11 +82,11 @@ def _run_console(page: Path, block: Block, monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.setenv(name, value)
         elif words[0] == "cd":
             monkeypatch.chdir(words[1])
-        elif words[0] != "quacklake":
+        elif words[0] not in _PROGRAMS:
             _check_lines(expected, _shell(command, where), where, _shape)
         else:
             with _printed() as output:
-                code = main(words[1:])
+                code = _PROGRAMS[words[0]](words[1:])
             failed = any(line.startswith(("error:", '{"code"')) for line in expected)
             assert code == (1 if failed else 0), f"{where}\n{output.getvalue()}"
             _check_lines(expected, output.getvalue(), where, _shape)

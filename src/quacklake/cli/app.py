@@ -22,10 +22,11 @@ from typer.core import TyperCommand, TyperGroup
 
 import quacklake
 from quacklake import telemetry
-from quacklake.cli.commands import COMMANDS, Entry
-from quacklake.cli.context import Context, Options
+from quacklake.cli.commands import Entry
+from quacklake.cli.context import Options
 from quacklake.cli.failures import report, report_usage, warn_of_variables
-from quacklake.cli.options import COMMON, F, option, parameters_of
+from quacklake.cli.options import F, option, parameters_of
+from quacklake.cli.programs import QUACKLAKE, Program
 from quacklake.cli.progress import waiting
 from quacklake.errors import CancelledError
 
@@ -40,24 +41,22 @@ _OWN_SCREEN = ("demo",)
 """Commands that show their own progress."""
 _GARBAGE = 100_000
 """Objects created before the garbage collector runs: imported modules are no garbage."""
-_HELP = "A lakehouse in the open DuckLake format: read, write and maintain lakes."
-_EPILOG = "Settings also come from the environment and from quacklake.toml; see `quacklake config show`."
 _HELP_NAMES: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
-def run() -> NoReturn:
-    """Run the program. It exits without tearing down every module, which takes as long as a small command."""
+def run(program: Program = QUACKLAKE) -> NoReturn:
+    """Run a program. It exits without tearing down every module, which takes as long as a small command."""
     gc.set_threshold(_GARBAGE)
     if not any(word in argument for argument in sys.argv for word in ("demo", "spark")):  # these may need pandas
         sys.meta_path.insert(0, _WithoutPandas())
-    code = main()
+    code = main(program=program)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, program: Program = QUACKLAKE) -> int:
     """Run one command, and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
@@ -65,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")  # escape characters that the terminal's encoding lacks
     try:
-        code = command_line().main(words, prog_name="quacklake", standalone_mode=False)
+        code = command_line(program).main(words, prog_name=program.name, standalone_mode=False, obj=words)
     except typer.TyperException as error:
         asked = any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))
         report_usage(error, json_wanted=asked or "--output=json" in words)
@@ -76,30 +75,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @cache
-def command_line() -> Any:
-    """Return the whole command line. Its commands are loaded when they are used."""
+def command_line(program: Program = QUACKLAKE) -> Any:
+    """Return the whole command line of a program. Its commands are loaded when they are used."""
 
     def root(**_: Any) -> None:
         """Take the options before the command, which are read from the context."""
 
-    shown = Annotated[bool, option("--version", "Show the version and exit.", is_eager=True, callback=_version)]
+    def show_version(wanted: bool) -> None:
+        if wanted:
+            sys.stdout.write(f"{program.name} {quacklake.__version__}\n")
+            raise typer.Exit
+
+    shown = Annotated[bool, option("--version", "Show the version and exit.", is_eager=True, callback=show_version)]
     version = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=shown)
-    _taking([version, *parameters_of(COMMON)], root)
-    return _group_of(Entry("quacklake", _HELP, commands=COMMANDS), root=root, epilog=_EPILOG)
+    _taking([version, *parameters_of(program.common)], root)
+    return _group_of(program, Entry(program.name, program.help, commands=program.commands), root=root)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        sys.stdout.write(f"quacklake {quacklake.__version__}\n")
-        raise typer.Exit
-
-
-def _run(function: Callable[..., int | None], ctx: typer.Context, values: Mapping[str, Any]) -> int:
+def _run(program: Program, function: Callable[..., int | None], ctx: typer.Context, values: Mapping[str, Any]) -> int:
     """Run a command, and report its errors. The caller reports wrong usage."""
     options = Options.of(ctx)
     with _CtrlC() as ctrl_c:
         try:
-            context = Context(options)
+            context = program.context(options)
             if function.__name__ != "doctor":  # doctor reports them itself
                 warn_of_variables(json_wanted=options.output == "json")
                 telemetry.configure_logging(context.config.log_level, context.config.log_format)
@@ -158,13 +156,13 @@ class _CtrlC:
 # -- groups that load a command when it is used, so that listing them costs only their names ---------------------------
 
 
-def _group_of(entry: Entry, *, root: Callable[..., None] | None = None, epilog: str | None = None) -> TyperGroup:
+def _group_of(program: Program, entry: Entry, *, root: Callable[..., None] | None = None) -> TyperGroup:
     """Return the commands of an entry. ``root`` takes the options before the command."""
     app = typer.Typer(
         name=entry.name,
-        cls=type("Group", (_LazyGroup,), {"entry": entry}),
+        cls=type("Group", (_LazyGroup,), {"entry": entry, "program": program}),
         help=entry.help,
-        epilog=epilog,
+        epilog=None if root is None else program.epilog,
         no_args_is_help=True,
         add_completion=root is not None,
         context_settings=dict(_HELP_NAMES),
@@ -179,6 +177,7 @@ class _LazyGroup(TyperGroup):
     """A group that knows the names and purposes of its commands, and loads a command on request."""
 
     entry: Entry
+    program: Program
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -188,29 +187,30 @@ class _LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, found, rest = super().resolve_command(ctx, args)
         entry = next((entry for entry in self.entry.commands if entry.name == name), None)
-        return name, found if entry is None else _load(entry), rest
+        return name, found if entry is None else _load(self.program, entry), rest
 
 
-def _load(entry: Entry) -> Any:
+def _load(program: Program, entry: Entry) -> Any:
     if entry.commands:
-        return _group_of(entry)
+        return _group_of(program, entry)
     module, _, name = entry.home.partition(":")
-    function = getattr(importlib.import_module(f"quacklake.cli.commands.{module}"), name)
+    function = getattr(importlib.import_module(f"{program.package}.{module}"), name)
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     help_ = f"{entry.help}.\n\n{inspect.getdoc(function) or ''}".rstrip()
-    app.command(entry.name, help=help_, context_settings=dict(_HELP_NAMES))(_with_common(function))
+    app.command(entry.name, help=help_, context_settings=dict(_HELP_NAMES))(_with_common(program, function))
     return _tidied(typer.main.get_command(app))
 
 
-def _with_common(function: Callable[..., int | None]) -> Callable[..., int]:
+def _with_common(program: Program, function: Callable[..., int | None]) -> Callable[..., int]:
     """Return the function with the common options, which :class:`Options` reads from the context."""
 
     def call(ctx: typer.Context, **values: Any) -> int:
-        return _run(function, ctx, {name: value for name, value in values.items() if name not in COMMON})
+        given = {name: value for name, value in values.items() if name not in program.common}
+        return _run(program, function, ctx, given)
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    return _taking([context, *own, *parameters_of(COMMON)], call)
+    return _taking([context, *own, *parameters_of(program.common)], call)
 
 
 def _taking(parameters: Sequence[inspect.Parameter], call: F) -> F:

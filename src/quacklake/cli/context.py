@@ -37,6 +37,9 @@ class Options:
     log_format: str | None = None
     debug: bool = False
     catalog: str | None = None
+    pond: str | None = None
+    words: tuple[str, ...] = ()
+    """The command line as it was typed."""
 
     @classmethod
     def of(cls, ctx: typer.Context) -> Options:
@@ -47,7 +50,7 @@ class Options:
             for name in cls.__slots__:
                 found[name] = found.get(name) or level.params.get(name)
             level = level.parent
-        return cls(**found)
+        return cls(**{**found, "words": tuple(ctx.find_root().obj or ())})
 
 
 class Context:

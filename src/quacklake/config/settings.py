@@ -83,6 +83,7 @@ class Config:
         "S3 bucket for the files of a new lake, in s3://BUCKET/data/; used without `data_path`",
         also="DUCKLAKE_BUCKET_NAME DUCKLAKE_S3_BUCKET",
     )
+    pond: str | None = _text("Folder of the pond that the command `pond` works on", also="POND")
     encrypted: bool | None = _setting(
         "bool",
         "Encrypt the files of a new lake; an existing lake must match (default: a new lake is not encrypted)",

@@ -348,7 +348,8 @@ class Attempt:
             for version, row_ids in change.ended_rows.items():
                 if stale:
                     writer.inlined.need_table(change.table.id, version)
-                writer.inlined.end_rows(self._inlined_table(change.table, version), row_ids, snapshot.id)
+                target = self._inlined_table(change.table, version)
+                writer.inlined.end_rows(target, row_ids, snapshot.id, changes.base.id)
 
     def _inlined_table(self, table: TableInfo, version: int) -> InlinedTable:
         same = version == table.schema_version

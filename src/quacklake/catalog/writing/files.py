@@ -385,12 +385,15 @@ class InlinedUpdates(InlinedQueries):
         values = [(row_id, snapshot, *row) for row_id, row in zip(row_ids, stored, strict=True)]
         self._sql.insert_many("insert_inlined_rows", inlined.table, keys, values)
 
-    def end_rows(self, inlined: InlinedTable, row_ids: Sequence[int], snapshot: int) -> None:
-        """End inlined rows. Raise ``CommitConflict`` when another commit has deleted one or moved it."""
+    def end_rows(self, inlined: InlinedTable, row_ids: Sequence[int], snapshot: int, base: int) -> None:
+        """End inlined rows of the snapshot ``base``.
+
+        Raise ``CommitConflict`` when another commit has deleted, moved or updated one: an updated row keeps its id.
+        """
         table = inlined.table
         statement = (
             sa.update(table)
-            .where(table.c.row_id.in_(list(row_ids)), table.c.end_snapshot.is_(None), table.c.begin_snapshot < snapshot)
+            .where(table.c.row_id.in_(list(row_ids)), table.c.end_snapshot.is_(None), table.c.begin_snapshot <= base)
             .values(end_snapshot=snapshot)
         )
         if self._sql.update("end_inlined_rows", statement) != len(row_ids):

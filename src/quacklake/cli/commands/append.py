@@ -40,7 +40,7 @@ Evolve = Annotated[bool, option("--evolve", "Add missing columns to the table, a
 _DELIMITER = "The field delimiter, '\\t' for a tab; by default detected."
 _ESCAPE = "The character before a quote in quoted text; by default the quote character."
 _HEADER = "Whether the first line has column names; by default detected."
-_CSV: Bundle = {
+CSV: Bundle = {
     "delimiter": (Annotated[str | None, _csv("--delimiter", _DELIMITER, "CHARACTER")], None),
     "quote": (Annotated[str, _csv("--quote", "The quote character.", "CHARACTER")], '"'),
     "escape": (Annotated[str | None, _csv("--escape", _ESCAPE, "CHARACTER")], None),
@@ -49,7 +49,7 @@ _CSV: Bundle = {
 }
 
 
-@also({**_CSV, **SIGNATURE})
+@also({**CSV, **SIGNATURE})
 def append(
     context: Context,
     table: TableName,
@@ -64,7 +64,7 @@ def append(
     A folder stands for all files in it, except those whose names begin with . or _. Columns that the files lack are
     read from the names of their folders, such as year=2024/.
     """
-    csv, signature = _csv_options(more)
+    csv, signature = csv_options(more)
     with opened(files, format, csv) as source, context.open(write=True, create=create) as lake:
         exists = _exists_or_create(lake, table, create=create)
         with lake.transaction(**signature) as tx:
@@ -80,7 +80,7 @@ def append(
         _print_added(context, "appended", tx, table, count, len(source.found.paths), created=not exists)
 
 
-@also({**_CSV, **SIGNATURE})
+@also({**CSV, **SIGNATURE})
 def merge(
     context: Context,
     table: TableName,
@@ -93,7 +93,7 @@ def merge(
     **more: Any,
 ) -> None:
     """All changes are made in one snapshot, or none. Two rows of the file with the same key are an error."""
-    csv, signature = _csv_options(more)
+    csv, signature = csv_options(more)
     with opened([file], format, csv) as source, context.open(write=True) as lake:
         with lake.transaction(**signature) as tx:
             target = tx.table(table)
@@ -148,12 +148,12 @@ def add_files(
         _print_added(context, "added", tx, table, rows, len(files), created=not exists)
 
 
-def _csv_options(options: dict[str, Any]) -> tuple[CsvOptions, dict[str, Any]]:
+def csv_options(options: dict[str, Any]) -> tuple[CsvOptions, dict[str, Any]]:
     """Return the options of CSV files, and the others."""
     from quacklake.operations.input_csv import CsvOptions
 
-    delimiter, *given = (options[name] for name in _CSV)
-    others = {name: value for name, value in options.items() if name not in _CSV}
+    delimiter, *given = (options[name] for name in CSV)
+    others = {name: value for name, value in options.items() if name not in CSV}
     return CsvOptions("\t" if delimiter == "\\t" else delimiter, *given), others
 
 

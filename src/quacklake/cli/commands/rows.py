@@ -160,7 +160,7 @@ def export(
         total = frame.count() if sys.stderr.isatty() else None
 
         def write(reader: pa.RecordBatchReader) -> None:
-            _write(reader, part, kind, _COMPRESSIONS.get(path.suffix.lower()))
+            write_rows(reader, part, kind, _COMPRESSIONS.get(path.suffix.lower()))
 
         with _whole(path) as part:
             rows, _ = count_rows(frame.to_reader(), "exporting rows", total, write)
@@ -214,7 +214,8 @@ def _whole(path: Path) -> Iterator[Path]:
         raise
 
 
-def _write(reader: pa.RecordBatchReader, path: Path, kind: str, compression: str | None) -> None:
+def write_rows(reader: pa.RecordBatchReader, path: Path, kind: str, compression: str | None) -> None:
+    """Write rows to a file of this format."""
     import pyarrow as pa
 
     from quacklake.duckdb_versions import connect

@@ -1,0 +1,64 @@
+"""The command line ``pond``: its commands, each in a module of this package that is loaded when it is used."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from quacklake.cli.app import main as main_of
+from quacklake.cli.app import run as run_program
+from quacklake.cli.commands import Entry
+from quacklake.cli.pond.context import POND_COMMON, PondContext
+from quacklake.cli.programs import Program
+
+__all__ = ["COMMANDS", "POND", "main", "run"]
+
+_START, _TREE, _ROWS, _MAKE, _PAST, _CARE = "Start", "Files", "Rows", "Compute", "History", "Maintain"
+
+_CONFIG = (
+    Entry("show", "Show the settings of the pond", "care:config_show"),
+    Entry("set", "Change a setting of the pond", "care:config_set"),
+)
+
+COMMANDS: tuple[Entry, ...] = (
+    Entry("init", "Create a pond", "start:init", _START),
+    Entry("apply", "Create what YAML files describe, or change it", "make:apply", _START),
+    Entry("status", "Show where the pond is, what it holds, and whether it needs recovery", "history:status", _START),
+    Entry("list", "List files, directories, tables and series", "tree:list_", _TREE),
+    Entry("copy", "Copy files into the pond, or out of it", "copying:copy", _TREE),
+    Entry("mkdir", "Make a directory", "tree:mkdir", _TREE),
+    Entry("mv", "Move or rename a node", "tree:mv", _TREE),
+    Entry("rm", "Remove a node; older states keep it", "tree:rm", _TREE),
+    Entry("describe", "Show what a node is and holds", "tree:describe", _TREE),
+    Entry("cat", "Print a file, or the rows of a table or series", "rows:cat", _ROWS),
+    Entry("sql", "Run a query over everything in the pond", "rows:sql", _ROWS),
+    Entry("detect-overlaps", "List versions of series that cover the same time", "rows:detect_overlaps", _ROWS),
+    Entry("set-temporal-bounds", "Show only a range of time of a series", "rows:set_temporal_bounds", _ROWS),
+    Entry("mknod", "Make a node that a factory computes", "make:mknod", _MAKE),
+    Entry("list-factories", "List the factories", "make:list_factories", _MAKE),
+    Entry("show", "Show what each transaction changed", "history:show", _PAST),
+    Entry("log", "List the commands that changed the pond", "history:log", _PAST),
+    Entry("recover", "Complete the log of commands after a crash", "history:recover", _PAST),
+    Entry("verify", "Check the tree, the tables and every large file", "care:verify", _CARE),
+    Entry("config", "Show and change the settings of the pond", panel=_CARE, commands=_CONFIG),
+)
+"""Every command, in the order in which help lists them."""
+
+POND = Program(
+    "pond",
+    "Time series, tables and files as a tree, in a lake.",
+    "The pond is the folder --pond, or else the variable POND.",
+    COMMANDS,
+    "quacklake.cli.pond",
+    POND_COMMON,
+    PondContext,
+)
+
+
+def run() -> NoReturn:
+    """Run the program ``pond``."""
+    run_program(POND)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command of ``pond``, and return the exit code."""
+    return main_of(argv, POND)

@@ -1,0 +1,5 @@
+"""``python -m quacklake.cli.pond``."""
+
+from quacklake.cli.pond import run
+
+run()

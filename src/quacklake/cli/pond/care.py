@@ -1,0 +1,66 @@
+"""``pond verify`` and ``config``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from quacklake.cli.options import argument, option
+from quacklake.cli.output import plural
+from quacklake.cli.pond.context import PondContext
+from quacklake.cli.progress import stages
+
+SETTINGS = {
+    "timezone": "The zone of times that are written without one, such as UTC or Europe/Berlin",
+}
+"""The settings of a pond."""
+
+
+def verify(
+    context: PondContext, deep: Annotated[bool, option("--deep", "Also read all rows of tables and series.")] = False
+) -> int:
+    """Large files are compared with the hash they were stored under. The exit code is 1 if there is a problem."""
+    from quacklake.pond.verifying import verify as verify_pond
+
+    with context.pond() as pond, stages() as progress:
+        report = verify_pond(pond, deep=deep, progress=progress)
+    if context.output.for_people:
+        for problem in report.problems:
+            context.output.say(f"{problem.path}: {problem.what}")
+        found = plural(len(report.problems), "problem") if report.problems else "no problem"
+        context.output.say(
+            f"checked {plural(report.nodes, 'node')} and {plural(report.large_files, 'large file')}: {found}"
+        )
+    else:
+        problems = [{"path": each.path, "what": each.what} for each in report.problems]
+        context.output.facts({"nodes": report.nodes, "large_files": report.large_files, "problems": problems})
+    return 1 if report.problems else 0
+
+
+def config_show(context: PondContext) -> None:
+    """Each has its value, and what it is for."""
+    import pyarrow as pa
+
+    with context.pond() as pond:
+        chosen = pond.control.settings()
+    rows = [{"name": name, "value": chosen.get(name), "meaning": meaning} for name, meaning in SETTINGS.items()]
+    context.output.rows(pa.Table.from_pylist(rows))
+
+
+def config_set(
+    context: PondContext,
+    name: Annotated[str, argument("NAME", "The name of the setting.")],
+    value: Annotated[str, argument("VALUE", "Its value; empty to remove it.")],
+) -> None:
+    """Settings belong to the pond, and hold for every command."""
+    from quacklake.errors import ConfigError, nearest
+    from quacklake.pond.times import check_zone
+
+    if name not in SETTINGS:
+        raise ConfigError(
+            f"there is no setting {name!r}", hint=nearest(name, SETTINGS) or f"one of {', '.join(SETTINGS)}"
+        )
+    if name == "timezone" and value:
+        check_zone(value)
+    with context.pond(write=True) as pond:
+        pond.control.set(name, value or None)
+    context.output.result(f"{name} is {value or 'not set'}", {"name": name, "value": value or None})

@@ -1,0 +1,160 @@
+"""Where a pond keeps its tree and its contents: one interface, and its implementation by a lake.
+
+The lake is in a folder, a database or an object store, or in memory for tests: nothing above knows which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from quacklake import telemetry
+from quacklake.errors import CorruptFileError, NotFoundError, ReadOnlyError
+from quacklake.format.names import literal
+from quacklake.lake.lake import LakeTransaction
+from quacklake.pond.large_files import LargeFiles
+from quacklake.pond.nodes import (
+    COLUMNS,
+    NODES,
+    SCHEMA,
+    WITHOUT_CONTENT,
+    EntryType,
+    Node,
+    attributes_text,
+    from_arrow,
+    root,
+    to_arrow,
+)
+from quacklake.pond.paths import DATA_SCHEMA
+from quacklake.pond.tree import Tree
+
+if TYPE_CHECKING:
+    from quacklake.lake.writing import LakeReader
+
+STATE = "pond.state"
+"""The table with the number of the last transaction. Every transaction changes its row, so two cannot both commit."""
+
+
+class Backend(Protocol):
+    """Keeps the tree and the contents of a pond at one state, or in one transaction."""
+
+    large_files: LargeFiles
+
+    @property
+    def lake(self) -> LakeReader:
+        """The lake at this state, with the tables and series."""
+
+    @property
+    def changes(self) -> LakeTransaction:
+        """The open transaction. Raises ``ReadOnlyError`` when there is none."""
+
+    def load(self) -> Tree:
+        """Return the tree, without contents."""
+
+    def content(self, node: Node) -> bytes:
+        """Return the bytes of a small file."""
+
+    def save(self, tree: Tree) -> bool:
+        """Write what was changed in the tree, and return whether anything was."""
+
+
+@dataclass
+class LakeBackend:
+    """Keeps a pond in a lake: the tree is the table ``pond.nodes``."""
+
+    lake: LakeReader
+    large_files: LargeFiles
+
+    @property
+    def changes(self) -> LakeTransaction:
+        """The open transaction. Raises ``ReadOnlyError`` when there is none."""
+        if not isinstance(self.lake, LakeTransaction):
+            raise ReadOnlyError("this state of the pond is read-only", hint="use pond.transaction(…)")
+        return self.lake
+
+    def load(self) -> Tree:
+        """Return the tree, without contents."""
+        with telemetry.timed("pond.load"):
+            return Tree(from_arrow(self.lake.table(NODES).scan(WITHOUT_CONTENT).to_arrow()))
+
+    def content(self, node: Node) -> bytes:
+        """Return the bytes of a small file."""
+        where = f"node_id = {literal(node.node_id)} AND version = {node.version}"
+        found = self.lake.table(NODES).scan(["content"], where).to_arrow().column("content").to_pylist()
+        if not found or found[0] is None:
+            raise CorruptFileError(f"the node {node.node_id} has no content", hint="run `pond verify`")
+        content: bytes = found[0]
+        return content
+
+    def save(self, tree: Tree) -> bool:
+        """Write what was changed in the tree, and return whether anything was."""
+        changes = Changes.of(tree)
+        table = self.changes.table(NODES)
+        if changes.ended:
+            table.delete(" OR ".join(f"(node_id = {literal(id_)} AND version = {v})" for id_, v in changes.ended))
+        for node in changes.altered:
+            values = {
+                "part_id": node.part_id,
+                "name": node.name,
+                "extended_attributes": attributes_text(node.extended_attributes),
+                "txn_seq": node.txn_seq,
+            }
+            table.update(values, f"node_id = {literal(node.node_id)} AND version = {node.version}")
+        if changes.added:
+            table.append(to_arrow(changes.added))
+        telemetry.count("pond.nodes.written", len(changes.added) + len(changes.altered) + len(changes.ended))
+        return bool(changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The rows of the tree that a transaction ends, alters in place, and adds."""
+
+    ended: tuple[tuple[str, int], ...]
+    altered: tuple[Node, ...]
+    added: tuple[Node, ...]
+
+    @classmethod
+    def of(cls, tree: Tree) -> Changes:
+        """Return the difference between a tree and what it was."""
+        ended: list[tuple[str, int]] = []
+        altered: list[Node] = []
+        added: list[Node] = []
+        for before, now in tree.touched():
+            old, new = {row.key: row for row in before}, {row.key: row for row in now}
+            ended += [key for key in old if key not in new]
+            altered += [row for key, row in new.items() if key in old and row != old[key]]
+            added += [row for key, row in new.items() if key not in old]
+        return cls(tuple(ended), tuple(altered), tuple(added))
+
+    def __bool__(self) -> bool:
+        return bool(self.ended or self.altered or self.added)
+
+
+def create(tx: LakeTransaction, txn_seq: int) -> None:
+    """Make the tables of a new pond, with its root directory."""
+    for schema in ("pond", DATA_SCHEMA):
+        tx.create_schema(schema)
+    tx.create_table(NODES, dict(COLUMNS))
+    tx.create_table(STATE, {"txn_seq": "BIGINT NOT NULL"})
+    tx.table(STATE).append([{"txn_seq": txn_seq}])
+    tx.table(NODES).append(to_arrow([root(txn_seq)]))
+
+
+def exists(lake: LakeReader) -> bool:
+    """Return whether a lake is a pond."""
+    return NODES in lake
+
+
+def last_sequence(lake: LakeReader) -> int:
+    """Return the number of the last transaction. Raises ``NotFoundError`` when the lake is no pond."""
+    if not exists(lake):
+        raise NotFoundError("Pond does not exist. Run 'pond init' first.")
+    return max(lake.table(STATE).to_arrow().column("txn_seq").to_pylist(), default=0)
+
+
+def contents(lake: LakeReader) -> Iterable[Node]:
+    """Return every small file with its content, in batches of bounded size."""
+    scan = lake.table(NODES).scan(SCHEMA.names, f"file_type = {literal(EntryType.DATA)} AND content IS NOT NULL")
+    return (node for batch in scan.to_batches(64) for node in from_arrow(batch))

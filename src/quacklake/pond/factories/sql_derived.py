@@ -1,0 +1,61 @@
+"""``sql-derived-table`` and ``sql-derived-series``: the result of a query over other tables and series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from quacklake.errors import ConfigError
+from quacklake.format.names import check_name, quote
+from quacklake.pond.factories.options import Options
+from quacklake.pond.factories.registry import RowsFactory, register
+from quacklake.pond.nodes import EntryType
+
+if TYPE_CHECKING:
+    from quacklake.pond.queries import Relations
+
+_ALL = "SELECT * FROM source"
+
+
+class _SqlDerived(RowsFactory):
+    """A query over the rows that patterns name: ``patterns: {source: /sensors/*.series}``, ``query: SELECT …``."""
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        patterns, _ = self._options(config)
+        for name, pattern in patterns.items():
+            check_name(name, "pattern")
+            if not isinstance(pattern, str):
+                raise ConfigError(f"{self.name}: the pattern {name} is a text, not {pattern!r:.40}")
+
+    def define(self, relations: Relations, schema: str, config: Mapping[str, Any]) -> str:
+        patterns, query = self._options(config)
+        for name, pattern in patterns.items():
+            relations.tx.create_view(f"{schema}.{quote(name)}", relations.union(pattern))
+        return query
+
+    def _options(self, config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        options = Options(self.name, config)
+        patterns = options.mapping("patterns")
+        query = options.text("query", _ALL)
+        options.finish()
+        if not patterns:
+            raise ConfigError(f"{self.name} has no patterns", hint="patterns: {source: /sensors/*.series}")
+        return patterns, query
+
+
+@register
+class SqlDerivedTable(_SqlDerived):
+    """The result of a query as a table."""
+
+    name = "sql-derived-table"
+    description = "A table: the result of a query over tables and series"
+    kind = EntryType.TABLE
+
+
+@register
+class SqlDerivedSeries(_SqlDerived):
+    """The result of a query as a series."""
+
+    name = "sql-derived-series"
+    description = "A series: the result of a query over tables and series"
+    kind = EntryType.SERIES

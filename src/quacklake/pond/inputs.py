@@ -1,0 +1,105 @@
+"""Files of this machine that go into a pond: what they are, and their rows."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quacklake.errors import InputError, nearest
+from quacklake.operations.input_csv import CsvOptions
+from quacklake.operations.input_files import InputFiles, open_files
+from quacklake.pond.excel_html import looks_like_report, to_csv
+from quacklake.pond.nodes import EntryType
+
+_SCHEME = re.compile(r"(?P<words>[a-z][a-z0-9+]*):(?://)?(?P<path>/?[^/].*|/)", re.DOTALL)
+_FORMATS = {"csv": "csv", "tsv": "csv", "json": "json", "ndjson": "json", "parquet": "parquet", "arrow": "arrow"}
+_KINDS = {"table": EntryType.TABLE, "series": EntryType.SERIES, "data": EntryType.DATA}
+_WORDS = ("host", "file", "excelhtml", *_FORMATS, *_KINDS)
+_HEAD = 4096
+_MAGIC = b"PAR1"
+EXCEL_HTML = "excelhtml"
+
+
+@dataclass(frozen=True, slots=True)
+class HostPath:
+    """A path on this machine, and what its URL says of it: ``csv+series:///data/a.csv``."""
+
+    path: Path
+    format: str | None = None
+    kind: EntryType | None = None
+
+
+def is_host(text: str) -> bool:
+    """Return whether a text names a path of this machine by a URL, as in ``host:///data/a.csv``."""
+    found = _SCHEME.fullmatch(text)
+    return found is not None and set(found["words"].split("+")) <= set(_WORDS)
+
+
+def parse_host(text: str) -> HostPath:
+    """Parse a path of this machine, with or without ``[host+]format[+table|series]://`` before it.
+
+    Raises ``InputError`` for a word that is not known.
+    """
+    found = _SCHEME.fullmatch(text)
+    if found is None:
+        return HostPath(Path(text))
+    words = [word for word in found["words"].split("+") if word not in ("host", "file")]
+    unknown = next((word for word in words if word not in _WORDS), None)
+    if unknown is not None:
+        raise InputError(f"{text!r}: {unknown} is not known", hint=nearest(unknown, _WORDS) or ", ".join(_WORDS))
+    format_ = next((word if word == EXCEL_HTML else _FORMATS[word] for word in words if word not in _KINDS), None)
+    kind = next((_KINDS[word] for word in words if word in _KINDS), None)
+    return HostPath(Path(found["path"]), format_, kind)
+
+
+def head_of(path: Path) -> bytes:
+    """Return the first bytes of a file. Raises ``InputError`` for one that cannot be read."""
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a directory", hint=f"name its files: {path}/*.csv")
+        with path.open("rb") as file:
+            return file.read(_HEAD)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def is_parquet(path: Path) -> bool:
+    """Return whether a file is Parquet, by its name or by its first and last bytes."""
+    if path.suffix.lower() == ".parquet":
+        return True
+    with path.open("rb") as file:
+        if file.read(4) != _MAGIC or path.stat().st_size < 12:
+            return False
+        file.seek(-4, 2)
+        return file.read(4) == _MAGIC
+
+
+@contextmanager
+def rows_of(source: HostPath, csv: CsvOptions | None = None) -> Iterator[InputFiles]:
+    """Lend the rows of a file: CSV, Parquet, JSON, Arrow, or a report in HTML that is called an Excel file."""
+    head = head_of(source.path)
+    format_ = source.format
+    if format_ == EXCEL_HTML or (format_ is None and looks_like_report(head)):
+        with tempfile.TemporaryDirectory(prefix="pond-") as folder:
+            target = Path(folder, f"{source.path.stem}.csv")
+            to_csv(source.path, target)
+            yield open_files(target, "csv", csv=CsvOptions(header=True))
+        return
+    if format_ is None and is_parquet(source.path):
+        format_ = "parquet"
+    yield open_files(source.path, format_, csv=csv)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """How rows become a series: the time column, the zone of local times, and what to do with odd rows."""
+
+    timestamp_column: str | None = None
+    timezone: str | None = None
+    allow_future: bool = False
+    keep_conflicts: bool = False
+    csv: CsvOptions = field(default_factory=CsvOptions)

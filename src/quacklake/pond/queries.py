@@ -1,0 +1,173 @@
+"""SQL over a pond. Names are made in a transaction that is never committed, so that a query changes nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from quacklake.engines.duckdb.expressions import parser
+from quacklake.engines.duckdb.trees import parse_query
+from quacklake.errors import ConfigError, InputError, NotFoundError
+from quacklake.format.names import quote
+from quacklake.lake.lake import LakeTransaction
+from quacklake.operations.handles import TransactionHandle
+from quacklake.pond.backend import LakeBackend
+from quacklake.pond.factories import registry
+from quacklake.pond.fs import FS, NodePath
+from quacklake.pond.nodes import CONFIG, TIMESTAMP_COLUMN, EntryType, to_arrow
+from quacklake.pond.paths import DATA_SCHEMA, table_of
+from quacklake.pond.pond import Pond
+from quacklake.pond.series import bounds_of, time_filter
+from quacklake.pond.times import find_column
+
+SERIES, SOURCE = "series", "source"
+"""The names by which a query of ``cat`` calls the rows it is about."""
+
+
+class Relations:
+    """The tables, series and computed nodes of a pond, as relations that SQL can name."""
+
+    def __init__(self, tx: LakeTransaction, fs: FS) -> None:
+        self.tx = tx
+        self.fs = fs
+        self._made: dict[str, str] = {}
+        self._open: list[str] = []
+
+    def name(self, found: NodePath) -> str:
+        """Return the SQL name of the rows of a node. Raises ``InputError`` for a node without rows."""
+        if found.node.file_type.has_rows:
+            return table_of(found.path)
+        if found.node.file_type is not EntryType.DYNAMIC or not found.entry_type.has_rows:
+            raise InputError(f"{found.path} is a {found.entry_type}, which has no rows")
+        if found.path not in self._made:
+            self._made[found.path] = self._define(found)
+        return self._made[found.path]
+
+    def _define(self, found: NodePath) -> str:
+        """Make a view of what a factory computes, in a schema of its own for what it needs."""
+        if found.path in self._open:
+            raise ConfigError(f"{found.path} is computed from itself", hint=" → ".join([*self._open, found.path]))
+        self._open.append(found.path)
+        try:
+            factory = registry.factory_of(found.node)
+            assert isinstance(factory, registry.RowsFactory)
+            schema = f"pond_{found.node.node_id.replace('-', '')}"
+            self.tx.create_schema(schema)
+            query = factory.define(self, schema, found.node.attribute(CONFIG) or {})
+            self.view(f"{schema}.{quote('result')}", query, found.path)
+            name = table_of(found.path)
+            self.tx.create_view(name, f"SELECT * FROM {schema}.{quote('result')}")
+            return name
+        finally:
+            self._open.pop()
+
+    def view(self, name: str, query: str, path: str) -> None:
+        """Make a view of a query that a user wrote."""
+        try:
+            self.tx.create_view(name, query)
+        except InputError as error:
+            error.hint = f"{error.hint + '; ' if error.hint else ''}it is the query of {path}"
+            raise
+
+    def union(self, pattern: str) -> str:
+        """Return a query for all rows of the tables and series that a pattern names, matched by column name.
+
+        Raises ``NotFoundError`` when there are none.
+        """
+        found = [each for each in self.fs.glob(pattern) if each.entry_type.has_rows and each.path not in self._open]
+        if not found:
+            raise NotFoundError(f"no table or series is called {pattern}", hint="`pond list` shows what there is")
+        return " UNION ALL BY NAME ".join(f"SELECT * FROM {self.shown(each)}" for each in found)
+
+    def shown(self, found: NodePath, first: dt.datetime | None = None, last: dt.datetime | None = None) -> str:
+        """Return the rows of a node between two times, as SQL; the bounds set by hand apply, too.
+
+        Raises ``InputError`` for times when there is no time column.
+        """
+        name = self.name(found)
+        low, high = bounds_of(found.node)
+        first = max(filter(None, (first, low)), default=None)
+        last = min(filter(None, (last, high)), default=None)
+        if first is None and last is None:
+            return name
+        column = str(found.node.attribute(TIMESTAMP_COLUMN) or "") or find_column(self.columns(name))
+        if column is None:
+            raise InputError(f"{found.path} has no time column", hint="write the condition with --sql")
+        return f"(SELECT * FROM {name} WHERE {time_filter(column, first, last)})"
+
+    def columns(self, name: str) -> list[str]:
+        """Return the columns of a relation."""
+        return list(self.tx.sql(f"SELECT * FROM {name} LIMIT 0").to_arrow().column_names)
+
+    def define_all(self) -> None:
+        """Make a name for every computed table and series."""
+        for found in self.fs.glob("**/*"):
+            if found.node.file_type is EntryType.DYNAMIC and found.entry_type.has_rows:
+                self.name(found)
+
+    def query(self, sql: str) -> pa.RecordBatchReader:
+        """Run one query. Raises ``InputError`` for any other statement: a pond is changed by its commands."""
+        with parser() as connection:
+            try:
+                parse_query(connection, sql)
+            except InputError as error:
+                error.hint = error.hint or "write one SELECT; `pond copy` and its kin change the pond"
+                raise
+        return self.tx.sql(sql).to_reader()
+
+
+@contextmanager
+def relations(pond: Pond, at: int | str | None = None) -> Iterator[Relations]:
+    """Open the relations of a pond as it is now, or was. The lake must not be read-only."""
+    base = None if at is None else pond.at(at).handle.tx.base
+    tx = pond.lake.handle.begin(base)
+    opened = LakeTransaction(TransactionHandle(pond.lake.handle.context, tx))
+    try:
+        yield Relations(opened, FS(LakeBackend(opened, pond.large_files)))
+    finally:
+        tx.rollback()
+
+
+@contextmanager
+def rows(
+    pond: Pond,
+    path: str,
+    sql: str | None = None,
+    *,
+    first: dt.datetime | None = None,
+    last: dt.datetime | None = None,
+    at: int | str | None = None,
+) -> Iterator[pa.RecordBatchReader]:
+    """Read the rows of a table or series, all versions as one: ``sql`` calls them ``series`` or ``source``."""
+    with relations(pond, at) as found:
+        shown = found.shown(found.fs.get(path), first, last)
+        for name in (SERIES, SOURCE):
+            found.tx.create_view(name, f"SELECT * FROM {shown}")
+        yield found.query(sql or f"SELECT * FROM {SERIES}{_order(found.fs.get(path))}")
+
+
+def _order(found: NodePath) -> str:
+    """Return the order of a stored series, whose versions may interleave."""
+    column = found.node.attribute(TIMESTAMP_COLUMN)
+    return "" if column is None else f" ORDER BY {quote(column)}"
+
+
+@contextmanager
+def everything(pond: Pond, at: int | str | None = None) -> Iterator[Relations]:
+    """Open all of a pond to SQL: ``nodes``, ``txns``, and every table and series by its path."""
+    with relations(pond, at) as found:
+        found.define_all()
+        found.tx.register("nodes", nodes_table(found.fs))
+        found.tx.register("txns", pond.control.records())
+        found.tx.sql(f"USE {DATA_SCHEMA}")
+        yield found
+
+
+def nodes_table(fs: FS) -> pa.Table:
+    """Return the rows of the tree with the path of each node."""
+    nodes = [row for node in fs.tree for row in fs.tree.versions(node.node_id)]
+    paths = pa.array([fs.tree.path(node.node_id) for node in nodes], pa.string())
+    return to_arrow(nodes).drop_columns(["content"]).add_column(0, "path", paths)

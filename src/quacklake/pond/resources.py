@@ -1,0 +1,215 @@
+"""Resources in YAML: what a pond should have. ``apply`` makes it so, and changes nothing when it is so already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quacklake.connectors.options import resolved
+from quacklake.errors import ConfigError, InputError, nearest
+from quacklake.pond.copying import sha256_of
+from quacklake.pond.factories.options import Options
+from quacklake.pond.fs import FS
+from quacklake.pond.inputs import ImportOptions, parse_host, rows_of
+from quacklake.pond.nodes import SOURCE_SHA256, EntryType
+from quacklake.pond.paths import parts
+from quacklake.pond.series import Origin, append_series, write_table
+
+API_VERSION = "pond/v1"
+CREATED, CHANGED, UNCHANGED = "created", "changed", "unchanged"
+_SECRETS = ("password", "token", "secret", "access_key")
+_FILES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One document: its kind, its name, its options, and the folder that its relative paths begin at."""
+
+    kind: str
+    name: str
+    spec: Mapping[str, Any]
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What came of a resource."""
+
+    kind: str
+    name: str
+    result: str
+
+
+def load(paths: Sequence[Path]) -> list[Resource]:
+    """Return the resources of YAML files, and of the YAML files in folders. Raises ``ConfigError``."""
+    found = [resource for path in paths for file in _files(path) for resource in _documents(file)]
+    seen: set[tuple[str, str]] = set()
+    for each in found:
+        if (each.kind, each.name) in seen:
+            raise ConfigError(f"there are two resources {each.kind} {each.name!r}")
+        seen.add((each.kind, each.name))
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(each for each in path.iterdir() if each.suffix in _FILES)
+    if not found:
+        raise ConfigError(f"the folder {path} has no YAML files")
+    return found
+
+
+def _documents(path: Path) -> Iterator[Resource]:
+    import yaml
+
+    try:
+        documents = list(yaml.safe_load_all(path.read_text("utf-8")))
+    except OSError as error:
+        raise ConfigError(f"the file {path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"the file {path} is no YAML: {' '.join(str(error).split())}") from None
+    for document in documents:
+        if document is None:
+            continue
+        options = Options(f"a resource of {path.name}", document)
+        version = options.text("apiVersion", API_VERSION)
+        if version != API_VERSION:
+            raise ConfigError(f"{path.name}: apiVersion {version!r} is not known", hint=f"apiVersion: {API_VERSION}")
+        kind, name, spec = options.text("kind"), options.text("name"), options.mapping("spec")
+        options.take("desc")
+        options.take("metadata")
+        options.finish()
+        if kind not in KINDS:
+            raise ConfigError(f"there is no kind {kind!r}", hint=nearest(kind, KINDS) or f"one of {', '.join(KINDS)}")
+        yield Resource(kind, name, spec, path.parent)
+
+
+def apply(fs: FS, resources: Sequence[Resource], options: ImportOptions | None = None) -> list[Applied]:
+    """Make the pond have every resource, in the order of the files. Raises before or without any change."""
+    return [Applied(each.kind, each.name, KINDS[each.kind](fs, each, options or ImportOptions())) for each in resources]
+
+
+def check_secrets(given: Any, what: str) -> None:
+    """Refuse secrets that are written out: a pond keeps references to the environment only."""
+    if isinstance(given, Mapping):
+        for key, value in given.items():
+            is_secret = any(word in str(key).lower() for word in _SECRETS)
+            if is_secret and isinstance(value, str) and not value.startswith(("${env:", "${file:")):
+                hint = f"{key}: ${{env:{str(key).upper()}}}"
+                raise ConfigError(f"{what}: {key} is a secret, which a pond does not keep", hint=hint)
+            check_secrets(value, what)
+    elif isinstance(given, list):
+        for each in given:
+            check_secrets(each, what)
+
+
+# -- kinds -------------------------------------------------------------------------------------------------------------
+
+
+def _directory(fs: FS, resource: Resource, _: ImportOptions) -> str:
+    options = Options(f"Directory {resource.name}", resource.spec)
+    path = options.text("path", f"/{resource.name}")
+    options.finish()
+    found = fs.find(path)
+    if found is not None and found.is_directory:
+        return UNCHANGED
+    fs.make_directory(path, parents=True)
+    return CREATED
+
+
+def _link(fs: FS, resource: Resource, _: ImportOptions) -> str:
+    options = Options(f"Link {resource.name}", resource.spec)
+    path, target = options.text("path"), options.text("target")
+    options.finish()
+    found = fs.find(path, follow=False)
+    if found is not None and found.node.file_type is EntryType.SYMLINK:
+        if found.node.attribute("target") == target:
+            return UNCHANGED
+        fs.remove(path)
+    _make_parents(fs, path)
+    fs.make_link(path, target)
+    return CREATED if found is None else CHANGED
+
+
+def _factory(fs: FS, resource: Resource, _: ImportOptions) -> str:
+    options = Options(f"Factory {resource.name}", resource.spec)
+    path, factory, config = (
+        options.text("path", f"/{resource.name}"),
+        options.text("factory"),
+        options.mapping("config"),
+    )
+    options.finish()
+    check_secrets(config, f"Factory {resource.name}")
+    found = fs.find(path, follow=False)
+    _make_parents(fs, path)
+    made = fs.make_node(path, factory, config, replace=True)
+    if found is None:
+        return CREATED
+    return UNCHANGED if made.node == found.node else CHANGED
+
+
+def _series(fs: FS, resource: Resource, given: ImportOptions) -> str:
+    return _rows(fs, resource, given, EntryType.SERIES)
+
+
+def _table(fs: FS, resource: Resource, given: ImportOptions) -> str:
+    return _rows(fs, resource, given, EntryType.TABLE)
+
+
+def _rows(fs: FS, resource: Resource, given: ImportOptions, kind: EntryType) -> str:
+    """Make a table or series of files. Files that a series has taken already, by their bytes, are passed over."""
+    options = Options(f"{resource.kind} {resource.name}", resource.spec)
+    path, files = options.text("path", f"/{resource.name}"), options.texts("files")
+    column, zone = options.text("timestamp_column", "") or None, options.text("timezone", "") or given.timezone
+    options.finish()
+    found = fs.find(path)
+    taken = set() if found is None else {row.attribute(SOURCE_SHA256) for row in found.versions}
+    sources = [each for name in files for each in _find(resource, name)]
+    new = [each for each in sources if sha256_of(each) not in taken]
+    if found is not None and not new:
+        return UNCHANGED
+    _make_parents(fs, path)
+    if kind is EntryType.TABLE:
+        if len(sources) != 1:
+            raise ConfigError(f"Table {resource.name} takes one file, and has {len(sources)}")
+        if found is not None:
+            fs.remove(path)
+    for source in new:
+        with rows_of(parse_host(str(source))) as rows:
+            origin = Origin(source.name, sha256_of(source))
+            if kind is EntryType.TABLE:
+                write_table(fs, path, rows, origin)
+            else:
+                append_series(fs, path, rows, ImportOptions(column, zone), origin)
+    return CREATED if found is None else CHANGED
+
+
+def _find(resource: Resource, name: str) -> list[Path]:
+    text = resolved(name, f"{resource.kind} {resource.name}")
+    if any(sign in text for sign in "*?["):
+        base = Path("/") if text.startswith("/") else resource.folder
+        found = sorted(base.glob(text.lstrip("/")))
+    else:
+        found = [resource.folder / text]
+    if not found or not all(each.is_file() for each in found):
+        raise InputError(f"{resource.kind} {resource.name}: there is no file {text}")
+    return found
+
+
+def _make_parents(fs: FS, path: str) -> None:
+    above = parts(path)[:-1]
+    if above:
+        fs.make_directory("/" + "/".join(above), parents=True)
+
+
+KINDS: dict[str, Callable[[FS, Resource, ImportOptions], str]] = {
+    "Directory": _directory,
+    "Factory": _factory,
+    "Link": _link,
+    "Series": _series,
+    "Table": _table,
+}
+"""The kinds of resources, and what makes the pond have one."""

@@ -1,0 +1,248 @@
+"""Rows on their way into a series: kept by a DuckDB of their own, checked, put in order, and read again.
+
+Memory does not depend on the number of rows: DuckDB spills what does not fit into a temporary folder.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake.duckdb_versions import arrow_reader, connect, first_row
+from quacklake.errors import ConstraintError, SchemaMismatchError
+from quacklake.format.names import literal, quote
+from quacklake.pond.times import TimeColumn
+
+_BATCH_ROWS = 65_536
+_MEMORY = "256MB"
+_ZONE = r"(Z|[+-]\d\d(:?\d\d)?)\s*$"
+"""The end of a text that tells its time zone."""
+_FUTURE = dt.timedelta(days=1)
+"""How far a clock may be ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What is known of rows in a spool: their number and times, and whether they came in order, each time once."""
+
+    rows: int
+    first: dt.datetime | None
+    last: dt.datetime | None
+    increasing: bool
+
+
+class Spool:
+    """Rows of one import, and the rows of the series in the same range of time, to compare with."""
+
+    def __init__(self, rows: pa.RecordBatchReader, time: TimeColumn, name: str) -> None:
+        self._time, self._name = time, name
+        self._folder = tempfile.TemporaryDirectory(prefix="pond-")
+        self._connection = _open(Path(self._folder.name))
+        self._columns = rows.schema.names
+        self._known = False
+        try:
+            self._load(rows)
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, rows: pa.RecordBatchReader) -> None:
+        watch = _Watch(self._time.name)
+        self._connection.register("rows", pa.RecordBatchReader.from_batches(rows.schema, watch.passing(rows)))
+        try:
+            self._connection.execute("CREATE TABLE arrived AS FROM rows")
+        except duckdb.Error:
+            if watch.failure is not None:
+                raise watch.failure from None
+            raise
+        self._connection.unregister("rows")
+        self._convert(watch)
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Forget the rows, and remove the temporary folder."""
+        self._connection.close()
+        self._folder.cleanup()
+
+    def _convert(self, watch: _Watch) -> None:
+        """Give the time column its type, and note what came."""
+        self._expression = self._texts() if self._time.is_text else self._time.expression(watch.most)
+        row = first_row(
+            self._connection,
+            f"SELECT count(*), count({quote(self._time.name)}), epoch_us(min({self._expression})), "
+            f"epoch_us(max({self._expression})) FROM arrived",
+        )
+        assert row is not None
+        rows, timed, first, last = row
+        if rows != timed:
+            where = first_row(
+                self._connection, f"SELECT min(rowid) + 1 FROM arrived WHERE {quote(self._time.name)} IS NULL"
+            )
+            assert where is not None
+            raise ConstraintError(f"row {where[0]} of {self._name} has no time in {self._time.name!r}")
+        self.arrived = Arrived(rows, _utc(first), _utc(last), watch.increasing)
+
+    def _texts(self) -> str:
+        """Return SQL for times that are texts. Raises ``SchemaMismatchError`` for the first that is no time."""
+        column = quote(self._time.name)
+        wrong = first_row(
+            self._connection,
+            f"SELECT rowid + 1, {column} FROM arrived "
+            f"WHERE {column} IS NOT NULL AND TRY_CAST({column} AS TIMESTAMPTZ) IS NULL ORDER BY rowid LIMIT 1",
+        )
+        if wrong is not None:
+            raise SchemaMismatchError(
+                f"row {wrong[0]} of {self._name}: {str(wrong[1])[:40]!r} is no time",
+                hint="write times as 2024-01-31T12:00:00Z, or as numbers since 1970",
+            )
+        zones = first_row(
+            self._connection,
+            f"SELECT count(*) FILTER (regexp_matches({column}, {literal(_ZONE)})), count({column}) FROM arrived",
+        )
+        assert zones is not None
+        if 0 < zones[0] < zones[1]:
+            raise SchemaMismatchError(f"only some of the times in {self._time.name!r} of {self._name} have a time zone")
+        return self._time.text_expression(zoned=bool(zones[0]))
+
+    def check_future(self, now: dt.datetime) -> None:
+        """Raise ``ConstraintError`` for a time that lies more than a day ahead."""
+        last = self.arrived.last
+        if last is not None and last > now + _FUTURE:
+            row = first_row(self._connection, f"SELECT arg_max(rowid, {self._expression}) + 1 FROM arrived")
+            assert row is not None
+            raise ConstraintError(
+                f"row {row[0]} of {self._name} is in the future: {last.isoformat()}",
+                hint="check the clock of the sensor and --timezone, or pass --allow-future",
+            )
+
+    def compare(self, existing: pa.RecordBatchReader) -> None:
+        """Take in the rows of the series in the same range of time: equal ones are not added again."""
+        self._connection.register("rows", existing)
+        self._connection.execute("CREATE TABLE existing AS FROM rows")
+        self._connection.unregister("rows")
+        self._known = True
+
+    def settle(self, *, keep_conflicts: bool = False) -> int:
+        """Leave out repeated rows, and return how many there were.
+
+        Raises ``ConstraintError`` for two different readings of one time, unless they are to be kept. Columns of text
+        tell readings of one time apart, as the name of a sensor does.
+        """
+        if self.arrived.increasing and not self._known:
+            self._ready = f"SELECT {self._select()} FROM arrived"
+            return 0
+        fresh = f"SELECT DISTINCT {self._select()} FROM arrived"
+        if self._known:
+            fresh = f"{fresh} EXCEPT SELECT {self._existing(self._columns)} FROM existing"
+        self._connection.execute(f"CREATE TABLE fresh AS {fresh}")
+        if not keep_conflicts:
+            self._check_conflicts()
+        self._ready = f"FROM fresh ORDER BY {quote(self._time.name)}"
+        left = first_row(self._connection, "SELECT count(*) FROM fresh")
+        assert left is not None
+        return self.arrived.rows - int(left[0])
+
+    def _check_conflicts(self) -> None:
+        described = self._connection.execute("DESCRIBE fresh").fetchall()
+        names = [self._time.name, *(str(name) for name, type_, *_ in described if type_ == "VARCHAR")]
+        keys = ", ".join(map(quote, names))
+        both = f"SELECT {keys} FROM fresh"
+        if self._known:
+            both = f"{both} UNION ALL SELECT {self._existing(names)} FROM existing"
+        found = first_row(
+            self._connection,
+            f"SELECT CAST({quote(self._time.name)} AS VARCHAR) FROM ({both}) "
+            f"GROUP BY {keys} HAVING count(*) > 1 LIMIT 1",
+        )
+        if found is not None:
+            raise ConstraintError(
+                f"{self._name} has two different readings at {found[0]}",
+                hint="correct one of them, or pass --keep-conflicts to store both",
+            )
+
+    def _existing(self, names: Sequence[str]) -> str:
+        """Return columns of the rows of the series, NULL for those it lacks."""
+        known = {str(each[0]) for each in self._connection.execute("DESCRIBE existing").fetchall()}
+        return ", ".join(quote(name) if name in known else f"NULL AS {quote(name)}" for name in names)
+
+    def _select(self) -> str:
+        columns = [
+            f"{self._expression} AS {quote(name)}" if name == self._time.name else quote(name) for name in self._columns
+        ]
+        return ", ".join(columns)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return the rows to add, in the order of time."""
+        return arrow_reader(self._connection, self._ready, [], batch_rows=_BATCH_ROWS)
+
+    def bounds(self) -> tuple[dt.datetime | None, dt.datetime | None]:
+        """Return the first and last time of the rows to add."""
+        time = quote(self._time.name)
+        row = first_row(self._connection, f"SELECT epoch_us(min({time})), epoch_us(max({time})) FROM ({self._ready})")
+        assert row is not None
+        return _utc(row[0]), _utc(row[1])
+
+
+class _Watch:
+    """Looks at the times of rows that pass by."""
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+        self._previous: pa.Scalar | None = None
+        self.increasing = True
+        self.most: int | None = None
+        self.failure: BaseException | None = None
+
+    def passing(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in rows:
+                if batch.num_rows:
+                    self._look(batch.column(self._column))
+                yield batch
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _look(self, times: pa.Array) -> None:
+        if pa.types.is_integer(times.type):
+            top = pc.max(pc.abs(times)).as_py()
+            self.most = max(self.most or 0, top or 0)
+        if not self.increasing:
+            return
+        if times.null_count or pa.types.is_string(times.type):
+            self.increasing = False
+            return
+        before = times[:-1]
+        self.increasing = bool(pc.all(pc.greater(times[1:], before), min_count=0).as_py())
+        if self._previous is not None and self.increasing:
+            self.increasing = bool(pc.greater(times[0], self._previous).as_py())
+        self._previous = times[-1]
+
+
+def _open(folder: Path) -> duckdb.DuckDBPyConnection:
+    connection = connect(config={"autoinstall_known_extensions": False})
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(f"SET memory_limit = {literal(_MEMORY)}")
+    connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
+    return connection
+
+
+def _utc(micros: int | None) -> dt.datetime | None:
+    return None if micros is None else dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)

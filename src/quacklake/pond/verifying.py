@@ -1,0 +1,90 @@
+"""Check a pond: its lake, its tree, and every large file byte by byte."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from quacklake.errors import CorruptFileError
+from quacklake.pond import backend
+from quacklake.pond.fs import FS
+from quacklake.pond.nodes import EntryType
+from quacklake.pond.paths import DATA_SCHEMA
+from quacklake.pond.pond import Pond
+from quacklake.progress import Progress, silent
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is not as it should be."""
+
+    path: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What a check has looked at, and what it found."""
+
+    nodes: int
+    large_files: int
+    large_bytes: int
+    problems: tuple[Problem, ...]
+
+
+def verify(pond: Pond, *, deep: bool = False, progress: Progress = silent) -> VerifyReport:
+    """Check everything. ``deep`` also reads all rows of tables and series."""
+    fs = pond.fs()
+    problems = [
+        *(Problem("lake", f"{each.code}: {each.what}") for each in pond.lake.verify(deep).errors),
+        *_tree(fs),
+        *_small(fs),
+    ]
+    found = list(_large(fs, progress))
+    problems += [problem for _, problem in found if problem is not None]
+    problems += [Problem("control", _missing(seq)) for seq in pond.lost_sequences()]
+    return VerifyReport(len(fs.tree), len(found), sum(size for size, _ in found), tuple(problems))
+
+
+def _missing(seq: int) -> str:
+    return f"Recovery needed: missing transaction file /txn/{seq}; run 'pond recover'"
+
+
+def _tree(fs: FS) -> Iterator[Problem]:
+    """Yield nodes that no path leads to, names that are used twice, and tables that are missing or nobody's."""
+    names: dict[tuple[str, str], str] = {}
+    expected: set[str] = set()
+    for node in fs.tree:
+        if node.part_id not in fs.tree:
+            yield Problem(node.node_id, f"{node.name!r} is in a directory that does not exist")
+            continue
+        if not node.is_root and names.setdefault((node.part_id, node.name), node.node_id) != node.node_id:
+            yield Problem(fs.tree.path(node.node_id), "two nodes have this name")
+        if node.file_type.has_rows:
+            expected.add(fs.tree.path(node.node_id))
+    tables = {name.removeprefix(f"{DATA_SCHEMA}.") for name in fs.backend.lake.tables(DATA_SCHEMA)}
+    yield from (Problem(path, "its table is missing in the lake") for path in sorted(expected - tables))
+    yield from (Problem(path, "a table of the lake that is not in the tree") for path in sorted(tables - expected))
+
+
+def _small(fs: FS) -> Iterator[Problem]:
+    for node in backend.contents(fs.backend.lake):
+        if node.content is not None and hashlib.sha256(node.content).hexdigest() != node.sha256:
+            yield Problem(fs.tree.path(node.node_id), "its content has changed")
+
+
+def _large(fs: FS, progress: Progress) -> Iterator[tuple[int, Problem | None]]:
+    external = [
+        node for node in fs.tree if node.file_type is EntryType.DATA and node.extended_attributes.get("external")
+    ]
+    for number, node in enumerate(external, 1):
+        assert node.sha256 is not None
+        assert node.size is not None
+        path = fs.tree.path(node.node_id)
+        try:
+            fs.backend.large_files.check(node.sha256, node.size, path)
+            yield node.size, None
+        except CorruptFileError as error:
+            yield node.size, Problem(path, error.message)
+        progress("large files", number, len(external))

@@ -1,0 +1,216 @@
+"""One command, one transaction: whole or nothing, logged, in turn, and recovered after a crash."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quacklake import faults
+from quacklake.errors import AlreadyExistsError, CommitConflict, NotFoundError
+from quacklake.faults import Fault, FaultInjected
+from quacklake.pond import Pond
+from quacklake.pond.deltas import deltas
+from quacklake.pond.series import append_series
+from quacklake.pond.verifying import verify
+from tests.pond.conftest import readings
+from tests.seeds import SEED
+
+
+def work(fs: Any) -> None:
+    """A bit of everything."""
+    fs.make_directory("/a/b", parents=True)
+    fs.write_file("/a/small", b"small")
+    fs.write_file("/a/large", b"L" * 100_000)
+    append_series(fs, "/a/s.series", readings(3))
+    fs.make_link("/l", "a")
+
+
+def test_transaction_sequencing() -> None:
+    with Pond.memory() as pond:
+        pond.run(["one"], lambda fs: fs.make_directory("/a"))
+        with pytest.raises(AlreadyExistsError):
+            pond.run(["two"], lambda fs: fs.make_directory("/a"))
+        pond.run(["three"], lambda fs: fs.make_directory("/b"))
+        log = [(each.txn_seq, each.state, each.command) for each in pond.control.transactions()]
+        assert log == [
+            (1, "completed", "pond init"),
+            (2, "completed", "one"),
+            (3, "failed", "two"),
+            (4, "completed", "three"),
+        ]
+        assert [each.txn_seq for each in pond.commits()] == [1, 2, 4]
+        assert [each.snapshot_id for each in pond.commits()] == [1, 2, 3]
+
+
+def test_everything_in_a_block_is_one_snapshot_or_nothing() -> None:
+    with Pond.memory() as pond:
+        before = pond.lake.current_snapshot()
+        with pytest.raises(RuntimeError), pond.transaction(["fail"]) as fs:
+            work(fs)
+            raise RuntimeError("no")
+        assert (pond.lake.current_snapshot(), len(pond.fs().tree)) == (before, 1)
+        pond.run(["work"], work)
+        assert pond.lake.current_snapshot() == before + 1
+        failed = pond.control.transactions()[1]
+        assert (failed.state, failed.error) == ("failed", "RuntimeError: no")
+        assert failed.duration_ms is not None
+
+
+def test_a_command_that_changes_nothing_makes_no_snapshot() -> None:
+    with Pond.memory() as pond:
+        before = pond.lake.current_snapshot()
+        pond.run(["nothing"], lambda fs: fs.exists("/x"))
+        assert pond.lake.current_snapshot() == before
+        last = pond.control.transactions()[-1]
+        assert (last.state, last.snapshot_id) == ("completed", None)
+
+
+def test_a_transaction_sees_its_own_changes_and_nobody_else_does() -> None:
+    with Pond.memory() as pond:
+        with pond.transaction(["look"]) as fs:
+            work(fs)
+            assert fs.read("/l/small") == b"small"
+            assert fs.read("/a/large") == b"L" * 100_000
+            assert not pond.fs().exists("/a")
+        assert pond.fs().exists("/a")
+
+
+def test_two_transactions_of_one_state_cannot_both_commit(tmp_path: Path) -> None:
+    with Pond.create(tmp_path / "P") as one, Pond.open(tmp_path / "P") as two:
+        with pytest.raises(CommitConflict):
+            with one.transaction(["slow"]) as slow:
+                slow.make_directory("/same")
+                two.run(["quick"], lambda fs: fs.make_directory("/same"))
+        assert [each.state for each in one.control.transactions()] == ["completed", "failed", "completed"]
+        with pytest.raises(AlreadyExistsError):
+            one.run(["again"], lambda fs: fs.make_directory("/same"))
+
+
+def test_commands_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
+    Pond.create(tmp_path / "P").close()
+    failures: list[BaseException] = []
+
+    def commands(number: int) -> None:
+        try:
+            with Pond.open(tmp_path / "P") as pond:
+                for step in range(3):
+                    pond.run(["parallel"], lambda fs, s=step: fs.make_directory(f"/d{number}_{s}"))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=commands, args=(number,)) for number in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert failures == []
+    with Pond.open(tmp_path / "P", read_only=True) as pond:
+        assert len(pond.fs().tree) == 10
+        sequences = [each.txn_seq for each in pond.commits()]
+        assert sequences == sorted(set(sequences)) and len(sequences) == 10
+
+
+def test_a_failure_at_any_point_leaves_all_or_nothing() -> None:
+    """Sampled by the seed of the run: every point that the command passes is one where it may fail."""
+    with Pond.memory() as pond:
+        with faults.record() as points:
+            pond.run(["work"], work)
+        assert {"pond.control.begun", "pond.save", "pond.commit", "pond.committed"} <= set(points)
+        chosen = [n for n in range(1, len(points) + 1) if points[n - 1].startswith("pond.") or (n + SEED) % 41 == 0]
+    for number in chosen:
+        with Pond.memory() as pond:
+            with faults.arm(Fault(at=number)), pytest.raises(FaultInjected):
+                pond.run(["work"], work)
+            whole = len(pond.fs().tree)
+            assert whole in (1, 7), points[number - 1]
+            pond.recover()
+            assert pond.lost_sequences() == []
+            if whole == 1:
+                pond.run(["again"], work)
+            assert pond.fs().read("/l/large") == b"L" * 100_000
+
+
+def test_a_lost_record_of_the_control_log_is_rebuilt_from_the_data() -> None:
+    """The commit is there, its end in the log is not."""
+    with Pond.memory() as pond:
+        with faults.arm(Fault(pattern="pond.committed")), pytest.raises(FaultInjected):
+            pond.run(["pond", "mkdir", "/a"], lambda fs: fs.make_directory("/a"))
+        assert pond.fs().exists("/a")
+        assert pond.lost_sequences() == [2]
+        assert any("Recovery needed: missing transaction file /txn/2" in each.what for each in verify(pond).problems)
+        done = pond.recover()
+        assert (done.was_needed, done.recovered_count) == (True, 1)
+        found = pond.control.transactions()[-1]
+        assert (found.state, found.command, found.recovered) == ("completed", "pond mkdir /a", True)
+        assert pond.recover().was_needed is False
+        assert verify(pond).problems == ()
+
+
+def test_recover_does_not_disturb_a_command_that_runs(tmp_path: Path) -> None:
+    from quacklake.pond.control import is_running
+
+    assert is_running("another-host:1")
+    assert is_running("elsewhere:99999999")
+    import os
+    import socket
+
+    assert not is_running(f"{socket.gethostname()}:99999999")
+    assert is_running(f"{socket.gethostname()}:{os.getppid()}")
+
+
+def test_a_delta_has_only_what_its_transaction_changed() -> None:
+    with Pond.memory() as pond:
+        pond.run(["work"], work)
+        pond.run(["append"], lambda fs: append_series(fs, "/a/s.series", readings(2, 10)))
+        pond.run(["move"], lambda fs: fs.move("/a/small", "/a/b"))
+        pond.run(["remove"], lambda fs: fs.remove("/l"))
+        found = [sorted((entry.change, entry.node.name) for entry in delta.entries()) for delta in deltas(pond)]
+        assert found[1] == [("added", name) for name in ("a", "b", "l", "large", "s.series", "small")]
+        assert found[2:] == [[("added", "s.series")], [("changed", "small")], [("removed", "l")]]
+        assert [len(each.partitions) for each in deltas(pond, limit=2)] == [1, 1]
+
+
+def test_expired_snapshots_are_left_out_of_deltas() -> None:
+    with Pond.memory() as pond:
+        for name in "abc":
+            pond.run([name], lambda fs, n=name: fs.make_directory(f"/{n}"))
+        pond.lake.expire_snapshots(keep_last=2)
+        assert [each.commit.command for each in deltas(pond)][-1] == "c"
+        assert pond.fs().exists("/a")
+
+
+def test_a_lake_without_a_tree_is_no_pond(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="Run 'pond init' first"):
+        Pond.open(tmp_path / "nothing")
+    Pond.create(tmp_path / "P").close()
+    with pytest.raises(AlreadyExistsError, match="Pond already exists"):
+        Pond.create(tmp_path / "P")
+
+
+def test_maintenance_of_the_lake_keeps_the_pond() -> None:
+    """Large files are nobody's orphans."""
+    with Pond.memory() as pond:
+        pond.run(["work"], work)
+        pond.lake.table("pond.nodes").flush_inlined_data()
+        pond.lake.delete_orphaned_files(cleanup_all=True)
+        assert pond.fs().read("/a/large") == b"L" * 100_000
+        assert pond.fs().read("/a/small") == b"small"
+        assert verify(pond, deep=True).problems == ()
+
+
+def test_damage_of_the_tree_is_found() -> None:
+    with Pond.memory() as pond:
+        pond.run(["work"], work)
+        pond.lake.table("pond.nodes").delete("name = 'b'")
+        pond.lake.drop_table('pond_data."/a/s.series"')
+        pond.lake.create_table('pond_data."/stray"', [{"a": 1}])
+        pond.lake.table("pond.nodes").update({"content": b"other"}, "name = 'small'")
+        found = {(each.path, each.what) for each in verify(pond).problems}
+        assert found == {
+            ("/a/s.series", "its table is missing in the lake"),
+            ("/stray", "a table of the lake that is not in the tree"),
+            ("/a/small", "its content has changed"),
+        }
