@@ -29,6 +29,7 @@ NAMES = (
     "expiry",
     "spark",
     "pipelines",
+    "sinks",
     "memory",
     "cli",
 )
