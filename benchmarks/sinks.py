@@ -50,9 +50,9 @@ def _rows(count: int) -> pa.Table:
     return pa.table(
         {
             "id": pa.array(range(count), pa.int64()),
-            "region": pa.array([f"r{n % 7}" for n in range(count)]),
-            "price": pa.array([n / 7 for n in range(count)]),
-            "name": pa.array([f"customer {n % 1000}" for n in range(count)]),
+            "region": pa.array([f"r{n % 7}" for n in range(count)], pa.string()),
+            "price": pa.array([n / 7 for n in range(count)], pa.float64()),
+            "name": pa.array([f"customer {n % 1000}" for n in range(count)], pa.string()),
         }
     )
 
