@@ -179,7 +179,7 @@ _MEANINGS: Mapping[str, Mapping[str, str]] = {
         "user": "credentials",
         "password": "credentials",
         "token": "credentials",
-        "nkey_seed": "credentials: the seed of an nkey; needs `pip install 'quacklake[nats]'`",
+        "nkey_seed": "credentials: the seed of an nkey",
         "ca_file": "TLS: the certificates that the server's is checked with",
         "cert_file": "TLS: the certificate of the client",
         "key_file": "TLS: the key of the client",

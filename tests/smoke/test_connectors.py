@@ -21,7 +21,7 @@ from quacklake.connectors import PreparedCommit, Sink, SourceCheckpoint, connect
 from quacklake.pipelines import Pipeline
 
 SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string())])
-PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg", "hudi": "hudi"}
+PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg", "hudi": "hudi", "nats": "numpy"}
 
 
 def has(module: str) -> bool:
