@@ -30,6 +30,7 @@ NAMES = (
     "expiry",
     "spark",
     "pipelines",
+    "sinks",
     "memory",
     "cli",
 )

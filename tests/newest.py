@@ -12,15 +12,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from services import MySQLServer, PostgresServer, S3Server, Server, Unavailable
+from services import MySQLServer, NatsServer, PostgresServer, S3Server, Server, Unavailable
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SMOKE = REPOSITORY / "tests" / "smoke"
-SHOWN = ("duckdb", "pyarrow", "sqlalchemy", "duckdb-engine", "sqlglot", "pandas", "polars", "pyspark", "numpy")
+HUDI_TABLES = REPOSITORY / "tests" / "connectors" / "hudi_tables.zip"
+SHOWN = (
+    *("duckdb", "pyarrow", "sqlalchemy", "duckdb-engine", "sqlglot", "pandas", "polars", "pyspark", "numpy"),
+    *("deltalake", "pyiceberg", "pyiceberg-core", "hudi", "nkeys"),
+)
 
 
 class Environment:
@@ -79,6 +84,14 @@ def _wheel(directory: Path) -> Path:
     return wheel
 
 
+def _new_nkey() -> tuple[str, str]:
+    """Return the seed and the public key of a new user of NATS."""
+    import nkeys
+
+    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
+    return seed.decode(), nkeys.from_seed(seed).public_key.decode()
+
+
 @contextmanager
 def _servers() -> Iterator[dict[str, str]]:
     """Start the servers that can be had, and yield the variables that name them."""
@@ -94,12 +107,20 @@ def _servers() -> Iterator[dict[str, str]]:
             return True
 
         postgres, mysql, s3 = PostgresServer(), MySQLServer(), S3Server()
+        seed, public = _new_nkey()
+        nats = NatsServer(settings={"authorization": {"users": [{"nkey": public}]}})
         if start(postgres):
             variables["SMOKE_POSTGRES_URL"] = postgres.create_database("smoke")
         if start(mysql):
             variables["SMOKE_MYSQL_URL"] = mysql.create_database("smoke")
         if start(s3):
             variables |= s3.environment() | {"SMOKE_S3_URL": s3.create_bucket("smoke")}
+        if start(nats):
+            variables |= {"SMOKE_NATS_URL": nats.url, "SMOKE_NATS_SEED": seed}
+        with zipfile.ZipFile(HUDI_TABLES) as packed:
+            folder = running.enter_context(tempfile.TemporaryDirectory())
+            packed.extractall(folder)
+            variables["SMOKE_HUDI_TABLE"] = f"{folder}/copy_on_write"
         yield variables
 
 

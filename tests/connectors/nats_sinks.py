@@ -41,7 +41,7 @@ def rows(first: int, end: int) -> pa.RecordBatch:
 def ids(nats: NatsConnection, stream: str) -> list[int]:
     """Return the ids of all rows in the order of the stream."""
     last = nats.jetstream(f"STREAM.INFO.{stream}")["state"]["last_seq"]
-    return [json.loads(body)["id"] for part in nats.read_range(stream, 1, last + 1) for body in part.data]
+    return [json.loads(body)["id"] for part in nats.read_range(stream, 1, last + 1) for body in part.data.to_pylist()]
 
 
 def staged(staging: Path) -> list[Path]:

@@ -321,3 +321,10 @@ def test_bad_options_are_refused(tmp_path: Path, options: dict[str, Any]) -> Non
 def test_a_place_without_a_table_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConnectorError, match="cannot be opened"):
         new(tmp_path).start()
+
+
+def test_a_table_is_found_by_a_relative_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.parent)
+    source = new(Path(place.name) / "copy_on_write")
+    source.start()
+    assert source.poll_next() is not None

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quacklake.connectors.nats.connection import StoredMessages
 from quacklake.connectors.nats.decoding import Decoder
 from quacklake.connectors.nats.encoding import Encoder, SubjectTemplate, encoded_rows
+from quacklake.connectors.nats.protocol import StoredMessages
 from quacklake.errors import ConfigError, InputError, SchemaMismatchError
 from tests.seeds import SEED
 
@@ -24,7 +24,7 @@ SUBJECT = SubjectTemplate("orders")
 def stored(messages: pa.Table) -> StoredMessages:
     bodies = messages.column("data").to_pylist()
     count = len(bodies)
-    return StoredMessages([b"s"] * count, list(range(1, count + 1)), [0] * count, [b""] * count, bodies)
+    return StoredMessages.of([b"s"] * count, list(range(1, count + 1)), [0] * count, [b""] * count, bodies)
 
 
 def there_and_back(form: str, rows: pa.Table, columns: str) -> list[dict[str, Any]]:

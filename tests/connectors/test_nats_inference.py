@@ -12,9 +12,10 @@ import pytest
 
 from quacklake.connectors import SourceCheckpoint
 from quacklake.connectors.nats import NatsSource
-from quacklake.connectors.nats.connection import NatsConnection, StoredMessages
+from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.connectors.nats.decoding import Decoder
 from quacklake.connectors.nats.inference import infer_columns
+from quacklake.connectors.nats.protocol import StoredMessages
 from quacklake.errors import ConfigError, InputError, SchemaMismatchError
 from services import NatsServer
 
@@ -70,7 +71,7 @@ def test_a_json_type_is_taken_when_every_value_is_one(values: list[Any], kind: s
     columns = infer_columns("json", bodies)
     assert columns == f'"v" {kind}'
     count = len(bodies)
-    messages = StoredMessages([b"s"] * count, list(range(1, count + 1)), [0] * count, [b""] * count, bodies)
+    messages = StoredMessages.of([b"s"] * count, list(range(1, count + 1)), [0] * count, [b""] * count, bodies)
     decoded = Decoder("json", columns).decode(messages)
     assert decoded.rejected.to_pylist() == []
     missing = [row["v"] is None for row in decoded.rows.to_pylist()]
@@ -82,7 +83,7 @@ def test_keys_of_any_name_become_columns() -> None:
     bodies = [json.dumps(row).encode(), b'{"late": 1}']
     columns = infer_columns("json", bodies)
     assert columns is not None
-    messages = StoredMessages([b"s"] * 2, [1, 2], [0, 0], [b"", b""], bodies)
+    messages = StoredMessages.of([b"s"] * 2, [1, 2], [0, 0], [b"", b""], bodies)
     rows = Decoder("json", columns).decode(messages).rows.to_pylist()
     assert [rows[0][name] for name in row if name != "_time"] == [1, 2, 3, 4, 5]
     assert (rows[1]["late"], rows[1]["select"]) == (1, None)

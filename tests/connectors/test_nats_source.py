@@ -18,8 +18,9 @@ import pytest
 
 from quacklake.connectors import SourceCheckpoint, connector
 from quacklake.connectors.nats import NatsSource
-from quacklake.connectors.nats.connection import NatsConnection, StoredMessages
+from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.connectors.nats.decoding import Decoder
+from quacklake.connectors.nats.protocol import StoredMessages
 from quacklake.errors import (
     ConfigError,
     InputError,
@@ -69,7 +70,7 @@ def drain(source: NatsSource) -> list[int]:
 def messages(bodies: list[bytes]) -> StoredMessages:
     count = len(bodies)
     times = [1_700_000_000_000_000_000 + 1000 * n for n in range(count)]
-    return StoredMessages([b"s.x"] * count, list(range(1, count + 1)), times, [b""] * count, bodies)
+    return StoredMessages.of([b"s.x"] * count, list(range(1, count + 1)), times, [b""] * count, bodies)
 
 
 # decoding

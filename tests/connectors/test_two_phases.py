@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
+import json
+import math
 import os
 import subprocess
 import sys
@@ -10,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from quacklake.errors import ConfigError, ConnectorError, ConstraintError, SchemaMismatchError
@@ -341,3 +345,50 @@ def test_statistics_of_delta_rule_files_out_and_never_one_too_many(tmp_path: Pat
         assert sorted(dataset.to_table(filter=wanted).column("id").to_pylist()) == list(range(low, min(high, 400)))
     edge = START + dt.timedelta(hours=7 * 399, microseconds=399)
     assert dataset.to_table(filter=pc.field("t") >= pa.scalar(edge)).num_rows == 1
+
+
+@pytest.mark.parametrize("row_group_size", [1, 2, None])
+def test_statistics_of_a_delta_file_are_those_of_its_rows(row_group_size: int | None) -> None:
+    pytest.importorskip("deltalake", reason="the package deltalake is not installed")
+    from quacklake.connectors.delta.files import statistics
+
+    moments = [dt.datetime(2024, 1, 1, 1, 2, 3, 4), None, dt.datetime(1950, 1, 1)]
+    table = pa.table(
+        {
+            "small": pa.array([3, None, 255], pa.uint8()),
+            "a.b": pa.array([2**62, -5, 1], pa.int64()),
+            "number": [1.5, 2.5, -0.0],
+            "infinite": [1.5, math.inf, 0.0],
+            "nan": [1.0, math.nan, 2.0],
+            "text": ["b", "é", "a"],
+            "long": ["x" * 65, "y", "z"],
+            "day": pa.array([dt.date(2024, 1, 2), dt.date(1960, 1, 1), None]),
+            "at": pa.array(moments, pa.timestamp("us")),
+            "instant": pa.array(moments, pa.timestamp("us", "UTC")),
+            "nothing": pa.array([None] * 3, pa.int64()),
+            "list": [[1], [2], None],
+        }
+    )
+    footers: list[pq.FileMetaData] = []
+    pq.write_table(table, io.BytesIO(), row_group_size=row_group_size, metadata_collector=footers)
+    found = json.loads(statistics(table, footers[0]), parse_constant=pytest.fail)
+    assert found["minValues"] == {
+        "small": 3,
+        "a.b": -5,
+        "number": -0.0,
+        "text": "a",
+        "day": "1960-01-01",
+        "at": "1950-01-01T00:00:00.000000",
+        "instant": "1950-01-01T00:00:00.000000Z",
+    }
+    assert found["maxValues"] == {
+        "small": 255,
+        "a.b": 2**62,
+        "number": 2.5,
+        "text": "é",
+        "day": "2024-01-02",
+        "at": "2024-01-01T01:02:03.000004",
+        "instant": "2024-01-01T01:02:03.000004Z",
+    }
+    assert (found["numRecords"], found["nullCount"]["small"], found["nullCount"]["nothing"]) == (3, 1, 3)
+    assert "list" not in found["nullCount"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from quacklake import errors
@@ -17,6 +18,8 @@ from quacklake.format import conflicts
 from quacklake.format.options import OPTIONS, Option, OptionType, Scope
 from quacklake.maintenance.verify import RULES
 from tests.docs.blocks import REPOSITORY
+from tests.docs.connector_options import CONNECTORS
+from tests.docs.connector_options import options_table as connector_table
 
 __all__ = ["TABLES", "in_page"]
 
@@ -121,6 +124,10 @@ TABLES: Mapping[str, tuple[Path, Callable[[], str]]] = {
     "conflicts": (REPOSITORY / "docs/design.md", conflicts_table),
     "options": (REPOSITORY / "docs/guides/options-and-keys.md", options_table),
     "rules": (REPOSITORY / "docs/guides/verify-and-backup.md", rules_table),
+    **{
+        f"{name}-options": (REPOSITORY / f"docs/connectors/{name.split('-')[0]}.md", partial(connector_table, name))
+        for name in CONNECTORS
+    },
 }
 """Name -> the page that has the table between ``<!-- name -->`` and ``<!-- /name -->``, and how it is made."""
 

@@ -6,8 +6,11 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -16,11 +19,12 @@ import pytest
 from quacklake.cli import main
 from quacklake.cli.pond import main as pond_main
 from quacklake.config import SETTINGS
-from tests.docs.blocks import PAGES, Block, blocks, page_id
+from tests.docs.blocks import PAGES, REPOSITORY, Block, blocks, page_id
 from tests.duckdbs import needs_extensions
 
 _PROGRAMS = {"quacklake": main, "pond": pond_main}
 _RESULT = re.compile(r"# → (.+)$", re.MULTILINE)
+HUDI_TABLES = REPOSITORY / "tests/connectors/hudi_tables.zip"
 _WITH_EXAMPLES = [page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page))]
 
 
@@ -35,8 +39,14 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("page", _WITH_EXAMPLES, ids=page_id)
-def test_the_examples_of_a_page_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     namespace: dict[str, object] = {"__name__": "example"}
+    if page.name == "nats.md":
+        monkeypatch.setenv("NATS_URL", request.getfixturevalue("nats_server").url)
+    if page.name == "hudi.md":
+        _unpack_hudi_table(tmp_path / "trips")
     if any("duckdb_extensions" in block.text for block in blocks(page)):
         needs_extensions()
     for block in blocks(page):
@@ -46,6 +56,14 @@ def test_the_examples_of_a_page_run(page: Path, monkeypatch: pytest.MonkeyPatch)
             _run_python(page, block, namespace)
         elif block.language == "console":
             _run_console(page, block, monkeypatch)
+
+
+def _unpack_hudi_table(place: Path) -> None:
+    """Put a table where the page of Hudi reads one; only Spark writes them."""
+    pytest.importorskip("hudi", reason="the package hudi is not installed")
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(HUDI_TABLES) as packed:
+        packed.extractall(folder)
+        shutil.move(Path(folder) / "copy_on_write", place)
 
 
 def test_what_is_not_run_has_a_reason() -> None:

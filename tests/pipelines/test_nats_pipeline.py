@@ -178,6 +178,6 @@ def test_rows_of_the_lake_are_published_once_whatever_happens(
                 pass
         end_lease(lake, "out")
         Pipeline(lake, given).run(until_caught_up=True)
-    bodies = [body for part in nats.read_range(stream, 1, 10**9) for body in part.data]
+    bodies = [body for part in nats.read_range(stream, 1, 10**9) for body in part.data.to_pylist()]
     assert sorted(json.loads(body)["id"] for body in bodies) == list(range(end))
     assert sorted(lake.table("copied").to_arrow().column("id").to_pylist()) == list(range(end))

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.needs_spark("4.1")
 
 
-@pytest.mark.parametrize(("name", "count"), [("spark", 8), ("streams", 6)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("guides/spark", 8), ("guides/streams", 6), ("connectors/kafka-and-spark", 1)]
+)
 def test_the_examples_of_the_guide_run(
     name: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: SparkSession
 ) -> None:
-    page = REPOSITORY / "docs" / "guides" / f"{name}.md"
+    page = REPOSITORY / "docs" / f"{name}.md"
     monkeypatch.chdir(tmp_path)
     assert session.getActiveSession() is not None
     namespace: dict[str, object] = {"__name__": "example"}

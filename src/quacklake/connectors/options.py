@@ -18,7 +18,7 @@ from quacklake.errors import ConfigError, nearest
 
 _Value = TypeVar("_Value")
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
-_ALIASES = {
+ALIASES = {
     "type": ("connector",),
     "location": ("table.path", "path"),
     "partition_by": ("partition.columns", "partition_columns"),
@@ -158,7 +158,7 @@ class ConnectorOptions:
     def _find(self, name: str) -> str | None:
         """Return the spelling under which an option is given."""
         self._asked[name] = None
-        spellings = (name, *_ALIASES.get(name, ()))
+        spellings = (name, *ALIASES.get(name, ()))
         found = [key for key in spellings if key in self._given]
         self._taken |= set(spellings)
         if len(found) > 1:

@@ -28,7 +28,7 @@ _BUILT_IN: Mapping[str, str] = {
     "nats": "quacklake.connectors.nats",
 }
 """Our own kinds, and the modules of their connectors."""
-_EXTRAS = {"nkeys": "nats", "deltalake": "delta", "pyiceberg": "iceberg", "hudi": "hudi"}
+_EXTRAS = {"nkeys": "nats", "numpy": "nats", "deltalake": "delta", "pyiceberg": "iceberg", "hudi": "hudi"}
 
 
 class Connector(Protocol):

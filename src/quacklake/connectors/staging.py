@@ -22,6 +22,8 @@ from quacklake.storage import Store
 _STAGED = re.compile(r"(?:.*/)?part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet")
 _WEIGHED = 16
 """Batches after which a stage looks how large all of them are; that takes longer than to keep one."""
+_DICTIONARY = 256 << 10
+"""The bytes of a dictionary beyond which a column has too many different values for one."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 Values: TypeAlias = Mapping[str, str | None]
@@ -45,7 +47,7 @@ class FileStage:
         split: Split | None = None,
         target_bytes: int = 128 << 20,
         compression: str = "zstd",
-        statistics: Callable[[pa.Table], str] | None = None,
+        statistics: Callable[[pa.Table, pq.FileMetaData], str] | None = None,
         schema: pa.Schema | None = None,
         ending: str = ".parquet",
         count: Callable[[pa.Table], int] | None = None,
@@ -118,10 +120,18 @@ class FileStage:
 
     def _write(self, folder: str, values: Values, rows: pa.Table) -> WrittenFile:
         path = f"{self._folder}{folder}part-{uuid4()}{self._ending}"
+        footers: list[pq.FileMetaData] = []
         with self.store.open_output(path) as sink:
-            pq.write_table(rows, sink, compression=self._compression)
+            pq.write_table(
+                rows,
+                sink,
+                compression=self._compression,
+                dictionary_pagesize_limit=_DICTIONARY,
+                metadata_collector=footers,
+            )
             size = sink.tell()
-        return WrittenFile(path, size, self._count(rows), values, self._statistics(rows) if self._statistics else None)
+        statistics = self._statistics(rows, footers[0]) if self._statistics else None
+        return WrittenFile(path, size, self._count(rows), values, statistics)
 
 
 class StagedSink:

@@ -9,10 +9,12 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 
+from quacklake.duckdb_versions import arrow_reader
 from quacklake.errors import ConstraintError
 from quacklake.format.names import quote
 
 _PLACE = "_quacklake_place"
+_BATCH_ROWS = 100_000
 
 
 def check_key(batch: pa.RecordBatch, key: Sequence[str]) -> None:
@@ -35,7 +37,7 @@ def last_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, key: Sequenc
         columns, keys = ", ".join(map(quote, schema.names)), ", ".join(map(quote, key))
         last = f"SELECT max({_PLACE}) FROM staged GROUP BY {keys}"
         query = f"SELECT {columns} FROM staged WHERE {_PLACE} IN ({last}) ORDER BY {_PLACE}"
-        for batch in connection.execute(query).to_arrow_reader():
+        for batch in arrow_reader(connection, query, batch_rows=_BATCH_ROWS):
             yield restored(batch, schema)
 
 

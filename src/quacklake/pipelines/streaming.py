@@ -257,10 +257,10 @@ class SparkRun:
             stage = getattr(sink, "stage", None)
             if isinstance(stage, FileStage):
                 key = tuple(getattr(sink, "key", ())) if getattr(sink, "mode", None) == "upsert" else ()
-                stage.files.extend(_write(rows, stage, key))
+                stage.files.extend(write_files(rows, stage, key))
                 return sink.prepare_commit(checkpoint_id)
             stage = FileStage(self._store, folder=f"{self._folder}rows/")
-            for file in _write(rows, stage):
+            for file in write_files(rows, stage):
                 with stage.store.open_input(file.path) as opened:
                     for batch in pq.ParquetFile(opened).iter_batches():
                         sink.write_batch(batch)
@@ -270,7 +270,7 @@ class SparkRun:
         return prepare
 
 
-def _write(rows: DataFrame, stage: FileStage, key: Sequence[str] = ()) -> list[WrittenFile]:
+def write_files(rows: DataFrame, stage: FileStage, key: Sequence[str] = ()) -> list[WrittenFile]:
     """Let executors write the files of a stage, and return them. Raises ``ConstraintError`` for a key that is NULL."""
     from quacklake.spark.runtime.types import quote
 

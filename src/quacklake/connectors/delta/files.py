@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from quacklake.connectors.object_store import open_store
 from quacklake.connectors.staging import FileStage, hive_split
@@ -40,28 +41,42 @@ def delta_stage(
     )
 
 
-def statistics(rows: pa.Table) -> str:
-    """Return the statistics of a file in the form of Delta's log.
+def statistics(rows: pa.Table, footer: pq.FileMetaData) -> str:
+    """Return the statistics of a file in the form of Delta's log, from the footer of the file.
 
-    A bound that could be wrong is left out: those of columns with NaN, and of texts that are long.
+    A bound that could be wrong is left out: those of texts that are long, of columns with NaN, which a footer ignores,
+    and of columns with infinite values, which JSON does not have.
     """
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if pa.types.is_nested(field.type):
             continue
         nulls[field.name] = column.null_count
         if not _has_bounds(field.type) or column.null_count == len(column):
             continue
-        if pa.types.is_floating(field.type) and pc.any(pc.is_nan(column)).as_py():
+        if pa.types.is_floating(field.type) and not pc.all(pc.is_finite(column)).as_py():
             continue
-        bounds = pc.min_max(column)
-        low, high = (_bound(bounds[name]) for name in ("min", "max"))
+        bounds = _bounds([group.column(places[field.name]) for group in groups])
+        if bounds is None:
+            continue
+        low, high = (_bound(pa.scalar(value, field.type)) for value in bounds)
         if len(str(low)) <= _LONGEST_BOUND and len(str(high)) <= _LONGEST_BOUND:
             least[field.name], most[field.name] = low, high
     found = {"numRecords": rows.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
     return json.dumps(found, default=str)
+
+
+def _bounds(chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value of a column, None where the footer does not say."""
+    known = [chunk.statistics for chunk in chunks if chunk.statistics is not None]
+    valued = [each for each in known if not (each.has_null_count and each.num_values == 0)]
+    if len(known) < len(chunks) or not valued or not all(each.has_min_max for each in valued):
+        return None
+    return min(each.min for each in valued), max(each.max for each in valued)
 
 
 def _has_bounds(kind: pa.DataType) -> bool:

@@ -124,11 +124,13 @@ class DeltaSink(EvolvingSink):
                     reach("connector.delta.commit.before")
                     self._commit(table, prepared)
                     reach("connector.delta.commit.after")
+                    table = self._table()
+                    break
                 except CommitFailedError:
                     # whoever was quicker may have committed this very checkpoint: look again
                     if attempt == self._retries:
                         raise
-            info = self._committed(self._table(), prepared.checkpoint_id)
+            info = self._committed(table, prepared.checkpoint_id)
         if uniform:
             self._write_iceberg()
         if self.mode == "upsert":

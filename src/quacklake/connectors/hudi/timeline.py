@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 from hudi import HudiInstant, HudiTable, HudiTimeline
@@ -112,6 +113,8 @@ class Timeline:
         A timeline of the old layout does not say when commits were completed. Of such a table, ``settled`` leaves out
         the commits behind one that is still under way: nothing can then appear before those that are left.
         """
+        if ":" not in location:
+            location = str(Path(location).absolute())  # the library takes a relative path for a URL without a scheme
         with failing("the Hudi table cannot be opened"):
             options = HudiTable(location, dict(storage)).hudi_options()
         folder = _folder(options)

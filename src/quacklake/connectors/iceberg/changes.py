@@ -14,6 +14,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from quacklake.connectors.change_feed import KIND
 from quacklake.connectors.upserts import load, restored, spilling_duckdb
+from quacklake.duckdb_versions import arrow_reader
 from quacklake.format.names import quote
 
 
@@ -49,7 +50,7 @@ def compared(
         load(connection, "new_rows", come, schema)
         connection.execute("CREATE TEMP TABLE gone AS FROM old_rows EXCEPT ALL FROM new_rows")
         connection.execute("CREATE TEMP TABLE come AS FROM new_rows EXCEPT ALL FROM old_rows")
-        reader = connection.execute(_query(schema.names, key)).to_arrow_reader(batch_rows)
+        reader = arrow_reader(connection, _query(schema.names, key), batch_rows=batch_rows)
         shape = pa.schema([*schema, pa.field(KIND, pa.string())])
         for batch in reader:
             yield restored(batch, shape)

@@ -12,67 +12,29 @@ import re
 import secrets
 import socket
 import time
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NoReturn, Self
+
+import numpy as np
 
 from quacklake.connectors.nats.credentials import NatsAddress, NatsCredentials
-from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, InputError
+from quacklake.connectors.nats.protocol import (
+    NatsMessage,
+    StoredMessages,
+    acknowledged,
+    delivered,
+    publish_command,
+)
+from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError
 
 _READ_BYTES = 1 << 18
 _MAX_CONTROL_LINE = 1 << 16
 _PLACE = "p"
-_TOO_MANY = 429
 # What nearly every acknowledgement looks like; others are read as JSON.
 _STORED = re.compile(
     rb'MSG _INBOX\.[0-9a-f]+\.p(\d+) 1 \d+\r\n\{"stream": ?"[^"]*", ?"seq": ?(\d+)(, ?"duplicate": ?true)?\}\r\n'
 )
-
-
-class NatsMessage(NamedTuple):
-    """One message; ``headers`` is the raw block of its headers, empty if it has none."""
-
-    subject: str
-    reply: str
-    headers: bytes
-    data: bytes
-
-    @property
-    def status(self) -> int:
-        """The status that the server put into the headers, 0 if there is none."""
-        line = self.headers.partition(b"\r\n")[0]
-        code = line[9:12]
-        return int(code) if line.startswith(b"NATS/1.0 ") and code.isdigit() else 0
-
-    @property
-    def reason(self) -> str:
-        """The text beside the status."""
-        return self.headers.partition(b"\r\n")[0][13:].decode(errors="replace").strip()
-
-
-@dataclass(slots=True)
-class StoredMessages:
-    """Messages of a stream as columns, in the order of their sequence. ``times`` are nanoseconds since 1970."""
-
-    subjects: list[bytes] = field(default_factory=list)
-    sequences: list[int] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)
-    headers: list[bytes] = field(default_factory=list)
-    data: list[bytes] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.sequences)
-
-    def before(self, end: int) -> StoredMessages:
-        """Return the messages with a smaller sequence."""
-        if not self.sequences or self.sequences[-1] < end:
-            return self
-        kept = bisect_left(self.sequences, end)
-        return StoredMessages(
-            self.subjects[:kept], self.sequences[:kept], self.times[:kept], self.headers[:kept], self.data[:kept]
-        )
 
 
 class NatsConnection:
@@ -128,7 +90,7 @@ class NatsConnection:
         for attempt in range(self._attempts):
             try:
                 reply_to = self._new_inbox()
-                self._send(_publish(subject, payload, reply_to, headers))
+                self._send(publish_command(subject, payload, reply_to, headers))
                 while (message := self._next_message()).subject != reply_to:
                     pass  # a late reply to an earlier request
                 if message.status == 503:
@@ -171,11 +133,11 @@ class NatsConnection:
                         while unsent and len(pending) < window:
                             inbox = self._new_inbox()
                             pending[inbox] = place = unsent.popleft()
-                            block.append(_publish(*messages[place][:2], inbox, messages[place][2]))
+                            block.append(publish_command(*messages[place][:2], inbox, messages[place][2]))
                         self._send(b"".join(block))
                     message = self._next_message()
                     if message.subject in pending:
-                        new += not _acknowledged(message).get("duplicate", False)
+                        new += not acknowledged(message).get("duplicate", False)
                         del pending[message.subject]
                 return new
             except OSError as error:
@@ -218,7 +180,7 @@ class NatsConnection:
                 message = self._message(line, deadline)
                 prefix, _, place = message.subject.rpartition(_PLACE)
                 if prefix == f"{self._inbox}.":
-                    answer = _acknowledged(message)
+                    answer = acknowledged(message)
                     found.append((int(place), int(answer["seq"]), bool(answer.get("duplicate"))))
             else:
                 self._receive(deadline)
@@ -251,8 +213,8 @@ class NatsConnection:
                     messages, pending = self._fetch(stream, consumer, expected, batch, batch_bytes)
                     expected += len(messages)
                     wanted = messages.before(end)
-                    if wanted:
-                        first = wanted.sequences[-1] + 1
+                    if len(wanted):
+                        first = wanted.last + 1
                         failures = 0
                         yield wanted
                     if len(wanted) < len(messages) or not pending:
@@ -289,7 +251,7 @@ class NatsConnection:
         if self._socket is None:
             return
         try:
-            self._send(_publish(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"", self._new_inbox(), None))
+            self._send(publish_command(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"", self._new_inbox(), None))
         except OSError:
             self.close()
 
@@ -303,56 +265,59 @@ class NatsConnection:
         """
         inbox = self._new_inbox()
         wanted = {"batch": batch, "no_wait": True, "max_bytes": batch_bytes}
-        self._send(_publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", json.dumps(wanted).encode(), inbox, None))
+        self._send(
+            publish_command(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", json.dumps(wanted).encode(), inbox, None)
+        )
         deadline = time.monotonic() + self._timeout
-        messages, count = StoredMessages(), 0
+        parts: list[StoredMessages] = []
+        count = 0
         while count < batch:
-            # A tight loop: one turn for each message, whose parts are slices of what has been received.
-            buffer, place = self._buffer, self._place
-            end = buffer.find(b"\r\n", place)
-            if end < 0:
-                self._receive(deadline)
+            block, self._place = delivered(self._buffer, self._place)
+            if block is not None:
+                if (block.numbers != np.arange(len(block.numbers)) + expected + count).any():
+                    raise ConnectorUnavailableError(f"NATS left out a message of {stream!r}")
+                parts.append(block.messages)
+                count += len(block.messages)
+                if not block.pending:
+                    return StoredMessages.join(parts), False
                 continue
-            words = buffer[place:end].split(b" ")
-            if words[0] not in (b"HMSG", b"MSG"):
-                self._control(self._line(deadline))
+            status = self._status(deadline)
+            if status is None or status.subject != inbox:
                 continue
-            if not words[3].startswith(b"$JS.ACK."):
-                status = self._message(self._line(deadline), deadline)
-                if status.subject != inbox:
-                    continue
-                if status.status == 404:
-                    return messages, False
-                if status.status != 409 or "maxbytes" not in status.reason.lower().replace(" ", ""):
-                    raise ConnectorUnavailableError(f"NATS ended a read of {stream!r}: {status.status} {status.reason}")
-                if not count and batch_bytes >= self._limit:
-                    raise ConnectorError(
-                        f"a message of {stream!r} is larger than the limit of {self._limit} bytes",
-                        hint="Raise max_message_bytes.",
-                    )
-                return (messages, True) if count else self._fetch(stream, consumer, expected, 1, self._limit)
-            size = int(words[-1])
-            if len(buffer) < end + size + 4:
-                self._receive(deadline, self._checked(size) + 4 + end - len(buffer))
-                continue
-            start = end + 2
-            self._place = start + size + 2
-            head = start + int(words[-2]) if words[0] == b"HMSG" else start
-            # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer's sequence>.<time>.<pending>; newer servers
-            # put the domain and a hash of the account before the stream, and a token behind
-            tokens = words[3].split(b".")
-            offset = 0 if len(tokens) < 11 else 2
-            if int(tokens[6 + offset]) != expected + count:
-                raise ConnectorUnavailableError(f"NATS left out a message of {stream!r}")
-            messages.subjects.append(words[1])
-            messages.sequences.append(int(tokens[5 + offset]))
-            messages.times.append(int(tokens[7 + offset]))
-            messages.headers.append(buffer[start:head])
-            messages.data.append(buffer[head : start + size])
-            count += 1
-            if tokens[8 + offset] == b"0":
-                return messages, False
-        return messages, True
+            if status.status == 404:
+                return StoredMessages.join(parts), False
+            if status.status != 409 or "maxbytes" not in status.reason.lower().replace(" ", ""):
+                raise ConnectorUnavailableError(f"NATS ended a read of {stream!r}: {status.status} {status.reason}")
+            if count:
+                break
+            if batch_bytes >= self._limit:
+                raise ConnectorError(
+                    f"a message of {stream!r} is larger than the limit of {self._limit} bytes",
+                    hint="Raise max_message_bytes.",
+                )
+            return self._fetch(stream, consumer, expected, 1, self._limit)
+        return StoredMessages.join(parts), True
+
+    def _status(self, deadline: float) -> NatsMessage | None:
+        """Take one line that is no message of a stream; return a status, None for anything else.
+
+        Receives more when the line, or the message that begins with it, is not whole.
+        """
+        line_end = self._buffer.find(b"\r\n", self._place)
+        if line_end < 0:
+            self._receive(deadline)
+            return None
+        words = self._buffer[self._place : line_end].split(b" ")
+        if words[0] not in (b"HMSG", b"MSG"):
+            self._control(self._line(deadline))
+            return None
+        if not words[3].startswith(b"$JS.ACK."):
+            return self._message(self._line(deadline), deadline)
+        missing = line_end + 4 + self._checked(int(words[-1])) - len(self._buffer)
+        if missing <= 0:
+            raise ConnectorUnavailableError("what the NATS server says is not the NATS protocol")
+        self._receive(deadline, missing)
+        return None
 
     # the wire
 
@@ -491,31 +456,3 @@ class NatsConnection:
         raise ConnectorUnavailableError(
             f"NATS cannot be reached at {names}: {error}", hint="Is the server running, and is the address right?"
         ) from error
-
-
-def _acknowledged(message: NatsMessage) -> dict[str, Any]:
-    if message.status == 503:
-        raise InputError("no stream of NATS stores what was published", hint="Create a stream with this subject.")
-    answer: dict[str, Any] = json.loads(message.data)
-    if "error" in answer:
-        error = answer["error"]
-        kind = ConnectorUnavailableError if error.get("code") == _TOO_MANY else ConnectorError
-        raise kind(f"NATS did not store a message: {error.get('description')}", number=error.get("err_code"))
-    return answer
-
-
-def _publish(subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None) -> bytes:
-    _check(subject)
-    if not headers:
-        return b"PUB %s %s %d\r\n%s\r\n" % (subject.encode(), reply.encode(), len(payload), payload)
-    for key, value in headers.items():
-        if any(c in f"{key}{value}" for c in "\r\n") or ":" in key:
-            raise InputError(f"{key!r} cannot be a header of NATS with this value")
-    block = b"NATS/1.0\r\n%s\r\n" % b"".join(f"{key}: {value}\r\n".encode() for key, value in headers.items())
-    sizes = len(block), len(block) + len(payload)
-    return b"HPUB %s %s %d %d\r\n%s%s\r\n" % (subject.encode(), reply.encode(), *sizes, block, payload)
-
-
-def _check(subject: str) -> None:
-    if not subject or any(character.isspace() for character in subject):
-        raise InputError(f"{subject!r} cannot be a subject of NATS", hint="Subjects have no spaces.")

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.connectors.nats.connection import StoredMessages
+from quacklake.connectors.nats.protocol import StoredMessages
 from quacklake.duckdb_versions import arrow_table
 from quacklake.errors import ConfigError
 from quacklake.format.names import quote
@@ -74,37 +75,40 @@ class Decoder:
         bad: dict[int, str]
         match self.form:
             case "raw":
-                rows, counts, bad = pa.table({"_data": pa.array(messages.data, pa.binary())}), None, {}
+                rows, counts, bad = pa.table({"_data": messages.data}), None, {}
             case "arrow":
                 rows, counts, bad = self._arrow(messages.data)
             case "csv":
                 rows, counts, bad = self._csv(messages.data)
             case _:
                 rows, counts, bad = self._json(messages.data)
-        places = [place for place in range(len(messages)) if place not in bad]
-        repeated = places if counts is None else [p for p, n in zip(places, counts, strict=True) for _ in range(n)]
-        beside = metadata.take(pa.array(repeated, pa.int64()))
+        beside = metadata
+        if bad or counts is not None:
+            places = _others(len(messages), bad)
+            beside = metadata.take(places if counts is None else np.repeat(places, counts))
         rows = pa.table([*rows.columns, *beside.columns], schema=self.schema)
+        if not bad:
+            return Decoded(rows, REJECTED.empty_table())
         bad = dict(sorted(bad.items()))
-        rejected = metadata.take(pa.array(list(bad), pa.int64()))
-        rejected = rejected.append_column("_data", pa.array([messages.data[place] for place in bad], pa.binary()))
+        places = pa.array(list(bad), pa.int64())
+        rejected = metadata.take(places).append_column("_data", messages.data.take(places))
         return Decoded(rows, rejected.append_column("_reason", pa.array(bad.values(), pa.string())).cast(REJECTED))
 
-    def _json(self, bodies: Sequence[bytes]) -> tuple[pa.Table, None, dict[int, str]]:
+    def _json(self, bodies: pa.BinaryArray) -> tuple[pa.Table, None, dict[int, str]]:
         texts, bad = _texts(bodies)
         shape = literal(json.dumps({name: _shape(kind) for name, kind in self._types.items()}))
         row = f"TRY(json_transform_strict(body, {shape}))"
         integers = [literal(pointer(name)) for name, kind in self._types.items() if kind.id in _INTEGERS]
         if integers:  # DuckDB would round 1.5, and take true for 1
-            kinds = f"json_type(body, [{', '.join(integers)}])"
-            row = f"CASE WHEN NOT TRY(list_has_any({kinds}, ['DOUBLE', 'BOOLEAN'])) THEN {row} END"
+            kinds = f"TRY(json_type(body, [{', '.join(integers)}]))"
+            wrong = f"list_contains({kinds}, 'DOUBLE') OR list_contains({kinds}, 'BOOLEAN')"
+            row = f"CASE WHEN NOT ({wrong}) THEN {row} END"
         found = self._query(f"SELECT {row} AS row FROM messages", texts).column("row")
         # Most bodies have every key. The others are read again, column by column.
-        missing = [place for place in np.flatnonzero(found.is_null().to_numpy()).tolist() if place not in bad]
-        if missing:
-            found = self._lenient(found.combine_chunks(), texts, missing, bad)
-        good = pa.array([place for place in range(len(bodies)) if place not in bad], pa.int64())
-        return _unpacked(found.take(good), self.columns), None, bad
+        if found.null_count:
+            missing = [place for place in np.flatnonzero(found.is_null().to_numpy()).tolist() if place not in bad]
+            found = self._lenient(found.combine_chunks(), texts, missing, bad) if missing else found
+        return _unpacked(found.take(_others(len(bodies), bad)) if bad else found, self.columns), None, bad
 
     def _lenient(self, found: pa.Array, texts: pa.Array, places: Sequence[int], bad: dict[int, str]) -> pa.ChunkedArray:
         """Read bodies that lack keys, and say what is wrong with those that lack more than that."""
@@ -130,7 +134,7 @@ class Decoder:
         kept[list(places)] = len(found) + np.arange(len(places))
         return pa.chunked_array([found, again.column("row").combine_chunks().cast(found.type)]).take(pa.array(kept))
 
-    def _csv(self, bodies: Sequence[bytes]) -> tuple[pa.Table, None, dict[int, str]]:
+    def _csv(self, bodies: pa.BinaryArray) -> tuple[pa.Table, None, dict[int, str]]:
         """Read one line from each body by itself, so that a quote left open spoils no other. Empty means NULL."""
         texts, bad = _texts(bodies)
         rows: list[list[str | None]] = []
@@ -157,12 +161,12 @@ class Decoder:
         good = pa.array([row for row, place in enumerate(places) if place not in bad], pa.int64())
         return cast.take(good).cast(self.columns), None, bad
 
-    def _arrow(self, bodies: Sequence[bytes]) -> tuple[pa.Table, list[int], dict[int, str]]:
+    def _arrow(self, bodies: pa.BinaryArray) -> tuple[pa.Table, list[int], dict[int, str]]:
         """Return the rows of Arrow streams, of which each body may have many."""
         tables, counts, bad = [], [], dict[int, str]()
         for place, body in enumerate(bodies):
             try:
-                rows = pa.ipc.open_stream(body).read_all().select(self.columns.names).cast(self.columns)
+                rows = pa.ipc.open_stream(body.as_buffer()).read_all().select(self.columns.names).cast(self.columns)
                 rows.validate(full=True)
             except (pa.ArrowException, KeyError, ValueError, OSError) as error:
                 bad[place] = (str(error) or "no Arrow stream").splitlines()[0][:500]
@@ -230,13 +234,13 @@ def pointer(name: str) -> str:
     return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
-def _texts(bodies: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:
+def _texts(bodies: pa.BinaryArray) -> tuple[pa.Array, dict[int, str]]:
     """Return bodies as texts; those that are none are empty, with the reason."""
     try:
-        return pa.array(bodies, pa.binary()).cast(pa.string()), {}
+        return bodies.cast(pa.string()), {}
     except pa.ArrowInvalid:
         bad, texts = dict[int, str](), []
-        for place, body in enumerate(bodies):
+        for place, body in enumerate(bodies.to_pylist()):
             try:
                 texts.append(body.decode())
             except UnicodeDecodeError as error:
@@ -245,19 +249,25 @@ def _texts(bodies: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:
         return pa.array(texts, pa.string()), bad
 
 
+def _others(count: int, places: Iterable[int]) -> npt.NDArray[np.int64]:
+    """Return the numbers below a count without some of them."""
+    kept = np.ones(count, np.bool_)
+    kept[list(places)] = False
+    return np.flatnonzero(kept)
+
+
 def _unpacked(structs: pa.ChunkedArray | pa.StructArray, schema: pa.Schema) -> pa.Table:
     array = structs.combine_chunks() if isinstance(structs, pa.ChunkedArray) else structs
     return pa.table([array.field(place) for place in range(len(schema))], names=schema.names).cast(schema)
 
 
 def _metadata(messages: StoredMessages) -> pa.Table:
-    times = pc.divide(pa.array(messages.times, pa.int64()), 1000)
     return pa.table(
         [
-            pa.array(messages.subjects, pa.binary()).cast(pa.string()),
-            pa.array(messages.sequences, pa.int64()),
-            times.cast(METADATA.field("_time").type),
-            pa.array(messages.headers, pa.binary()),
+            messages.subjects.cast(pa.string()),
+            pa.array(messages.sequences),
+            pa.array(messages.times // 1000).cast(METADATA.field("_time").type),
+            messages.headers,
         ],
         schema=METADATA,
     )
@@ -266,7 +276,6 @@ def _metadata(messages: StoredMessages) -> pa.Table:
 def raw_batch(messages: StoredMessages) -> pa.RecordBatch:
     """Return messages as they are: ``_data`` beside the metadata."""
     metadata = _metadata(messages)
-    data = pa.array(messages.data, pa.binary())
     return pa.record_batch(
-        [data, *(column.combine_chunks() for column in metadata.columns)], ["_data", *METADATA.names]
+        [messages.data, *(column.combine_chunks() for column in metadata.columns)], ["_data", *METADATA.names]
     )

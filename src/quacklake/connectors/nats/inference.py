@@ -47,7 +47,7 @@ def sample_columns(stream: NatsStream, connection: NatsConnection, form: str, co
     bodies: list[bytes] = []
     parts = connection.read_range(stream.name, there.first, there.last + 1, stream.subjects, batch=min(count, 10_000))
     for part in parts:
-        bodies += part.data
+        bodies += part.data.to_pylist()
         if len(bodies) >= count:
             break
     parts.close()

@@ -187,12 +187,13 @@ class Publisher:
         ids: set[bytes] = set()
         for part in connection.read_range(stream.name, after + 1, there.last + 1, headers_only=True):
             gaps = np.flatnonzero(np.diff(part.sequences, prepend=seen) > 1)
-            last_missing = part.sequences[gaps[-1]] - 1 if len(gaps) else last_missing
-            seen = part.sequences[-1]
-            numbers = self._label.numbers(part.headers)
-            own += [pair for pair in zip(part.sequences, numbers, strict=True) if pair[1] >= 0]
+            last_missing = int(part.sequences[gaps[-1]]) - 1 if len(gaps) else last_missing
+            seen = part.last
+            headers = part.headers.to_pylist()
+            numbers = self._label.numbers(headers)
+            own += [pair for pair in zip(part.sequences.tolist(), numbers, strict=True) if pair[1] >= 0]
             if self._has_ids:
-                ids.update(_value(headers, b"\r\nNats-Msg-Id: ") for headers in part.headers)
+                ids.update(_value(block, b"\r\nNats-Msg-Id: ") for block in headers)
         pairs = np.array(own, dtype=np.int64).reshape(-1, 2)
         last_missing = there.last if seen < there.last else last_missing
         return Sighting(there.last, last_missing, pairs[:, 0], pairs[:, 1], frozenset(ids - {b""}))

@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.connectors.nats.connection import NatsConnection, StoredMessages
+from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.connectors.nats.decoding import FORMATS, REJECTED, Decoder
 from quacklake.connectors.nats.inference import INFERRED, sample_columns
+from quacklake.connectors.nats.protocol import StoredMessages
 from quacklake.connectors.nats.stream import NatsStream, StreamRange, first_sequence
 from quacklake.connectors.options import ConnectorOptions
 from quacklake.connectors.protocols import ReadMode, SourceCheckpoint
@@ -52,7 +53,7 @@ class NatsSource:
             raise ConfigError(
                 f"nats: sample is for {' and '.join(INFERRED)} without a schema", hint="Leave one of the two out."
             )
-        self._batch = read.number("max_messages", 10_000, least=1) or 1
+        self._batch = read.number("max_messages", 50_000, least=1) or 1
         self._batch_bytes = read.size("max_bytes", 16 << 20)
         self._expired = read.choice("on_expired", ("error", "skip"), "error")
         self._fails = read.choice("on_bad", ("reject", "fail"), "reject") == "fail"
@@ -157,7 +158,7 @@ class NatsSource:
                 self._sequence = self._range_end - 1
                 self._forget()
                 return None
-            if messages.sequences[-1] + 1 < self._range_end:
+            if messages.last + 1 < self._range_end:
                 self._ahead = self._reader.submit(self._read_on)
             return self._decoded(messages)
         except BaseException:
@@ -209,7 +210,7 @@ class NatsSource:
                     hint="Call take_rejected() after each batch.",
                 )
             self._rejected.append(decoded.rejected)
-        self._sequence = messages.sequences[-1]
+        self._sequence = messages.last
         batches: Sequence[pa.RecordBatch] = decoded.rows.combine_chunks().to_batches()
         return batches[0] if batches else None
 

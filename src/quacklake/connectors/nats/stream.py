@@ -83,7 +83,7 @@ class NatsStream:
     def _stored_at(self, connection: NatsConnection, sequence: int, end: int) -> tuple[int, datetime] | None:
         """Return the first message of a range that is there, with its time."""
         for part in connection.read_range(self.name, sequence, end, batch=1):
-            return part.sequences[0], datetime.fromtimestamp(part.times[0] / 1e9, tz=None).astimezone()
+            return int(part.sequences[0]), datetime.fromtimestamp(part.times[0] / 1e9, tz=None).astimezone()
         return None
 
 
