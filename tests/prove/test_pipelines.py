@@ -21,7 +21,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "quacklake"
 ELSEWHERE = {
     "connector.iceberg.compact.before",  # upkeep between batches: connectors/test_sink_maintenance.py
     "connector.iceberg.compact.after",
-    "connector.hudi.prepare.before",  # connectors/test_hudi_pipeline.py
+    "connector.hudi.prepare.before",  # connectors/test_hudi_sink.py
     "connector.hudi.prepare.after",
     "connector.hudi.commit.before",
     "connector.hudi.commit.after",
