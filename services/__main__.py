@@ -24,6 +24,8 @@ def main() -> int:
     parser.add_argument("--fast", action="store_true", help="do not wait for the disk: quicker, not durable")
     parser.add_argument("--owner", type=int, help="end with this process")
     options = parser.parse_args()
+    if options.name == "jars" and options.command != "install":
+        parser.error("jars are installed, nothing else")
     if options.command == "install":
         return _install_jars() if options.name == "jars" else _install()
     every = USUAL if options.command == "start" else SERVERS
