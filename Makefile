@@ -10,7 +10,7 @@ ARGS ?=
 DUCKDB ?=
 # The version for `make test-spark`: the packages of .venv, with another pyspark before them
 SPARK ?= 4.3.0
-# How much `make prove` does: make prove KILLS=10000 PAIRS=all TRANSACTIONS=20000 STORMS=1000 MIXED=2000 STATEMENTS=100000 OUTAGES=2000 VIEWS=2000 STREAMS=100 DEATHS=5000 EXPRESSIONS=50000 SOAK=600 COPIES=1000 PUBLISHES=500 SEED=7
+# How much `make prove` does: make prove KILLS=10000 PAIRS=all TRANSACTIONS=20000 STORMS=1000 MIXED=2000 STATEMENTS=100000 OUTAGES=2000 VIEWS=2000 STREAMS=100 DEATHS=5000 EXPRESSIONS=50000 SOAK=600 COPIES=1000 PUBLISHES=500 PIPELINES=all MESSAGES=1000000 MESSAGE_KILLS=500 SEED=7
 KILLS ?= 500
 PAIRS ?= 200
 TRANSACTIONS ?= 1000
@@ -25,13 +25,17 @@ EXPRESSIONS ?= 2000
 SOAK ?= 60
 COPIES ?= 60
 PUBLISHES ?= 20
+# Kills of pipelines at points of a batch, or all; and kills among so many messages through one
+PIPELINES ?= 40
+MESSAGES ?= 20000
+MESSAGE_KILLS ?= 10
 # The samples that `make test` takes, by default those of the day; and another round of `make prove`
 SEED ?=
 # How the tests run: units in JOBS processes (tests/scheduling.py), samples by the seed (tests/seeds.py)
 PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-spark test-hudi test-newest prove check bench yardstick docs clean
+.PHONY: help setup demo test test-all test-spark test-hudi test-jars test-newest prove check bench yardstick docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,13 +61,18 @@ test-spark: setup .venv/spark-$(SPARK) ## Run the tests of Spark on another vers
 test-hudi: setup .venv/spark-3.5.9 ## Run the tests of Hudi, with the Spark that its jar can be had for; `make test` then runs them, too
 	$(PYTHON) -m pytest tests/connectors/test_hudi_source.py tests/connectors/test_hudi_sink.py $(ARGS)
 
+test-jars: setup .venv/thrift ## Run the tests against Kafka and catalogs of Iceberg, whose jars come from Maven; `make test` then runs them, too
+	$(PYTHON) -m services install jars
+	PYTHONPATH=$(CURDIR)/.venv/thrift $(PYTHON) -m pytest tests/connectors/test_iceberg_servers.py tests/pipelines/test_spark_kills.py $(ARGS)
+
 test-newest: setup ## Install the wheel with the newest of everything, and look at each part
 	$(PYTHON) -m tests.newest $(ARGS)
 
 prove: setup ## Kill, race and starve lakes for as long as you like, and look for anomalies
 	@$(PYTHON) -m services install
 	$(PYTHON) -m tests.prove --kills $(KILLS) --pairs $(PAIRS) --transactions $(TRANSACTIONS) --storms $(STORMS) --mixed $(MIXED) \
-		--statements $(STATEMENTS) --outages $(OUTAGES) --views $(VIEWS) --streams $(STREAMS) --deaths $(DEATHS) --expressions $(EXPRESSIONS) --soak $(SOAK) --copies $(COPIES) --publishes $(PUBLISHES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+		--statements $(STATEMENTS) --outages $(OUTAGES) --views $(VIEWS) --streams $(STREAMS) --deaths $(DEATHS) --expressions $(EXPRESSIONS) --soak $(SOAK) --copies $(COPIES) --publishes $(PUBLISHES) \
+		--pipelines $(PIPELINES) --messages $(MESSAGES) --message-kills $(MESSAGE_KILLS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: setup ## Lint, formatting, types, layers and project rules
 	.venv/bin/ruff check
@@ -90,6 +99,9 @@ clean: ## Remove everything that can be made again
 
 .venv/spark-%: | .venv/.stamp
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target $@ pyspark==$*
+
+.venv/thrift: | .venv/.stamp
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target $@ thrift==0.25.0
 
 .venv/duckdb-%: | .venv/.stamp
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --target $@ duckdb==$*

@@ -1,4 +1,4 @@
-"""Real servers for development, tests and benchmarks: PostgreSQL, MariaDB, S3, NATS, a Spark cluster, Spark Connect.
+"""Real servers for development, tests and benchmarks: PostgreSQL, MariaDB, S3, NATS, Kafka, catalogs of Iceberg, Spark.
 
 Each server listens on 127.0.0.1 only, on a free port, keeps its files in a temporary directory and ends with the
 process that started it::
@@ -6,10 +6,12 @@ process that started it::
     with PostgresServer() as server, server.new_database() as url:
         ...
 
-``python -m services start`` starts the same servers in the background; those of Spark only when it is told their names.
+``python -m services start`` starts them in the background; the larger ones only when it is told their names.
 """
 
 from services.database import DatabaseServer
+from services.iceberg import HiveServer, IcebergRestServer
+from services.kafka import KafkaServer
 from services.mysql import MySQLServer
 from services.nats import NatsServer
 from services.postgres import PostgresServer
@@ -21,6 +23,9 @@ __all__ = [
     "SERVERS",
     "USUAL",
     "DatabaseServer",
+    "HiveServer",
+    "IcebergRestServer",
+    "KafkaServer",
     "MotoServer",
     "MySQLServer",
     "NatsServer",
@@ -34,7 +39,18 @@ __all__ = [
 
 SERVERS: dict[str, type[Server]] = {
     each.name: each
-    for each in (PostgresServer, MySQLServer, S3Server, MotoServer, NatsServer, SparkCluster, SparkConnectServer)
+    for each in (
+        PostgresServer,
+        MySQLServer,
+        S3Server,
+        MotoServer,
+        NatsServer,
+        KafkaServer,
+        IcebergRestServer,
+        HiveServer,
+        SparkCluster,
+        SparkConnectServer,
+    )
 }
 USUAL = ("postgres", "mysql", "s3")
 """Those that are quick and small, and started when no name is given."""

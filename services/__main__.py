@@ -1,4 +1,7 @@
-"""``python -m services start|stop|status [name]``: the servers in the background; ``install`` builds that of S3."""
+"""``python -m services start|stop|status [name]``: the servers in the background.
+
+``install`` builds that of S3, ``install jars`` gets what those in Java are made of.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from services import SERVERS, USUAL, Unavailable, versity
+from services import SERVERS, USUAL, Unavailable, jars, versity
 from services.background import ensure, keep, running, stop
 
 
@@ -16,13 +19,15 @@ def main() -> int:
     """Run one command; 0 when it did what was asked."""
     parser = argparse.ArgumentParser(prog="python -m services", description=__doc__)
     parser.add_argument("command", choices=["start", "stop", "status", "install", "keep"], help="keep: internal")
-    parser.add_argument("name", nargs="?", choices=[*SERVERS], help="default: all, but of Spark's none is started")
+    parser.add_argument("name", nargs="?", choices=[*SERVERS, "jars"], help="default: all; start: the small ones")
     parser.add_argument("--directory", type=Path, default=_default_directory(), help="where the state is kept")
     parser.add_argument("--fast", action="store_true", help="do not wait for the disk: quicker, not durable")
     parser.add_argument("--owner", type=int, help="end with this process")
     options = parser.parse_args()
+    if options.name == "jars" and options.command != "install":
+        parser.error("jars are installed, nothing else")
     if options.command == "install":
-        return _install()
+        return _install_jars() if options.name == "jars" else _install()
     every = USUAL if options.command == "start" else SERVERS
     names = [options.name] if options.name else [*every]
     if options.command == "keep":
@@ -40,6 +45,18 @@ def _install() -> int:
         except Unavailable as error:
             print(f"the tests of S3 use moto: {error}", file=sys.stderr)
     return 0
+
+
+def _install_jars() -> int:
+    """Get the jars that are not there yet; 1 when some cannot be had."""
+    missing = 0
+    for name in jars.SETS:
+        try:
+            jars.install(name)
+        except Unavailable as error:
+            missing = 1
+            print(error, file=sys.stderr)
+    return missing
 
 
 def _one(command: str, name: str, options: argparse.Namespace) -> int:

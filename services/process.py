@@ -16,10 +16,11 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Self
 
-__all__ = ["Server", "Unavailable", "free_port", "reachable"]
+__all__ = ["Server", "Unavailable", "free_port", "kill_family", "reachable"]
 
 _START_ATTEMPTS = 3
 _START_SECONDS = 60.0
@@ -110,6 +111,28 @@ class Server(ABC):
             shutil.rmtree(self._directory, ignore_errors=True)
         self._directory = None
 
+    def kill(self) -> None:
+        """End the server and all that it has started, as a power cut would; its files stay for :meth:`revive`."""
+        assert self._process is not None, "not started here"
+        kill_family(self._process.pid)
+        self._process.wait()
+
+    def revive(self) -> None:
+        """Start a server that has died again, with the same files on the same port; return once it answers.
+
+        On Linux it ends with the thread that calls this, as with the one that calls :meth:`start`.
+        """
+        assert self._process is not None, "not started here"
+        self._process.wait()
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            # what the dead one has left behind, such as memory that its last child is about to let go of, may refuse it
+            self._spawn("ab")
+            if self._wait_until_ready():
+                return
+        log = (self.directory / "server.log").read_text(errors="replace")
+        raise RuntimeError(f"{self.name} did not come back:\n{log[-4000:]}")
+
     def alive(self) -> bool:
         """True while the process that :meth:`start` began is running."""
         return self._process is not None and self._process.poll() is None
@@ -166,20 +189,8 @@ class Server(ABC):
         log_path = self.directory / "server.log"
         for _ in range(_START_ATTEMPTS):
             self.port = free_port()
-            with log_path.open("wb") as log:
-                self._process = subprocess.Popen(
-                    self.command(),
-                    cwd=self.directory,
-                    env=self._environment(),
-                    user=self.account,
-                    group=self._group(),
-                    extra_groups=None if self.account is None else [],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=_end_with_parent(self.orphan_signal),
-                )
+            self._spawn("wb")
+            assert self._process is not None
             atexit.register(self.stop)
             if self._wait_until_ready():
                 return
@@ -188,6 +199,22 @@ class Server(ABC):
                 self._process.kill()
             self._process.wait()
         raise RuntimeError(f"{self.name} did not start:\n{log_path.read_text(errors='replace')[-4000:]}")
+
+    def _spawn(self, mode: str) -> None:
+        with (self.directory / "server.log").open(mode) as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                cwd=self.directory,
+                env=self._environment(),
+                user=self.account,
+                group=self._group(),
+                extra_groups=None if self.account is None else [],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_end_with_parent(self.orphan_signal),
+            )
 
     def _wait_until_ready(self) -> bool:
         deadline = time.monotonic() + _START_SECONDS
@@ -201,6 +228,15 @@ class Server(ABC):
         # HOME may be a directory the server's user cannot read; PG* and MYSQL* variables are the caller's, not ours.
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "MYSQL", "MARIADB"))}
         return kept | {"HOME": str(self.directory), "LC_ALL": "C", "TZ": "UTC"}
+
+
+def kill_family(pid: int) -> None:
+    """Send SIGKILL to a process and to all that it has started, itself first."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    found = children.read_text().split() if children.exists() else []
+    for each in (pid, *map(int, found)):
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
 
 
 def reachable(path: Path) -> bool:

@@ -6,18 +6,17 @@ processes that write get this in their environment; each may be killed without a
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quacklake.connectors.hudi.session import settings
 from quacklake.spark.runtime.settings import installed_version
+from tests.jvm import NoSession, hold, lent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,19 +53,6 @@ def hudi_session() -> SparkSession:
     return builder.getOrCreate()
 
 
-def attached_session() -> SparkSession:
-    """Return a session in the JVM that the environment names."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
-
-    gateway = launch_gateway()
-    jvm: Any = gateway.jvm
-    context = jvm.org.apache.spark.api.java.JavaSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
-    conf = SparkConf(_jvm=jvm, _jconf=context.getConf())
-    return SparkSession(SparkContext(gateway=gateway, jsc=context, conf=conf))
-
-
 def spark_path() -> list[str]:
     """Return what comes first on the path of processes with a Spark that Hudi has a jar for. Raises ``Unreachable``."""
     if shutil.which("java") is None:
@@ -82,30 +68,16 @@ def spark_path() -> list[str]:
 @contextmanager
 def hudi_jvm() -> Iterator[dict[str, str]]:
     """Start the JVM, and lend the environment of processes that use it. Raises ``Unreachable``."""
-    path = os.pathsep.join([*spark_path(), str(ROOT), *sys.path])
-    environment = {**os.environ, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    command = [sys.executable, "-m", "tests.connectors.hudi_spark"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, env=environment, text=True, **pipes) as host:  # type: ignore[call-overload]
-        try:
-            line = host.stdout.readline()
-            while line and not line.startswith('{"PYSPARK_GATEWAY_PORT"'):
-                line = host.stdout.readline()
-            if not line:
-                raise Unreachable("no session of Spark with Hudi could be made: its jar comes from Maven")
-            yield {**environment, **json.loads(line)}
-        finally:
-            host.stdin.close()
+    try:
+        with lent("tests.connectors.hudi_spark", spark_path()) as environment:
+            yield environment
+    except NoSession:
+        raise Unreachable("no session of Spark with Hudi could be made: its jar comes from Maven") from None
 
 
 def main() -> None:
     """Hold a JVM for others."""
-    session = hudi_session()
-    gateway: Any = session.sparkContext._gateway
-    known = gateway.gateway_parameters
-    print(json.dumps({"PYSPARK_GATEWAY_PORT": str(known.port), "PYSPARK_GATEWAY_SECRET": known.auth_token}), flush=True)
-    sys.stdin.read()
-    session.stop()
+    hold(hudi_session())
 
 
 if __name__ == "__main__":

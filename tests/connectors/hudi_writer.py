@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake.connectors import PreparedCommit, Sink, connector
-from tests.connectors.hudi_spark import attached_session, hudi_session
+from tests.connectors.hudi_spark import hudi_session
+from tests.jvm import attached_session
 
 QUICK = {
     "hoodie.metadata.enable": "false",

@@ -32,8 +32,9 @@ from quacklake.errors import (
 )
 from quacklake.faults import Fault, FaultInjected, arm
 from tests.connectors.hudi_spark import Unreachable, hudi_jvm
-from tests.connectors.hudi_writer import SCHEMA, new, rows
-from tests.seeds import LONG, SEED
+from tests.connectors.hudi_writer import QUICK, SCHEMA, new, rows
+from tests.pipelines.tables import connect, definition
+from tests.seeds import LONG, SEED, some
 
 ARCHIVE = Path(__file__).with_name("hudi_tables.zip")
 Write = Callable[..., list[int]]
@@ -338,3 +339,41 @@ def test_a_process_without_a_spark_session_for_hudi_is_told_what_it_needs(tmp_pa
     with pytest.raises(ConnectorError, match="out of luck"), writing():
         raise AnalysisException("out of luck\nand more")
     assert staged(tmp_path)
+
+
+PIPELINE_POINTS = [
+    "pipeline.prepare.before",
+    "connector.hudi.prepare.before",
+    "connector.hudi.prepare.after",
+    "pipeline.confirm.before",
+    "pipeline.confirm.after",
+    "connector.hudi.commit.before",
+    "connector.hudi.commit.after",
+    "connector.hudi.kept.after",
+    "pipeline.finalize.after",
+    "pipeline.finish.after",
+]
+
+
+@pytest.mark.daily(0.3)
+@pytest.mark.crash
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_killed_pipeline_neither_loses_nor_doubles_a_row(jvm: dict[str, str], tmp_path: Path, mode: str) -> None:
+    key = {"mode": mode, "key": "id"} if mode == "upsert" else {}
+    hudi = {"type": "hudi", "location": str(tmp_path / "t"), "key": "id", **QUICK, **key}
+    given = definition(tmp_path, sinks=[hudi, {"type": "lake", "table": "copied", **key}], engine="local")
+    (tmp_path / "definition.json").write_text(json.dumps(given))
+    with connect(tmp_path) as lake:
+        lake.sql("CREATE TABLE orders (id BIGINT, v BIGINT)")
+    end = 0
+    for point in ["", *some(PIPELINE_POINTS, 1, "kills of a pipeline into Hudi", mode), ""]:
+        begun, end = end, end + 5
+        command = [sys.executable, "-m", "tests.pipelines.run_pipeline", str(tmp_path), str(begun), str(end)]
+        armed = {"QUACKLAKE_FAULT": f"1:kill:{point}"} if point else {}
+        ended = subprocess.run(command, env=jvm | armed, capture_output=True, text=True, timeout=240)
+        assert ended.returncode == (-9 if point else 0), f"{point}: {ended.stderr[-3000:]}"
+    seen = table(tmp_path)
+    pairs = sorted(zip(seen.column("id").to_pylist(), seen.column("v").to_pylist(), strict=True))
+    with connect(tmp_path) as lake:
+        assert pairs == sorted(lake.sql("SELECT id, v FROM copied").fetchall()) == [(n, n * 2) for n in range(end)]
+    assert staged(tmp_path) == []

@@ -20,17 +20,19 @@ import quacklake
 from quacklake.connectors import CommitInfo, PreparedCommit, Sink, connector
 from quacklake.errors import (
     AlreadyExistsError,
+    CommitUnknown,
     ConfigError,
     ConnectorError,
     ConnectorUnavailableError,
     LeaseHeldError,
     NotFoundError,
+    QuacklakeError,
     SqlError,
     StreamFencedError,
     StreamMismatchError,
     UnsupportedFeatureError,
 )
-from quacklake.faults import Fault, FaultInjected, arm, record
+from quacklake.faults import Fault, FaultInjected, _hooked, arm, record
 from quacklake.pipelines import Pipeline, PipelineDefinition
 from quacklake.pipelines.checkpoints import Checkpoints, Manifest
 from quacklake.pipelines.definitions import Definitions
@@ -275,6 +277,46 @@ def test_a_sink_that_fails_for_good_stops_the_pipeline_and_the_others_have_the_b
         add(lake, 10, 20)  # nothing goes on before the checkpoint is finished
         assert rows("delta", tmp_path, lake) == rows("lake", tmp_path, lake) == doubled(0, 10)
     assert [each["state"] for each in pipeline.status()] == ["confirmed"]
+
+
+def test_a_broken_sink_holds_the_others_back_until_it_is_repaired(lake: quacklake.Lake, tmp_path: Path) -> None:
+    given = definition(tmp_path, restart={"attempts": 1, "backoff": "1 ms"})
+    add(lake, 0, 10)
+    Pipeline(lake, given).run(until_caught_up=True)
+    table, away = tmp_path / "delta" / "t", tmp_path / "away"
+
+    def break_it(point: str) -> None:
+        if point == "pipeline.confirm.after":
+            table.rename(away)
+            table.write_text("no table")
+
+    add(lake, 10, 20)
+    with _hooked(break_it), pytest.raises(ConnectorError):
+        Pipeline(lake, given).run(until_caught_up=True)
+    for first in (20, 30):
+        add(lake, first, first + 10)
+        with pytest.raises(QuacklakeError):
+            Pipeline(lake, given).run(until_caught_up=True)
+        for kind in ("lake", "iceberg"):
+            assert rows(kind, tmp_path, lake) == doubled(0, 20), kind
+    table.unlink()
+    away.rename(table)
+    Pipeline(lake, given).run(until_caught_up=True)
+    for kind in KINDS:
+        assert rows(kind, tmp_path, lake) == doubled(0, 40), kind
+
+
+def test_a_pipeline_goes_on_after_a_commit_of_which_nobody_knows_whether_it_was_made(
+    lake: quacklake.Lake, tmp_path: Path
+) -> None:
+    given = definition(tmp_path, restart={"attempts": 2, "backoff": "1 ms"})
+    for number, point in enumerate(("pipeline.confirm.before", "pipeline.confirm.after")):
+        add(lake, number * 5, number * 5 + 5)
+        lost = Fault(pattern=point, error=lambda: CommitUnknown("the connection was lost"))
+        with arm(lost):
+            assert Pipeline(lake, given).run(until_caught_up=True).restarts == 1
+        for kind in KINDS:
+            assert rows(kind, tmp_path, lake) == doubled(0, number * 5 + 5), (kind, point)
 
 
 def test_an_error_that_passes_is_tried_again(

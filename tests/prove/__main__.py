@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,7 +26,9 @@ from typing import Any
 
 from services import Unavailable
 from services.background import ensure, stop
-from tests.prove import streams
+from tests.catalog.stock import Stock
+from tests.crash.forks import Forks
+from tests.prove import pipelines, streams
 from tests.prove.copies import interleave
 from tests.prove.expressions import ROUND, Tally, round_of_expressions
 from tests.prove.places import SERVERS
@@ -218,6 +220,34 @@ class Prover:
         folder = self.folder / "lakes" / "publishes"
         outcome.done |= facts(round_of_publishes(folder, self.options.publishes, self.options.seed))
 
+    def pipelines(self, outcome: Outcome) -> None:
+        """Pipelines whose process, NATS server and catalog are killed: at points of a batch, and among many messages."""
+        options, total = self.options, pipelines.Tally()
+        every = options.pipelines == "all"
+        kinds = [name for name in ("sqlite", "postgres") if name in self.databases]
+        rounds = list(itertools.product(kinds, ("nats", "lake"), pipelines.SINKS))
+        share = 0 if every else -(-int(options.pipelines) // max(1, len(rounds)))
+        dice = random.Random(options.seed)
+
+        def choose(numbers: Sequence[int], what: str) -> Sequence[int]:
+            most = share if what == "process" else -(-share // 5)
+            return numbers if every else sorted(dice.sample(numbers, min(most, len(numbers))))
+
+        with Forks(["tests.prove.pipelines"]) as forks, Stock() as stock:
+            for kind in kinds:
+                folder = self.folder / "lakes" / f"pipelines-{kind}"
+                stand = pipelines.Stand(folder, forks, stock, postgres=kind == "postgres")
+                try:
+                    for _, source, mode in (each for each in rounds if each[0] == kind and (share or every)):
+                        total.add(pipelines.round_of_kills(stand, source, mode, choose)[0])
+                        print(f"{time.strftime('%H:%M:%S')} pipelines {total.struck} kills", flush=True)
+                    if options.messages and kind == kinds[-1]:
+                        kills = options.message_kills
+                        total.add(pipelines.round_of_messages(stand, options.messages, kills, options.seed))
+                finally:
+                    stand.close()
+                    outcome.done |= facts(total)
+
     def soak(self, outcome: Outcome) -> None:
         """Writers and maintenance at once, on SQLite, which one process at a time writes to: the worst there is."""
         home = self.folder / "lakes" / "soak"
@@ -263,6 +293,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--soak", type=float, default=60, help="seconds of constant writes beside maintenance")
     parser.add_argument("--copies", type=int, default=0, help="interleavings with another SQLite in the same process")
     parser.add_argument("--publishes", type=int, default=0, help="commits to NATS under kills: two seconds each")
+    parser.add_argument(
+        "--pipelines", default="0", help="kills of pipelines at points of a batch, or all: three seconds each"
+    )
+    parser.add_argument("--messages", type=int, default=0, help="messages through a pipeline under kills")
+    parser.add_argument("--message-kills", type=int, default=50, help="kills among these messages")
     parser.add_argument("--crashes", action="store_true", help="the exhaustive crashes too: hours")
     parser.add_argument("--seed", default=time.strftime("%Y%m%d%H%M%S"))
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
@@ -288,6 +323,8 @@ def main(arguments: list[str] | None = None) -> int:
             prover.alone("copies", prover.copies)
         if options.publishes:
             prover.alone("publishes", prover.publishes)
+        if options.pipelines != "0" or options.messages:
+            prover.alone("pipelines", prover.pipelines)
     finally:
         prover.close()
     outcomes = list(prover.outcomes.values())

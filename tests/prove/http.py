@@ -6,14 +6,19 @@ import http.client
 import itertools
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 
-__all__ = ["BadProxy"]
+__all__ = ["BadProxy", "ProxyProcess"]
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
 
 _BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 _DELAY = 0.02
@@ -153,3 +158,63 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 _HOP = ("connection", "content-length", "transfer-encoding", "keep-alive", "server", "date")
+
+
+class ProxyProcess:
+    """A :class:`BadProxy` in a process of its own, for clients that keep this one from doing anything while they wait."""
+
+    def __init__(self, port: int) -> None:
+        command = [sys.executable, "-m", "tests.prove.http", str(port)]
+        self._process = subprocess.Popen(
+            command, cwd=_REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.port = self._answer()
+
+    def __enter__(self) -> ProxyProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.communicate()
+
+    @contextmanager
+    def bad(self, how: str, every: int) -> Iterator[None]:
+        """Be bad in the block."""
+        self._ask(f"{how} {every}")
+        try:
+            yield
+        finally:
+            self._ask("good")
+
+    @property
+    def hits(self) -> int:
+        """How many requests had a bad fate so far."""
+        return self._ask("hits")
+
+    def _ask(self, words: str) -> int:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{words}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> int:
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())
+
+
+def _serve(port: int) -> None:
+    """Say the port, then follow what the input says; each line is answered with the number of hits."""
+    with BadProxy(port) as proxy:
+        print(proxy.port, flush=True)
+        for line in sys.stdin:
+            how, *every = line.split()
+            if every:
+                proxy.every, proxy.count, proxy.how = int(every[0]), itertools.count(1), how
+            elif how == "good":
+                proxy.how = None
+            print(proxy.hits, flush=True)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

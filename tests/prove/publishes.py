@@ -116,14 +116,9 @@ class Round:
         self._wait(name)
 
     def _kill_server(self) -> None:
-        process = self._server._process
-        assert process is not None
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        self._server.kill()
         time.sleep(self._dice.random() * 0.3)
-        with (self._folder / "again.log").open("ab") as log:
-            command = self._server.command()
-            self._server._process = subprocess.Popen(command, cwd=self._server.directory, stdout=log, stderr=log)
+        self._server.revive()
         self.tally.server_kills += 1
         time.sleep(self._dice.random() * 0.3)
 

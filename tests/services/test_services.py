@@ -16,7 +16,7 @@ import pymysql
 import pytest
 from pyarrow import fs
 
-from services import SERVERS, USUAL, MotoServer, PostgresServer, S3Server, Unavailable, versity
+from services import SERVERS, USUAL, KafkaServer, MotoServer, PostgresServer, S3Server, Unavailable, jars, versity
 from services.background import ensure, running, stop
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -164,3 +164,36 @@ def _wait_until(condition: Callable[[], bool]) -> None:
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert condition()
+
+
+def test_a_server_that_was_killed_comes_back_with_what_it_acknowledged(postgres_server: PostgresServer) -> None:
+    with PostgresServer() as server:
+        port = server.port
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute("CREATE TABLE t AS SELECT 1 AS n")
+            server.kill()
+            assert not server.alive()
+            with pytest.raises(psycopg.OperationalError):
+                connection.execute("SELECT 1")
+        server.revive()
+        assert server.port == port
+        with psycopg.connect(server.dsn()) as connection:
+            assert connection.execute("SELECT n FROM t").fetchall() == [(1,)]
+
+
+def test_jars_that_nobody_has_got_are_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(Unavailable, match="the jars of kafka come from Maven: `make test-jars` gets them"):
+        KafkaServer().start()
+
+
+def test_jars_that_maven_does_not_have_are_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    program = tmp_path / "java"
+    program.write_text("#!/bin/sh\necho ':: org.nowhere#nothing;1.0: not found'\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(jars, "java", lambda: str(program))
+    with pytest.raises(Unavailable, match=r"the jars of kafka could not be got from Maven: :: org\.nowhere#nothing"):
+        jars.install("kafka")
+    with pytest.raises(Unavailable, match="`make test-jars` gets them"):
+        jars.jars("kafka")

@@ -22,7 +22,7 @@ from tests.spark.core import same
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["killed_merge", "killed_write", "secrets"]
+__all__ = ["killed_merge", "killed_pipeline", "killed_write", "secrets"]
 
 
 def _ancestors(frame: DataFrame) -> list[tuple[int, str, bytes]]:
@@ -174,3 +174,29 @@ def killed_merge(lake: quacklake.Lake, session: SparkSession) -> None:
     assert same(lake, session, "merged") == 1500
     assert sum(lake.table("merged").to_arrow().column("n").to_pylist()) == 500 * 2 + 500
     _only_orphans(lake, "merged", 1500)
+
+
+def killed_pipeline(lake: quacklake.Lake, session: SparkSession) -> None:
+    """An executor dies while a pipeline passes a batch on: each row is in both sinks, once."""
+    from deltalake import DeltaTable
+
+    from quacklake.pipelines import Pipeline
+
+    lake.create_table("orders", {"id": pa.int64()}).append(pa.table({"id": range(2000)}))
+    place = f"{lake.data_path.rstrip('/')}-delta"
+    given = {
+        "pipeline": "p",
+        "engine": "spark",
+        "source": {"type": "lake", "table": "orders"},
+        "query": "SELECT id, id * 2 AS v FROM source",
+        "sinks": [{"type": "lake", "table": "copied"}, {"type": "delta", "location": place}],
+    }
+
+    def begun() -> bool:
+        return any(Path(lake.data_path).glob("_quacklake/pipelines/*/*/offsets/0"))
+
+    _kill_one(session, begun, lambda: Pipeline(lake, given).run(until_caught_up=True))
+    wanted = [{"id": n, "v": n * 2} for n in range(2000)]
+    assert lake.table("copied").to_arrow().sort_by("id").to_pylist() == wanted
+    assert DeltaTable(place).to_pyarrow_table().sort_by("id").to_pylist() == wanted
+    _only_orphans(lake, "copied", 2000)

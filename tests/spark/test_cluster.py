@@ -46,7 +46,7 @@ def test_the_core_works_on_a_cluster(cluster: SparkCluster, tmp_path: Path) -> N
 
 @pytest.mark.skipif(not LONG, reason="takes a minute: in the long profile")
 @pytest.mark.crash
-@pytest.mark.parametrize("part", ["killed_write", "killed_merge"])
+@pytest.mark.parametrize("part", ["killed_write", "killed_merge", "killed_pipeline"])
 def test_an_executor_that_is_killed_leaves_only_orphans(cluster: SparkCluster, tmp_path: Path, part: str) -> None:
     run_child(cluster.url, tmp_path, part)
 

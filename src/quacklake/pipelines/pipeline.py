@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from quacklake.catalog.own_tables import lease_left
-from quacklake.errors import InputError, LeaseHeldError, QuacklakeError, StreamFencedError, Transient
+from quacklake.errors import CommitUnknown, InputError, LeaseHeldError, QuacklakeError, StreamFencedError, Transient
 from quacklake.lake import Lake
 from quacklake.maintenance.scheduler import hold
 from quacklake.pipelines.barrier import Barrier
@@ -146,7 +146,8 @@ class Pipeline:
                     self._run_once(lost, until_caught_up, on_batch, restart=restart and not attempt, accept=accept)
                     break
                 except QuacklakeError as error:
-                    policy, passes = self.definition.restart, isinstance(error, Transient)
+                    # of a commit that may have been made the next claim finds out
+                    policy, passes = self.definition.restart, isinstance(error, Transient | CommitUnknown)
                     if not passes or isinstance(error, StreamFencedError) or attempt >= policy.attempts:
                         raise
                     attempt += 1
