@@ -154,8 +154,8 @@ def test_the_named_time_column_must_exist(home: Home) -> None:
         put(home, csv(1), timestamp_column="when")
 
 
-def test_a_failed_file_takes_the_others_of_its_command_with_it(home: Home) -> None:
-    """copy_command_atomic."""
+def test_copy_command_atomic(home: Home) -> None:
+    """A failed file takes the others of its command with it."""
     Path("good.csv").write_text(csv(2))
     Path("bad.csv").write_text("timestamp,temp\n1,2,3\n")
 

@@ -53,7 +53,7 @@ def test_pandas_and_the_library_see_an_ordinary_table(tmp_path: Path) -> None:
     with Pond.create(tmp_path / "P") as pond:
         pond.run(["fill"], lambda fs: append_series(fs, "/dock.series", readings(20)))
         url = pond.lake.url
-    with quacklake.connect(url, create=False) as lake:
+    with quacklake.connect(url, create=False, catalog="") as lake:
         frame = lake.table('pond_data."/dock.series"').to_pandas(where="temp >= 15")
         assert list(frame["temp"]) == [15.0, 16.0, 17.0, 18.0, 19.0]
         assert lake.table('pond_data."/dock.series"').sorted_by == ['"timestamp" ASC NULLS LAST']

@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 DATA, CONTROL = "data", "control"
 """The folders of a pond: its lake, and its control log."""
+_PLAIN = ""
+"""The lakes of a folder are its own: a catalog that the settings name is one of another lake."""
 _ATTEMPTS = 10
 _WAIT = 0.05
 _MARK = "pond"
@@ -114,7 +116,7 @@ class Pond:
     def memory(cls) -> Pond:
         """Make a pond whose catalogs are in memory, for tests. Its files go into a temporary folder."""
         folder = Path(tempfile.mkdtemp(prefix="pond-"))
-        lake, control = (connect("sqlite:///:memory:", data_path=str(folder / part)) for part in (DATA, CONTROL))
+        lake, control = (connect("sqlite:///:memory:", str(folder / part), catalog=_PLAIN) for part in (DATA, CONTROL))
         made = cls.create_in(lake, control)
         made._folder = folder
         return made
@@ -293,5 +295,5 @@ def _catalog(folder: Path, part: str) -> Path:
 def _connect(folder: Path, part: str, *, create: bool = False, read_only: bool = False) -> Lake:
     url = f"sqlite:///{_catalog(folder, part).absolute()}"
     if create:
-        return connect(url, data_path=str((folder / part / "files").absolute()))
-    return connect(url, create=False, read_only=read_only)
+        return connect(url, str((folder / part / "files").absolute()), catalog=_PLAIN)
+    return connect(url, catalog=_PLAIN, create=False, read_only=read_only)
