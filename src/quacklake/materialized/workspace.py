@@ -126,13 +126,21 @@ class Workspace:
         """Compute a query into a temporary table, which DuckDB may put on disk, and return its name."""
         name, bound = self.fresh(), self.bind(sql)
         self.connection.execute(f"CREATE TEMP TABLE {name} AS {bound.sql}", bound.values)
+        self._announce(name)
         return name
 
     def make(self, sql: str) -> str:
         """Like ``keep``, for a query over temporary tables alone."""
         name = self.fresh()
         self.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}")
+        self._announce(name)
         return name
+
+    def _announce(self, name: str) -> None:
+        """Let the planner know a temporary table, without rows: it finds no filters of a query that it cannot bind."""
+        columns = self.connection.execute(f"DESCRIBE temp.main.{name}").fetchall()
+        listed = ", ".join(f"{quote(str(row[0]))} {row[1]}" for row in columns)
+        self.session.planner().execute(f"CREATE OR REPLACE TEMP TABLE {name} ({listed})")
 
     def number(self, sql: str) -> int:
         """Return the number that a query over temporary tables gives."""
@@ -164,7 +172,8 @@ class Workspace:
         feed = Feed(name, int(rows[0][0]), int(rows[0][1]))
         for view, negated in ((feed.came, ""), (feed.went, "NOT ")):
             where = f"WHERE {_CHANGE} {negated}IN {_CAME}"
-            self.connection.execute(f"CREATE TEMP VIEW {view} AS SELECT {listed or '1'} FROM {name} {where}")
+            self.connection.execute(f"CREATE TEMP VIEW {view} AS SELECT {listed or '1 AS one'} FROM {name} {where}")
+            self._announce(view)
         self._feeds[table.id] = feed
         return feed
 
