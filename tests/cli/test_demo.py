@@ -11,7 +11,7 @@ from rich.console import Console
 
 import quacklake
 from quacklake.cli.demo import streaming
-from quacklake.cli.demo.stage import Stage
+from quacklake.cli.demo.stage import Stage, open_lake
 from tests.cli.conftest import Answer, Run
 from tests.duckdbs import needs_extensions
 from tests.layout import plain_only
@@ -150,3 +150,18 @@ def test_the_demo_needs_an_empty_directory(run: Run) -> None:
 
 def test_the_demo_has_no_form_for_programs(run: Run) -> None:
     assert run("demo", "--output", "json").code == 1
+
+
+def test_the_view_of_the_demo_follows_the_events_and_is_verified(tmp_path: Path) -> None:
+    plain_only("the demo has a lake of its own")
+    console = Console(file=io.StringIO(), width=200)
+    with open_lake(tmp_path) as lake:
+        streaming.create_tables(lake)
+        streaming.generate(tmp_path / "inbox", 1_000)
+        for number in range(streaming.BATCHES):
+            lake.sql(f"INSERT INTO {streaming.EVENTS} FROM '{tmp_path}/inbox/{number}.parquet'")
+            counted = lake.sql(f"SELECT sum(events) FROM {streaming.SHOPS}").fetchall()
+            assert counted == [((number + 1) * 100,)]
+        streaming._prove(Stage(console), lake, 1_000)
+    told = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "5 shops with 1,000 events, the same as a full computation" in told

@@ -373,3 +373,19 @@ def test_columns_of_a_star_are_those_of_the_creation(lake: Lake) -> None:
     lake.sql("ALTER TABLE sales ADD COLUMN amount INTEGER DEFAULT 9")
     assert "altered" in str(lake.refresh("all").reason)
     assert rows(lake, 'FROM "all"') == rows(lake, "SELECT id, shop, amount FROM sales")
+
+
+def test_a_refresh_reads_only_the_files_that_may_hold_touched_groups(lake: Lake) -> None:
+    lake.sql("CREATE TABLE r (device INTEGER, ts TIMESTAMP, v BIGINT)")
+    for day in range(20):
+        start = f"TIMESTAMP '2024-01-01' + to_days({day})"
+        lake.sql(f"INSERT INTO r SELECT i % 5, {start} + to_minutes(i), i FROM range(1000) t(i)")
+    lake.create_materialized_view(
+        "hourly", "SELECT device, date_trunc('hour', ts) AS h, sum(v) AS s, median(v) AS m FROM r GROUP BY ALL"
+    )
+    lake.sql("UPDATE r SET v = v + 1 WHERE device = 3 AND ts < TIMESTAMP '2024-01-01 02:00:00'")
+    plan = lake.materialized_views.explain("hourly")
+    assert (plan.way, plan.keys) == ("groups", 2)
+    assert plan.files < plan.files_total / 4, plan
+    assert lake.refresh("hourly").way == "groups"
+    check(lake, "hourly")

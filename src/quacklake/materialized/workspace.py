@@ -32,8 +32,10 @@ from quacklake.transaction import Transaction
 
 _CHANGE = "_ql_change"
 _CAME = "('insert', 'update_postimage')"
-#: Types whose equal values may differ, or that cannot be compared: their texts are compared, too.
-_BY_TEXT = ("FLOAT", "DOUBLE", "INTERVAL", "TIME WITH TIME ZONE", "VARIANT", "GEOMETRY")
+#: Types that cannot be compared: their texts are. Others are compared as DuckDB does, also where equal values differ,
+#: such as 0.0 and -0.0: the dictionary of a Parquet file keeps one of them.
+_BY_TEXT = ("VARIANT", "GEOMETRY")
+_UNORDERED = ("FLOAT", "DOUBLE", "INTERVAL", "TIME WITH TIME ZONE", "BLOB", "JSON", "UUID", "BIT", "NULL")
 _LISTED = 64
 """The most values of a condition that lets scans skip files; with more, only the least and the greatest count."""
 
@@ -126,13 +128,21 @@ class Workspace:
         """Compute a query into a temporary table, which DuckDB may put on disk, and return its name."""
         name, bound = self.fresh(), self.bind(sql)
         self.connection.execute(f"CREATE TEMP TABLE {name} AS {bound.sql}", bound.values)
+        self._announce(name)
         return name
 
     def make(self, sql: str) -> str:
         """Like ``keep``, for a query over temporary tables alone."""
         name = self.fresh()
         self.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}")
+        self._announce(name)
         return name
+
+    def _announce(self, name: str) -> None:
+        """Let the planner know a temporary table, without rows: it finds no filters of a query that it cannot bind."""
+        columns = self.connection.execute(f"DESCRIBE temp.main.{name}").fetchall()
+        listed = ", ".join(f"{quote(str(row[0]))} {row[1]}" for row in columns)
+        self.session.planner().execute(f"CREATE OR REPLACE TEMP TABLE {name} ({listed})")
 
     def number(self, sql: str) -> int:
         """Return the number that a query over temporary tables gives."""
@@ -164,7 +174,8 @@ class Workspace:
         feed = Feed(name, int(rows[0][0]), int(rows[0][1]))
         for view, negated in ((feed.came, ""), (feed.went, "NOT ")):
             where = f"WHERE {_CHANGE} {negated}IN {_CAME}"
-            self.connection.execute(f"CREATE TEMP VIEW {view} AS SELECT {listed or '1'} FROM {name} {where}")
+            self.connection.execute(f"CREATE TEMP VIEW {view} AS SELECT {listed or '1 AS one'} FROM {name} {where}")
+            self._announce(view)
         self._feeds[table.id] = feed
         return feed
 
@@ -224,13 +235,18 @@ def target(table: TableInfo) -> str:
 
 
 def by_text(type_: str) -> bool:
-    """Return whether equal values of a type may differ, so that their texts are compared, too."""
+    """Return whether values of a type are compared by their texts."""
     return any(odd in type_ for odd in _BY_TEXT)
 
 
 def _is_ordered(type_: str) -> bool:
     plain = not any(mark in type_ for mark in ("[", "(", "STRUCT", "MAP")) or type_.startswith("DECIMAL(")
-    return plain and not by_text(type_) and type_ not in ("BLOB", "JSON", "UUID", "BIT", "NULL")
+    return (
+        plain
+        and not by_text(type_)
+        and type_ not in _UNORDERED
+        and type_ not in ("BLOB", "JSON", "UUID", "BIT", "NULL")
+    )
 
 
 def _any_of(values: Sequence[tuple[Any, ...]], expression: str, type_: str, end_type: str, ranges: bool) -> str:
