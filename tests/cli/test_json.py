@@ -37,6 +37,13 @@ STORY = """
     sql "CREATE TABLE gone (i INTEGER)"
     sql "DROP TABLE gone"
     undrop gone
+    views create names "SELECT name, count(*) AS n FROM people GROUP BY name"
+    views list
+    views describe names
+    views explain names
+    views refresh
+    views verify names
+    views drop names
     alter add-column people level INTEGER
     alter widen-column people level BIGINT
     alter rename-column people level rank

@@ -158,7 +158,7 @@ def test_a_key_in_another_dialect_is_passed_over(lake: quacklake.Lake) -> None:
 
 def test_an_order_knows_its_columns_and_follows_their_names(lake: quacklake.Lake) -> None:
     schema = lake.create_table("t", shuffled(0).schema).info.schema
-    spec = make_sort(1, ["lower(name) DESC", "id"], schema)
+    spec = make_sort(1, ["lower(name) DESC", "id"], schema, lambda text: text)
     assert sort_columns(spec, schema) == {1, 2}
     assert sort_columns(None, schema) == frozenset()
     renamed = rename_column(spec, "NAME", "a b")
