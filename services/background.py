@@ -30,7 +30,7 @@ _STOP_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Running:
-    """What the state file says: a keeper and its server's port, or why there is none."""
+    """The content of the state file: a keeper and its server's port, or why there is none."""
 
     name: str
     keeper: int
@@ -63,7 +63,7 @@ def ensure(name: str, directory: Path, *, owner: int | None = None, durable: boo
 
 
 def running(name: str, directory: Path) -> Running | None:
-    """What is known of the server ``name``, or None when it was never asked for or is gone."""
+    """Return the known state of the server ``name``, or None when it was never asked for or is gone."""
     try:
         state = Running(**json.loads((directory / f"{name}.json").read_text()))
     except FileNotFoundError:

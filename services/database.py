@@ -1,4 +1,4 @@
-"""What servers of databases have in common."""
+"""The base of database servers."""
 
 from __future__ import annotations
 

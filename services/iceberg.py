@@ -24,7 +24,7 @@ class _Catalog(JavaServer):
 
     @property
     def warehouse(self) -> str:
-        """Where new tables are."""
+        """The folder of new tables."""
         return f"file://{self.directory}/warehouse"
 
     def prepare(self) -> None:

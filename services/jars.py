@@ -68,7 +68,7 @@ SETS: dict[str, tuple[Jar, ...]] = {
         Jar("org.xerial", "sqlite-jdbc", "3.50.3.0"),
     ),
 }
-"""What there is to get, by name."""
+"""The sets of jars, by name."""
 
 
 def jars(name: str) -> Path:

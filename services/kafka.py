@@ -22,7 +22,7 @@ class KafkaServer(JavaServer):
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The address for clients."""
         return f"127.0.0.1:{self.port}"
 
     def prepare(self) -> None:

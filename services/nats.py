@@ -30,7 +30,7 @@ class NatsServer(Server):
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The address for clients."""
         return f"nats://127.0.0.1:{self.port}"
 
     def prepare(self) -> None:

@@ -1,4 +1,4 @@
-"""What every server has in common: a directory, a port, a process and a reliable end."""
+"""The base of all servers: a directory, a port, a process and a reliable end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Server(ABC):
     """Users to run as, best first, when we are root and the server refuses to be."""
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     orphan_signal: ClassVar[signal.Signals] = signal.SIGKILL
-    """What the kernel sends the server when our process dies without stopping it (Linux)."""
+    """The signal that the kernel sends the server when our process dies without stopping it (Linux)."""
 
     def __init__(self, directory: Path | None = None, *, durable: bool = True) -> None:
         self.durable = durable
@@ -64,7 +64,7 @@ class Server(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where the server is reached."""
+        """The address of the server."""
 
     @abstractmethod
     def prepare(self) -> None:
@@ -80,7 +80,7 @@ class Server(ABC):
 
     @property
     def directory(self) -> Path:
-        """Where the server's files are."""
+        """The directory of the server's files."""
         assert self._directory is not None, "the server has not been started here"
         return self._directory
 
@@ -254,7 +254,7 @@ def free_port() -> int:
 
 
 def _end_with_parent(orphan_signal: signal.Signals) -> Callable[[], None] | None:
-    """What the child runs before exec, after it changed user (a change of user would undo it)."""
+    """Prepare the child before exec, after it changed user (a change of user would undo it)."""
     if _LIBC is None:
         return None
     libc, parent = _LIBC, os.getpid()

@@ -96,7 +96,7 @@ class SparkCluster(_SparkProcess):
 
     @property
     def url(self) -> str:
-        """What a session takes as its master."""
+        """The URL that a session takes as its master."""
         return f"spark://127.0.0.1:{self.port}"
 
     def command(self) -> Sequence[str | Path]:
@@ -154,7 +154,7 @@ class SparkConnectServer(_SparkProcess):
 
     @property
     def url(self) -> str:
-        """What a session takes as its remote."""
+        """The URL that a session takes as its remote."""
         return f"sc://127.0.0.1:{self.port}"
 
     def command(self) -> Sequence[str | Path]:
@@ -172,7 +172,7 @@ class SparkConnectServer(_SparkProcess):
 
 
 def home() -> Path:
-    """Where Spark is: in the wheel. Raises :class:`Unavailable` without it."""
+    """Return the folder of Spark, which is in the wheel. Raises :class:`Unavailable` without it."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise Unavailable("no Spark: the pyspark package is not installed")

@@ -15,7 +15,7 @@ from quacklake.connectors.options import ConnectorOptions
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """What a call of ``maintain`` did: files that others have replaced, those others, and files removed for good.
+    """The report of ``maintain``: files that others have replaced, those others, and files removed for good.
 
     ``conflict`` says that another writer was quicker and the table is as it was; the next call tries again.
     """
@@ -37,7 +37,7 @@ class Maintained(Protocol):
 
 @dataclass(frozen=True)
 class MaintenanceOptions:
-    """When a sink compacts, and how long files stay that no version of the table needs any more."""
+    """The schedule of compaction, and how long files stay that no version of the table needs any more."""
 
     enabled: bool
     min_files: int
@@ -56,7 +56,7 @@ class MaintenanceOptions:
 
     @property
     def orphan_age(self) -> timedelta:
-        """How old a file is that no commit will take any more: a checkpoint may wait long for its second phase."""
+        """The age of files that no commit will take any more: a checkpoint may wait long for its second phase."""
         return max(self.retention, timedelta(hours=168))
 
     def is_due(self, last: datetime | None, now: datetime) -> bool:

@@ -17,7 +17,7 @@ ENGINES = ("auto", "duckdb", "spark")
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a view is refreshed: ``on commit``, ``every`` so many seconds, or ``manual``."""
+    """The schedule of a view: ``on commit``, ``every`` so many seconds, or ``manual``."""
 
     kind: str = MANUAL
     every: float | None = None
@@ -53,7 +53,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Definition:
-    """What a materialized view is. ``full`` allows a query that can only be computed in full."""
+    """The definition of a materialized view. ``full`` allows a query that can only be computed in full."""
 
     id: str
     query: str
@@ -81,7 +81,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a view stands: its rows are the answer of its query at ``snapshot``.
+    """The position of a view: its rows are the answer of its query at ``snapshot``.
 
     ``epoch`` counts its refreshes, ``committed`` is the newest snapshot when its rows were last changed.
     """
@@ -143,7 +143,7 @@ class MaterializedView:
 
 @dataclass(frozen=True)
 class RefreshReport:
-    """What a refresh did. ``way`` is ``none``, ``append``, ``rows``, ``merge``, ``groups`` or ``full``."""
+    """The report of a refresh. ``way`` is ``none``, ``append``, ``rows``, ``merge``, ``groups`` or ``full``."""
 
     view: str
     way: str

@@ -1,4 +1,4 @@
-"""What the query of a materialized view allows: which output columns tell its groups apart, and what can be merged.
+"""Analyze the query of a materialized view: which output columns tell its groups apart, and what can be merged.
 
 All functions work on DuckDB's own tree of the query, as ``engines.duckdb.trees`` serializes it, and read nothing else.
 """
@@ -86,7 +86,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What a query allows. ``reason`` says why it can only be computed in full, or is None."""
+    """The ways of refreshing that a query allows. ``reason`` says why it can only be computed in full, or is None."""
 
     branches: tuple[Branch, ...] = ()
     keys: tuple[int, ...] = ()

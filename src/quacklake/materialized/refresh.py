@@ -63,7 +63,7 @@ class Request:
     ref: TableRef
     query: str
     schema: str = DEFAULT_SCHEMA
-    """Where tables without a schema are looked up first."""
+    """The schema in which tables without one are looked up first."""
     alias: str = "lake"
     """The name by which the query may call the lake."""
     schedule: Schedule = field(default_factory=Schedule)

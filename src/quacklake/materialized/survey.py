@@ -1,4 +1,4 @@
-"""What has happened to the tables of a view since its position, read from the catalog without reading any row."""
+"""Find out what happened to the tables of a view since its position, from the catalog alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BaseChange:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a refresh has to do. ``reason`` says why changes cannot be followed: then only a full refresh is right."""
+    """The work of a refresh. ``reason`` says why changes cannot be followed: then only a full refresh is right."""
 
     snapshot: Snapshot
     bases: tuple[BaseChange, ...]

@@ -25,7 +25,7 @@ _FLOATS = ("FLOAT", "DOUBLE")
 
 @dataclass(frozen=True)
 class Verification:
-    """What a comparison found. ``missing`` and ``unexpected`` are numbers of rows; ``rows`` shows some of them.
+    """The result of a comparison. ``missing`` and ``unexpected`` are numbers of rows; ``rows`` shows some of them.
 
     ``problem`` says why a view could not be compared; then nothing is known of its rows.
     """

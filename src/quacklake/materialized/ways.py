@@ -17,7 +17,7 @@ from quacklake.sql import tree
 
 @dataclass
 class Outcome:
-    """What a way did to the rows of a view."""
+    """The changes that a refresh made to the rows of a view."""
 
     way: str
     reason: str | None = None

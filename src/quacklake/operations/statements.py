@@ -127,17 +127,17 @@ class MergeResult:
 
     @property
     def rows_updated(self) -> int:
-        """The same as ``updated``."""
+        """Equal to ``updated``."""
         return self.updated
 
     @property
     def rows_inserted(self) -> int:
-        """The same as ``inserted``."""
+        """Equal to ``inserted``."""
         return self.inserted
 
     @property
     def rows_deleted(self) -> int:
-        """The same as ``deleted``."""
+        """Equal to ``deleted``."""
         return self.deleted
 
 

@@ -30,7 +30,7 @@ _STREAM = re.compile(r"[^\s.*>/\\]{1,255}")
 
 @dataclass(frozen=True)
 class WriterSettings:
-    """How transactions are read from NATS and written into a lake. Made by :meth:`resolve`.
+    """Settings for reading transactions from NATS and writing them into a lake. Made by :meth:`resolve`.
 
     ``lake`` has the settings of the lake; it is None for a writer that gets an open lake.
     """

@@ -1,4 +1,4 @@
-"""Where a pond keeps its tree and its contents: one interface, and its implementation by a lake.
+"""The storage of a pond's tree and contents: one interface, and its implementation by a lake.
 
 The lake is in a folder, a database or an object store, or in memory for tests: nothing above knows which.
 """

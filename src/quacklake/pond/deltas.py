@@ -1,4 +1,4 @@
-"""What each transaction changed: the change feed of the tree, grouped by transaction and by partition."""
+"""The changes of each transaction: the change feed of the tree, grouped by transaction and by partition."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class NodePath:
 
     @property
     def entry_type(self) -> EntryType:
-        """What the node is to its readers: for a dynamic node what its factory makes."""
+        """The type that readers see: for a dynamic node that of what its factory makes."""
         return registry.looks_like(self.node)
 
     @property

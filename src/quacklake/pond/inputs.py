@@ -96,7 +96,7 @@ def rows_of(source: HostPath, csv: CsvOptions | None = None) -> Iterator[InputFi
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """How rows become a series: the time column, the zone of local times, and what to do with odd rows."""
+    """Options for a series of rows: the time column, the zone of local times, and what to do with odd rows."""
 
     timestamp_column: str | None = None
     timezone: str | None = None

@@ -27,7 +27,7 @@ _INCOMING = f"{FOLDER}/incoming-"
 
 
 class Readable(Protocol):
-    """What contents are read from: an open file or stream of bytes."""
+    """An open file or stream of bytes that contents are read from."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to ``size`` bytes; none at the end."""
@@ -35,7 +35,7 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What was written: the bytes themselves if they are few, their number and hash in any case."""
+    """Written contents: their number of bytes and hash, and the bytes themselves if they are few."""
 
     size: int
     sha256: str

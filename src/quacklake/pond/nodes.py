@@ -31,7 +31,7 @@ TIMESTAMP_COLUMN, MIN_OVERRIDE, MAX_OVERRIDE, ROWS, SOURCE, SOURCE_SHA256 = (
 
 
 class EntryType(StrEnum):
-    """What a node is."""
+    """The type of a node."""
 
     DIRECTORY = "directory"
     DATA = "file:data"

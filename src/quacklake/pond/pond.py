@@ -41,7 +41,7 @@ _MARK = "pond"
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What ``recover`` has done."""
+    """The report of ``recover``."""
 
     was_needed: bool
     recovered_count: int

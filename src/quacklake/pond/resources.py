@@ -35,7 +35,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What came of a resource."""
+    """The outcome for one resource."""
 
     kind: str
     name: str

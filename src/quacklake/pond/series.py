@@ -38,7 +38,7 @@ Rows = InputFiles | Any
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What came of an import: the version it made, and how many rows were added, repeated and put in order."""
+    """The result of an import: the version it made, and how many rows were added, repeated and put in order."""
 
     path: str
     entry_type: EntryType

@@ -26,12 +26,12 @@ _MEMORY = "256MB"
 _ZONE = r"(Z|[+-]\d\d(:?\d\d)?)\s*$"
 """The end of a text that tells its time zone."""
 _FUTURE = dt.timedelta(days=1)
-"""How far a clock may be ahead."""
+"""The most that a clock may be ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What is known of rows in a spool: their number and times, and whether they came in order, each time once."""
+    """Facts about the rows in a spool: their number and times, and whether they came in order, each time once."""
 
     rows: int
     first: dt.datetime | None

@@ -124,7 +124,7 @@ Children = Callable[[Node], "Mapping[str, Node] | None"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a path leads: the nodes from the root on, and the names at its end that do not exist."""
+    """The end of a path: the nodes from the root on, and the names at its end that do not exist."""
 
     nodes: tuple[Node, ...]
     missing: tuple[str, ...] = ()

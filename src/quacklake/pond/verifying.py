@@ -25,7 +25,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a check has looked at, and what it found."""
+    """The report of a check: what it looked at, and what it found."""
 
     nodes: int
     large_files: int

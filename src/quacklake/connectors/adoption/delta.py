@@ -159,7 +159,7 @@ class _Log:
 
     @property
     def mapping_mode(self) -> str:
-        """How columns of files are found: ``none`` or ``name`` (by name), or ``id``."""
+        """The way to find columns in files: ``none`` or ``name`` (by name), or ``id``."""
         return str(dict(self.metadata.get("configuration") or {}).get("delta.columnMapping.mode", "none"))
 
 

@@ -1,4 +1,4 @@
-"""Whether a Delta table also has Iceberg metadata (UniForm): the option, the property, and what stands against it."""
+"""Iceberg metadata of a Delta table (UniForm): the option, the property, and what stands against it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HINT = "Say uniform_iceberg=false, or rewrite the table without deletion vector
 
 @dataclass(frozen=True)
 class UniformOption:
-    """What the option says: True, False, or None when it is not given; and whether the metadata can be written."""
+    """The value of the option: True, False, or None when it is not given; and whether the metadata can be written."""
 
     given: bool | None
     possible: bool

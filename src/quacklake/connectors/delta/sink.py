@@ -34,7 +34,7 @@ from quacklake.faults import reach
 MODES = ("append", "overwrite", "upsert")
 _TARGET = 128 * 1000**2
 _LOOKED_AT = (1, 100)
-"""How many commits are looked at for that of a checkpoint; it is nearly always the last."""
+"""The number of commits searched for that of a checkpoint; it is nearly always the last."""
 
 
 def sink(options: Mapping[str, Any]) -> DeltaSink:

@@ -45,7 +45,7 @@ HINT = "metadata/version-hint.text"
 _VERSION, _ID, _MAPPING = "delta-version", "delta-table-id", "schema.name-mapping.default"
 _THREADS = 8
 _REMEMBERED = 10
-"""How many snapshots the metadata keeps besides a new one."""
+"""The number of snapshots that the metadata keeps besides a new one."""
 _FOLLOWED = 20
 """The most commits that are looked at one by one; behind more, all files are compared."""
 
@@ -225,7 +225,7 @@ def _change_files(transaction: Transaction, table: DeltaTable, store: Store) -> 
 
 
 class _Log(NamedTuple):
-    """What the log did: the files that it added, None if that is not all; and whether all rows are the same."""
+    """The effect of the log: the files that it added, None if that is not all; and whether all rows are the same."""
 
     appended: set[str] | None
     moved: bool

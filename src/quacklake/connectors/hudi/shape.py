@@ -1,4 +1,4 @@
-"""What is fixed when a Hudi table is made, and the settings of writes that follow from it."""
+"""The properties that a Hudi table gets when it is made, and the settings of writes that follow from them."""
 
 from __future__ import annotations
 

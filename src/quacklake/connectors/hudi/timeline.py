@@ -32,7 +32,7 @@ PROPERTIES = f"{_ROOT}hoodie.properties"
 
 @dataclass(frozen=True)
 class FileChange:
-    """What a commit wrote into a group of files: a new file, whose ``previous`` it replaces, or a log."""
+    """The file that a commit wrote into a group of files: a new one, which replaces ``previous``, or a log."""
 
     group: str
     path: str
@@ -59,19 +59,19 @@ class Commit:
 
     @cached_property
     def metadata(self) -> Mapping[str, Any]:
-        """What Hudi has written down of the commit."""
+        """The commit's metadata as Hudi wrote it."""
         with failing("the timeline of the Hudi table cannot be read"):
             found: Mapping[str, Any] = json.loads(self._timeline.get_instant_metadata_in_json(self._place))
             return found
 
     @property
     def extra(self) -> Mapping[str, str]:
-        """What the writer has added to the metadata."""
+        """The metadata that the writer has added."""
         return self.metadata.get("extraMetadata") or {}
 
     @property
     def files(self) -> list[FileChange]:
-        """What the commit wrote, sorted."""
+        """The files that the commit wrote, sorted."""
         found = []
         for stats in (self.metadata.get("partitionToWriteStats") or {}).values():
             for each in stats:

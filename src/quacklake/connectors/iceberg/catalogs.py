@@ -39,7 +39,7 @@ _EXAMPLES = {
 _SIGN_IN = ("credential", "token", "scope", "oauth2_server_uri")
 """Options of a REST catalog."""
 _PASSED = ("client.", "glue.", "hive.", "header.")
-"""How options begin that the library gets as they are."""
+"""The prefix of options that the library gets as they are."""
 _ARN = re.compile(r"arn:aws[\w-]*:glue:([\w-]+):(\d*)(?::.*)?")
 
 

@@ -49,7 +49,7 @@ class Label:
 
     @property
     def prefix(self) -> str:
-        """What stands before the number of a message, in its header and in its id."""
+        """The text before the number of a message, in its header and in its id."""
         return f"{self.writer}:{self.checkpoint}:"
 
     def numbers(self, headers: Iterable[bytes]) -> Iterator[int]:
@@ -62,7 +62,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Sighting:
-    """What a look at a stream behind a sequence has found: our messages, and whether any have been removed."""
+    """The messages of ours behind a sequence of a stream, and whether any have been removed."""
 
     last: int
     last_missing: int

@@ -21,12 +21,12 @@ from quacklake.pipelines.migration.folder import ArrowFile, ArrowFolder, Checked
 from quacklake.progress import Progress, silent
 
 REFUSED = (InputError, CorruptFileError, PathError)
-"""What a single file may be at fault for; a store that cannot be reached is not the fault of a file."""
+"""Errors that a single file may cause; a store that cannot be reached is not the fault of a file."""
 
 
 @dataclass(frozen=True)
 class BackfillReport:
-    """What a backfill has done, or would do: files and their rows, and the rows that the table got."""
+    """The report of a backfill, real or dry: files and their rows, and the rows that the table got."""
 
     files: int
     rows: int

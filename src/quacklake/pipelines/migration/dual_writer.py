@@ -28,7 +28,7 @@ _log = logging.getLogger("quacklake.migration")
 
 @dataclass
 class SideReport:
-    """What one side got, and how long it took: failures with the last error, and rows that wait to be written again."""
+    """The counts and times of one side: failures with the last error, and rows that wait to be written again."""
 
     batches: int = 0
     rows: int = 0

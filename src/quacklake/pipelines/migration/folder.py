@@ -229,7 +229,7 @@ class ArrowFolder:
 
 
 class _Extent:
-    """What the rows of a file reach: one node, and the first and last of blocks and times."""
+    """The range of a file's rows: one node, and the first and last of blocks and times."""
 
     def __init__(self, file: ArrowFile) -> None:
         self.file = file

@@ -54,13 +54,13 @@ _PATH = re.compile(
     re.ASCII,
 )
 _TIME_ZONES = timedelta(hours=15)
-"""How far the hour of a folder may be from UTC: the old writer names folders in its own time zone."""
+"""The most that the hour of a folder may differ from UTC: the old writer names folders in its own time zone."""
 _ROUNDING = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
 class ArrowPath:
-    """What the path of a batch says of it. ``stamp`` is the second in which it was written."""
+    """The facts in the path of a batch. ``stamp`` is the second in which it was written."""
 
     network: str
     subnet: str

@@ -1,4 +1,4 @@
-"""What a lake knows of its migration: the files taken over or compared, and the side that readers use."""
+"""The state of a migration, kept in the lake: the files taken over or compared, and the side that readers use."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MIGRATION = pa.schema(
 
 @dataclass(frozen=True)
 class MigrationState:
-    """How far the migration of a folder is. ``equal`` is the last comparison's answer, None before the first.
+    """The progress of a folder's migration. ``equal`` is the last comparison's answer, None before the first.
 
     ``rows`` is what the lake had at the last comparison, ``retired`` the number of Arrow files that were removed.
     """

@@ -24,7 +24,7 @@ class Factory(ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     kind: ClassVar[EntryType]
-    """What its nodes look like: a directory, a table or a series."""
+    """The type that its nodes have for readers: a directory, a table or a series."""
 
     @abstractmethod
     def check(self, config: Mapping[str, Any]) -> None:
