@@ -216,7 +216,7 @@ def _published(url: str) -> pa.Table:
     with NatsConnection(url) as nats:
         last = nats.jetstream("STREAM.INFO.out")["state"]["last_seq"]
         parts = nats.read_range("out", 1, last + 1) if last else ()
-        bodies = [json.loads(body) for part in parts for body in part.data]
+        bodies = [json.loads(body) for part in parts for body in part.data.to_pylist()]
     return pa.Table.from_pylist(bodies, schema=pa.schema([("id", pa.int64()), ("v", pa.int64())]))
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import quacklake
 from quacklake import Lake, Table
 from quacklake.maintenance.lake_maintenance import LakeMaintenance
+from quacklake.materialized.views import MaterializedViews
 from quacklake.operations.options import LakeHistory, LakeOptions, StreamPositions
 from quacklake.sql.safety import Safety
 
@@ -172,6 +173,13 @@ def _names() -> Iterator[Case]:
         ("view", "view", lambda m, o: m.view(o.view).to_arrow()),
         ("create_table", "deep", lambda m, o: m.create_table(o.deep, ROWS)),
         ("create_view", "view", lambda m, o: m.create_view("mine_too", f"SELECT * FROM {o.view}")),
+        ("create_materialized_view", "table", lambda m, o: m.create_materialized_view("new", _all_of(o.table))),
+        ("materialized_views.create", "deep", lambda m, o: m.materialized_views.create("new", _all_of(o.deep))),
+        ("materialized_views.describe", "table", lambda m, o: m.materialized_views.describe(o.table)),
+        ("materialized_views.explain", "deep", lambda m, o: m.materialized_views.explain(o.deep)),
+        ("materialized_views.alter", "table", lambda m, o: m.materialized_views.alter(o.table, refresh="manual")),
+        ("materialized_views.drop", "table", lambda m, o: m.materialized_views.drop(o.table)),
+        ("refresh", "table", lambda m, o: m.refresh(o.table)),
         ("drop_table", "table", lambda m, o: m.drop_table(o.table)),
         ("drop_schema", "deep", lambda m, o: m.drop_schema("hidden", cascade=True)),
         ("drop_view", "view", lambda m, o: m.drop_view(o.view)),
@@ -217,6 +225,10 @@ def _names() -> Iterator[Case]:
     ]
     for method, what, call in own:
         yield Case(f"Table.{method}", what, call, lambda o, what=what: _given(o, what))  # type: ignore[misc]
+
+
+def _all_of(name: str) -> str:
+    return f"SELECT * FROM {name}"
 
 
 def _given(theirs: Theirs, what: str) -> tuple[str, ...]:
@@ -343,6 +355,9 @@ def _quiet() -> Iterator[Case]:
         "streams.list": lambda m, o: m.streams.list().to_pylist(),
         "options.list": lambda m, o: m.options.list().to_pylist(),
         "history.retentions": lambda m, o: m.history.retentions(),
+        "materialized_views.list": lambda m, o: m.materialized_views.list().to_pylist(),
+        "materialized_views.names": lambda m, o: m.materialized_views.names(),
+        "materialized_views.refresh_due": lambda m, o: m.materialized_views.refresh_due(),
         "snapshots": lambda m, o: m.snapshots().to_pylist(),
         "current_snapshot": lambda m, o: m.current_snapshot(),
         "catalog": lambda m, o: m.catalog,
@@ -374,7 +389,13 @@ def _quiet() -> Iterator[Case]:
 
 
 CASES = [*_tables(), *_names(), *_sql(), *_quiet()]
-GROUPS = {"history": LakeHistory, "maintenance": LakeMaintenance, "options": LakeOptions, "streams": StreamPositions}
+GROUPS = {
+    "history": LakeHistory,
+    "maintenance": LakeMaintenance,
+    "materialized_views": MaterializedViews,
+    "options": LakeOptions,
+    "streams": StreamPositions,
+}
 APART = {"Lake.close", "Table.name", *(f"Lake.{group}" for group in GROUPS)}
 """What does not ask the catalog."""
 WITHIN = {"Table.files_saved_by_merging", "Table.flush_within", "Lake.maintenance.flush_within"}

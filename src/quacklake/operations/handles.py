@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +28,7 @@ from quacklake.operations.times import instant
 from quacklake.transaction import NewDeleteFile, PastDeleteFile, PendingTable, TouchedFile, Transaction, commit
 
 T = TypeVar("T")
+_log = logging.getLogger("quacklake.operations")
 
 
 class Handle(ABC):
@@ -160,7 +162,14 @@ class LakeHandle(Handle):
     def _follow(self, tx: Transaction) -> None:
         """Refresh the materialized views that follow each commit to the tables that a transaction has changed."""
         snapshot = tx.committed
-        if snapshot is None or not self.context.tables.tagged(snapshot, MATERIALIZED_VIEW):
+        if snapshot is None:
+            return
+        try:
+            followed = self.context.tables.tagged(snapshot, MATERIALIZED_VIEW)
+        except Exception as error:  # the commit is made, whatever happens here
+            _log.warning("could not look for materialized views after a commit: %s", error)
+            return
+        if not followed:
             return
         changed = [change.table.id for change in tx.changes.tables if not change.compaction]
         if changed:

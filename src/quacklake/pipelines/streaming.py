@@ -157,10 +157,10 @@ class SparkRun:
         session = rows.sparkSession
         rows.createOrReplaceTempView(SOURCE_NAME)
         lake = self._spark if session is self._session else spark(self._lake, session)
-        query = spark_query(self._definition.query)
+        query = self._definition.query
         if self._stateful:
             query = follow_joined(self._lake, session, query, f"quacklake_{self._definition.name}")
-        return lake.sql(query)
+        return lake.sql(spark_query(query))
 
     def _initialize(self, shown: DataFrame) -> None:
         from quacklake.spark.runtime.local import arrow_schema
