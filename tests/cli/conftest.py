@@ -19,7 +19,7 @@ from tests.layout import copy_lake
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command printed, and the code it ended with."""
+    """The output of a command, and its exit code."""
 
     code: int
     out: str

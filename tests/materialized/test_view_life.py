@@ -1,4 +1,4 @@
-"""Where views go with their lake, who may use them, and many who refresh one at the same time."""
+"""Views travel with their lake, are kept from others, and are refreshed by many at the same time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import quacklake
 from quacklake import Lake, Safety
 from quacklake.errors import NotPermittedError, QuacklakeError
+from quacklake.faults import Fault, arm
 from quacklake.materialized.watching import refreshing
 from tests.layout import plain_only
 
@@ -135,3 +136,13 @@ def test_a_deep_verification_finds_a_wrong_view(tmp_path: Path) -> None:
         lake.handle.commit(tx)
         assert lake.verify().ok
         assert [found.code for found in lake.verify(deep=True).findings] == ["V090"]
+
+
+def test_a_failed_look_for_views_does_not_fail_the_commit_before_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
+        with arm(Fault(pattern="catalog.tagged.before")), caplog.at_level("WARNING", "quacklake.operations"):
+            lake.create_table("made", [{"a": 2}])
+        assert "could not look for materialized views" in caplog.text
+        assert lake.table("made").to_pylist() == [{"a": 2}]

@@ -1,4 +1,4 @@
-"""What a query allows: which columns are keys, what merges, and why a query cannot be followed."""
+"""Analyze queries: which columns are keys, what merges, and why a query cannot be followed."""
 
 from __future__ import annotations
 

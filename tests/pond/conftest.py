@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import pytest
 from quacklake.cli.pond import main
 from quacklake.config import SETTINGS
 from quacklake.pond import FS, WD, Pond
+from tests.cli.conftest import Answer, Run
 
 T = TypeVar("T")
 START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
@@ -29,7 +29,7 @@ def readings(count: int, first: int = 0, **more: Any) -> list[dict[str, Any]]:
 
 
 def csv(count: int, first: int = 0, end: str = "Z", column: str = "timestamp") -> str:
-    """The same as a CSV file."""
+    """Return the text of a CSV file with these rows."""
     lines = [f"{row['timestamp']:%Y-%m-%dT%H:%M:%S}{end},{row['temp']}" for row in readings(count, first)]
     return "\n".join([f"{column},temp", *lines]) + "\n"
 
@@ -67,22 +67,6 @@ def home(shared: Pond, request: pytest.FixtureRequest) -> Home:
     name = re.sub(r"\W+", "_", request.node.name)[:60]
     shared.run(["test"], lambda fs: fs.make_directory(f"/{name}", parents=True))
     return Home(shared, f"/{name}")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command printed, and the code it ended with."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Run = Callable[..., Answer]
 
 
 @pytest.fixture(autouse=True)

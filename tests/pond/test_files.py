@@ -64,7 +64,7 @@ def test_hybrid_writer_incremental_hash(tmp_path: Path) -> None:
 
 
 def test_hybrid_writer_spillover(tmp_path: Path) -> None:
-    """What arrives in pieces around the threshold is stored whole."""
+    """Store contents whole that arrive in pieces around the threshold."""
     files, data = large(tmp_path), bytes(range(256)) * 257
     content = files.write(Trickle(data, THRESHOLD - 1))
     with files.open(content.sha256, content.size, "f") as file:

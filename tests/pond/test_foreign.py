@@ -1,4 +1,4 @@
-"""What other programs see: stock DuckDB, pandas and the lake's own tables hold the same series."""
+"""Other programs read the same series: stock DuckDB, pandas and the lake's own tables."""
 
 from __future__ import annotations
 

@@ -57,12 +57,12 @@ _NEEDED = (
 _KEYS = 40
 _NAME = "p"
 _SECONDS = 120.0
-"""How long a run may take that nobody kills, on a machine that has much else to do."""
+"""The longest time of a run that nobody kills, on a machine that has much else to do."""
 
 
 @dataclass
 class Tally:
-    """What was done."""
+    """The counts of a round."""
 
     kills: int = 0
     nats_kills: int = 0
@@ -74,7 +74,7 @@ class Tally:
 
     @property
     def struck(self) -> int:
-        """How often a process died."""
+        """The number of processes that died."""
         return self.kills + self.nats_kills + self.catalog_kills
 
     def add(self, other: Tally) -> None:

@@ -62,7 +62,7 @@ class Reading(Protocol):
 
 @dataclass
 class Tally:
-    """What was done; ``ways`` counts the refreshes by the way that they took."""
+    """The counts of a round; ``ways`` counts the refreshes by the way that they took."""
 
     histories: int = 0
     steps: Counter[str] = field(default_factory=Counter)
