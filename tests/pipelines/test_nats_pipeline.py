@@ -12,6 +12,7 @@ import pytest
 
 import quacklake
 from quacklake.connectors.nats.connection import NatsConnection
+from quacklake.connectors.nats.stream import NatsStream, StreamRange
 from quacklake.errors import ConfigError, NotFoundError, SnapshotExpiredError, StreamMismatchError
 from quacklake.faults import Fault, FaultInjected, arm, record
 from quacklake.pipelines import Pipeline
@@ -86,6 +87,27 @@ def test_messages_become_rows_once_and_bad_ones_dead_letters(
     assert pipeline.behind() == 0
     assert rows("lake", tmp_path, lake) == rows("delta", tmp_path, lake) == expected((0, 300))
     assert lake.sql("SELECT _sequence, _data FROM letters").fetchall() == [(251, b"no row")]
+
+
+def test_rows_that_are_here_do_not_wait_for_more(
+    lake: quacklake.Lake,
+    nats: NatsConnection,
+    nats_server: NatsServer,
+    stream: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fill(nats, stream, 0, 250)
+    look, looks = NatsStream.look, []
+
+    def counted(self: NatsStream, connection: NatsConnection) -> StreamRange:
+        looks.append(self.name)
+        return look(self, connection)
+
+    monkeypatch.setattr(NatsStream, "look", counted)
+    pipeline = Pipeline(lake, definition(nats_server, stream, tmp_path, every="1 h", source={"poll_interval": "1 h"}))
+    assert pipeline.run(on_batch=lambda _batch: pipeline.request_stop()).rows == 250
+    assert looks == [stream]
 
 
 def test_a_fault_at_any_point_neither_loses_nor_doubles_a_message(

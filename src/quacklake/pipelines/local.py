@@ -145,7 +145,10 @@ class LocalRun:
         self._session.attachments.close()
 
     def _gather(self) -> _Gathered:
-        """Return batches until the limits of one, the time for one, or until nothing is new."""
+        """Return batches until the limits of one, the time for one, or until nothing is new.
+
+        Rows that are here do not wait for more: a source that has ``caught_up`` is not asked again.
+        """
         limits, rows, size = self._definition, 0, 0
         found: list[pa.RecordBatch] = []
         full, until = True, time.monotonic() + limits.every.total_seconds()
@@ -156,6 +159,9 @@ class LocalRun:
                 break
             found.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
+            if getattr(self._source, "caught_up", False):
+                full = False
+                break
         take = getattr(self._source, "take_rejected", None)
         rejected = None if take is None else take()
         position = self._source.current_checkpoint().to_json()

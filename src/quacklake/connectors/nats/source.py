@@ -105,7 +105,7 @@ class NatsSource:
         if self._connection is None:
             raise ConnectorError("the source is not started", hint="Call start(checkpoint) first.")
         while True:
-            if self._sequence + 1 < self._end:
+            if not self.caught_up:
                 batch = self._next(self._connection)
                 if batch is not None:
                     return batch
@@ -121,8 +121,13 @@ class NatsSource:
                 raise StreamMismatchError(f"the NATS stream {self.stream.name!r} was made anew while it was read")
             self._check(there)
             self._end = there.last + 1
-            if self._sequence + 1 >= self._end:
+            if self.caught_up:
                 return None
+
+    @property
+    def caught_up(self) -> bool:
+        """True when everything has been returned that the last look at the stream saw."""
+        return self._sequence + 1 >= self._end
 
     def behind(self, sequence: int) -> int:
         """Return how many sequences the stream has after one."""
