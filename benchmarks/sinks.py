@@ -18,7 +18,7 @@ from benchmarks.common import Bench, Measure, Result, Skip, at_least, at_most
 from benchmarks.spark_peers import Spark, open_spark
 from quacklake.connectors import Sink, connector
 from quacklake.connectors.staging import StagedSink
-from quacklake.pipelines.streaming import write_files
+from quacklake.pipelines.spark_files import write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -371,7 +371,7 @@ def test_statistics_of_a_delta_file_are_those_of_its_rows(row_group_size: int | 
     )
     footers: list[pq.FileMetaData] = []
     pq.write_table(table, io.BytesIO(), row_group_size=row_group_size, metadata_collector=footers)
-    found = json.loads(statistics(table, footers[0]), parse_constant=pytest.fail)
+    found = json.loads(statistics(table.schema, footers[0], table), parse_constant=pytest.fail)
     assert found["minValues"] == {
         "small": 3,
         "a.b": -5,

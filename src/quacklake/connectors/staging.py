@@ -19,7 +19,7 @@ from quacklake.connectors.protocols import WrittenFile
 from quacklake.errors import ConnectorError, StorageError
 from quacklake.storage import Store
 
-_STAGED = re.compile(r"(?:.*/)?part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet")
+_STAGED = re.compile(r"(?:.*/)?part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\.parquet|/.*)")
 _WEIGHED = 16
 """Batches after which a stage looks how large all of them are; that takes longer than to keep one."""
 _DICTIONARY = 256 << 10
@@ -30,13 +30,16 @@ Values: TypeAlias = Mapping[str, str | None]
 """The values of a partition as texts."""
 Split: TypeAlias = Callable[[pa.Table], Iterable[tuple[str, Values, pa.Table]]]
 """A function that separates the rows of partitions: the folder, the values and the rows of each file."""
+Statistics: TypeAlias = Callable[[pa.Schema, pq.FileMetaData, "pa.Table | None"], str]
+"""A function that describes a file by its schema and footer, and by its rows where this process has them."""
 
 
 class FileStage:
     """Collects batches, and writes a file for each partition when there are enough for one.
 
     ``files`` are those that are written and not taken yet. Memory is bounded by ``target_bytes`` and one batch.
-    ``count`` says how many records the rows of a file are, where ``split`` has made something else of them.
+    ``count`` says how many records the rows of a file are, where ``split`` has made something else of them. ``aside``
+    is a folder for files that another engine writes for the stage, and that nobody takes for files of the table.
     """
 
     def __init__(
@@ -47,23 +50,27 @@ class FileStage:
         split: Split | None = None,
         target_bytes: int = 128 << 20,
         compression: str = "zstd",
-        statistics: Callable[[pa.Table, pq.FileMetaData], str] | None = None,
+        statistics: Statistics | None = None,
         schema: pa.Schema | None = None,
         ending: str = ".parquet",
         count: Callable[[pa.Table], int] | None = None,
+        aside: str | None = None,
     ) -> None:
         self.store = store
+        self.schema = schema
+        self.compression = compression
+        self.target_bytes = target_bytes
+        self.aside = aside if split is None and count is None and store.is_local else None
         self._folder = folder
         self._ending = ending
         self._statistics = statistics
-        self._schema = schema
         self._count = count or (lambda rows: rows.num_rows)
         self._split = split or _whole
-        self._target = target_bytes
-        self._compression = compression
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._enough = 0
         self.files: list[WrittenFile] = []
+        self.row_bytes: float | None = None
+        """The size of a row in the last file, if there was one."""
 
     def empty(self) -> FileStage:
         """Return the same stage without rows or files, for a task of its own."""
@@ -78,8 +85,8 @@ class FileStage:
         if self._rows < self._enough and len(self._batches) % _WEIGHED:
             return
         size = sum(kept.nbytes for kept in self._batches)
-        if size < self._target:
-            self._enough = self._rows * self._target // max(size, 1)
+        if size < self.target_bytes:
+            self._enough = self._rows * self.target_bytes // max(size, 1)
             return
         try:
             self.flush()
@@ -93,8 +100,8 @@ class FileStage:
         if not self._batches:
             return
         table = pa.Table.from_batches(self._batches)
-        if self._schema is not None:
-            table = table.select(self._schema.names).cast(self._schema)
+        if self.schema is not None:
+            table = table.select(self.schema.names).cast(self.schema)
         written: list[WrittenFile] = []
         try:
             for folder, values, rows in self._split(table) if table.num_rows else ():
@@ -112,6 +119,35 @@ class FileStage:
         files, self.files = tuple(self.files), []
         return files
 
+    def adopt(self, folder: str) -> list[WrittenFile]:
+        """Give the Parquet files of a folder the names and places of the stage, and return those that have rows.
+
+        The folder goes. It is one below ``aside`` that another engine has filled with rows of the stage's schema.
+        """
+        assert self.schema is not None
+        adopted: list[WrittenFile] = []
+        for entry in list(self.store.list(folder)):
+            name = entry.path.rsplit("/", 1)[-1]
+            if name.startswith((".", "_")) or not name.endswith(".parquet"):
+                continue
+            with self.store.open_input(entry.path) as source:
+                footer = pq.read_metadata(source)
+            if not footer.num_rows:
+                continue
+            path = f"{self._folder}part-{uuid4()}{self._ending}"
+            statistics = self._statistics(self.schema, footer, None) if self._statistics else None
+            self.store.rename(entry.path, path)
+            self.weigh(entry.size, footer.num_rows)
+            adopted.append(WrittenFile(path, entry.size, footer.num_rows, {}, statistics))
+        self.store.sync([file.path for file in adopted])
+        self.remove_aside(folder)
+        return adopted
+
+    def remove_aside(self, folder: str) -> None:
+        """Remove a folder below ``aside`` with all that is in it."""
+        self.store.delete(entry.path for entry in list(self.store.list(folder)))
+        self.store.prune(folder)
+
     def discard(self) -> None:
         """Forget what is kept, and remove the files that were not taken."""
         self._batches, self._rows, self._enough = [], 0, 0
@@ -125,13 +161,18 @@ class FileStage:
             pq.write_table(
                 rows,
                 sink,
-                compression=self._compression,
+                compression=self.compression,
                 dictionary_pagesize_limit=_DICTIONARY,
                 metadata_collector=footers,
             )
             size = sink.tell()
-        statistics = self._statistics(rows, footers[0]) if self._statistics else None
+        statistics = self._statistics(rows.schema, footers[0], rows) if self._statistics else None
+        self.weigh(size, rows.num_rows)
         return WrittenFile(path, size, self._count(rows), values, statistics)
+
+    def weigh(self, size: int, rows: int) -> None:
+        """Hear how large the rows of written files are."""
+        self.row_bytes = size / rows if rows else self.row_bytes
 
 
 class StagedSink:

@@ -10,7 +10,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quacklake.connectors.options import ConnectorOptions, resolved
-from quacklake.connectors.protocols import PreparedCommit, Sink, WrittenFile
+from quacklake.connectors.protocols import PreparedCommit, Sink
 from quacklake.connectors.staging import FileStage
 from quacklake.errors import ConfigError, StreamMismatchError, nearest
 from quacklake.faults import reach
 from quacklake.lake import Lake
-from quacklake.operations.keyed_changes import null_key
 from quacklake.pipelines.barrier import Barrier, Prepare, Stage
 from quacklake.pipelines.checkpoints import Checkpoints, Claim
 from quacklake.pipelines.definition import LAKE, SOURCE_NAME, SPARK, PipelineDefinition
@@ -32,13 +31,13 @@ from quacklake.pipelines.lake_tables import LakeSink
 from quacklake.pipelines.local import branch, needs_state
 from quacklake.pipelines.reports import BatchReport
 from quacklake.pipelines.sinks import Sinks, folder
+from quacklake.pipelines.spark_files import write_files
 from quacklake.pipelines.windows import spark_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_FILES = "path STRING, bytes BIGINT, records BIGINT, partition STRING, statistics STRING"
 _WAIT = 0.2
 """Seconds between two looks at a running query."""
 
@@ -90,7 +89,7 @@ class SparkRun:
         from quacklake.spark.runtime.settings import spark_uri
 
         frame = self._source.stream()
-        shown = self._queried(self._source.rows(frame)) if self._stateful else frame
+        shown = self._queried(self._source.rows(self._source.decoded(frame))) if self._stateful else frame
         self._initialize(shown)
         place = spark_uri(self._store.url(self._folder))
         writer = shown.writeStream.foreachBatch(self._batch).option("checkpointLocation", place)
@@ -191,7 +190,7 @@ class SparkRun:
 
     def _pass_on(self, frame: DataFrame, epoch: int, began: float) -> BatchReport:
         position = json.dumps(self._offsets(epoch)[1])
-        frame = frame.persist()
+        frame = (frame if self._stateful else self._source.decoded(frame)).persist()
         try:
             rows = frame if self._stateful else self._queried(self._source.rows(frame))
             bad = self._bad(frame, epoch)
@@ -270,37 +269,6 @@ class SparkRun:
         return prepare
 
 
-def write_files(rows: DataFrame, stage: FileStage, key: Sequence[str] = ()) -> list[WrittenFile]:
-    """Let executors write the files of a stage, and return them. Raises ``ConstraintError`` for a key that is NULL."""
-    from quacklake.spark.runtime.types import quote
-
-    for name in key:
-        if rows.where(f"{quote(name)} IS NULL").limit(1).count():
-            raise null_key(name)
-    task = _task(stage.empty())
-    most = rows.sparkSession.sparkContext.defaultParallelism
-    found = rows.coalesce(most).mapInArrow(task, _FILES).collect()
-    return [WrittenFile(row[0], row[1], row[2], json.loads(row[3]), row[4]) for row in found]
-
-
-def _task(stage: FileStage) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            stage.add(batch)
-        files = stage.take()
-        yield pa.record_batch(
-            {
-                "path": pa.array([file.path for file in files], pa.string()),
-                "bytes": pa.array([file.bytes for file in files], pa.int64()),
-                "records": pa.array([file.records for file in files], pa.int64()),
-                "partition": pa.array([json.dumps(dict(file.partition)) for file in files], pa.string()),
-                "statistics": pa.array([file.statistics for file in files], pa.string()),
-            }
-        )
-
-    return write
-
-
 @contextmanager
 def _settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     """Give a session settings for the queries that start meanwhile, which keep them."""
@@ -369,33 +337,53 @@ class _SparkSource:
         return self._frame
 
     def nothing(self) -> DataFrame:
-        """Return the stream's columns without rows."""
+        """Return the columns of what came, decoded, without rows."""
         assert self._frame is not None
-        return self._session.createDataFrame([], self._frame.schema)
+        return self.decoded(self._session.createDataFrame([], self._frame.schema))
 
-    def rows(self, frame: DataFrame) -> DataFrame:
+    def decoded(self, frame: DataFrame) -> DataFrame:
+        """Return what came in the form that ``rows`` and ``rejected`` take, which is worth keeping for both."""
+        if not self._has_messages:
+            return frame
+        from quacklake.connectors.nats.spark import decode
+
+        return decode(frame, self._form, self._schema)
+
+    def rows(self, decoded: DataFrame) -> DataFrame:
         """Return the rows of what came."""
-        if self._source.type == "nats":
-            frame = self._decoded(frame)[0]
+        frame = decoded
+        if self._has_messages:
+            from quacklake.connectors.nats.spark import rows_of
+
+            frame = rows_of(decoded)
         if self._source.watermark is None:
             return frame
         column, delay = self._source.watermark
         frame = _instants(frame, column)
         return frame.withWatermark(column, delay) if frame.isStreaming else frame
 
-    def rejected(self, frame: DataFrame) -> DataFrame | None:
+    def rejected(self, decoded: DataFrame) -> DataFrame | None:
         """Return what came and is no row; None for a source of rows."""
-        return self._decoded(frame)[1] if self._source.type == "nats" else None
+        if not self._has_messages:
+            return None
+        from quacklake.connectors.nats.spark import rejected_of
+
+        return rejected_of(decoded)
 
     def rejected_again(self, offsets: tuple[Any, Any]) -> DataFrame | None:
         """Read a batch once more for the messages that are no rows."""
-        if self._source.type != "nats":
+        if not self._has_messages:
             return None
         from quacklake.connectors.nats.spark import read_range
 
         start, end = offsets
         first = int(start["sequence"]) + 1 if start is not None else 1
-        return self.rejected(read_range(self._session, self._nats, first, int(end["sequence"])))
+        return self.rejected(self.decoded(read_range(self._session, self._nats, first, int(end["sequence"]))))
+
+    @property
+    def _has_messages(self) -> bool:
+        """True for messages that have to be decoded."""
+        return self._source.type == "nats" and self._form != "raw"
 
     def _lake_stream(self, options: dict[str, Any]) -> DataFrame:
         read = ConnectorOptions(LAKE, options)
@@ -428,11 +416,6 @@ class _SparkSource:
             self._schema = from_arrow_schema(pa.schema([f for f in decoder.schema if not f.name.startswith("_")]))
         self._nats = options
         return read_nats(self._session, options)
-
-    def _decoded(self, frame: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        from quacklake.connectors.nats.spark import decode
-
-        return (frame, None) if self._form == "raw" else decode(frame, self._form, self._schema)
 
     def _foreign_stream(self, options: dict[str, Any]) -> DataFrame:
         form = str(options.pop("format", ""))

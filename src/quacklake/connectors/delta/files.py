@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import pyarrow as pa
@@ -38,43 +39,47 @@ def delta_stage(
         compression=compression,
         statistics=None if upsert else statistics,
         schema=schema,
+        aside="_quacklake/",
     )
 
 
-def statistics(rows: pa.Table, footer: pq.FileMetaData) -> str:
+def statistics(schema: pa.Schema, footer: pq.FileMetaData, rows: pa.Table | None = None) -> str:
     """Return the statistics of a file in the form of Delta's log, from the footer of the file.
 
-    A bound that could be wrong is left out: those of texts that are long, of columns with NaN, which a footer ignores,
-    and of columns with infinite values, which JSON does not have.
+    A bound that could be wrong is left out: those of texts that are long, and of columns with NaN or infinite values,
+    which JSON does not have. Arrow's footers ignore NaN, so ``rows`` are looked at where Arrow has written them; to
+    Spark NaN is the greatest value.
     """
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
-    for field, column in zip(rows.schema, rows.columns, strict=True):
+    for field in schema:
         if pa.types.is_nested(field.type):
             continue
-        nulls[field.name] = column.null_count
-        if not _has_bounds(field.type) or column.null_count == len(column):
+        known = [group.column(places[field.name]).statistics for group in groups]
+        if not all(each is not None and each.has_null_count for each in known):
             continue
-        if pa.types.is_floating(field.type) and not pc.all(pc.is_finite(column)).as_py():
+        nulls[field.name] = sum(each.null_count for each in known)
+        if not _has_bounds(field.type) or nulls[field.name] == footer.num_rows:
             continue
-        bounds = _bounds([group.column(places[field.name]) for group in groups])
-        if bounds is None:
+        if rows is not None and _has_no_bound(rows.column(field.name)):
+            continue
+        bounds = _bounds(known)
+        if bounds is None or not all(isfinite(value) for value in bounds if isinstance(value, float)):
             continue
         low, high = (_bound(pa.scalar(value, field.type)) for value in bounds)
         if len(str(low)) <= _LONGEST_BOUND and len(str(high)) <= _LONGEST_BOUND:
             least[field.name], most[field.name] = low, high
-    found = {"numRecords": rows.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+    found = {"numRecords": footer.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
     return json.dumps(found, default=str)
 
 
-def _bounds(chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[Any, Any] | None:
+def _bounds(known: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:
     """Return the least and the greatest value of a column, None where the footer does not say."""
-    known = [chunk.statistics for chunk in chunks if chunk.statistics is not None]
-    valued = [each for each in known if not (each.has_null_count and each.num_values == 0)]
-    if len(known) < len(chunks) or not valued or not all(each.has_min_max for each in valued):
+    valued = [each for each in known if each.num_values]
+    if not valued or not all(each.has_min_max for each in valued):
         return None
     return min(each.min for each in valued), max(each.max for each in valued)
 
@@ -82,6 +87,11 @@ def _bounds(chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[Any, Any] | None:
 def _has_bounds(kind: pa.DataType) -> bool:
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_date, pa.types.is_timestamp)
     return any(test(kind) for test in tests)
+
+
+def _has_no_bound(column: pa.ChunkedArray) -> bool:
+    """Return whether a column has NaN or infinite values."""
+    return bool(pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py())
 
 
 def _bound(value: pa.Scalar) -> Any:

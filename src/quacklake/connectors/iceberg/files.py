@@ -49,6 +49,7 @@ def iceberg_stage(
         target_bytes=target_bytes,
         compression=compression,
         schema=schema_to_pyarrow(schema.select(*columns)),
+        aside="quacklake/",
     )
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FORMAT = "quacklake_nats"
 COLUMNS = "_data BINARY, _subject STRING, _sequence BIGINT, _time TIMESTAMP, _headers BINARY"
+_METADATA = [name.split()[0] for name in COLUMNS.split(", ")]
 _BAD = "_quacklake_bad"
 
 
@@ -39,8 +40,8 @@ def read_range(session: SparkSession, options: Mapping[str, Any], first: int, la
     return session.read.format(FORMAT).options(**{key: str(value) for key, value in given.items()}).load()
 
 
-def decode(frame: DataFrame, form: str, columns: str | StructType) -> tuple[DataFrame, DataFrame]:
-    """Return the rows of messages, and the messages that are none with ``_reason``.
+def decode(frame: DataFrame, form: str, columns: str | StructType) -> DataFrame:
+    """Return messages with their row in ``_row``, or with ``_reason`` and their ``_data`` if they are none.
 
     ``columns`` are Spark's own (``id BIGINT, name STRING``).
     """
@@ -57,12 +58,26 @@ def decode(frame: DataFrame, form: str, columns: str | StructType) -> tuple[Data
     read = (
         f.from_json(text, schema, options) if form == "json" else f.from_csv(text, schema.simpleString()[7:-1], options)
     )
-    parsed = frame.withColumn("_row", read)
     bad = f.col("_row").isNull() | f.col(f"_row.{_BAD}").isNotNull()
-    metadata = [name.split()[0] for name in COLUMNS.split(", ")]
-    fields = [f.col(f"_row.`{name}`").alias(name) for name in schema.names if name != _BAD]
-    rows = parsed.where(~bad).select(*fields, *metadata[1:])
-    return rows, parsed.where(bad).select(*metadata, f.lit(f"not {form} of these columns").alias("_reason"))
+    reason = f.when(bad, f.lit(f"not {form} of these columns"))
+    parsed = frame.withColumn("_row", read).withColumn("_reason", reason)
+    return parsed.withColumn("_data", f.when(f.col("_reason").isNotNull(), f.col("_data")))
+
+
+def rows_of(decoded: DataFrame) -> DataFrame:
+    """Return the rows among messages of :func:`decode`."""
+    from pyspark.sql import functions as f
+
+    names = [name for name in decoded.select("_row.*").columns if name != _BAD]
+    fields = [f.col(f"_row.`{name}`").alias(name) for name in names]
+    return decoded.where(f.col("_reason").isNull()).select(*fields, *_METADATA[1:])
+
+
+def rejected_of(decoded: DataFrame) -> DataFrame:
+    """Return the messages that are no rows among those of :func:`decode`, with the reason."""
+    from pyspark.sql import functions as f
+
+    return decoded.where(f.col("_reason").isNotNull()).select(*_METADATA, "_reason")
 
 
 class _NatsOptions:
