@@ -200,3 +200,9 @@ def test_the_past_is_read_only_and_stays_as_it_was(lake: quacklake.Lake) -> None
         lake.at(version=2, timestamp="2024-01-01")
     with pytest.raises(QuacklakeError):
         lake.at()
+
+
+def test_a_text_is_one_column_and_not_its_letters(unchanged: quacklake.Lake) -> None:
+    assert unchanged.table("t").to_arrow("id", where="id < 2").to_pydict() == {"id": [0, 1]}
+    with pytest.raises(InputError, match='there is no column "id < 2"'):
+        unchanged.table("t").to_arrow("id < 2")

@@ -114,7 +114,7 @@ class Table(TableMaintenance, Tagged):
         row_ids: bool = False,
     ) -> TableScan:
         """Return a lazy scan of the chosen columns and rows; ``row_ids`` adds a last column ``rowid``."""
-        chosen = None if columns is None else tuple(columns)
+        chosen = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
         return TableScan(self.handle, self._ref, row_ids, _columns=chosen, _where=as_filter(where), _limit=limit)
 
     def plan(self, where: Filter | None = None) -> ScanPlan:
