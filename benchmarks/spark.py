@@ -107,7 +107,7 @@ def _append(bench: Bench, spark: Spark, rows: DataFrame, place: Place) -> list[M
         for peer in peers:
             peer.create(spark.session, rows.limit(0))
         works: Works = {
-            "ours": lambda: ours.append(rows, "t"),
+            "ours": lambda: ours.append("t", rows),
             "peer": lambda: rows.write.parquet(str(spark.directory / f"peer{next(numbers)}")),
         }
         works |= {peer.name: lambda peer=peer: peer.append(rows) for peer in peers}  # type: ignore[misc]

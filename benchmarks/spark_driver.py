@@ -39,8 +39,8 @@ def batches(bench: Bench, spark: Spark, place: Place) -> list[Measure]:
         ours.create_table("t", rows.schema)
         with bench.step("streaming", 2) as done:
             handle = ours.write_stream(
-                _stream(spark, source, rows),
                 "t",
+                _stream(spark, source, rows),
                 name="bench",
                 checkpoint=str(spark.directory / "ours"),
                 trigger="availableNow",

@@ -34,7 +34,7 @@ def main(session: SparkSession, directory: Path) -> None:
         arriving = session.readStream.schema("id BIGINT, driver BIGINT, km DOUBLE").json(str(inbox))
         options = {"name": "trips", "checkpoint": str(directory / "checkpoint"), "trigger": "availableNow"}
         for _ in range(2):  # the second time there is nothing new
-            stream = spark.write_stream(arriving, "trips", **options)
+            stream = spark.write_stream("trips", arriving, **options)
             stream.awaitTermination()
             print(f"stream in: {sum(report.rows for report in stream.reports)} rows")
 

@@ -263,7 +263,7 @@ def test_spark_reads_writes_and_changes_a_table(tmp_path: Path) -> None:
         try:
             source = spark.session.range(1000).selectExpr("id", "id % 3 AS shop", "id / 4 AS amount")
             spark.create_table("sales", source, partition_by="shop")
-            spark.append(source.where("id < 10"), "sales")
+            spark.append("sales", source.where("id < 10"))
             spark.delete("sales", "id >= 900")
             assert spark.table("sales").count() == lake.table("sales").count() == 910
             assert spark.sql("SELECT count(*) AS n FROM sales WHERE shop = 1").collect()[0]["n"] == 303

@@ -139,7 +139,7 @@ def killed_write(lake: quacklake.Lake, session: SparkSession) -> None:
     spark = quacklake.spark(lake, session)
     spark.create_table("written", session.range(0).selectExpr("id", "id AS n"))
     rows = session.range(0, 2000, 1, 4).selectExpr("id", "id % 7 AS n").mapInArrow(slowly, "id BIGINT, n BIGINT")
-    _kill_one(session, lambda: _in_flight(lake, "main/written/*"), lambda: spark.append(rows, "written"))
+    _kill_one(session, lambda: _in_flight(lake, "main/written/*"), lambda: spark.append("written", rows))
     assert same(lake, session, "written") == 2000
     assert len(set(lake.table("written").to_arrow().column("id").to_pylist())) == 2000
     _only_orphans(lake, "written", 2000)

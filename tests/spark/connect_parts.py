@@ -122,7 +122,7 @@ def table_to_table(lake: quacklake.Lake, session: SparkSession) -> None:
 
     def run() -> list[int]:
         rows = spark.read_stream("events", lake_url=lake.url).selectExpr("id", "2 * id AS twice")
-        handle = spark.write_stream(rows, "made", name="flow", checkpoint=str(checkpoint), trigger="availableNow")
+        handle = spark.write_stream("made", rows, name="flow", checkpoint=str(checkpoint), trigger="availableNow")
         assert handle.awaitTermination(200)
         return [report.rows for report in handle.reports]
 

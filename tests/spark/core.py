@@ -84,7 +84,7 @@ def core(lake: quacklake.Lake, session: SparkSession) -> None:
     lake.options.set("data_inlining_row_limit", 0)
     lake.table("t").delete("id = 7")
     before = lake.current_snapshot()
-    spark.overwrite(rows.where("id < 10").withColumn("extra", f.lit("again")), "t", where="id < 10")
+    spark.overwrite("t", rows.where("id < 10").withColumn("extra", f.lit("again")), where="id < 10")
     source = rows.selectExpr("id + 50 AS id", "shop", "array(0L) AS list", "'merged' AS extra")
     done = spark.merge("t", source, "id").when_matched_update_all().when_not_matched_insert_all().execute()
     assert (done.rows_updated, done.rows_inserted) == (11, 49), done
@@ -151,8 +151,8 @@ def write(lake: quacklake.Lake, session: SparkSession) -> None:
     spark = quacklake.spark(lake, session)
     rows = session.range(0, 90, 1, 3).selectExpr("id", "id % 3 AS shop", "id / 4 AS amount")
     spark.create_table("sales", rows, partition_by=["shop"])
-    spark.append(rows.selectExpr("id + 100 AS id", "shop", "amount").coalesce(1), "sales")
-    spark.overwrite(rows.where("shop = 0 AND id < 30"), "sales", where="shop = 0")
+    spark.append("sales", rows.selectExpr("id + 100 AS id", "shop", "amount").coalesce(1))
+    spark.overwrite("sales", rows.where("shop = 0 AND id < 30"), where="shop = 0")
     assert same(lake, session, "sales") == 130
     assert spark.delete("sales", "id % 20 = 1").rows_deleted == 7
     assert spark.update("sales", {"amount": expr("amount + 1000")}, "id BETWEEN 40 AND 50").rows_updated > 0
@@ -168,13 +168,13 @@ def write(lake: quacklake.Lake, session: SparkSession) -> None:
     assert done.rows_updated and done.rows_deleted and done.rows_inserted, done
     same(lake, session, "sales")
     lake.options.set("data_inlining_row_limit", 10)
-    spark.append(rows.limit(3), "sales")
+    spark.append("sales", rows.limit(3))
     assert spark.update("sales", {"amount": 0}, "id IN (1, 2)").files_added == 0
     lake.options.set("data_inlining_row_limit", 0)
     same(lake, session, "sales")
     for wrong, error in ((rows.selectExpr("id AS other"), InputError), (rows.selectExpr("1D AS shop"), InputError)):
         with pytest.raises(error):
-            spark.append(wrong, "sales")
+            spark.append("sales", wrong)
     with pytest.raises(ConstraintError, match="several rows"):
         spark.merge("sales", rows.union(rows), "id").when_matched_update_all().execute()
 
@@ -228,7 +228,7 @@ def connect_streams(lake: quacklake.Lake, session: SparkSession) -> None:
         new.write.mode("append").parquet(f"{folder}/incoming")
         rows = session.readStream.schema("id BIGINT, n BIGINT").parquet(f"{folder}/incoming")
         options: dict[str, Any] = {"checkpoint": f"{folder}/{checkpoint}", "trigger": "availableNow"}
-        handle = spark.write_stream(rows, "streamed", name="incoming", **options)
+        handle = spark.write_stream("streamed", rows, name="incoming", **options)
         assert handle.awaitTermination(200)
         return handle.reports
 

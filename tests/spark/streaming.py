@@ -106,8 +106,8 @@ class Stage:
         with self.open() as lake:
             spark = quacklake.spark(lake, session)
             spark.write_stream(
-                self.source(session),
                 "t",
+                self.source(session),
                 name="in",
                 checkpoint=str(self.folder / "checkpoint"),
                 mode=self.mode,

@@ -107,7 +107,7 @@ def test_rows_are_written_and_changed_as_in_any_lake(make_site: MakeSite, sessio
     spark = quacklake.spark(site.lake(), session)
     frame = session.range(400).selectExpr("id", "concat('v', id) AS v", "id % 3 AS shop", "array(id, 1L) AS l")
     spark.create_table("t", frame.coalesce(1), partition_by="shop")
-    spark.append(frame.selectExpr("id + 1000 AS id", "v", "shop", "l").coalesce(1), "t")
+    spark.append("t", frame.selectExpr("id + 1000 AS id", "v", "shop", "l").coalesce(1))
     before = all_agree(site, session)
     assert len(before) == 800
 
@@ -164,12 +164,12 @@ def test_what_does_not_fit_an_encrypted_table_is_a_typed_error(make_site: MakeSi
     spark = quacklake.spark(lake, session)
     lake.sql("CREATE TABLE s (n TINYINT NOT NULL)")
     with pytest.raises(ConstraintError):
-        spark.append(session.range(1000).selectExpr("CAST(id AS SMALLINT) AS n"), "s")
+        spark.append("s", session.range(1000).selectExpr("CAST(id AS SMALLINT) AS n"))
     with pytest.raises(ConstraintError, match="NULL"):
-        spark.append(session.range(10).selectExpr("IF(id = 5, NULL, CAST(id AS TINYINT)) AS n"), "s")
+        spark.append("s", session.range(10).selectExpr("IF(id = 5, NULL, CAST(id AS TINYINT)) AS n"))
     lake.sql("CREATE TABLE v (v VARIANT)")
     with pytest.raises(UnsupportedFeatureError, match="variant"):
-        spark.append(session.range(3).selectExpr("parse_json('1') AS v"), "v")
+        spark.append("v", session.range(3).selectExpr("parse_json('1') AS v"))
     lake.sql("CREATE TABLE times (t TIME)")
     lake.sql("INSERT INTO times VALUES ('10:00:00')")
     with pytest.raises(UnsupportedFeatureError, match="TIME"):

@@ -88,7 +88,7 @@ def test_rows_are_changed_by_every_form_of_a_filter(lake: quacklake.Lake, sessio
     assert spark.delete("t", pc.field("id") == 2).rows_deleted == 1
     assert spark.update("t", {"name": "y"}, (pc.field("id") == 4) & ~pc.field("on")).rows_updated == 1
     assert table.overwrite(pa.Table.from_pylist([ROWS[7]], SCHEMA), f.col("id") >= 6) == 1
-    spark.overwrite(spark.table("t", where="id = 5"), "t", where=pc.field("id") == 5)
+    spark.overwrite("t", spark.table("t", where="id = 5"), where=pc.field("id") == 5)
     assert ids(table) == [1, 3, 4, 5, 7]
     assert ids(table, "name IN ('x', 'y')") == [1, 4]
     assert lake.verify().ok

@@ -62,7 +62,7 @@ def test_messages_go_into_a_lake_once_each_and_bad_ones_beside(
             ("letters", letters.select("_data", "_sequence", "_reason")),
         ):
             spark.write_stream(
-                frame, name, name=name, checkpoint=str(tmp_path / "checkpoints" / name), trigger="availableNow"
+                name, frame, name=name, checkpoint=str(tmp_path / "checkpoints" / name), trigger="availableNow"
             ).awaitTermination()
 
     fill(nats, stream, 0, 500)

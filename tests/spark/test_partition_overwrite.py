@@ -32,8 +32,8 @@ def test_partitions_are_overwritten_as_the_session_or_an_option_says(tmp_path: P
     def rows(*given: tuple[int, int, str]) -> DataFrame:
         return session.createDataFrame(list(given), "id BIGINT, a INT, b STRING")
 
-    spark.append(rows((1, 1, "x"), (2, 1, "y"), (3, 2, "x")), "t")
-    spark.overwrite(rows((4, 1, "y"), (5, 3, "x")), "t", partition_overwrite_mode="dynamic")
+    spark.append("t", rows((1, 1, "x"), (2, 1, "y"), (3, 2, "x")))
+    spark.overwrite("t", rows((4, 1, "y"), (5, 3, "x")), partition_overwrite_mode="dynamic")
     assert held() == {1: "1x", 3: "2x", 4: "1y", 5: "3x"}
     with settings(session, DYNAMIC):
         spark.sql("INSERT OVERWRITE t SELECT 6, 3, 'x'")  # few enough for the catalog
@@ -49,9 +49,9 @@ def test_partitions_are_overwritten_as_the_session_or_an_option_says(tmp_path: P
     write.option("partitionOverwriteMode", "dynamic").save("t")
     assert held() == {10: "1x", 11: "3x", 12: "4x"}
     with pytest.raises(InputError, match="both say"):
-        spark.overwrite(rows((1, 1, "x")), "t", where="a = 1", partition_overwrite_mode="dynamic")
+        spark.overwrite("t", rows((1, 1, "x")), where="a = 1", partition_overwrite_mode="dynamic")
     with pytest.raises(InputError, match="partition_overwrite_mode"):
-        spark.overwrite(rows((1, 1, "x")), "t", partition_overwrite_mode="dynamical")
+        spark.overwrite("t", rows((1, 1, "x")), partition_overwrite_mode="dynamical")
     write.option("partitionOverwriteMode", "static").save("t")
     assert held() == {11: "3x", 12: "4x"}
     assert lake.verify(deep=True).findings == ()

@@ -138,7 +138,7 @@ def test_settings_of_the_session_stay_and_do_not_matter(site: LakeSite, session:
     before = settings_of(session)
     spark = quacklake.spark(lake, session)
     frame = spark.table("t")
-    spark.append(frame, "t")
+    spark.append("t", frame)
     assert settings_of(session) == before
     others = {
         "spark.sql.caseSensitive": "true",

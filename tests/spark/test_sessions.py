@@ -104,7 +104,7 @@ def test_a_lake_on_s3_tells_which_jars_are_missing(
         assert "org.apache.hadoop:hadoop-aws" in spark.spark_defaults()
         assert s3_server.secret_key not in spark.spark_defaults()
         with pytest.raises(MissingExtraError, match="jars"):
-            spark.append(session.range(20), "t")
+            spark.append("t", session.range(20))
         lake.table("t").append([{"id": number} for number in range(20)])
         with pytest.raises(MissingExtraError, match="spark-settings"):
             spark.table("t")

@@ -166,5 +166,5 @@ def test_files_that_are_part_of_the_lake_stay_when_something_breaks_right_after_
         rows = session.range(50)
         spark.create_table("t", rows.schema)
         with faults.arm(Fault(pattern="catalog.commit.after")), pytest.raises(FaultInjected):
-            spark.append(rows, "t")
+            spark.append("t", rows)
         assert lake.table("t").count() == len(lake.table("t").to_pylist()) == 50

@@ -87,7 +87,7 @@ def test_a_query_commits_its_count_with_its_rows(site: LakeSite, files: Files, s
     files.put("a", rows(0, 20))
     files.put("b", rows(100, 2))
     telemetry.reset()
-    stream = spark.write_stream(files.frame(), "t", name="in", checkpoint=files.checkpoint, trigger="availableNow")
+    stream = spark.write_stream("t", files.frame(), name="in", checkpoint=files.checkpoint, trigger="availableNow")
     assert stream.awaitTermination() and not stream.isActive and stream.exception() is None
     assert sorted((report.rows, report.files) for report in stream.reports) == [(2, 0), (20, 1)]
     counters = telemetry.snapshot().counters
@@ -101,27 +101,27 @@ def test_a_query_commits_its_count_with_its_rows(site: LakeSite, files: Files, s
 
     files.put("c", rows(200, 20))
     with faults.arm(Fault(pattern="stream.batch.after")):  # after the commit, before Spark's own log
-        stream = spark.write_stream(files.frame(), "t", name="in", checkpoint=files.checkpoint, trigger="availableNow")
+        stream = spark.write_stream("t", files.frame(), name="in", checkpoint=files.checkpoint, trigger="availableNow")
         with pytest.raises(FaultInjected):
             stream.awaitTermination()
     assert isinstance(stream.exception(), FaultInjected)
-    stream = spark.write_stream(files.frame(), "t", name="in", checkpoint=files.checkpoint, trigger="availableNow")
+    stream = spark.write_stream("t", files.frame(), name="in", checkpoint=files.checkpoint, trigger="availableNow")
     stream.awaitTermination()
     assert [report.skipped for report in stream.reports] == [True]
     assert lake.table("t").count() == 42
 
     other = f"{files.checkpoint}-other"
     with pytest.raises(StreamMismatchError, match="another query"):
-        spark.write_stream(files.frame(), "t", name="in", checkpoint=other, trigger="availableNow")
+        spark.write_stream("t", files.frame(), name="in", checkpoint=other, trigger="availableNow")
     assert lake.table("t").count() == 42
     anew = spark.write_stream(
-        files.frame(), "t", name="in", checkpoint=other, trigger="availableNow", restart=True, evolve=True
+        "t", files.frame(), name="in", checkpoint=other, trigger="availableNow", restart=True, evolve=True
     )
     anew.awaitTermination()
     assert lake.table("t").count() == 84, "it was told to start anew"
 
     files.put("d", rows(300, 1))
-    stream = spark.write_stream(files.frame(), "t", name="new", checkpoint=other, trigger="availableNow")
+    stream = spark.write_stream("t", files.frame(), name="new", checkpoint=other, trigger="availableNow")
     with pytest.raises(StreamMismatchError, match="batches 0 to 2"):
         stream.awaitTermination()
     assert lake.table("t").count() == 84
@@ -134,10 +134,10 @@ def test_the_older_of_two_queries_is_fenced_and_a_dropped_table_ends_the_newer(
     lake.create_table("t", COLUMNS)
     spark = quacklake.spark(lake, session)
     files.put("a", rows(0, 2))
-    older = spark.write_stream(files.frame(), "t", name="in", checkpoint=files.checkpoint)
+    older = spark.write_stream("t", files.frame(), name="in", checkpoint=files.checkpoint)
     older.processAllAvailable()
     newer = spark.write_stream(
-        files.frame(), "t", name="in", checkpoint=f"{files.checkpoint}-2", trigger="10 milliseconds", restart=True
+        "t", files.frame(), name="in", checkpoint=f"{files.checkpoint}-2", trigger="10 milliseconds", restart=True
     )
     newer.processAllAvailable()
     assert lake.table("t").count() == 4
@@ -151,7 +151,7 @@ def test_the_older_of_two_queries_is_fenced_and_a_dropped_table_ends_the_newer(
     with pytest.raises(NotFoundError, match="there is no table"):
         newer.awaitTermination()
     with pytest.raises(NotFoundError):
-        spark.write_stream(files.frame(), "t", name="in", checkpoint=files.checkpoint)
+        spark.write_stream("t", files.frame(), name="in", checkpoint=files.checkpoint)
     newer.stop()
     older.stop()
 
@@ -277,12 +277,12 @@ def test_wrong_options_are_told_with_what_was_probably_meant(
         ({"checkpoint": ""}, "checkpoint="),
     ):
         with pytest.raises(InputError) as caught:
-            spark.write_stream(files.frame(), "t", **{**given, **options})
+            spark.write_stream("t", files.frame(), **{**given, **options})
         assert meant in str(caught.value), options
     with pytest.raises(quacklake.QuacklakeError, match="idd"):
-        spark.write_stream(files.frame(), "t", mode="upsert", on="idd", **given)
+        spark.write_stream("t", files.frame(), mode="upsert", on="idd", **given)
     with pytest.raises(InputError, match="not a stream"):
-        spark.write_stream(session.range(1), "t", **given)
+        spark.write_stream("t", session.range(1), **given)
     for options, meant in (
         ({"maxFilesPerTrigger": 1}, '"max_files"'),
         ({"startingVersion": 1}, '"starting"'),

@@ -58,7 +58,7 @@ def test_a_stream_into_a_catalog_that_is_dropped_ends_and_leaves_nothing(tmp_pat
         with tenants.open("acme", create=True) as lake:
             lake.create_table("t", {"id": pa.int64()})
             stream = quacklake.spark(lake, session).write_stream(
-                frame, "t", name="in", checkpoint=str(tmp_path / "checkpoint")
+                "t", frame, name="in", checkpoint=str(tmp_path / "checkpoint")
             )
             stream.processAllAvailable()
             assert lake.table("t").count() == 30

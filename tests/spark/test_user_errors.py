@@ -45,7 +45,7 @@ def test_an_expression_that_fails_is_an_error_of_the_user(spark: SparkLake, sess
     version = spark.handle.context.latest().id
     for text, said in WRONG.items():
         with pytest.raises(InputError, match=said):
-            spark.append(session.range(100).selectExpr("id", f"CAST({text} AS BIGINT) AS v"), "t")
+            spark.append("t", session.range(100).selectExpr("id", f"CAST({text} AS BIGINT) AS v"))
     assert spark.handle.context.latest().id == version
 
 
@@ -72,7 +72,7 @@ def test_a_function_of_the_user_that_raises_is_an_error_of_the_user(spark: Spark
 
     frame: DataFrame = session.range(10).select("id", fails("id").alias("v"))
     with pytest.raises(InputError, match="OSError: no"):
-        spark.append(frame, "t")
+        spark.append("t", frame)
     with pytest.raises(InputError, match="OSError: no"):
         spark.merge("t", frame, on="id").when_matched_update_all().execute()
 
@@ -88,4 +88,4 @@ def test_a_store_that_fails_is_one_of_storage(spark: SparkLake, session: SparkSe
     shutil.rmtree(folder)
     folder.write_text("a file where the folder was")
     with pytest.raises(StorageError):
-        spark.append(copy, "t")
+        spark.append("t", copy)

@@ -29,7 +29,7 @@ SINCE_4: dict[str, Callable[[SparkLake], Any]] = {
     "update": lambda spark: spark.update("t", {"id": 7}),
     "merge": lambda spark: spark.merge("t", spark.session.range(5), "id"),
     "stream in": lambda spark: spark.write_stream(
-        spark.session.readStream.format("rate").load(), "t", name="s", checkpoint="c"
+        "t", spark.session.readStream.format("rate").load(), name="s", checkpoint="c"
     ),
     "stream out": lambda spark: spark.read_stream("t"),
     "pipeline": lambda spark: spark.pipeline("t", "SELECT id FROM source", "t", name="p"),
@@ -71,10 +71,10 @@ def test_batches_are_written_in_sql_too(make_site: MakeSite, session: SparkSessi
     spark.sql("ALTER TABLE t ADD COLUMN w STRING DEFAULT 'x'")
     assert held() == [(0, 0, "x"), (1, 1, "x"), (2, 0, "x"), (3, 1, "x")]
     new = session.createDataFrame([(7, 1, "y")], "id BIGINT, p INT, w STRING")
-    spark.overwrite(new, "t", partition_overwrite_mode="dynamic")
+    spark.overwrite("t", new, partition_overwrite_mode="dynamic")
     assert held() == [(0, 0, "x"), (2, 0, "x"), (7, 1, "y")]
     spark.sql("INSERT OVERWRITE t SELECT 1L, 5, 'z'")
-    spark.overwrite(new, "t", where="p = 0")
+    spark.overwrite("t", new, where="p = 0")
     assert held() == [(1, 5, "z"), (7, 1, "y")]
     spark.sql("CREATE TABLE u AS SELECT count(*) AS n FROM t VERSION AS OF 2")
     assert lake.table("u").to_pylist() == [{"n": 4}]
@@ -93,7 +93,7 @@ def test_times_are_read_as_text_and_not_written(site: LakeSite, session: SparkSe
         read = spark.table("t")
         assert (read.count(), read.first().t) == (20, "12:34:56.5")
         with pytest.raises(UnsupportedFeatureError, match=r"takes Spark 4\.1"):
-            spark.append(read, "t")
+            spark.append("t", read)
     finally:
         session.conf.unset("spark.sql.timeType.enabled")
     assert lake.table("t").count() == 20
@@ -116,10 +116,10 @@ def test_json_is_written(site: LakeSite, session: SparkSession) -> None:
     lake = site.lake()
     lake.sql("CREATE TABLE t (j JSON)")
     spark = quacklake.spark(lake, session)
-    spark.append(session.range(20).selectExpr("to_json(named_struct('id', id)) AS j"), "t")
+    spark.append("t", session.range(20).selectExpr("to_json(named_struct('id', id)) AS j"))
     assert lake.sql("SELECT sum(CAST(j->>'id' AS INTEGER)) FROM t").fetchone() == (190,)
     with pytest.raises(ConstraintError, match="no json"):
-        spark.append(session.range(20).selectExpr("'{' AS j"), "t")
+        spark.append("t", session.range(20).selectExpr("'{' AS j"))
 
 
 @pytest.mark.needs_spark(before="4.0")
@@ -129,4 +129,4 @@ def test_variants_are_refused(site: LakeSite, session: SparkSession) -> None:
     with pytest.raises(UnsupportedFeatureError, match=r"takes Spark 4\.0"):
         quacklake.spark(lake, session).table("v")
     with pytest.raises(UnsupportedFeatureError, match=r"takes Spark 4\.0"):
-        quacklake.spark(lake, session).append(session.range(20).selectExpr("id AS v"), "v")
+        quacklake.spark(lake, session).append("v", session.range(20).selectExpr("id AS v"))

@@ -71,7 +71,7 @@ def test_what_spark_appends_is_what_duckdb_would_have_written(
     lake = site.lake()
     spark = quacklake.spark(lake, session)
     lake.table("ours").append(lake.table("source").to_arrow())
-    spark.append(spark.table("source").coalesce(1), "sparks")
+    spark.append("sparks", spark.table("source").coalesce(1))
     text = "SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {} ORDER BY ALL"
     assert site.stock().execute(text.format("l.sparks")).fetchall() == stock_rows(site, text.format("l.source"))
     tables = ("ours", "sparks")
@@ -124,7 +124,7 @@ def test_lists_and_maps_are_whole_for_every_client_after_changes_too(site: LakeS
         "array(named_struct('p', id)) AS s",
     )
     spark.create_table("t", frame)
-    spark.append(frame.selectExpr("id + 100 AS id", "l", "m", "s"), "t")
+    spark.append("t", frame.selectExpr("id + 100 AS id", "l", "m", "s"))
     assert len(lake.table("t").plan().mappings) == 1, "files that look alike share a mapping"
     lake.table("t").rename_column("s.element.p", "q")
     lake.table("t").add_column("s.element.r", pa.int32())
@@ -185,13 +185,13 @@ def test_few_rows_are_inlined_and_none_change_nothing(site: LakeSite, session: S
     spark = quacklake.spark(lake, session)
     lake.create_table("t", pa.schema([("id", pa.int32()), ("n", pa.timestamp("us"))]))
     frame = session.range(100).selectExpr("CAST(id AS INT) AS id", "TIMESTAMP_NTZ '2024-01-01 12:00:00' AS n")
-    spark.append(frame.limit(10), "t")
+    spark.append("t", frame.limit(10))
     assert lake.table("t").plan().files.num_rows == 0
     assert lake.table("t").count() == 10
     before = lake.current_snapshot()
-    spark.append(frame.where("id < 0"), "t")
+    spark.append("t", frame.where("id < 0"))
     assert lake.current_snapshot() == before
-    spark.append(frame.limit(11), "t")
+    spark.append("t", frame.limit(11))
     assert lake.table("t").count() == 21
     assert {str(row[0]) for row in stock_rows(site, "SELECT DISTINCT n FROM l.t")} == {"2024-01-01 12:00:00"}
 
@@ -220,10 +220,10 @@ def test_overwriting_takes_rows_of_the_table_itself(site: LakeSite, session: Spa
     spark = quacklake.spark(lake, session)
     spark.create_table("t", session.range(100))
     before = lake.current_snapshot()
-    spark.overwrite(spark.table("t").selectExpr("id * 2 AS id").where("id >= 100"), "t")
+    spark.overwrite("t", spark.table("t").selectExpr("id * 2 AS id").where("id >= 100"))
     assert lake.current_snapshot() == before + 1
     assert sorted(row.id for row in spark.table("t").collect()) == list(range(100, 200, 2))
-    spark.overwrite(session.range(1000, 1020), "t", where="id < 150")
+    spark.overwrite("t", session.range(1000, 1020), where="id < 150")
     expected = [*range(150, 200, 2), *range(1000, 1020)]
     assert [row[0] for row in stock_rows(site, "SELECT id FROM l.t ORDER BY id")] == expected
 
@@ -238,21 +238,21 @@ def test_rows_that_do_not_fit_change_nothing(site: LakeSite, session: SparkSessi
     lake.create_table("u", pa.schema([("u", pa.uint8())]))
     before, snapshot = everything(site), lake.current_snapshot()
     with pytest.raises(SchemaMismatchError, match='unknown column "nam"'):
-        spark.append(session.range(20).selectExpr("CAST(id AS INT) AS id", "'x' AS nam"), "t")
+        spark.append("t", session.range(20).selectExpr("CAST(id AS INT) AS id", "'x' AS nam"))
     with pytest.raises(SchemaMismatchError, match='"id" is varchar'):
-        spark.append(session.range(20).selectExpr("CAST(id AS STRING) AS id", "'x' AS name"), "t")
+        spark.append("t", session.range(20).selectExpr("CAST(id AS STRING) AS id", "'x' AS name"))
     with pytest.raises(ConstraintError, match='NULL in the NOT NULL column "id"'):
-        spark.append(session.range(20).selectExpr("IF(id = 7, NULL, CAST(id AS INT)) AS id", "'x' AS name"), "t")
+        spark.append("t", session.range(20).selectExpr("IF(id = 7, NULL, CAST(id AS INT)) AS id", "'x' AS name"))
     with pytest.raises(ConstraintError, match='does not fit the column "id"'):
-        spark.append(session.range(20).selectExpr("id * 5000000000 AS id", "'x' AS name"), "t")
+        spark.append("t", session.range(20).selectExpr("id * 5000000000 AS id", "'x' AS name"))
     with pytest.raises(ConstraintError, match='does not fit the column "u"'):
-        spark.append(session.range(20).selectExpr("-id AS u"), "u")
+        spark.append("u", session.range(20).selectExpr("-id AS u"))
     lake.create_table("f", pa.schema([("f", pa.float32())]))
     with pytest.raises(ConstraintError, match='does not fit the column "f"'):
-        spark.append(session.range(20).selectExpr("id * 1e300D AS f"), "f")
+        spark.append("f", session.range(20).selectExpr("id * 1e300D AS f"))
     lake.create_table("g", pa.schema([pa.field("g", pa.binary(), metadata={"ARROW:extension:name": "geoarrow.wkb"})]))
     with pytest.raises(UnsupportedFeatureError, match="geometry"):
-        spark.append(session.range(20).selectExpr("CAST('x' AS BINARY) AS g"), "g")
+        spark.append("g", session.range(20).selectExpr("CAST('x' AS BINARY) AS g"))
     assert everything(site) == before
     assert lake.current_snapshot() == snapshot + 2
 
@@ -275,7 +275,7 @@ def test_a_lost_race_uses_the_files_again(
         return written
 
     monkeypatch.setattr(spark._engine.writer, "write", slow)
-    spark.overwrite(session.range(100, 120), "t", where="id = 50")
+    spark.overwrite("t", session.range(100, 120), where="id = 50")
     assert len(writes) == 2, "the first files have other columns than the table by then"
     monkeypatch.undo()
     assert lake.table("t").count() == 20 + 2 + 20
@@ -296,5 +296,5 @@ def test_a_conflict_that_stays_leaves_no_files(
 
     monkeypatch.setattr(lake.handle, "seal", refuse)
     with pytest.raises(CommitConflict):
-        spark.append(session.range(50), "t")
+        spark.append("t", session.range(50))
     assert everything(site) == before

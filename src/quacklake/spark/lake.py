@@ -168,13 +168,13 @@ class SparkLake(SparkMaintaining):
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def append(self, frame: DataFrame, name: str) -> None:
+    def append(self, name: str, frame: DataFrame) -> None:
         """Add the rows of a DataFrame to a table, in one snapshot. Raises the errors of ``Table.append``."""
         ref = TableRef.parse(name)
         self._engine.write(frame, lambda tx, rows: rows.add_to(tx, tx.find_table(ref.schema, ref.name)))
 
     def overwrite(
-        self, frame: DataFrame, name: str, *, where: Where = None, partition_overwrite_mode: str = "static"
+        self, name: str, frame: DataFrame, *, where: Where = None, partition_overwrite_mode: str = "static"
     ) -> None:
         """Replace the rows that match a filter (all without one) by those of a DataFrame, in one snapshot.
 
@@ -260,8 +260,8 @@ class SparkLake(SparkMaintaining):
 
     def write_stream(
         self,
-        frame: DataFrame,
         table: str,
+        frame: DataFrame,
         *,
         name: str,
         checkpoint: str,

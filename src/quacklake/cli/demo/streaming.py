@@ -56,7 +56,7 @@ def stream(stage: Stage, directory: Path, count: int) -> None:
         amount = generate(directory / "inbox", count)
         stage.say(f"A generator puts {count:,} events into {BATCHES} files. Spark starts in a process of its own.")
         stage.call('lake.sql("CREATE MATERIALIZED VIEW stream.shops REFRESH ON COMMIT AS SELECT shop, count(*), …")')
-        stage.call('spark.write_stream(files, "stream.events", name="events", checkpoint=…)')
+        stage.call('spark.write_stream("stream.events", files, name="events", checkpoint=…)')
         stage.call('spark.pipeline("stream.events", totals_by_minute, "stream.minutes", mode="upsert", …).run()')
         with stages(console=stage.console) as tell:
             _run(directory, lake, count, tell, until=BATCHES // 2)
@@ -207,8 +207,8 @@ def main(directory: Path, count: int) -> None:
             on=["minute", "shop"],
         )
         arriving = lake_on_spark.write_stream(
-            session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(directory / "inbox")),
             EVENTS,
+            session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(directory / "inbox")),
             name="events",
             checkpoint=str(directory / "checkpoints/events"),
         )
