@@ -140,7 +140,7 @@ def _peer(connection: duckdb.DuckDBPyConnection, span: tuple[int, int]) -> Calla
 
 
 def _counted(reader: pa.RecordBatchReader) -> Counter[str]:
-    """How many changes of each kind there are."""
+    """Return the number of changes of each kind."""
     found: Counter[str] = Counter()
     for batch in reader:
         for entry in pc.value_counts(batch.column("change_type")).to_pylist():

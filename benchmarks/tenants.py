@@ -211,7 +211,7 @@ def _write(bench: Bench, result: Result, place: Place) -> Measure:
 
 @dataclass(slots=True)
 class _Round:
-    """What all writers did: commits, processor seconds, and for what sessions of the server were seen waiting."""
+    """The work of all writers: commits, processor seconds, and counts of sessions that waited for a lock or the log."""
 
     commits: int = 0
     cpu: float = 0.0
@@ -230,7 +230,7 @@ class _Round:
 
 
 def _conduct(job: _Job) -> list[_Round]:
-    """What all writers did in each round."""
+    """Run all writers, and return what they did in each round."""
     context = multiprocessing.get_context("spawn")
     gate, results = context.Barrier(job.processes + 1), context.Queue()
     workers = [
