@@ -1,4 +1,4 @@
-"""What the oracle of DROPs asks of a database, on the connection of the transaction that drops."""
+"""Queries of the oracle of DROPs, on the connection of the transaction that drops."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Look(Protocol):
 
 
 class _Sql:
-    """What is asked in the same words everywhere."""
+    """The queries that are the same for all databases."""
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw

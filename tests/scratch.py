@@ -1,4 +1,4 @@
-"""Where the tests put their lakes: in memory, where there is room, since a small lake mostly waits for the disk.
+"""Put the lakes of the tests in memory where there is room: a small lake mostly waits for the disk.
 
 ``TMPDIR=… make test`` puts them elsewhere.
 """

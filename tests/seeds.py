@@ -1,6 +1,6 @@
-"""What a run of the tests samples: the same all day, so that whoever repeats a run repeats its samples.
+"""The samples of a run of the tests: the same all day, so that whoever repeats a run repeats its samples.
 
-``make test SEED=…`` takes the samples of another seed. In the long profile, that of ``make test-all``, nothing is sampled.
+``make test SEED=…`` takes the samples of another seed. The long profile (``make test-all``) runs everything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a lake tells of itself, and what its views over the metadata show: both in one form."""
+"""The facts of a lake in one form: as its own methods return them, and as the views over its metadata show them."""
 
 from __future__ import annotations
 

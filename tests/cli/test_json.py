@@ -119,7 +119,7 @@ ELSEWHERE = {
     *("pipeline start", "pipeline stop", "pipeline logs"),
     *("tenant grant", "tenant revoke", "tenant expose", "tenant unexpose"),
 }
-"""What is a story itself, what is about another process, and what needs PostgreSQL."""
+"""Commands that are a story of their own, concern another process or need PostgreSQL."""
 
 
 def test_every_command_answers_in_json(run: Run, elsewhere: Path) -> None:

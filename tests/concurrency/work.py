@@ -1,4 +1,4 @@
-"""What the processes of the concurrency tests do. Each function runs in a child; see ``tests.crash.forks``."""
+"""The work of the processes in the concurrency tests. Each function runs in a child; see ``tests.crash.forks``."""
 
 from __future__ import annotations
 

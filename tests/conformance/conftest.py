@@ -41,7 +41,7 @@ _SAMPLE = 3
 
 
 def _is_checked(nodeid: str) -> bool:
-    """Whether the lakes of a test are verified when it ends: all of them when there is time, else a sample."""
+    """Return whether the lakes of a test are verified when it ends: all of them when there is time, else a sample."""
     return LONG or zlib.crc32(nodeid.encode()) % _SAMPLE == 0
 
 

@@ -30,12 +30,12 @@ def _texts(connection: duckdb.DuckDBPyConnection, source: str) -> Counter[Row]:
 
 
 def stock_feed(site: LakeSite, table: str, since: int, until: int) -> Feed:
-    """What the reference implementation tells."""
+    """Return the feed of the reference implementation."""
     return _texts(site.stock(), f"ducklake_table_changes('l', 'main', '{table}', {since:d}, {until:d})")
 
 
 def our_feed(table: Table, since: int, until: int) -> Feed:
-    """What we tell."""
+    """Return our feed."""
     with plain_duckdb() as scratch:
         scratch.register("everything", table.changes(since, until).to_arrow())
         return _texts(scratch, "everything")
@@ -75,7 +75,7 @@ def check_single_snapshots(lake: quacklake.Lake, last: int) -> None:
 
 
 def _alike(view: LakeAt, table: TableInfo) -> bool:
-    """Whether a table has the same columns in a view, or is not there: others cannot be compared."""
+    """Return whether a table has the same columns in a view, or is not there: others cannot be compared."""
     return all(info.schema == table.schema for info in view._tables() if info.id == table.id)
 
 

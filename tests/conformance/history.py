@@ -223,7 +223,7 @@ def _stock_states(history: History) -> dict[int, State]:
 
 
 def _stock_visible(history: History) -> dict[int, tuple[set[str], set[tuple[str, str]]]]:
-    """What the reference implementation lists at the snapshots with a new schema version: others list the same."""
+    """Return what the reference implementation lists at snapshots with a new schema version: others list the same."""
     versions = dict(history.site.metadata("SELECT snapshot_id, schema_version FROM {m}.ducklake_snapshot ORDER BY 1"))
     assert list(versions) == sorted(history.expected), "the snapshots are not those of the steps taken"
     chosen = [version for version in versions if version == 0 or versions[version] != versions[version - 1]]

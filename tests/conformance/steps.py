@@ -1,7 +1,7 @@
-"""What can be done to a lake, said once: for Quacklake, for the reference implementation, and for the model.
+"""The steps that change a lake, each written once for Quacklake, the reference implementation and the model.
 
-The model is a plain DuckDB database in memory that runs the same SQL as the reference implementation. It tells what the
-lake has to hold after every step.
+The model is a plain DuckDB database in memory that runs the same SQL as the reference implementation. It shows what the
+lake must hold after every step.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ class SetDefault:
 
 @dataclass(frozen=True)
 class SetNullable:
-    """Whether a column may be NULL."""
+    """Let a column be NULL, or not."""
 
     table: str
     path: str
@@ -417,7 +417,7 @@ class Sort:
 
 @dataclass(frozen=True)
 class Comment:
-    """What a table is said to be."""
+    """Set the comment of a table."""
 
     table: str
     text: str

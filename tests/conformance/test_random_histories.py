@@ -334,7 +334,7 @@ TURNS = st.lists(
 
 
 def _beyond_stock(model: Model, changes: Sequence[Change]) -> bool:
-    """Whether stock DuckLake would do it wrongly.
+    """Return whether stock DuckLake would apply these changes wrongly.
 
     Its second deletion vector takes the first one's history with it. In a table that is partitioned by buckets, it does
     not find single ids in files from before (``test_layouts`` shows it).
@@ -347,7 +347,7 @@ def _beyond_stock(model: Model, changes: Sequence[Change]) -> bool:
 
 
 def _older_rows_inlined(site: LakeSite) -> bool:
-    """Whether rows are in the catalog that are older than a change of columns: stock's rewrite of files fails then."""
+    """Return whether the catalog has rows from before a change of columns: stock's rewrite of files fails then."""
     found = site.metadata(
         "SELECT 1 FROM {m}.ducklake_inlined_data_tables i WHERE EXISTS (SELECT 1 FROM {m}.ducklake_schema_versions v"
         " WHERE v.table_id = i.table_id AND v.schema_version > i.schema_version)"

@@ -36,7 +36,7 @@ Rows = list[tuple[int, str]]
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, dict[str, list[tuple[int, str, str]]]]:
-    """What Spark reads: of each table at each commit the id, the text and the commit of every row."""
+    """The rows that Spark reads from each table at each commit: the id, the text and the commit of each row."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         found = json.loads(archive.read("expected.json"))
     return {

@@ -383,7 +383,7 @@ OPERATIONS: Mapping[str, Operation] = {operation.name: operation for operation i
 MAINTENANCE = [
     operation for operation in _USUAL if operation.mean is keeps and operation.prepare is None and operation.snapshots
 ]
-"""What can be done to any lake at any time without changing a row, or the history that commits are counted by."""
+"""Operations that any lake allows at any time; they change no row, and not the history that counts commits."""
 
 
 def operate(url: str, operation: str, fault: str | None = None) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the snapshots of a lake say of themselves, in words."""
+"""The history of a lake tells in words what each snapshot did."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ State = dict[str, list[str]]
 
 @dataclass(frozen=True)
 class Past:
-    """Where a lake with a past is, and what each of its snapshots holds."""
+    """The folder of a lake with a past, and the state of each of its snapshots."""
 
     folder: Path
     states: dict[int, State]

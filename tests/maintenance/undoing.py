@@ -1,4 +1,4 @@
-"""What both clients see of a lake, snapshot by snapshot, for tests of undo."""
+"""Both clients' views of a lake, snapshot by snapshot, for tests of undo."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ _COUNTED = {
 
 @dataclass
 class Outcome:
-    """What came of one proof; ``databases``: how much was done on each."""
+    """The outcome of one proof; ``databases`` counts what was done on each."""
 
     proof: str
     done: dict[str, Any] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class Prover:
         return task.proof in self.outcomes and len(self.outcomes[task.proof].anomalies) >= _MOST
 
     def _progress(self, left: list[Task], elapsed: float) -> str:
-        """What is done, and when the rest will be, at the pace of what was done."""
+        """Return a line that says what is done, and when the rest will be at this pace."""
         counts = [f"{name} {sum(one.databases.values()):,}" for name, one in self.outcomes.items()]
         paces = dict(SECONDS)
         for name, one in self.outcomes.items():
@@ -261,7 +261,7 @@ class Prover:
 
 
 def table(outcomes: list[Outcome], databases: list[str]) -> str:
-    """What was done, by kind of database, and what else is to be told: to be copied into a note."""
+    """Return a table of what was done on each kind of database, with the facts below it."""
     places = [*databases, "local", "s3"]
     columns = [name for name in places if any(one.databases.get(name) for one in outcomes)]
     lines = ["".join([f"{'':<14}", *(f"{name:>10}" for name in columns), f"{'all':>10}{'anomalies':>11}{'hours':>8}"])]

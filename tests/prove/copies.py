@@ -35,7 +35,7 @@ _REFUSALS = ("changes into DuckLake: database is locked", "conflict", "UNIQUE co
 
 @dataclass
 class Tally:
-    """What was done; ``refused`` are writes and reads that a lock has kept from being done."""
+    """Counts of a proof; ``refused`` counts writes and reads that a lock has prevented."""
 
     interleavings: int = 0
     acknowledged: Counter[str] = field(default_factory=Counter)

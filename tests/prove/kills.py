@@ -42,7 +42,7 @@ _TRIES = 200
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of a proof."""
 
     kills: int = 0
     acknowledged: int = 0
@@ -61,7 +61,7 @@ class Tally:
 
 
 class Journal:
-    """What one worker began (a step), and how that ended: ``true`` done, ``false`` not done."""
+    """The steps that one worker began, and the end of each: ``true`` done, ``false`` not done."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -99,7 +99,7 @@ class Journal:
             os.close(self._file)
 
     def model(self) -> Model:
-        """What the worker knows of its rows; a step that has not ended is not in it."""
+        """Return the rows that the worker knows of; a step that has not ended is not in it."""
         model = Model({}, {})
         for step, done in zip(self.begun, self.ended, strict=False):
             model = steps.after(model, step) if done else model.put(next_key=step["start"] + step["count"])
@@ -141,7 +141,7 @@ def differences(found: Model, wanted: Model) -> str:
 
 
 def signed(lake: Lake, worker: int, number: int) -> int:
-    """How many snapshots bear the signature of a worker's step."""
+    """Return the number of snapshots that bear the signature of a worker's step."""
     return lake.snapshots().column("commit_message").to_pylist().count(signature(worker, number))
 
 
@@ -344,7 +344,7 @@ def _count(log: Journal, tally: Tally) -> None:
 
 
 def _check_history(lake: Lake, home: Home, workers: int) -> None:
-    """What is done has made exactly one snapshot, what is not done none."""
+    """Assert that each step that was done made exactly one snapshot, and each other step none."""
     counts = Counter(lake.snapshots().column("commit_message").to_pylist())
     for worker in range(workers):
         log = Journal(journal(home, worker))

@@ -32,7 +32,7 @@ STEPS = 14
 HISTORIES = 10
 """Histories of a round."""
 _LOOK, _DEEP = 0.2, 0.3
-"""How often both read the newest snapshot after a step, and how often the rows of files are verified too."""
+"""The share of steps after which both read the newest snapshot, and of those that also verify the rows of files."""
 _TYPES = {"INTEGER": (0, 1, -7, 2**31 - 1), "VARCHAR": ("", "a", "ä'\"\n", "NULL"), "DOUBLE": (0.5, -1e300, 3.0)}
 _NAMES = ("a", "b", "c d", "select")
 _FEW, _MANY = (1, 6), (15, 40)
@@ -63,7 +63,7 @@ class Shown:
     rows: dict[int, Row]
     partitioned: bool = False
     shared: bool = False
-    """Whether another table has files of it, or it has those of another."""
+    """True when the table shares files with another table."""
 
     def with_rows(self, rows: dict[int, Row]) -> Shown:
         return Shown(self.id, self.columns, rows, self.partitioned, self.shared)
@@ -77,7 +77,7 @@ State = dict[str, Shown]
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of a proof."""
 
     histories: int = 0
     steps: Counter[str] = field(default_factory=Counter)
@@ -161,7 +161,7 @@ class _History:
             self.check_now()
 
     def _note(self) -> None:
-        """What the snapshots that came with a step show."""
+        """Remember the state of the snapshots that came with a step, and forget those that are gone."""
         left = self._snapshots()
         for id_ in left:
             if id_ not in self.past:

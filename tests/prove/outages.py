@@ -52,19 +52,19 @@ from tests.crash.operations import OPERATIONS, Operation, note, prepare
 __all__ = ["OUTAGES", "Tally", "commit_at_once", "kill_connections", "round_of_outages", "shut_connections"]
 
 OUTAGES = 40
-"""How many a round has."""
+"""The number of outages in a round."""
 _FILES = ("cancel", "interrupt", "full")
 _SERVERS = ("cancel", "interrupt", "shut", "kill", "full")
 _COMMITTED = "catalog.commit.after"
 _SECONDS = 30.0
-"""How long an operation may take that is struck, on a machine that has much else to do."""
+"""Seconds that an operation may take after an outage, on a busy machine."""
 _DISK = 320 << 20
 _NOTED = 1_000_000
 
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of a proof."""
 
     outages: int = 0
     raised: int = 0

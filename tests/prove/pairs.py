@@ -44,7 +44,7 @@ __all__ = ["Meeting", "meet", "meetings"]
 #: The same table whatever its name: who drops it need not know that another has renamed it meanwhile.
 BY_ID = {frozenset(("drop", "rename"))}
 _SECONDS = 4
-"""How many others meet one operation at least, in a sample."""
+"""The least number of operations that meet one operation, in a sample."""
 _EARLY = 5
 _PATIENCE = 20.0
 _STANDSTILL = 1.0
@@ -56,7 +56,7 @@ _STEPS += ("storage.list.after", "maintenance.")
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the second operation comes in; ``block``: the first is in a transaction block, so nobody repeats it."""
+    """The point where the second operation runs; ``block``: the first is in a transaction block, which nobody repeats."""
 
     first: str
     second: str
@@ -69,7 +69,7 @@ class Meeting:
 
 @dataclass
 class Watch:
-    """What two threads have to do with the catalog: ``changed`` says that a transaction begins."""
+    """The threads in the queue of commits and at its head; ``changed`` is called when a transaction begins."""
 
     changed: Callable[[], None] = lambda: None
     waiting: set[int] = field(default_factory=set)
@@ -222,7 +222,7 @@ def meet(stand: Stand, meeting: Meeting, stock: Stock | None = None, *, deep: bo
 
 
 def _look(lake: Lake, start: Rows, touched: set[str] | None) -> Rows:
-    """What is seen; of tables that were there and that nobody ``touched`` the rows are taken for granted."""
+    """Read all tables and views; take the rows of tables at the start that nobody ``touched`` from ``start``."""
     with lake.transaction() as tx:
         found: Rows = {f"view {name}": [] for name in tx.views()}
         for name in tx.tables():
@@ -324,7 +324,7 @@ def _judge(
 
 
 def after(tables: Rows, *operations: Operation) -> Rows | None:
-    """What is seen after operations one after the other, or None when one of them must be refused."""
+    """Return the tables after these operations in turn, or None when one of them must be refused."""
     try:
         for operation in operations:
             tables = operation.mean(tables)

@@ -1,4 +1,4 @@
-"""Where the lakes of the proofs live: a folder and, on a server, a database of their own."""
+"""The places of the lakes of the proofs: each has a folder and, on a server, its own database."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ from tests.connectors.nats_sinks import SCHEMA, ids, make_stream, new_sink, rows
 __all__ = ["Tally", "round_of_publishes"]
 
 _WINDOWS = (100_000_000, 2_000_000_000, 120_000_000_000)
-"""How long the streams remember ids, in nanoseconds."""
+"""Nanoseconds for which the streams remember ids."""
 
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of a proof."""
 
     publishes: int = 0
     rows: int = 0

@@ -56,7 +56,7 @@ class Finding:
 
 @dataclass
 class Tally:
-    """How much was compared, and what differed."""
+    """Counts of a proof, and the statements whose results differed."""
 
     statements: int = 0
     failed: int = 0

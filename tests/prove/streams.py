@@ -24,7 +24,7 @@ _ANYWHERE = (*POINTS, "catalog.*", "storage.*", "stream.*", "engine.*")
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of a proof."""
 
     kills: int = 0
     deaths: int = 0

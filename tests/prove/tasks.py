@@ -62,13 +62,13 @@ class Task:
 
     @property
     def size(self) -> int:
-        """How much it is, about."""
+        """The approximate size of the task."""
         return -(-(PAIRS if self.count is None else self.count) // self.part[1])
 
 
 @dataclass
 class Result:
-    """What came of a task."""
+    """The outcome of a task."""
 
     task: Task
     done: dict[str, Any] = field(default_factory=dict)
@@ -248,7 +248,7 @@ def _note(result: Result, error: Exception) -> None:
 
 
 def facts(tally: object) -> dict[str, Any]:
-    """What a tally says, with names for people."""
+    """Return the counts of a tally under readable names."""
     found = {name.replace("_", " "): value for name, value in vars(tally).items() if name != "seconds"}
     return {name: dict(value) if isinstance(value, Counter) else value for name, value in found.items()}
 

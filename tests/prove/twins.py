@@ -23,7 +23,7 @@ Parameters = list[Any] | dict[str, Any] | None
 
 @dataclass(frozen=True)
 class Answer:
-    """What a statement gave: names and types of its columns, and its rows in any order; or that it failed."""
+    """The result of a statement: names and types of its columns, and its rows in any order; or its error."""
 
     columns: tuple[tuple[str, str], ...] = ()
     rows: frozenset[tuple[Any, int]] = frozenset()
@@ -95,11 +95,11 @@ class Twins:
             self.plain.execute(sql)
 
     def both(self, sql: str, params: Parameters = None) -> tuple[Answer, Answer]:
-        """What the lake and plain DuckDB make of a statement."""
+        """Return the results of a statement in the lake and in plain DuckDB."""
         return self.mine(sql, params), self._caught(self._of_plain, sql, params)
 
     def mine(self, sql: str, params: Parameters = None, *, safe: bool = False) -> Answer:
-        """What the lake makes of a statement, in a safe session if you like."""
+        """Return the result of a statement in the lake, in a safe session if ``safe``."""
         return self._caught(self._of_safe if safe else self._of_lake, sql, params)
 
     @property

@@ -1,4 +1,4 @@
-"""What only a cluster can show: executors that die, and what they get to see."""
+"""Tests that need a cluster: executors that die, and the secrets that they must not see."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ def _kill_one(session: SparkSession, when: Callable[[], bool], work: Callable[[]
 
 
 def _in_flight(lake: quacklake.Lake, folder: str) -> bool:
-    """Whether tasks of Spark have files open below a folder: a file is made before its first row comes."""
+    """Return whether tasks of Spark have files open below a folder: a file is made before its first row comes."""
     return any(Path(lake.data_path).glob(f"{folder}/_temporary/0/**/*.parquet"))
 
 
 def _only_orphans(lake: quacklake.Lake, table: str, rows: int) -> None:
-    """What failed tasks have left is removed as orphans are, and nothing else."""
+    """Assert that ``delete_orphaned_files`` removes what failed tasks have left, and nothing else."""
     assert lake.table(table).count() == rows
     lake.delete_orphaned_files(cleanup_all=True)
     folder = Path(lake.data_path, "main", table)

@@ -57,7 +57,7 @@ def _death(pattern: str, at: int, *, clean: bool) -> Iterator[None]:
 
 
 def sink_of(spark: quacklake.SparkLake, mode: str) -> SparkSink:
-    """Where the batches of a new run of the stream go, without a query of Spark."""
+    """Return a sink for the batches of a new run of the stream, without a query of Spark."""
     sink = spark._sink("t", "in", mode, None if mode == "append" else "id", evolve=False, restart=False)
     sink.run = StreamPositions(spark.handle).claim("in", "a query").run
     return sink

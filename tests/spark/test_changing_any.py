@@ -29,7 +29,7 @@ Values = tuple[int, str | None]
 
 @dataclass
 class Model:
-    """What the table must hold, and at every snapshot so far: the key, the number and the text of each row id."""
+    """The expected rows of a table, now and at every snapshot: the key, the number and the text of each row id."""
 
     site: LakeSite
     session: SparkSession

@@ -1,4 +1,4 @@
-"""Which session a lake gets, and what is told when there is none that will do."""
+"""A lake finds its Spark session, and says what to do when there is none that works."""
 
 from __future__ import annotations
 

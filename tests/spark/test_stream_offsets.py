@@ -1,4 +1,4 @@
-"""What Spark keeps of a stream out of a table: from it a batch is the same when it is read again, the first one too."""
+"""The offsets that Spark keeps give the same batch when it is read again, the first one too."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def values(session: SparkSession, given: list[tuple[Any, ...]], schema: str) -> 
 
 
 def sink_of(lake: quacklake.Lake, session: SparkSession, **options: Any) -> SparkSink:
-    """Where batches go, without a query of Spark: its count of batches is the test's."""
+    """Return a sink for batches without a query of Spark, so that the test counts the batches."""
     sink = quacklake.spark(lake, session)._sink("t", "in", evolve=False, restart=False, **options)
     sink.run = lake.streams.claim("in", "a query").run
     return sink

@@ -28,7 +28,7 @@ _EXTENSIONS = {"httpfs", "sqlite_scanner", "tpch"}
 
 
 class Outcome(NamedTuple):
-    """What became of a file: PASS, FAIL or SKIP, why, and whether it is plain.
+    """The outcome of a file: PASS, FAIL or SKIP, why, and whether it is plain.
 
     A plain file looks at nothing but the results of SQL: not at metadata tables, plans, files, logs or memory.
     """

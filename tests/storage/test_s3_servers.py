@@ -1,4 +1,4 @@
-"""What S3 servers answer: a real one, and moto, which stands in for it where that cannot be had."""
+"""The answers of S3 servers: a real one, and moto, which replaces it where it cannot run."""
 
 from __future__ import annotations
 

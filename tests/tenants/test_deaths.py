@@ -54,7 +54,7 @@ class Stage:
         return [tenant.name for tenant in self.tenants]
 
     def set_out(self) -> None:
-        """What the work needs."""
+        """Prepare the next turn."""
         self.turn += 1
         if self.what in ("drop", "purge", "rename"):
             prepare(self.tenants, "victim")
@@ -83,7 +83,7 @@ class Stage:
         return done
 
     def exported(self) -> bool:
-        """Whether there is a plain lake, which then is whole."""
+        """Return whether there is a plain lake, which must then be whole."""
         try:
             with quacklake.connect(
                 self.plain, create=False, foreign_paths=[f"{self.home}/data/acme"], duckdb_threads=1

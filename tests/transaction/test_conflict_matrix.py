@@ -53,7 +53,7 @@ READING = ("delete", "update", "merge")
 
 @dataclass(frozen=True)
 class Other:
-    """What another client does; none of it changes a row."""
+    """An action of another client that changes no row."""
 
     run: Callable[[quacklake.Lake, Stock, str], object]
 

@@ -60,7 +60,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def after(state: State, *operations: Operation) -> State | None:
-    """What comes of operations one after the other, or None when one cannot be done."""
+    """Return the state after these operations in turn, or None when one cannot be done."""
     try:
         for operation in operations:
             state = operation.mean(state)

@@ -1,4 +1,4 @@
-"""What a person gives to append and add-files: ragged files, folders, patterns, several files."""
+"""The inputs that people give to append and add-files: ragged files, folders, patterns, several files."""
 
 from __future__ import annotations
 

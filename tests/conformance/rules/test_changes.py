@@ -1,4 +1,4 @@
-"""What snapshots say that has changed in them."""
+"""Snapshots record what changed in them."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 
 
 def bytes_read() -> int:
-    """What this process has read from files so far."""
+    """Return the number of bytes that this process has read from files so far."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("rchar")).split()[1])
 

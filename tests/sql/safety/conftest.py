@@ -52,7 +52,7 @@ _MACROS = {
 
 @dataclass
 class Place:
-    """Where everything is, and what has happened there."""
+    """The files and the port of a test, and the connections made to that port."""
 
     home: Path
     port: int
