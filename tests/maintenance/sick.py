@@ -337,7 +337,7 @@ CORRUPTIONS = (
     ),
     Corruption(
         "V087",
-        "a row id that will be given again",
+        "a row id that will be assigned again",
         stored("_ducklake_internal_row_id", FIELD_ROW_ID, 10_000),
         deep=True,
         repairable=True,
