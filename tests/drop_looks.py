@@ -41,7 +41,7 @@ class Look(Protocol):
         """Return what is in a schema."""
 
     def solid_dependents(self, schema: str, relation: str) -> list[str]:
-        """Return what stands on a relation and is more than a view."""
+        """Return what depends on a relation and is more than a view."""
 
     def unmirrored(self, schema: str, table: str, lake: str) -> bool:
         """Return whether a table of an exposed catalog has rows that the shared one has not."""

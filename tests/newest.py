@@ -29,7 +29,7 @@ SHOWN = (
 
 
 class Environment:
-    """A virtual environment with the wheel in it, made anew."""
+    """A new virtual environment with the wheel in it."""
 
     def __init__(self, directory: Path, python: str) -> None:
         self.directory = directory

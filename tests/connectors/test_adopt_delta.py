@@ -276,7 +276,7 @@ def test_a_table_that_is_there_is_not_replaced(lake: quacklake.Lake, place: Path
     with pytest.raises(AlreadyExistsError) as caught:
         lake.adopt(f"delta:{place}", as_="u")
     assert "sync=True" in str(caught.value.hint)
-    with pytest.raises(InputError, match="kept by quacklake"):
+    with pytest.raises(InputError, match="reserved for Quacklake"):
         lake.table("u").set_tags({"quacklake_adopted": "x"})
 
 

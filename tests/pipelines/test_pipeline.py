@@ -521,7 +521,7 @@ restart: {attempts: 1}
     with pytest.raises(ConfigError, match="no mapping"):
         PipelineDefinition.load(path)
     path.write_text("a: [")
-    with pytest.raises(ConfigError, match="is no YAML"):
+    with pytest.raises(ConfigError, match="is not valid YAML"):
         PipelineDefinition.load(path)
     with pytest.raises(ConfigError, match="cannot be read"):
         PipelineDefinition.load(tmp_path / "gone.yaml")

@@ -49,7 +49,7 @@ class ReadOptions:
             moment = None if stamp is None else datetime.fromisoformat(stamp)
         except ValueError:
             raise ConfigError(
-                f"{read.kind}: timestamp={stamp!r} is no time", hint="2024-01-01T12:00:00+00:00"
+                f"{read.kind}: timestamp={stamp!r} is not a time", hint="2024-01-01T12:00:00+00:00"
             ) from None
         mode = ReadMode.parse(
             read.choice("mode", ReadMode.KINDS, "batch"),

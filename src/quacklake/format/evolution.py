@@ -377,6 +377,6 @@ def key_columns(schema: TableSchema, value: str | None) -> tuple[str, ...]:
     try:
         ids = [int(id_) for id_ in json.loads(value)]
     except (ValueError, TypeError):
-        raise CatalogError(f"the primary key of a table is kept as {value!r}, which is no list of field ids") from None
+        raise CatalogError(f"the primary key of a table is {value!r}, which is not a list of field ids") from None
     names = {column.id: column.name for column in schema.columns}
     return tuple(names[id_] for id_ in ids) if all(id_ in names for id_ in ids) else ()

@@ -266,7 +266,7 @@ def _sort_key(text: str) -> SortKey:
         raise InputError(f"the sort key {text!r} must be computed from one row, without {found.sql(dialect=_DIALECT)}")
     columns = list(ordered.this.find_all(exp.Column))
     if not columns:
-        raise InputError(f"the sort key {text!r} speaks of no column")
+        raise InputError(f"the sort key {text!r} names no column")
     if any(len(column.parts) > 1 for column in columns):
         raise InputError(f"the sort key {text!r} has a qualified name - only names of columns are supported")
     return SortKey(

@@ -132,7 +132,7 @@ def _check_expression(context: LakeContext, column: Column) -> None:
             arrow_table(connection, f"SELECT {value}")
     except duckdb.Error as error:
         first = str(error).splitlines()[0]
-        raise InputError(f'{column.default!r} is no default for the column "{column.name}": {first}') from None
+        raise InputError(f'{column.default!r} is not a valid default for the column "{column.name}": {first}') from None
 
 
 def alter(context: LakeContext, tx: Transaction, table: TableInfo, schema: TableSchema) -> TableInfo:

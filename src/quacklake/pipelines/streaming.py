@@ -85,7 +85,7 @@ class SparkRun:
         if last >= 0 and not self._store.exists(f"{self._folder}offsets/{last}"):
             raise StreamMismatchError(
                 f"the progress of Spark behind checkpoint {last} is gone",
-                hint="Say restart to begin anew.",
+                hint="Use restart to start over.",
             )
         from quacklake.spark.runtime.settings import spark_uri
 
@@ -227,7 +227,7 @@ class SparkRun:
             return bad
         for first in bad.select("_sequence", "_reason").limit(1).collect():
             raise ConfigError(
-                f"the message {first[0]} is no row: {first[1]}", hint="dead_letters: TABLE keeps such messages."
+                f"the message {first[0]} is not a row: {first[1]}", hint="dead_letters: TABLE keeps such messages."
             )
         return None
 

@@ -214,7 +214,7 @@ class PendingObjects:
                 kind = "Table Macro" if is_table else "Macro"
                 raise AlreadyExistsError(
                     f'{kind} Function with name "{name}" already exists in the schema "{owner.name}"',
-                    hint="pass replace=True, or say OR REPLACE in SQL",
+                    hint="pass replace=True, or use OR REPLACE in SQL",
                 )
             self.drop(before)
         macro = MacroInfo(self._tx.local_id(), owner.id, owner.name, name, is_table, variants)

@@ -253,7 +253,7 @@ class LockedConnection(TidyConnection):
             else:
                 self.lock.share(self.seconds)
             if self.lock.is_wal():
-                raise busy("the database has got a write-ahead log meanwhile")
+                raise busy("the database has got a write-ahead log in the meantime")
             if self.lock.is_empty() or self.lock.needs_recovery():
                 self._have_alone(write=write)
             if self._query_only is write or self._query_only is None:

@@ -165,7 +165,7 @@ def explain(context: Context, name: NameOrFile) -> None:
             "source": made.source.type,
             "query": made.query or "every row",
             "every": str(made.every),
-            "dead_letters": made.dead_letters or "none: a message that is no row is an error",
+            "dead_letters": made.dead_letters or "none: a message that is not a row is an error",
         }
         for sink in made.sinks:
             rows = f"rows where {sink.where}" if sink.where else "all rows"

@@ -116,7 +116,7 @@ class Encoder:
             case "raw":
                 data = rows.column("_data")
                 if data.null_count:
-                    raise InputError("_data is NULL, which is no message")
+                    raise InputError("_data is NULL, which is not a message")
             case "csv":
                 data = _query(rows, _csv_row(rows.schema))
             case _:

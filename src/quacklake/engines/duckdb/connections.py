@@ -79,7 +79,7 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
             return StorageError(f"cannot {doing}, the place does not exist: {first}", hint=hint)
     damaged = isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.HTTPException)
     if damaged or bare:
-        return CorruptFileError(f"cannot {doing}: {first}", hint="lake.verify() tells which files are damaged")
+        return CorruptFileError(f"cannot {doing}: {first}", hint="lake.verify() shows which files are damaged")
     if isinstance(error, duckdb.Error):
         return StorageError(f"cannot {doing}: {first}")
     if isinstance(error, pa.ArrowInvalid):

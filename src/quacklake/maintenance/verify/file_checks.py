@@ -181,7 +181,7 @@ class FileChecks:
             length = len(base64.b64decode(key, validate=True))
         except (binascii.Error, ValueError):
             length = 0
-        return [] if length in _KEY_LENGTHS else [tell("V063", "what there is, is no key")]
+        return [] if length in _KEY_LENGTHS else [tell("V063", "it is not a key")]
 
     def row_ids(self) -> None:
         """Check V032: files of one table with overlapping row ids that live at the same time."""
