@@ -119,7 +119,7 @@ class Measure:
 def faster(
     what: str, ours: float, peer: float, unit: str, target: Target | None = None, peer_name: str = EXTENSION
 ) -> Measure:
-    """A time that should be a fraction of the peer's: the ratio tells how many times as fast we are."""
+    """A time that should be a fraction of the peer's: the ratio says how many times as fast we are."""
     return Measure(what, unit, ours, peer, peer_name, peer / ours, "as fast", target)
 
 
@@ -257,7 +257,7 @@ def install_extensions(*names: str) -> None:
 def open_duckdb(
     *extensions: str, threads: int | None = None, memory_limit: str | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A DuckDB of its own with extensions loaded that ``install_extensions`` made known."""
+    """Open a separate DuckDB, and load extensions that ``install_extensions`` has installed."""
     config: dict[str, str | bool | int | float | list[str]] = {"autoinstall_known_extensions": False}
     if threads is not None:
         config["threads"] = threads

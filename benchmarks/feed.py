@@ -64,7 +64,7 @@ def run(bench: Bench, result: Result) -> None:
 
 
 def _fill(bench: Bench, place: Place, rows: int) -> int:
-    """The table as it is before the changes; the snapshot it has then."""
+    """Make the table before the changes, and return its snapshot."""
     with (
         quacklake.connect(place.url, data_path=place.data) as lake,
         closing(open_duckdb()) as source,

@@ -159,7 +159,7 @@ def _round(job: _Job, workers: list[Any], gate: Any, results: Any) -> _Tally:
 
 
 def _receive(results: Any, workers: list[Any], seconds: float) -> Any:
-    """The next thing a process tells. Raises ``RuntimeError`` when one has failed or none speaks in time."""
+    """Return the next report of a process. Raises ``RuntimeError`` when one has failed or none reports in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -206,7 +206,7 @@ def _work(number: int, job: _Job, gate: Any, results: Any) -> None:
 
 
 def _extension_writer(connection: duckdb.DuckDBPyConnection) -> Append:
-    """A connection of its own to the same DuckDB, as threads need one each."""
+    """A separate connection to the same DuckDB, because each thread needs one."""
     cursor = connection.cursor()
     cursor.execute("USE lake")
 

@@ -20,10 +20,10 @@ class Look(Protocol):
         """Return the rows of a query."""
 
     def place(self, name: Sequence[str]) -> tuple[str, str]:
-        """Return the schema and name that a name means here."""
+        """Return the schema and table name that a name refers to."""
 
     def exists(self, schema: str, relation: str) -> bool:
-        """Return whether there is such a table or view."""
+        """Return whether the table or view exists."""
 
     def is_temporary(self, schema: str, relation: str) -> bool:
         """Return whether only this session has it."""
@@ -44,7 +44,7 @@ class Look(Protocol):
         """Return what depends on a relation and is more than a view."""
 
     def unmirrored(self, schema: str, table: str, lake: str) -> bool:
-        """Return whether a table of an exposed catalog has rows that the shared one has not."""
+        """Return whether a table of an exposed catalog has rows that the shared one lacks."""
 
     def shows(self, schema: str, table: str, table_id: int) -> bool:
         """Return whether any snapshot shows a row, or a delete, of a table of inlined ones."""
@@ -157,7 +157,7 @@ class SqliteLook(_Sql):
 
 
 class DuckDBLook(SqliteLook):
-    """So is a file of DuckDB here, whatever its schema is called."""
+    """Queries on a DuckDB file, which is one schema here, under any name."""
 
     def place(self, name: Sequence[str]) -> tuple[str, str]:
         return (name[0] if len(name) > 1 else "main"), name[-1]

@@ -53,7 +53,7 @@ def folder(data_path: Path) -> Path:
 
 
 def by_hand(lines: CatalogStatements, sql: str) -> sa.CursorResult[Any]:
-    """Run a text on the metadata as it is, which a shared lake would refuse; the lake has one catalog."""
+    """Run a text on the metadata unchanged, which a shared lake would refuse; the lake has one catalog."""
     return lines.connection.exec_driver_sql(sql)
 
 

@@ -42,7 +42,7 @@ class Environment:
         return self.directory / "bin" / "python"
 
     def pip(self, *words: str) -> None:
-        """Install packages, whatever the pins of the project say."""
+        """Install packages, ignoring the pins of the project."""
         environment = {key: value for key, value in os.environ.items() if key != "PIP_CONSTRAINT"}
         _run(
             self.python,

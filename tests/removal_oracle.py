@@ -140,7 +140,7 @@ def _connect(url: CatalogUrl) -> Iterator[Any]:
 
 
 def _asked(run: Any, statement: str) -> list[Any] | None:
-    """The rows, or None when there is no such table."""
+    """Return the rows, or None if the table does not exist."""
     try:
         return list(run(statement).fetchall())
     except (sqlite3.OperationalError, psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:

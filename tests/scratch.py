@@ -25,7 +25,7 @@ def use() -> None:
 
 
 def _room() -> int:
-    """Return the bytes that can be had in memory, 0 where that is no place for files."""
+    """Return the free bytes in memory, or 0 if files cannot be there."""
     try:
         available = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
         if available is None or not os.access(_MEMORY, os.W_OK):

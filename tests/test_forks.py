@@ -1,4 +1,4 @@
-"""A process that forks with a lake open: parent and child both go on, each with connections of its own."""
+"""After a process forks with a lake open, parent and child both continue, each with its own connections."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class LakeSite:
         return self._stock
 
     def second_stock(self) -> duckdb.DuckDBPyConnection:
-        """Another connection to the attached lake, with transactions of its own."""
+        """Another connection to the attached lake, with its own transactions."""
         cursor = self.stock().cursor()
         cursor.execute("SET timezone = 'UTC'; USE l")
         return cursor

@@ -46,7 +46,7 @@ def _is_checked(nodeid: str) -> bool:
 
 
 def verify_site(site: LakeSite) -> None:
-    """Whatever clients did to a lake, it must be whole."""
+    """Assert that a lake is whole, no matter what clients did to it."""
     site.close()
     try:
         lake = quacklake.connect(site.url, create=False, duckdb_threads=1, foreign_paths=[str(site.folder.parent)])

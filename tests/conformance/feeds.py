@@ -42,7 +42,7 @@ def our_feed(table: Table, since: int, until: int) -> Feed:
 
 
 def our_rows(view: LakeAt, table: int) -> Rows:
-    """The rows of a table, named by its id, with their ids in front; none when it does not exist yet or any more."""
+    """Return the rows of the table with this id, row ids first; none while the table does not exist."""
     info = next((info for info in view._tables() if info.id == table), None)
     if info is None:
         return Counter()
@@ -84,7 +84,7 @@ def _name(info: TableInfo) -> str:
 
 
 def difference(before: Rows, after: Rows, version: int) -> Feed:
-    """The feed of one snapshot, given the rows before and after it: a row id on both sides is an update."""
+    """Compute the feed of one snapshot from the rows before and after it: a row id on both sides is an update."""
     came, went = after - before, before - after
     kept = {row[0] for row in came} & {row[0] for row in went}
     feed: Feed = Counter()

@@ -84,7 +84,7 @@ class History:
         return after
 
     def newest(self) -> int:
-        """The newest snapshot, asked of whoever has the lake open."""
+        """The newest snapshot, read by the client that has the lake open."""
         if self.site._stock is not None:
             ((version,),) = self.site.metadata("SELECT max(snapshot_id) FROM {m}.ducklake_snapshot")
             return int(version)

@@ -106,7 +106,7 @@ _NAMES = {
 
 
 def table_schema(columns: str) -> TableSchema:
-    """Columns as DuckDB declares them as Quacklake's; ids are given as every client gives them, depth first."""
+    """Return the columns that DuckDB declares as Quacklake's; ids are assigned depth first, as every client does."""
     with plain_duckdb() as connection:
         connection.execute(f"CREATE TABLE declared({columns})")
         described = connection.execute("DESCRIBE declared").fetchall()
@@ -534,7 +534,7 @@ class Both:
 
 @dataclass(frozen=True)
 class Stock:
-    """Something only the reference implementation does, whoever's turn it is; ``model`` is what it means in plain SQL."""
+    """A step that only the reference implementation takes, in anyone's turn; ``model`` is its meaning in plain SQL."""
 
     statement: str
     model: Sequence[str] = field(default_factory=tuple)

@@ -1,4 +1,4 @@
-"""The change feed: what both clients tell of each other's commits, and whether it is the difference of snapshots."""
+"""The change feeds of both clients agree on each other's commits, and are the differences between snapshots."""
 
 from __future__ import annotations
 

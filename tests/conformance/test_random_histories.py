@@ -72,7 +72,7 @@ class Model:
         return f"v{self.next_view}"
 
     def pick(self, number: int) -> str | None:
-        """One of the tables there are."""
+        """One of the existing tables."""
         names = sorted(self.tables)
         return names[number % len(names)] if names else None
 
@@ -100,7 +100,7 @@ class Change:
     width: float
 
     def step(self, model: Model) -> Step | None:
-        """The step it is in the present state, with its effect on the model; None when there is nothing to do."""
+        """Return the step for the present state, with its effect on the model; None when there is nothing to do."""
         table = model.pick(self.table)
         if table is None and self.kind != "create":
             return None
@@ -143,7 +143,7 @@ def _update(change: Change, model: Model, table: str) -> Step:
 
 
 def _merge(change: Change, model: Model, table: str) -> Step:
-    """Some rows there are, and some that are new."""
+    """Some existing rows, and some new ones."""
     first, last = model.span(table, change.start, change.width / 2)
     known = [id_ for id_ in model.tables[table] if first <= id_ <= last]
     fresh = range(model.next_id, model.next_id + change.count)

@@ -76,7 +76,7 @@ def lake(tmp_path: Path, place: Path) -> Iterator[quacklake.Lake]:
 
 
 def check(lake: quacklake.Lake, place: Path, stock: Stock | None = None, name: str = "t") -> None:
-    """The table has the rows that the library reads, in our eyes and in those of stock DuckDB."""
+    """Assert that we and stock DuckDB read the same rows as the library."""
     expected = as_delta_reads(place)
     found = lake.table(name).to_arrow()
     assert set(found.column_names) == set(expected.column_names)

@@ -192,7 +192,7 @@ def test_a_source_that_ends_anywhere_goes_on_behind_its_checkpoint(
 
 
 def test_logs_that_come_later_do_not_move_a_position(place: Path) -> None:
-    """A merge sorts rows, so a file without logs must give its rows in that order, too."""
+    """A merge sorts rows, so the source must return the rows of a file without logs in that order too."""
     table = place / "merge_on_read"
     show = hidden(table)
     source = new(table, mode="continuous", on_change="rows", batch_rows=4)

@@ -1,4 +1,4 @@
-"""Servers of NATS that die, and those that refuse: a source goes on elsewhere, or says why it cannot."""
+"""When a NATS server dies or refuses, a source continues with another, or says why it cannot."""
 
 from __future__ import annotations
 

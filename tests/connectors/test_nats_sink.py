@@ -1,4 +1,4 @@
-"""NATS as a sink: rows are published once, whoever finalizes them and however often."""
+"""NATS as a sink: rows are published once, no matter who finalizes them and how often."""
 
 from __future__ import annotations
 

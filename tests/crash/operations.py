@@ -142,7 +142,7 @@ def describe(lake: Lake) -> None:
 
 
 def discard(lake: Lake) -> None:
-    """Leave files that nobody needs any more."""
+    """Leave files that are no longer needed."""
     lake.table("t").rewrite_data_files(delete_threshold=0.1)
     lake.expire_snapshots(keep_last=1)
 
@@ -396,7 +396,7 @@ def operate(url: str, operation: str, fault: str | None = None) -> list[str]:
 
 
 def rehearse() -> None:
-    """Do some of everything on a lake that is gone afterwards: whoever is forked then need not warm up."""
+    """Do some of everything on a lake that is then removed, so that forks need not warm up."""
     with TemporaryDirectory(prefix="quacklake-rehearsal-") as folder:
         home = Home(f"sqlite:///{folder}/lake.db", Path(folder, "data"))
         quacklake.connect(home.url, data_path=home.data).close()

@@ -75,7 +75,7 @@ class Bench:
         return changed
 
     def _compare(self, found: State, *, done: bool, last: bool) -> None:
-        """Assert that the lake is the new one; between the commits of one operation, the old rows are right, too."""
+        """Assert that the lake is the new one; between the commits of one operation, the old rows are right too."""
         new = self._expected(done=done)
         if done and not last and found.tables != new.tables:
             new = self._expected(done=False)

@@ -1,4 +1,4 @@
-"""Ways to ruin the lake of ``lakes.py``, each with the code that must tell of it."""
+"""Ways to damage the lake of ``lakes.py``, each with the code that must report it."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ _CATALOG = CATALOG if LAYOUT == "shared" else None
 
 @pytest.fixture(autouse=True)
 def what_comes_back_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalog of a shared lake is backed up by its name; what is made of it has none."""
+    """A catalog of a shared lake is backed up by its name; the restored lake has none."""
     monkeypatch.delenv("QUACKLAKE_CATALOG", raising=False)
 
 

@@ -1,4 +1,4 @@
-"""Pipelines in this process: every row in every sink, once, whatever happens in between."""
+"""Pipelines in this process: every row reaches every sink once, no matter what happens in between."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Outcome:
 
 
 class Prover:
-    """Runs the proofs and collects what comes of them."""
+    """Runs the proofs and collects their outcomes."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self.options = options
@@ -249,7 +249,7 @@ class Prover:
                     outcome.done |= facts(total)
 
     def soak(self, outcome: Outcome) -> None:
-        """Writers and maintenance at once, on SQLite, which one process at a time writes to: the worst there is."""
+        """Run writers and maintenance at once on SQLite, where one process writes at a time: the worst case."""
         home = self.folder / "lakes" / "soak"
         home.mkdir(parents=True)
         seed = random.Random(self.options.seed).randrange(1 << 30)

@@ -58,7 +58,7 @@ class Ids:
 
 
 class Elsewhere:
-    """Another process that appends to lakes when it is told to."""
+    """Another process that appends to lakes on request."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -225,7 +225,7 @@ class Actor:
 
 
 def interleave(folder: Path, count: int, seed: str) -> Tally:
-    """Run random interleavings, each on a lake of its own, in one to three threads. Raises ``AssertionError``."""
+    """Run random interleavings, each on its own lake, in one to three threads. Raises ``AssertionError``."""
     for name in ("ducklake", "sqlite_scanner"):
         import_extension(name)
     tally = Tally()

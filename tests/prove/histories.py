@@ -283,7 +283,7 @@ class _Check:
         }
 
     def _classify(self, part: set[int]) -> tuple[str, list[int]]:
-        """The first that there is, from the gravest on, with a shortest circle that shows it."""
+        """Return the gravest anomaly, with a shortest cycle that shows it."""
         several = "G2" if self.level is Level.STRICT else "G-nonadjacent"
         firm = ("ww", "wr")
         circle = (

@@ -161,7 +161,7 @@ _HOP = ("connection", "content-length", "transfer-encoding", "keep-alive", "serv
 
 
 class ProxyProcess:
-    """A :class:`BadProxy` in a process of its own, for clients that keep this one from doing anything while they wait."""
+    """A :class:`BadProxy` in a separate process, for clients that block this one while they wait."""
 
     def __init__(self, port: int) -> None:
         command = [sys.executable, "-m", "tests.prove.http", str(port)]

@@ -177,7 +177,7 @@ def open_lake(url: str) -> Lake:
 
 
 def perform(lake: Lake, step: Step, message: str) -> bool:
-    """Do a step; False when it was not done, because it never got its turn, or need not be, as maintenance."""
+    """Do a step; return False if it was not done: it never got its turn, or was maintenance that met others."""
     kind = STEPS[step["name"]]
     if not kind.block:
         try:
@@ -202,7 +202,7 @@ def perform(lake: Lake, step: Step, message: str) -> bool:
 
 @dataclass
 class Life:
-    """One life of a worker: it ends some time after its journal has got so many lines, whether it is quick or slow."""
+    """One life of a worker: it ends some time after its journal has so many lines, fast or slow."""
 
     child: Child
     journal: Path

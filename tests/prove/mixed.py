@@ -47,7 +47,7 @@ Row = tuple[Any, ...]
 
 
 class Reading(Protocol):
-    """Stock DuckDB, in a process of its own or in this one."""
+    """Stock DuckDB, in a separate process or in this one."""
 
     def run(self, url: str, *statements: str) -> list[Row]: ...
 
@@ -90,7 +90,7 @@ class Tally:
 
 
 def history(url: str, folder: Path, stock: Reading, seed: str, steps: int = STEPS) -> Tally:
-    """Make a lake and a history in it; ``AssertionError`` tells the steps when somebody reads something else."""
+    """Make a lake and a history in it; an ``AssertionError`` lists the steps if a client reads other rows."""
     run = _History(url, folder, stock, seed)
     with watching():
         try:
@@ -502,7 +502,7 @@ def _differ(who: str, query: str, rows: list[Row], right: list[Row]) -> str:
 
 
 class Here:
-    """Stock DuckDB in this process, beside ours. Not for SQLite, of which both would bring a copy of their own."""
+    """Stock DuckDB in this process, beside ours. Not for SQLite, because each would bring its own copy of it."""
 
     def __init__(self) -> None:
         self.connection = connect()
@@ -522,7 +522,7 @@ class Here:
 
 
 def round_of_histories(places: Places, stock: Reading, database: str, count: int, seed: str) -> Tally:
-    """So many histories, each in a lake of its own, which stays where one of them has gone wrong."""
+    """Run so many histories, each in its own lake, which is kept if something went wrong."""
     total = Tally()
     for number in range(count):
         home = places.new(database)

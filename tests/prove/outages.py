@@ -77,7 +77,7 @@ class Tally:
 
 
 class Disk:
-    """A folder that has no room on request: a small file system in memory, or where there is none, no file may grow."""
+    """A folder that can run full: a small file system in memory or, without one, a limit on the size of files."""
 
     def __init__(self, folder: Path, *, small: bool) -> None:
         self.folder = folder
@@ -153,7 +153,7 @@ def kill_connections(server: DatabaseServer, url: str) -> None:
 
 
 class Work:
-    """An operation in a thread of its own, which others can strike."""
+    """An operation in its own thread, which others can strike."""
 
     def __init__(self, operation: Operation, lake: Lake) -> None:
         self.error: BaseException | None = None

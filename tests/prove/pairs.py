@@ -1,4 +1,4 @@
-"""Two operations at once, in lockstep: the first stops at a fault point, the second runs whole, the first goes on.
+"""Two operations in lockstep: the first stops at a fault point, the second runs to its end, the first continues.
 
 For every ordered pair of operations and every phase of the first. Where the first holds the database's queue the second
 has to wait for it; then the first goes on while the second waits. Whatever comes of it must be as if one had come after
@@ -159,7 +159,7 @@ def _run(operation: Operation, lake: Lake, *, block: bool) -> None:
 
 
 def meetings(stand: Stand, count: int | None, chance: random.Random) -> Iterator[Meeting]:
-    """All of them, or so many by chance: several for each that comes first, since its points must be found out."""
+    """Yield all meetings, or so many by chance: several for each first operation, whose points must be recorded."""
     if count is None:
         yield from _all(stand, chance)
         return

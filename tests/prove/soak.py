@@ -162,7 +162,7 @@ def _write(url: str, number: int, seconds: float, least: int, seed: int, queue: 
 
 
 def _one_change(rng: random.Random, number: int, table: Any, rows: dict[int, int], fresh: int) -> int:
-    """One change of one's own rows, of the table and of ``rows``; returns the next unused key."""
+    """Change the writer's own rows once, in the table and in ``rows``; return the next unused key."""
     kind = rng.choice(["append", "append", "update", "delete", "merge"])
     some = rng.sample(sorted(rows), min(len(rows), rng.randint(1, 40)))
     if kind == "append" or not rows:

@@ -62,7 +62,7 @@ class Tally:
     failed: int = 0
     permitted: int = 0
     apart: bool = False
-    """True when the tables are not the same any more, by a fault of DuckDB's own."""
+    """True when the tables are no longer the same, because of a fault in DuckDB."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -183,7 +183,7 @@ def _past(sql: str, version: int) -> str:
 
 
 def _plainly(answer: Answer) -> Answer:
-    """An answer without what titles tell of the snapshot, and of how a type was written, which a tree does not know."""
+    """Return an answer without what titles say about the snapshot or the spelling of a type, which a tree lacks."""
     names = (re.sub(r' AT \(VERSION => \d+\)|"', "", name) for name, _ in answer.columns)
     types = (type_ for _, type_ in answer.columns)
     return replace(answer, columns=tuple(zip(names, types, strict=True)))

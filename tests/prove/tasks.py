@@ -33,7 +33,7 @@ _STORM = 12
 _PARTS = 48
 """Into how many tasks all pairs of one database go: then two processes end at about the same time."""
 _CLOSER = 25
-"""Every so many meetings stock DuckDB and the verification look, too."""
+"""The number of meetings after which stock DuckDB and the verification look too."""
 
 #: What a task is expected to take, for each of what it counts, until some were done.
 SECONDS = {
@@ -112,14 +112,14 @@ def plan(
 
 
 def _rounds(proof: str, databases: list[str], seed: str, count: int, most: int) -> Iterator[Task]:
-    """The first round has the seed that was given, to repeat a round by it."""
+    """Yield the rounds of a proof as tasks; the first has the given seed, so that a round can be repeated."""
     for number, begun in enumerate(range(0, count, most)):
         mine = seed if number == 0 else f"{seed}.{number}"
         yield Task(proof, databases[number % len(databases)], mine, min(most, count - begun))
 
 
 class Bench:
-    """Does tasks one after the other; servers, forks and stands are made once."""
+    """Does tasks in turn; servers, forks and stands are made once."""
 
     def __init__(self, folder: Path, owner: int, databases: list[str]) -> None:
         self._folder = folder

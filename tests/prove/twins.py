@@ -76,7 +76,7 @@ class Twins:
 
     @property
     def broken(self) -> bool:
-        """True when plain DuckDB answers nothing any more, after an error of its own."""
+        """True when plain DuckDB no longer answers, after an internal error."""
         try:
             self.plain.cursor().execute("SELECT 1")
         except duckdb.Error:
@@ -116,7 +116,7 @@ class Twins:
         return plain
 
     def undone(self, sql: str, params: Parameters, tables: Iterable[str]) -> Answer:
-        """The same in a transaction that is rolled back; the tables must be the same after the statement, too."""
+        """Like ``same``, in a transaction that is rolled back; the tables must be the same after the statement too."""
         self.prepare("BEGIN")
         try:
             found = self.same(sql, params)

@@ -1,4 +1,4 @@
-"""Filters become predicates if statistics can answer them, "anything" if not, and errors if they are no filters."""
+"""Filters become predicates if statistics can answer them, "anything" if not, and errors if they are not filters."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ __all__ = ["killed_merge", "killed_pipeline", "killed_write", "secrets"]
 
 
 def _ancestors(frame: DataFrame) -> list[tuple[int, str, bytes]]:
-    """The processes above each task: ids, commands and environments, from that of Python up to the worker."""
+    """Return the processes above each task: ids, commands and environments, from Python up to the worker."""
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -50,7 +50,7 @@ def _executors(session: SparkSession) -> list[int]:
 
 
 def secrets(lake: quacklake.Lake, session: SparkSession) -> None:
-    """Neither closures, nor data, nor settings, nor environments of executors tell where the catalog is."""
+    """Assert that no closure, data, setting or environment of executors reveals where the catalog is."""
     from pyspark.serializers import CloudPickleSerializer
 
     hidden = os.environ["CORE_SECRET"].encode()
@@ -87,7 +87,7 @@ def secrets(lake: quacklake.Lake, session: SparkSession) -> None:
 
 
 def _kill_one(session: SparkSession, when: Callable[[], bool], work: Callable[[], object]) -> None:
-    """Kill an executor as soon as something is so, while ``work`` goes on."""
+    """Kill an executor as soon as ``when`` is true, while ``work`` runs."""
     victim = _executors(session)[0]
     killed = []
 

@@ -263,7 +263,7 @@ def run(url: str, folder: str, *parts: str) -> None:
 
 
 def run_child(url: str, folder: Path, *parts: str, seconds: int = 280, **environment: str) -> str:
-    """Run parts in a process of its own: this one may have a session already. Returns what it printed."""
+    """Run parts in a separate process, because this one may have a session already. Returns what it printed."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.spark.core", url, str(folder), *parts]
     ended = subprocess.run(

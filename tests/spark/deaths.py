@@ -1,4 +1,4 @@
-"""Drivers that die, many of them in one process: a stream is told in words of the sink, and no JVM has to start.
+"""Drivers that die, many of them in one process: a stream is simulated with calls of the sink, without a JVM.
 
 What Spark keeps in a checkpoint, the number of the last batch that it knows to be done, is a number here. A driver that is
 dead does nothing any more: not even its clean-up gets through to the store or to the catalog.
@@ -30,7 +30,7 @@ __all__ = ["Deaths", "Died", "sink_of"]
 #: Where drivers die, and at which of the times that they come there at the latest.
 _ANYWHERE = {**dict.fromkeys(POINTS, 2), "catalog.*": 40, "storage.*": 8, "stream.*": 3}
 _EXECUTORS = 25
-"""Each so many drivers one lets executors merge, which takes seconds."""
+"""One of so many drivers lets executors merge, which takes seconds."""
 
 
 class Died(BaseException):
@@ -64,7 +64,7 @@ def sink_of(spark: quacklake.SparkLake, mode: str) -> SparkSink:
 
 
 class Deaths:
-    """A stream whose drivers die, one after the other, and what Spark knows of it."""
+    """A stream whose drivers die in turn, and what Spark knows about it."""
 
     def __init__(self, session: SparkSession, folder: Path, mode: str, seed: str) -> None:
         self.session = session
@@ -75,7 +75,7 @@ class Deaths:
         self.stage.make(1, self.dice)
 
     def play(self, kills: int) -> None:
-        """Let so many drivers die, at each point at least once if they are enough, and hold the table to its source."""
+        """Let so many drivers die, at each point at least once if possible, and compare the table with its source."""
         for number in range(kills):
             point = POINTS[number] if number < len(POINTS) else self.dice.choice(list(_ANYWHERE))
             try:

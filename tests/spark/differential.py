@@ -1,4 +1,4 @@
-"""Expressions over edge values, computed by DuckDB and by Spark: what Spark is given must come to the same values.
+"""Expressions over edge values, computed by DuckDB and by Spark, must give the same values.
 
 Every function, operator, aggregate and cast that may be translated is called with columns and constants of every type.
 A call is refused, or each of its values must be the same, of the type that Spark shows for DuckDB's.

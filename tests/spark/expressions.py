@@ -135,7 +135,7 @@ class Expressions:
         return self._names
 
     def some(self, count: int) -> list[str]:
-        """Different expressions, of which each function is called in one at least, as long as there is room."""
+        """Return different expressions that call each function at least once, as far as their number allows."""
         found = {self.call(name) for name in self._names[:count]}
         while len(found) < count:
             found.add(self.condition(2) if self._chance.random() < 0.2 else self.value(2))

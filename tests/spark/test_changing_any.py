@@ -1,4 +1,4 @@
-"""Random statements on Spark against a model, between those of others."""
+"""Random statements on Spark, between those of other clients, compared with a model."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def site(make_site: MakeSite) -> Iterator[LakeSite]:
 
 
 class Reader:
-    """A stream as the process of Spark that plans it has it, where no driver of ours is; each run begins anew."""
+    """A stream in Spark's planning process, without our driver; each run starts over."""
 
     def __init__(self, site: LakeSite, **options: str) -> None:
         from pyspark.sql.types import LongType, StringType, StructType

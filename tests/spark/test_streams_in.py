@@ -1,4 +1,4 @@
-"""Streams into tables: every batch once, whatever fails; one query at a time; errors that say what is wrong."""
+"""Streams into tables: every batch once, no matter what fails; one query at a time; errors that say what is wrong."""
 
 from __future__ import annotations
 

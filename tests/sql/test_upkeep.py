@@ -1,4 +1,4 @@
-"""The functions of upkeep call the methods that maintain a lake with what they are given."""
+"""The maintenance functions pass their arguments to the methods that maintain a lake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that tells how far the extension's own tests pass here."""
+"""The page that shows how many of the extension's own tests pass."""
 
 from __future__ import annotations
 

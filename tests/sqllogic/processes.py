@@ -1,4 +1,4 @@
-"""A process for each test file, which is thrown away with whatever the file did."""
+"""A process for each test file, which is thrown away with everything that the file did."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ Call = Callable[[Lake, Theirs], Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A call of ``method``; ``given`` are the texts that the caller knows, and an error may tell him again."""
+    """A call of ``method``; ``given`` are the texts that the caller knows, which an error may repeat."""
 
     method: str
     what: str

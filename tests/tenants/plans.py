@@ -39,7 +39,7 @@ class Statement:
 
 @contextmanager
 def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Statement]]:
-    """Every statement that whatever lake of this process sends, those that go around SQLAlchemy too."""
+    """Record every statement that any lake of this process sends, including those that bypass SQLAlchemy."""
     found: list[Statement] = []
 
     def note(connection: Any, _cursor: Any, sql: str, params: Any, _context: Any, many: bool) -> None:

@@ -169,7 +169,7 @@ def test_of_32_processes_that_make_one_name_one_wins(
 
 
 def test_an_error_at_any_point_leaves_the_name_free(tmp_path: Path) -> None:
-    """Not a death: the same process goes on with the same connections."""
+    """Not a death: the same process continues with the same connections."""
     from quacklake import faults
 
     with quacklake.tenants(f"sqlite:///{tmp_path}/l.db", tmp_path / "data") as tenants:

@@ -1,4 +1,4 @@
-"""No operation of one catalog of a shared lake shows or changes anything of another, whatever it is called with."""
+"""No operation on one catalog of a shared lake shows or changes anything of another, with any arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two transactions at once: both stand as if one had come after the other, or the later one is told of a conflict."""
+"""Two concurrent transactions have a serial result, or the later one gets a conflict."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _beside(mine: str, other: str, folder: Path) -> None:
 def test_an_operation_alone_is_planned_again_until_it_fits(
     mine: str, other: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a transaction block nobody has to hear of conflicts: both are done, one after the other."""
+    """Without a transaction block, nobody sees conflicts: both operations are done in turn."""
     shutil.copytree(template, tmp_path / "lake")
     url = f"sqlite:///{tmp_path / 'lake' / 'lake.db'}"
     place = {"data_path": tmp_path / "lake" / "data", "override_data_path": True}

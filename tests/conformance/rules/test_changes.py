@@ -12,7 +12,7 @@ _EXTRA = {ChangeKind.DELETED_FROM_TABLE}
 
 
 def test_f8_1_changes_are_of_known_kinds(books: Books) -> None:
-    """Both clients tell the same kinds of the same objects, so that each can read what the other has changed."""
+    """Both clients record the same kinds of changes of the same objects, so that each can read those of the other."""
     found = [
         {version: set(parse_changes(text)) for version, text in rows}
         for rows in books.each("SELECT snapshot_id, changes_made FROM ducklake_snapshot_changes ORDER BY 1")

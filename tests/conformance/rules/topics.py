@@ -1,4 +1,4 @@
-"""A history that meets the rules of the format, by topic. Every step makes at most one snapshot, whoever takes it."""
+"""Histories that meet the rules of the format, by topic. Every step makes at most one snapshot, in either client."""
 
 from __future__ import annotations
 
