@@ -66,7 +66,7 @@ class FileStage:
         self.files: list[WrittenFile] = []
 
     def empty(self) -> FileStage:
-        """Return the same stage without rows or files, for a task of its own."""
+        """Return the same stage without rows or files, for a separate task."""
         made = copy(self)
         made._batches, made._rows, made._enough, made.files = [], 0, 0, []
         return made

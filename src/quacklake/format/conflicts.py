@@ -137,7 +137,7 @@ _WORDS: Mapping[ChangeKind, tuple[str, str]] = {
 
 
 def explain(mine: Change, other: Change) -> str:
-    """Return a sentence that says which of my changes another's change got in the way of."""
+    """Return a sentence that says which of my changes conflicts with another's change."""
     if other.kind is ChangeKind.DROPPED_SCHEMA and mine.kind in _CREATED_ANYTHING:
         did = "has dropped this schema"
     elif mine.kind is ChangeKind.DROPPED_SCHEMA and other.kind in _CREATED_ANYTHING:

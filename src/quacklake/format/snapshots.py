@@ -1,4 +1,4 @@
-"""Snapshots: their times and tags, what they changed and how that is written, told and remembered.
+"""Snapshots: their times and tags, and their changes as they are written, described and remembered.
 
 ``changes_made`` must not get new words, and does not tell an UPDATE from a MERGE or a restore. The token of a commit is
 a UUID of our own: one of version 8 has the operations in its last bits, so that nothing more is written for them.
@@ -326,12 +326,12 @@ class Naming:
         return known[-1] if known else f"number {change.id}"
 
     def old_name(self, change: Change) -> str | None:
-        """Return the name before, of something that only got another one: the format calls that created."""
+        """Return the previous name of an object that was only renamed, which the format records as created."""
         return self.renamed.get((self.snapshot, self.name(change))) if change.kind.named else None
 
 
 def renames(names: Names) -> dict[tuple[int, str], str]:
-    """Return the old name of whatever got another one, by snapshot and new name."""
+    """Return the old names of renamed objects, by snapshot and new name."""
     return {
         (begin, name): before
         for found in names.values()

@@ -53,7 +53,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Claim:
-    """A pipeline in the hands of one run. ``incarnation`` changes only when the pipeline begins anew."""
+    """A pipeline in the hands of one run. ``incarnation`` changes only when the pipeline starts over."""
 
     name: str
     run: str

@@ -47,7 +47,7 @@ def needs_state(query: str | None) -> bool:
 
 
 def branch(where: str, dialect: str = "duckdb") -> str:
-    """Return the query for the rows of a branch. Raises ``SqlError`` for what is no condition."""
+    """Return the query for the rows of a branch. Raises ``SqlError`` for an invalid condition."""
     try:
         condition = sqlglot.parse_one(where, dialect=dialect, into=exp.Condition)
     except sqlglot.errors.SqlglotError as error:

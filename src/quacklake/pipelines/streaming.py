@@ -219,7 +219,7 @@ class SparkRun:
         return rows.sparkSession.sql(branch(where, "spark"))
 
     def _bad(self, frame: DataFrame, epoch: int) -> DataFrame | None:
-        """Return the messages of a batch that are no rows. Raises ``ConfigError`` when nothing keeps them."""
+        """Return the messages of a batch that are not rows. Raises ``ConfigError`` when nothing keeps them."""
         bad = self._source.rejected(frame) if not self._stateful else self._source.rejected_again(self._offsets(epoch))
         if bad is None:
             return None
@@ -384,11 +384,11 @@ class _SparkSource:
         return frame.withWatermark(column, delay) if frame.isStreaming else frame
 
     def rejected(self, frame: DataFrame) -> DataFrame | None:
-        """Return what came and is no row; None for a source of rows."""
+        """Return the messages that are not rows; None for a source of rows."""
         return self._decoded(frame)[1] if self._source.type == "nats" else None
 
     def rejected_again(self, offsets: tuple[Any, Any]) -> DataFrame | None:
-        """Read a batch once more for the messages that are no rows."""
+        """Read a batch once more for the messages that are not rows."""
         if self._source.type != "nats":
             return None
         from quacklake.connectors.nats.spark import read_range

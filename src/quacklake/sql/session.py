@@ -175,7 +175,7 @@ class Session:
         self.attachments.frames[fold(name)] = found
 
     def unregister(self, name: str) -> None:
-        """Remove a name that ``register`` has added. Raises ``NotFoundError`` when there is no such name."""
+        """Remove a name that ``register`` has added. Raises ``NotFoundError`` if it does not exist."""
         if self.attachments.frames.pop(fold(name), None) is None:
             raise NotFoundError(f'nothing is registered as "{name}"', hint=nearest(name, self.attachments.frames))
 

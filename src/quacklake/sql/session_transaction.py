@@ -94,7 +94,7 @@ class SessionTransaction:
         self._past.clear()
 
     def write(self, attached: Attached, work: Callable[[Transaction], T]) -> T:
-        """Change a lake in the open transaction, or as one snapshot of its own."""
+        """Change a lake in the open transaction, or in its own snapshot."""
         if attached.read_only:
             raise ReadOnlyError(
                 f'Cannot execute a statement that changes "{attached.alias}": it is attached in read-only mode!'

@@ -42,7 +42,7 @@ class Bucket:
                 _open.add(self)
 
     def problem(self) -> StorageError | None:
-        """Return the error to raise if the bucket is missing; None if it is there, or this cannot be told."""
+        """Return the error to raise if the bucket is missing; None if it exists, or nobody knows."""
         if self.bucket is None or time.monotonic() - self._seen < _SEEN_SECONDS:
             return None
         try:

@@ -148,7 +148,7 @@ class PendingObjects:
         return found
 
     def get_macro(self, schema: str, name: str, *, is_table: bool) -> MacroInfo | None:
-        """Return a macro by name, or None; those that yield rows have names of their own."""
+        """Return a macro by name, or None; macros that yield rows have a separate namespace."""
         wanted = (fold(schema), fold(name), is_table)
         return next((m for m in self.macros() if (fold(m.schema_name), fold(m.name), m.is_table) == wanted), None)
 

@@ -152,7 +152,7 @@ class FileLock:
             self._lock(fcntl.F_UNLCK, 0, 0)
 
     def close(self) -> None:
-        """Close the file: that drops the POSIX locks that this process has on it, whoever took them."""
+        """Close the file, which drops all POSIX locks of this process on it, no matter who took them."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)

@@ -113,7 +113,7 @@ class DeltaSink(EvolvingSink):
         )
 
     def finalize_commit(self, prepared: PreparedCommit) -> CommitInfo:
-        """Add the files to the log, unless this writer has got so far already; then bring Iceberg's metadata there."""
+        """Add the files to the log, unless this writer has done so already; then update the Iceberg metadata."""
         with failing("the commit to the Delta table failed"):
             for attempt in range(self._retries + 1):
                 table = self._table()

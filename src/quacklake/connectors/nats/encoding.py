@@ -47,7 +47,7 @@ class SubjectTemplate:
         return _PLACEHOLDER.findall(self.text)
 
     def fill(self, rows: pa.Table) -> pa.ChunkedArray:
-        """Return the subject of each row. Raises ``InputError`` for a value that is no token of a subject."""
+        """Return the subject of each row. Raises ``InputError`` for a value that is not a valid token."""
         parts = _PLACEHOLDER.split(self.text)
         if len(parts) == 1:
             return pa.chunked_array([pa.repeat(self.text, rows.num_rows)], pa.string())

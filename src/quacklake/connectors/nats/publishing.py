@@ -86,7 +86,7 @@ class Progress:
         self.last = 0
         self.window = window
         self.ids: frozenset[bytes] = frozenset()
-        """The ids of messages that the stream has got since the commit was prepared."""
+        """The ids of messages that the stream has received since the commit was prepared."""
 
     def take(self, sighting: Sighting, *, trusting: bool) -> None:
         """Learn from a look at the stream. Raises ``SnapshotExpiredError`` when removed messages may have been ours.

@@ -35,7 +35,7 @@ def source(options: Mapping[str, Any]) -> NatsSource:
 
 
 class NatsSource:
-    """A stream, or some of its subjects. ``take_rejected`` returns the messages that are no rows."""
+    """A stream, or some of its subjects. ``take_rejected`` returns the messages that are not rows."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         read = ConnectorOptions("nats", options)
@@ -151,7 +151,7 @@ class NatsSource:
         self._connection = None
 
     def take_rejected(self) -> pa.Table:
-        """Return the messages since the last call that are no rows, with ``_data`` and ``_reason``."""
+        """Return the messages since the last call that are not rows, with ``_data`` and ``_reason``."""
         found = pa.concat_tables([REJECTED.empty_table(), *self._rejected])
         self._rejected.clear()
         return found

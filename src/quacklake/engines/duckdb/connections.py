@@ -94,7 +94,7 @@ def message_of(error: UnicodeDecodeError) -> str:
 
 
 def interrupted(error: BaseException) -> bool:
-    """Return whether DuckDB has stopped because of Ctrl-C, which it tells as an error of its own."""
+    """Return whether DuckDB has stopped because of Ctrl-C, which it reports as its own error."""
     return isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt)
 
 
@@ -183,7 +183,7 @@ def load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: str) -> None:
-    """Give DuckDB the keys for the files under a root, in a secret of its own: lakes may have different keys."""
+    """Give DuckDB the keys for the files under a root, in a separate secret: lakes may have different keys."""
     name = f"quacklake_{hashlib.sha256(root.encode()).hexdigest()[:16]}"
     facts = {
         "KEY_ID": options.access_key,
@@ -214,7 +214,7 @@ def new_key() -> str:
 
 
 def lend_keys(connection: duckdb.DuckDBPyConnection, variable: str, keys: Sequence[str]) -> None:
-    """Let a connection know keys of the catalog: a list in a variable. ``CorruptFileError`` when one is no key."""
+    """Pass keys of the catalog to a connection, as a list in a variable. Raises ``CorruptFileError`` for a bad key."""
     name = f"{variable}_given"
     connection.register(
         name, pa.table({"i": range(len(keys)), "k": pa.array([_raw(key) for key in keys], pa.binary())})
@@ -245,7 +245,7 @@ def prepare_writing(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def encryption_clause(connection: duckdb.DuckDBPyConnection, key: str) -> str:
-    """Return the option of ``COPY`` that encrypts with a key, which the connection is told; it must be prepared."""
+    """Return the option of ``COPY`` that encrypts with a key, and pass the key to the prepared connection."""
     lend_keys(connection, _VARIABLE, [key])
     return f"ENCRYPTION_CONFIG {{footer_key_value: getvariable('{_VARIABLE}')[1]}}"
 

@@ -59,7 +59,7 @@ class RunningScan:
 
 
 class DuckDBEngine:
-    """Executes plans in this process. Each call has a connection of its own; safe to share between threads."""
+    """Executes plans in this process. Each call has its own connection; safe to share between threads."""
 
     name = "duckdb"
 

@@ -46,7 +46,7 @@ _NO_STATS = (StatsKind.NONE, StatsKind.GEOMETRY, StatsKind.VARIANT)
 
 
 def _pages(catalog: Catalog, read: Callable[[RowAudit, int], Sequence[T]], after: int = -1) -> Iterator[Sequence[T]]:
-    """Yield pages of data files, or of delete files with the rows of their data files, each from a read of its own."""
+    """Yield pages of data files, or of delete files with the rows of their data files, each from a separate read."""
     while True:
         with catalog.read() as reader:
             page = read(RowAudit.of(reader), after)
