@@ -20,7 +20,7 @@ SHARED = ("tests/spark/", "tests/conformance/rules/")
 APART = ("tests/spark/test_cluster.py", "tests/spark/test_connect.py::test_tables_are_read")
 #: Files whose tests share something for each value of their first parameter.
 BY_PARAMETER = frozenset({"tests/crash/test_crashes.py", "tests/scan/test_pruning.py"})
-#: Where the long units are, the longest first; what is not named comes after them, and the quickest tests last.
+#: The long units, longest first; others come after them, and the quickest tests last.
 FIRST = (
     *SHARED,
     *APART,

@@ -24,7 +24,7 @@ def fix() -> int:
 
 
 SEED = fix()
-#: How many of how many things each sample of this process has, by its purpose: a word or two, and what more there is to say.
+#: The size of each sample of this process, and of what it was taken from, by purpose.
 SAMPLED: dict[str, tuple[int, int]] = {}
 
 

@@ -23,7 +23,7 @@ __all__ = ["DIRECTIONS", "History", "TableState", "compare", "our_state", "stock
 
 Row = tuple[str | None, ...]
 
-#: Who takes the steps: the writers in turn.
+#: The writers that take the steps in turn.
 DIRECTIONS: Mapping[str, tuple[str, ...]] = {
     "we-write": ("ours",),
     "stock-writes": ("stock",),

@@ -484,7 +484,7 @@ class Together:
                 step.run(transaction)
 
 
-#: What each kind of maintenance is for the reference implementation; it has none that sorts.
+#: Each kind of maintenance as the reference implementation calls it; it has none that sorts.
 _MAINTENANCE = {
     "flush": "flush_inlined_data('l')",
     "merge": "merge_adjacent_files('l')",

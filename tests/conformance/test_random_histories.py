@@ -321,7 +321,7 @@ def changes(kinds: Sequence[str]) -> st.SearchStrategy[Change]:
     )
 
 
-#: Who does what, one after the other; several changes at once are one transaction.
+#: Clients and their changes in turn; several changes at once are one transaction.
 Turns = list[tuple[str, Change | list[Change]]]
 TURNS = st.lists(
     st.tuples(

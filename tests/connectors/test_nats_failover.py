@@ -1,4 +1,4 @@
-"""When a NATS server dies or refuses, a source continues with another, or says why it cannot."""
+"""A source continues with another NATS server when one dies or refuses, or says why it cannot."""
 
 from __future__ import annotations
 

@@ -21,10 +21,10 @@ from tests.seeds import LONG, some
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(1200)]
 
-#: What is crashed every day: what makes tables inside the catalog, and what writes every kind of thing.
+#: Operations that are crashed every day: one creates tables in the catalog, one writes every kind of thing.
 ALWAYS = ("create", "delete_few")
 SERVERS = ("postgres", "mysql")
-#: How many operations a day, with exceptions and with deaths. One process at a time has a DuckDB file open anyway.
+#: The number of operations a day, with exceptions and with deaths. One process has a DuckDB file open anyway.
 RAISED = {"sqlite": 5, "duckdb": 1, "postgres": 2, "mysql": 1}
 ENDED = {"sqlite": 3, "duckdb": 1, "postgres": 2, "mysql": 1}
 COMMITTED = "catalog.commit.after"

@@ -57,7 +57,7 @@ SPECIFICATION = {
     " schedule_start TIMESTAMPTZ",
     "inlined_data_tables": "table_id BIGINT, table_name VARCHAR, schema_version BIGINT",
 }
-#: How SQLite keeps what it has no type for.
+#: The types that SQLite uses for types it lacks.
 SQLITE_TYPES = {"BOOLEAN": "BIGINT", "UUID": "VARCHAR", "TIMESTAMPTZ": "VARCHAR"}
 
 Run = Callable[..., list[tuple[Any, ...]]]

@@ -15,7 +15,7 @@ _ID = f"(SELECT column_id FROM ducklake_column WHERE table_id = {_T} AND column_
 _INLINED, _MINE = inlined_rows(1, 1)
 _CATALOG = "catalog_id, " if LAYOUT == "shared" else ""
 
-#: What the inlined rows of a table can be that the table is not: other columns, or packed rows of another kind.
+#: Inlined rows that do not fit their table: other columns, or packed rows of another kind.
 _SHAPES = (
     tuple(
         Corruption("V042", f"a packed row that is {payload}", sql(f"UPDATE {_INLINED} SET payload = '{payload}'"))

@@ -40,7 +40,7 @@ __all__ = ["main"]
 
 _MOST = 20
 """Anomalies that end a proof."""
-#: What the proofs count.
+#: The unit that each proof counts.
 _COUNTED = {
     "kills": "kills",
     "pairs": "meetings",

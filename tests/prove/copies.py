@@ -29,7 +29,7 @@ from tests.duckdbs import import_extension
 __all__ = ["Tally", "interleave"]
 
 _STEPS = 12
-#: What stock says when another client is writing, or has committed meanwhile: it does in a process of its own, too.
+#: Errors of stock when another client is writing or has committed in the meantime, in a separate process too.
 _REFUSALS = ("changes into DuckLake: database is locked", "conflict", "UNIQUE constraint", "PRIMARY KEY")
 
 

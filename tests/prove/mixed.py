@@ -37,7 +37,7 @@ _TYPES = {"INTEGER": (0, 1, -7, 2**31 - 1), "VARCHAR": ("", "a", "ä'\"\n", "NUL
 _NAMES = ("a", "b", "c d", "select")
 _FEW, _MANY = (1, 6), (15, 40)
 
-#: What stock DuckDB refuses by a fault of its own; nothing has changed then.
+#: Errors of stock DuckDB that are its own fault; nothing has changed then.
 _OF_STOCK = (
     # it rewrites no table with inlined rows of doubles in SQLite, or of columns that came or were renamed later
     "Failed to read inlined-data aggregates",

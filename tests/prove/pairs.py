@@ -49,7 +49,7 @@ _EARLY = 5
 _PATIENCE = 20.0
 _STANDSTILL = 1.0
 
-#: What ends a phase besides the beginning of transactions: others see more from then on, or we have seen more.
+#: Points that end a phase, as the beginning of a transaction does: others see more from then on, or we have seen more.
 _STEPS = ("catalog.commit.after", "engine.write.after", "storage.publish.after", "storage.read.after")
 _STEPS += ("storage.list.after", "maintenance.")
 

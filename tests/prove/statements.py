@@ -37,7 +37,7 @@ def _internal(sql: str, mine: Answer, plain: Answer) -> bool:
 
 _BROKEN = ("INTERNAL Error", "FATAL Error")
 
-#: What may differ, and why.
+#: Differences that are allowed, with the reason.
 PERMITTED: tuple[tuple[str, Difference], ...] = (
     ("an error of a value comes with the row, and which rows are computed first is open", _fails_on_rows),
     ("plain tables miss rows of NULL: `a = 1 OR a IS DISTINCT FROM 2` (DuckDB's zone maps)", _distinct_from),

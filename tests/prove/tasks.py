@@ -35,7 +35,7 @@ _PARTS = 48
 _CLOSER = 25
 """The number of meetings after which stock DuckDB and the verification look too."""
 
-#: What a task is expected to take, for each of what it counts, until some were done.
+#: Seconds that a task is expected to take per unit, until some were done.
 SECONDS = {
     "kills": 0.3,
     "pairs": 0.2,

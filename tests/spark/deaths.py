@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Deaths", "Died", "sink_of"]
 
-#: Where drivers die, and at which of the times that they come there at the latest.
+#: The points where drivers die, and the latest of their visits there at which they do.
 _ANYWHERE = {**dict.fromkeys(POINTS, 2), "catalog.*": 40, "storage.*": 8, "stream.*": 3}
 _EXECUTORS = 25
 """One of so many drivers lets executors merge, which takes seconds."""

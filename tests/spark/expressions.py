@@ -85,7 +85,7 @@ _PARTS = (
     "'second'",
     "'epoch'",
 )
-#: What stands for a parameter of a type.
+#: Arguments for a parameter of each type.
 _POOLS: Mapping[str, tuple[str, ...]] = {
     "TINYINT": ("i8", "1::TINYINT"), "SMALLINT": ("i16", "i8"), "INTEGER": ("i32", "i8", "0", "-1", "3"), "BIGINT": ("i64", "i32", "0", "-2", "5"),
     "UTINYINT": ("u8",), "USMALLINT": ("u8",), "UINTEGER": ("u32",), "UBIGINT": ("u64",), "HUGEINT": ("i64", "u64"),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["MODES", "POINTS", "Stage", "child_session", "run_child"]
 
 MODES = ("append", "upsert", "changes")
-#: Where a batch can be lost: before its files, between files and commit, around the commit, before Spark's own log.
+#: Points where a batch can be lost: before its files, between files and commit, around the commit, before Spark's log.
 POINTS = (
     "stream.batch.before",
     "engine.write.before",

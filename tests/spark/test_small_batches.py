@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from quacklake.spark.streams.sink import SparkSink
 
-#: What Arrow brings to the driver unharmed; the rest is always written by executors.
+#: Types that Arrow brings to the driver unharmed; executors always write the others.
 pytestmark = pytest.mark.needs_spark("4.0")
 
 PLAIN = (

@@ -181,7 +181,7 @@ def test_a_table_that_is_altered_or_compacted_beside_its_streams(site: LakeSite,
     assert site.stock().execute("SELECT count(*), count(half) FROM l.t").fetchone() == (120, 40)
 
 
-#: How many rows of a batch the driver may merge: none, so that the executors do, or all of them.
+#: The number of rows of a batch that the driver may merge: none, so that the executors do, or all of them.
 MERGED_BY = pytest.mark.parametrize("driver_rows", [0, 1000], ids=["executors", "driver"])
 
 

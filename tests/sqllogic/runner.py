@@ -22,7 +22,7 @@ from tests.sqllogic.script import VARIABLE, Command, parse, values
 
 __all__ = ["Outcome", "Runner", "run_file"]
 
-#: What the tests may require without our having more than DuckDB itself.
+#: Requirements of tests that DuckDB alone meets.
 _AVAILABLE = {"ducklake", "parquet", "icu", "json", "notwindows", "no_alternative_verify", "skip_reload", "64bit"}
 _EXTENSIONS = {"httpfs", "sqlite_scanner", "tpch"}
 

@@ -1,4 +1,4 @@
-"""When a catalog is dropped while in use, each client gets an error, and none of their files is left forever."""
+"""Clients of a catalog that is dropped while in use get an error, and none of their files is left forever."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ OPERATIONS = {
     "rename": model.rename(),
     "create": model.create("mine"),
 }
-#: What must not conflict: these never look at what the other does.
+#: Pairs that must not conflict: neither looks at what the other does.
 FREE = {("append few", other) for other in OPERATIONS if other not in ("drop", "rename")} | {
     ("delete in a file", "delete in another file"),
     ("delete in a file", "append few"),

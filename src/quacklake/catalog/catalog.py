@@ -58,7 +58,7 @@ class Catalog(Connections):
         #: The name of a catalog (tenant) of a shared lake; None for a plain lake, which is one without a name.
         self.tenant = catalog
         self.shared = catalog is not None
-        #: How inlined rows are stored: as in this kind of database, or packed.
+        #: The form of inlined rows: as in this kind of database, or packed.
         self.encoding = PACKED if self.shared else self.database
         self.tenant_row: CatalogRow | None = None
         #: The catalog that ``create_from`` makes.

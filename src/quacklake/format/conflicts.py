@@ -126,7 +126,7 @@ def _schemas_above(change: Change, schema_ids: Mapping[str, int]) -> set[int]:
     return {schema_ids[fold(name)] for name in names if fold(name) in schema_ids}
 
 
-#: What a change of mine wants to do, and what a change of another's has done.
+#: The words for my change, which is not made yet, and for another's, which is.
 _WORDS: Mapping[ChangeKind, tuple[str, str]] = {
     **dict.fromkeys(_INSERTS, ("insert into", "has inserted into it")),
     **dict.fromkeys(_DELETES, ("delete from", "has deleted from it")),

@@ -282,7 +282,7 @@ def operations_of(token: str) -> Operation:
 _K = ChangeKind
 _INSERTS = frozenset({_K.INSERTED_INTO_TABLE, _K.INLINED_INSERT})
 _DELETES = frozenset({_K.DELETED_FROM_TABLE, _K.INLINED_DELETE})
-#: What a change is as a statement, and in words.
+#: Each change as a statement, and in words.
 _TOLD = {
     kind: (f"{verb} {noun.upper()}", f"{did} {noun} {{}}")
     for verb, did in (("DROP", "dropped"), ("CREATE", "created"), ("ALTER", "altered"))
@@ -295,7 +295,7 @@ _TOLD = {
     _K.REWRITE_DELETE: ("COMPACT", "rewrote files of {} without deleted rows"),
     _K.COMPACTED_TABLE: ("COMPACT", "compacted files of {}"),
 }
-#: What happened to rows that went and came, by the one operation that was asked.
+#: The words for rows that were deleted and inserted, by the one operation that was asked for.
 _CHANGED = {
     Operation.UPDATE: "updated rows of {}",
     Operation.MERGE: "merged rows into {}",

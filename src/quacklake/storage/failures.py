@@ -108,7 +108,7 @@ _HTTP = re.compile(r"\(HTTP (?:code )?(?P<status>\d{3})")
 #: DuckDB, of a file that a file system of Arrow does not find.
 _NO_FILES = "No files found that match the pattern"
 
-#: What a kind of failure is: the error, what it says, and what to do.
+#: Each kind of failure: the error, its message, and what to do.
 _OUTAGES: dict[str, tuple[type[StorageError], str, str]] = {
     "transient": (
         StorageUnavailableError,

@@ -7,7 +7,7 @@ from quacklake.format.snapshots import ChangeKind, parse_changes
 from .books import Books
 from .topics import ODD
 
-#: What stock DuckLake adds to an update of a partitioned table.
+#: Changes that stock DuckLake adds to an update of a partitioned table.
 _EXTRA = {ChangeKind.DELETED_FROM_TABLE}
 
 

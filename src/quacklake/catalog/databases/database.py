@@ -193,7 +193,7 @@ class Failure(enum.Enum):
     OTHER = "other"
 
 
-#: How many statements the lakes of a process keep compiled together.
+#: The number of compiled statements that all lakes of a process keep together.
 _COMPILED = 2_000
 
 
@@ -216,7 +216,7 @@ class Database(ABC):
     driver: ClassVar[str | None] = None
     #: The address of an empty database, where all are spoken to alike: no server is of another version.
     empty: ClassVar[str | None] = None
-    #: How many rows an insert may have inside ``batch``.
+    #: The maximum number of rows in an insert inside ``batch``.
     batch_rows: ClassVar[int] = sys.maxsize
 
     url: CatalogUrl

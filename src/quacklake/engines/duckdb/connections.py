@@ -37,9 +37,9 @@ from quacklake.storage import S3Options, Store
 from quacklake.storage.failures import outage_of
 
 _WRITING = "write the data files"
-#: What httpfs says when it cannot begin to write a file.
+#: The error of httpfs when it cannot begin to write a file.
 _UPLOAD = re.compile(r"Unable to connect to URL .*\(HTTP code 404\)")
-#: What DuckDB says of a file that a key does not open.
+#: The errors of DuckDB for a file that a key does not open.
 _KEY_SIGNS = ("AES tag", "'encryption_config' was", "encrypted file", "Invalid AES key")
 
 
