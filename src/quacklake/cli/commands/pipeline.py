@@ -90,7 +90,7 @@ def run(
 
 
 def start(context: Context, name: Name, restart: Restart = False, accept: Accept = False) -> None:
-    """Start a pipeline in a process of its own, which goes on after this command. `stop` ends it."""
+    """Start a pipeline in a separate process, which continues after this command. `stop` ends it."""
     from quacklake.pipelines.definitions import CREATED, RUNNING
 
     with context.open(write=True) as lake:
