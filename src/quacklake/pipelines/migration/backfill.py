@@ -1,4 +1,4 @@
-"""Take the rows of Arrow files over into the lake: each file once, whatever ends the work in between."""
+"""Load the rows of Arrow files into the lake: each file once, even if the work is interrupted."""
 
 from __future__ import annotations
 
