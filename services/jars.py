@@ -86,7 +86,7 @@ def install(name: str) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second finds them
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the second process finds them
         if not target.is_dir():
             _resolve(name, target)
     return target

@@ -213,7 +213,7 @@ def _table_changes(work: _Work) -> dict[int, set[int]]:
     for id_, begin, end in work.run(
         "table_columns", sa.select(columns.c.table_id, columns.c.begin_snapshot, columns.c.end_snapshot)
     ):
-        # the columns of a dropped table end with it: that is no change of its shape
+        # the columns of a dropped table end with it, which is not a change of its shape
         dates = (date for date in (begin, end) if date is not None)
         alive = {date for date in dates if any(b <= date and (e is None or date < e) for b, e in lives.get(id_, ()))}
         changes.setdefault(id_, set()).update(alive)

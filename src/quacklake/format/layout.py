@@ -105,7 +105,7 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
     name = _ALIASES.get(name, name)
     if name == "bucket":
         count, comma, rest = arguments.partition(",")
-        more = "," in re.sub(r'"(?:[^"]|"")*"', "", rest)  # a comma that is no part of a quoted name
+        more = "," in re.sub(r'"(?:[^"]|"")*"', "", rest)  # a comma outside quoted names
         if not comma or rest.lstrip().startswith("'") or (schema.get(rest.strip()) is None and more):
             raise InputError(f"Expected bucket(bucket_count, column), but got {text}")
         return _checked(_column(rest, schema), Transform("bucket", _bucket_count(count.strip())))

@@ -91,7 +91,7 @@ def set_not_null(context: LakeContext, tx: Transaction, table: TableInfo, path: 
     found = parse_path(path)
     schema = evolution.set_nullable(table.schema, found, False)
     column = find_column(schema, found)
-    # Nested columns have no statistics of their own, so their NULLs are not counted.
+    # Nested columns have no statistics, so their NULLs are not counted.
     predicate = ANYTHING if column.nested else IsNull(column.id)
     nulls = context.engine.count(tx.plan(table, predicate), f"{quote(column.name)} IS NULL")
     if nulls:

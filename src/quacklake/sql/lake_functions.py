@@ -160,7 +160,7 @@ def _expire_snapshots(call: LakeCall) -> pa.Table:
     with call.attached.context.catalog.read() as reader:
         before = reader.snapshots.all()
     given = {name: _age(call.given.get(name)) for name in ("older_than", "versions", "dry_run")}
-    if given["versions"] is not None:  # snapshots that are gone already are no error
+    if given["versions"] is not None:  # snapshots that are already gone are not an error
         there = {info.id for info in before}
         given["versions"] = [version for version in given["versions"] if version in there]
     report = _run(call, "expire_snapshots", **given)

@@ -90,7 +90,7 @@ def _parse(text: str) -> CatalogUrl:
     scheme, separator, rest = text.partition("://")
     database = _SCHEMES.get(scheme.split("+")[0].lower())
     if not separator or database is None:
-        # a text that is no scheme may be anything, even a password
+        # a text that is not a scheme may be anything, even a password
         shown = scheme if separator and _SCHEME.fullmatch(scheme) else "(none)"
         near = f'did you mean "sqlite:///{text}"?' if _FILE.fullmatch(text) else nearest(shown, _SCHEMES)
         hint = near or f"use {_SPELLINGS}"

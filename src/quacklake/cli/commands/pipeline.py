@@ -120,7 +120,7 @@ def start(context: Context, name: Name, restart: Restart = False, accept: Accept
         raise InputError(
             f"the pipeline {name} did not start: {''.join(said)}", hint=f"`quacklake pipeline logs {name}`"
         )
-    started.returncode = 0  # nobody waits for it: it goes on by itself
+    started.returncode = 0  # nobody waits for it: it continues by itself
     facts = {"pipeline": pipeline.name, "process": started.pid, "log": str(log)}
     context.output.result(f"Process {started.pid} runs the pipeline {pipeline.name}.", facts)
 

@@ -127,7 +127,7 @@ class DeltaSink(EvolvingSink):
                     table = self._table()
                     break
                 except CommitFailedError:
-                    # whoever was quicker may have committed this very checkpoint: look again
+                    # the faster writer may have committed this very checkpoint: look again
                     if attempt == self._retries:
                         raise
             info = self._committed(table, prepared.checkpoint_id)

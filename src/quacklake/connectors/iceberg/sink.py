@@ -116,7 +116,7 @@ class IcebergSink(EvolvingSink):
                     reach("connector.iceberg.commit.after")
                     break
                 except CommitFailedException:
-                    # whoever was quicker may have committed this very checkpoint: look again
+                    # the faster writer may have committed this very checkpoint: look again
                     if attempt == self._retries:
                         raise
         if self.mode == "upsert":
