@@ -37,7 +37,7 @@ NAMES = (
 
 
 def main() -> int:
-    """Run the chosen benchmarks; 0 whatever they measured."""
+    """Run the chosen benchmarks; return 0 whatever they measured."""
     options = _parser().parse_args()
     if options.list:
         for name in NAMES:

@@ -54,7 +54,7 @@ def run(bench: Bench, result: Result) -> None:
 
 
 def _processor_seconds(words: tuple[str, ...], directory: Path) -> float:
-    """What one process took, of user and system time."""
+    """Return the user and system time of one process."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(directory / "compiled")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: sizes, places, servers, the two sides of a comparison, clocks and results."""
+"""The base of the benchmarks: sizes, places, servers, the two sides of a comparison, clocks and results."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Skip(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure should be: of the ratio, or of our own figure."""
+    """The wanted value of a figure: of the ratio, or of our own figure."""
 
     sign: Literal["≥", "≤"]
     value: float
@@ -111,7 +111,7 @@ class Measure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None without one."""
+        """True when the target is met; None without one."""
         value = self.ours if self.target is not None and self.target.of == "ours" else self.ratio
         return None if self.target is None or value is None else self.target.met(value)
 
@@ -119,7 +119,7 @@ class Measure:
 def faster(
     what: str, ours: float, peer: float, unit: str, target: Target | None = None, peer_name: str = EXTENSION
 ) -> Measure:
-    """A time that should be a fraction of the peer's: the ratio tells how many times as fast we are."""
+    """A time that should be a fraction of the peer's: the ratio says how many times as fast we are."""
     return Measure(what, unit, ours, peer, peer_name, peer / ours, "as fast", target)
 
 
@@ -141,7 +141,7 @@ class Detail:
 
 @dataclass(slots=True)
 class Result:
-    """What one benchmark found."""
+    """The result of one benchmark."""
 
     name: str
     title: str
@@ -158,7 +158,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a lake is, for us and for the extension."""
+    """The place of a lake, for us and for the extension."""
 
     url: str
     attach: str
@@ -257,7 +257,7 @@ def install_extensions(*names: str) -> None:
 def open_duckdb(
     *extensions: str, threads: int | None = None, memory_limit: str | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A DuckDB of its own with extensions loaded that ``install_extensions`` made known."""
+    """Open a separate DuckDB, and load extensions that ``install_extensions`` has installed."""
     config: dict[str, str | bool | int | float | list[str]] = {"autoinstall_known_extensions": False}
     if threads is not None:
         config["threads"] = threads

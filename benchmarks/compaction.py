@@ -170,7 +170,7 @@ def _child(script: str, *arguments: str) -> list[float]:
 
 
 def _fill(place: Place, files: int) -> None:
-    """A lake whose catalog has one file very often; every copy has a name, a snapshot and row ids of its own."""
+    """Make a lake of many copies of one file; every copy has its own name, snapshot and row ids."""
     rows = mixed_rows(0, 1_000)
     with quacklake.connect(place.url, data_path=place.data) as lake:
         lake.create_table("t", rows.schema).append(rows)

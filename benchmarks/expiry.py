@@ -40,7 +40,7 @@ _STATS_COLUMNS = ("data_file_id", "table_id", "column_id", "value_count", "null_
 
 
 def run(bench: Bench, result: Result) -> None:
-    """Expire on every database that is there, ours and the extension each on a lake of its own."""
+    """Expire on every available database; we and the extension each on a separate lake."""
     snapshots = bench.pick(50, 2_000, 10_000)
     install_extensions("ducklake", "sqlite_scanner", "postgres_scanner")
     for catalog, label in (("sqlite", "SQLite"), ("postgres", "PostgreSQL"), ("mysql", "MariaDB")):

@@ -64,7 +64,7 @@ def run(bench: Bench, result: Result) -> None:
 
 
 def _fill(bench: Bench, place: Place, rows: int) -> int:
-    """The table as it is before the changes; the snapshot it has then."""
+    """Make the table before the changes, and return its snapshot."""
     with (
         quacklake.connect(place.url, data_path=place.data) as lake,
         closing(open_duckdb()) as source,
@@ -140,7 +140,7 @@ def _peer(connection: duckdb.DuckDBPyConnection, span: tuple[int, int]) -> Calla
 
 
 def _counted(reader: pa.RecordBatchReader) -> Counter[str]:
-    """How many changes of each kind there are."""
+    """Return the number of changes of each kind."""
     found: Counter[str] = Counter()
     for batch in reader:
         for entry in pc.value_counts(batch.column("change_type")).to_pylist():

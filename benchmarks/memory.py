@@ -137,7 +137,7 @@ def _peak() -> int:
 
 
 def _rows(size: float) -> int:
-    """How many rows have that many bytes in Arrow, in whole batches."""
+    """Return the number of rows that take that many bytes in Arrow, in whole batches."""
     batch = _batch(np.random.default_rng(0), 0)
     return max(1, round(size / int(batch.nbytes))) * _BATCH_ROWS
 

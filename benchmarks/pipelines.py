@@ -206,7 +206,7 @@ def _idle(bench: Bench, result: Result, directory: Path, server: NatsServer, sec
 
 
 def _memory(bench: Bench, result: Result, directory: Path, server: NatsServer, count: int) -> None:
-    """Run a pipeline in a process of its own, and look at its memory after a tenth, half and all of the messages."""
+    """Run a pipeline in a separate process, and measure its memory after a tenth, half and all of the messages."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     definition = _definition(server, "many", batch_rows=max(1000, count // 50))

@@ -182,7 +182,7 @@ Driver = Callable[[str, Any], list[Any]]
 
 
 def _driver(place: Place) -> Driver:
-    """Runs SQL through the bare driver, on a connection of its own."""
+    """Runs SQL through the bare driver, on its own connection."""
     if place.url.startswith("sqlite"):
         database = sqlite3.connect(place.url.removeprefix("sqlite:///"))
         return lambda sql, parameters: database.execute(sql, parameters).fetchall()

@@ -101,7 +101,7 @@ def _detail_table(detail: Detail) -> Table:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on: cores, memory, system and versions; nothing that names the machine."""
+    """Return what the figures depend on: cores, memory, system and versions; nothing that names the machine."""
     versions: dict[str, str] = {}
     for name in _PACKAGES:
         try:

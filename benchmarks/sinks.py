@@ -58,7 +58,7 @@ def _rows(count: int) -> pa.Table:
 
 
 def _rates(bench: Bench, result: Result, directory: Path, kind: str, rows: pa.Table) -> None:
-    """Write rows in several commits by the sink and by the library, in turn, each into a table of its own."""
+    """Write rows in several commits with the sink and with the library in turn, each into its own table."""
     rounds = 7
     ours, theirs = _new_sink(kind, directory / "ours"), _library(kind, directory / "theirs", rows.schema)
     ours.initialize(rows.schema)

@@ -1,4 +1,4 @@
-"""What the driver of Spark takes: for each small batch of a stream, and for a plan over very many files."""
+"""The time of the Spark driver: for each small batch of a stream, and for a plan over very many files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROWS = 1_000
 _LINKS = 10_000
 """A file system gives a file only so many names."""
 _FLOOR, _MORE = 1.2, 0.030
-"""How much longer than with a sink that does nothing a batch may take, in parts and in seconds."""
+"""The most that a batch may take: so many times as long as with a sink that does nothing, and so many seconds more."""
 
 
 def batches(bench: Bench, spark: Spark, place: Place) -> list[Measure]:

@@ -54,7 +54,7 @@ class Spark:
     missing: list[str] = field(default_factory=list)
 
     def peers(self, table: str, *names: str) -> list[Peer]:
-        """The peers that can be had, each with a table of its own that is not made yet."""
+        """The available peers, each with the name of a table to create."""
         tables = {_DELTA: f"delta.`{self.directory}/delta-{table}`", _ICEBERG: f"ice.db.{table}"}
         return [] if self.missing else [Peer(name, tables[name]) for name in names or tables]
 
@@ -110,7 +110,7 @@ def _settings(directory: Path) -> dict[str, str]:
 def compared(
     what: str, timings: Mapping[str, Timing], peers: Sequence[Peer], target: Target | None = None
 ) -> list[Measure]:
-    """Our median beside that of each peer; alone when there is none."""
+    """Our median beside that of each peer, or alone if there is none."""
     ours, wanted = timings["ours"].median, at_most(1.0) if target is None else target
     if not peers:
         return [Measure(what, "s", ours)]

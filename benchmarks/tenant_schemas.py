@@ -47,7 +47,7 @@ def tenant_name(number: int) -> str:
 
 
 def analyze(place: Place) -> None:
-    """What autovacuum would do a little later."""
+    """Vacuum and analyze the database, as autovacuum would do a little later."""
     with psycopg.connect(place.url, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE")
 
@@ -109,7 +109,7 @@ def _measure(ours: Place, place: Place, made: int, rounds: int) -> list[float]:
 
 
 def _in_process(work: Callable[..., Any], *arguments: Any) -> Any:
-    """What ``work`` gives in a process of its own."""
+    """Return the result of ``work`` in another process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(work, arguments)
 

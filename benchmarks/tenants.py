@@ -60,7 +60,7 @@ def run(bench: Bench, result: Result) -> None:
 
 @dataclass(slots=True)
 class _Times:
-    """Wall and processor seconds of one work, again and again; the latter tell something on a busy machine, too."""
+    """Measure wall and processor seconds of some work repeatedly; the latter mean something even on a busy machine."""
 
     walls: list[float] = field(default_factory=list)
     cpus: list[float] = field(default_factory=list)
@@ -148,7 +148,7 @@ def _open(bench: Bench, detail: Detail, lakes: dict[int, Place]) -> list[Measure
 
 
 def _commit(bench: Bench, detail: Detail, shared: Place, plain: Place) -> Measure:
-    """Small appends to a catalog among many, and to a lake of its own, in turn."""
+    """Time small appends to a catalog among many, and to a plain lake, in turn."""
     count, rounds = bench.pick((10, 2), (300, 30), (3_000, 100))
     names = ("a catalog among many", "a plain lake")
     with (
@@ -211,7 +211,7 @@ def _write(bench: Bench, result: Result, place: Place) -> Measure:
 
 @dataclass(slots=True)
 class _Round:
-    """What all writers did: commits, processor seconds, and for what sessions of the server were seen waiting."""
+    """The work of all writers: commits, processor seconds, and counts of sessions that waited for a lock or the log."""
 
     commits: int = 0
     cpu: float = 0.0
@@ -230,7 +230,7 @@ class _Round:
 
 
 def _conduct(job: _Job) -> list[_Round]:
-    """What all writers did in each round."""
+    """Run all writers, and return what they did in each round."""
     context = multiprocessing.get_context("spawn")
     gate, results = context.Barrier(job.processes + 1), context.Queue()
     workers = [
@@ -251,7 +251,7 @@ def _conduct(job: _Job) -> list[_Round]:
 
 
 def _watch(job: _Job, gate: Any) -> _Round:
-    """Look at the server while a round goes on."""
+    """Watch the server during a round."""
     seen = _Round()
     with psycopg.connect(job.url, autocommit=True) as connection:
         gate.wait(_PATIENCE)

@@ -48,7 +48,7 @@ _START_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What every process does."""
+    """The work of every process."""
 
     places: dict[str, Place]
     processes: int
@@ -61,7 +61,7 @@ class _Job:
 
 @dataclass(slots=True)
 class _Tally:
-    """What the writers of one side did."""
+    """The counts and times of the writers of one side."""
 
     commits: int = 0
     elapsed: float = 0.0
@@ -159,7 +159,7 @@ def _round(job: _Job, workers: list[Any], gate: Any, results: Any) -> _Tally:
 
 
 def _receive(results: Any, workers: list[Any], seconds: float) -> Any:
-    """The next thing a process tells. Raises ``RuntimeError`` when one has failed or none speaks in time."""
+    """Return the next report of a process. Raises ``RuntimeError`` when one has failed or none reports in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -171,7 +171,7 @@ def _receive(results: Any, workers: list[Any], seconds: float) -> Any:
 
 
 def _rolled_back(place: Place) -> int:
-    """How many transactions the database has rolled back; exact once the connections are closed."""
+    """Return the number of transactions that the database has rolled back; exact once the connections are closed."""
     with psycopg.connect(place.url) as connection:
         row = connection.execute(
             "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()"
@@ -206,7 +206,7 @@ def _work(number: int, job: _Job, gate: Any, results: Any) -> None:
 
 
 def _extension_writer(connection: duckdb.DuckDBPyConnection) -> Append:
-    """A connection of its own to the same DuckDB, as threads need one each."""
+    """A separate connection to the same DuckDB, because each thread needs one."""
     cursor = connection.cursor()
     cursor.execute("USE lake")
 

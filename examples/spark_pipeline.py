@@ -42,7 +42,7 @@ def publish(nats: NatsConnection, first: int, end: int) -> None:
 
 
 def pipeline(environment: dict[str, str], *options: str) -> subprocess.Popen[bytes]:
-    """Start the pipeline in a process of its own."""
+    """Start the pipeline in a separate process."""
     words = [sys.executable, "-m", "quacklake.cli", "pipeline", "run", str(HERE / "spark_minutes.yaml"), *options]
     log = (Path(environment["EXAMPLE"]) / "log").open("ab")
     with log:

@@ -53,4 +53,4 @@ SERVERS: dict[str, type[Server]] = {
     )
 }
 USUAL = ("postgres", "mysql", "s3")
-"""Those that are quick and small, and started when no name is given."""
+"""Fast and small services, which start when no name is given."""

@@ -88,7 +88,7 @@ def stop(name: str, directory: Path) -> bool:
 
 
 def keep(name: str, directory: Path, *, owner: int | None = None, durable: bool = True) -> None:
-    """Be the keeper: run the server until told to stop or until ``owner`` is gone."""
+    """Run the server as its keeper, until told to stop or until ``owner`` is gone."""
     me = Running(name, keeper=os.getpid(), born=_born(os.getpid()) or "")
     state_file = directory / f"{name}.json"
     server = SERVERS[name](durable=durable)

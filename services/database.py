@@ -25,7 +25,7 @@ class DatabaseServer(Server):
 
     @abstractmethod
     def drop_database(self, name: str) -> None:
-        """Drop a database, if there is one."""
+        """Drop a database if it exists."""
 
     @contextmanager
     def new_database(self) -> Iterator[str]:

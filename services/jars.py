@@ -1,4 +1,4 @@
-"""Jars that servers of the tests are made of: Ivy, which comes with Spark, gets them from Maven into the user's cache.
+"""Jars of the servers for tests: Ivy, which comes with Spark, downloads them from Maven into the user's cache.
 
 ``python -m services install jars`` gets all of them, once; without it whoever needs one says that it is missing.
 """
@@ -72,7 +72,7 @@ SETS: dict[str, tuple[Jar, ...]] = {
 
 
 def jars(name: str) -> Path:
-    """Return the folder with the jars of a set. Raises :class:`Unavailable` when nobody has got them."""
+    """Return the folder with the jars of a set. Raises :class:`Unavailable` if they were not downloaded."""
     found = _folder(name)
     if not found.is_dir():
         raise Unavailable(f"the jars of {name} come from Maven: `make test-jars` gets them")
@@ -86,7 +86,7 @@ def install(name: str) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second finds them
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the second process finds them
         if not target.is_dir():
             _resolve(name, target)
     return target

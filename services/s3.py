@@ -77,7 +77,7 @@ class S3Server(Server):
         # Metadata beside the files and not in their attributes, which not every file system has.
         folders: list[str | Path] = ["--sidecar", self.directory / "metadata", self.directory / "data"]
         keys = ["--access", self.access_key, "--secret", self.secret_key, "--region", self.region]
-        # With accounts in a folder a key that nobody has is denied, as on AWS; without, it is a status of its own.
+        # With accounts in a folder, an unknown key is denied, as on AWS; without, it has a different status.
         return [program, "--port", self.host, *keys, "--iam-dir", self.directory, "--quiet", "posix", *folders]
 
     def ready(self) -> bool:

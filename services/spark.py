@@ -20,7 +20,7 @@ __all__ = ["SparkCluster", "SparkConnectServer", "SparkWorker"]
 
 _JOIN_SECONDS = 90.0
 _DIRECT = build_opener(ProxyHandler({}))
-"""Asks this machine, whatever proxy there is for others."""
+"""Connects to this machine directly, even if a proxy is set."""
 
 
 class _SparkProcess(Server):

@@ -45,7 +45,7 @@ def install(seconds: float = BUILD_SECONDS) -> Path:
     try:
         built.parent.mkdir(parents=True, exist_ok=True)
         with (built.parent / "versitygw.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second finds it built
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the second process finds it built
             if not built.exists():
                 _build(built, time.monotonic() + seconds)
     except OSError as error:

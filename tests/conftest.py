@@ -178,7 +178,7 @@ def skip_or_fail(reason: str) -> NoReturn:
 
 @contextmanager
 def started(server: AnyServer) -> Iterator[AnyServer]:
-    """A server of one's own, started for a block; a test is skipped where it cannot be had."""
+    """Start a separate server for a block; skip the test if it cannot run."""
     try:
         server.start()
     except Unavailable as error:
@@ -203,7 +203,7 @@ def mysql_server(request: pytest.FixtureRequest) -> MySQLServer:
 
 @pytest.fixture(scope="session")
 def s3_server(request: pytest.FixtureRequest) -> S3Server:
-    """An S3 server that all tests share: versitygw, or moto where that has not been built."""
+    """An S3 server that all tests share: versitygw, or moto if that was not built."""
     return cast(S3Server, _server("s3", request))
 
 
@@ -221,7 +221,7 @@ def nats_server(request: pytest.FixtureRequest) -> NatsServer:
 
 @pytest.fixture(scope="session")
 def stock() -> Iterator[Stock]:
-    """Stock DuckDB, in a process of its own."""
+    """Stock DuckDB, in a separate process."""
     with Stock() as opened:
         yield opened
 

@@ -1,4 +1,4 @@
-"""What the oracle of DROPs asks of a database, on the connection of the transaction that drops."""
+"""Queries of the oracle of DROPs, on the connection of the transaction that drops."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Look(Protocol):
         """Return the rows of a query."""
 
     def place(self, name: Sequence[str]) -> tuple[str, str]:
-        """Return the schema and name that a name means here."""
+        """Return the schema and table name that a name refers to."""
 
     def exists(self, schema: str, relation: str) -> bool:
-        """Return whether there is such a table or view."""
+        """Return whether the table or view exists."""
 
     def is_temporary(self, schema: str, relation: str) -> bool:
         """Return whether only this session has it."""
@@ -41,10 +41,10 @@ class Look(Protocol):
         """Return what is in a schema."""
 
     def solid_dependents(self, schema: str, relation: str) -> list[str]:
-        """Return what stands on a relation and is more than a view."""
+        """Return what depends on a relation and is more than a view."""
 
     def unmirrored(self, schema: str, table: str, lake: str) -> bool:
-        """Return whether a table of an exposed catalog has rows that the shared one has not."""
+        """Return whether a table of an exposed catalog has rows that the shared one lacks."""
 
     def shows(self, schema: str, table: str, table_id: int) -> bool:
         """Return whether any snapshot shows a row, or a delete, of a table of inlined ones."""
@@ -60,7 +60,7 @@ class Look(Protocol):
 
 
 class _Sql:
-    """What is asked in the same words everywhere."""
+    """The queries that are the same for all databases."""
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
@@ -157,7 +157,7 @@ class SqliteLook(_Sql):
 
 
 class DuckDBLook(SqliteLook):
-    """So is a file of DuckDB here, whatever its schema is called."""
+    """Queries on a DuckDB file, which is one schema here, under any name."""
 
     def place(self, name: Sequence[str]) -> tuple[str, str]:
         return (name[0] if len(name) > 1 else "main"), name[-1]

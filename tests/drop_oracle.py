@@ -1,12 +1,12 @@
-"""Who still needs a schema, table or view of the metadata database that is about to be dropped?
+"""Find DROPs of a schema, table or view of the metadata database that is still needed.
 
-Every DROP that a client sends is looked at before it runs, in SQL of its own on the same connection, so that the answer is
-that of the very transaction; what rows must not say any more is asked for once again before that commits. Nothing of the
-library is used to answer. SQLite, DuckDB and PostgreSQL are looked into.
+The oracle checks every DROP before it runs, with its own SQL on the same connection, so that it sees what the transaction
+sees. What the rows must no longer name is checked again before the commit. The oracle uses no code of the library. It
+knows SQLite, DuckDB and PostgreSQL.
 
-What may be dropped: temporary tables; tables of inlined rows that no snapshot shows; what a conversion put aside, once all
+A client may drop: temporary tables; tables of inlined rows that no snapshot shows; what a conversion put aside, once all
 its rows are elsewhere; the table that 1.0 does not have; views over the metadata; and what exposing a catalog made, if
-nothing of it is named afterwards.
+nothing names it afterwards.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ IS_PINNED = duckdb.__version__ == PINNED
 
 
 def needs_extensions() -> None:
-    """Skip a test that needs an extension of DuckDB, where there is none for this version; in CI too."""
+    """Skip a test that needs a DuckDB extension if there is none for this version; in CI too."""
     if not IS_PINNED:
         pytest.skip(f"the extensions of DuckDB are there for {PINNED} only, and this is {duckdb.__version__}")
 

@@ -73,7 +73,7 @@ def attached_session() -> SparkSession:
 
 
 def main() -> None:
-    """Hold a JVM with a small session, as those of the tests."""
+    """Hold a JVM with a small session like those of the tests."""
     from pyspark.sql import SparkSession
 
     settings = {

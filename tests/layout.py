@@ -1,4 +1,4 @@
-"""Which layout the lakes of the tests have: plain ones, or a catalog of a shared one each."""
+"""The layout of the lakes of the tests: plain, or each a catalog of a shared lake."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CATALOG = "acme"
 """The catalog that every lake of a test then is."""
 
 NAMED = f"CATALOG '{CATALOG}', " if LAYOUT == "shared" else ""
-"""What ATTACH says of it, before its other options: settings do not name the catalog there."""
+"""The option of ATTACH that names the catalog, in front of other options: settings cannot name it there."""
 
 
 def plain_only(reason: str) -> None:
@@ -48,12 +48,12 @@ def plain_only(reason: str) -> None:
 
 
 def folder(data_path: Path) -> Path:
-    """Where the files of a lake that was made with a data path are."""
+    """Return the folder with the files of a lake that was made with a data path."""
     return data_path / CATALOG if LAYOUT == "shared" else data_path
 
 
 def by_hand(lines: CatalogStatements, sql: str) -> sa.CursorResult[Any]:
-    """Run a text on the metadata as it is, which a shared lake would refuse; the lake has one catalog."""
+    """Run a text on the metadata unchanged, which a shared lake would refuse; the lake has one catalog."""
     return lines.connection.exec_driver_sql(sql)
 
 

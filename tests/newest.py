@@ -29,7 +29,7 @@ SHOWN = (
 
 
 class Environment:
-    """A virtual environment with the wheel in it, made anew."""
+    """A new virtual environment with the wheel in it."""
 
     def __init__(self, directory: Path, python: str) -> None:
         self.directory = directory
@@ -42,7 +42,7 @@ class Environment:
         return self.directory / "bin" / "python"
 
     def pip(self, *words: str) -> None:
-        """Install packages, whatever the pins of the project say."""
+        """Install packages, ignoring the pins of the project."""
         environment = {key: value for key, value in os.environ.items() if key != "PIP_CONSTRAINT"}
         _run(
             self.python,

@@ -1,9 +1,9 @@
-"""Who names a file that is about to be removed? Asked of the metadata itself, in SQL of its own, before it is gone.
+"""Find removals of files that the metadata still names, by asking the metadata itself before each removal.
 
-Nothing of the library is used to answer, so that a mistake in what it thinks is free shows. While an oracle watches,
-every lake that is opened is remembered, plain or shared, and each removal of files is held against all rows of all
-catalogs in their databases, and against the backups in the same place. SQLite and PostgreSQL are looked into; the file
-of a DuckDB catalog belongs to whoever has it open. What is dropped of the metadata itself ``drop_oracle`` looks at.
+The oracle uses no code of the library, so that it finds files that the library wrongly considers free. While it watches,
+it remembers every lake that is opened, plain or shared, and compares each removal of files with all rows of all catalogs
+in their databases, and with the backups in the same place. It reads SQLite and PostgreSQL, but not DuckDB, whose file
+belongs to the process that has it open. ``drop_oracle`` checks what is dropped from the metadata itself.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _connect(url: CatalogUrl) -> Iterator[Any]:
 
 
 def _asked(run: Any, statement: str) -> list[Any] | None:
-    """The rows, or None when there is no such table."""
+    """Return the rows, or None if the table does not exist."""
     try:
         return list(run(statement).fetchall())
     except (sqlite3.OperationalError, psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:

@@ -1,4 +1,4 @@
-"""Which tests a run takes by its seed, and what it says of that."""
+"""Choose the tests of a run by its seed, and report the choice."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which tests one process runs one after the other, and what starts first.
+"""Assign tests to processes in units, and start long units first.
 
-A unit is a file of tests, so that what a file makes once is made once in a run. Whatever several files share and takes
-seconds to make (the session of Spark, the lakes of the format rules) makes them one unit; a file whose tests share a lake
-of each kind of database is a unit for each kind. Long units start first, so that all processes are busy to the end.
+A unit is a file of tests, so that a run makes the fixtures of a file only once. Files that share something that takes
+seconds to make (the Spark session, the lakes of the format rules) are one unit. A file whose tests share a lake of each
+kind of database is one unit for each kind. Long units start first, so that all processes are busy to the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHARED = ("tests/spark/", "tests/conformance/rules/")
 APART = ("tests/spark/test_cluster.py", "tests/spark/test_connect.py::test_tables_are_read")
 #: Files whose tests share something for each value of their first parameter.
 BY_PARAMETER = frozenset({"tests/crash/test_crashes.py", "tests/scan/test_pruning.py"})
-#: Where the long units are, the longest first; what is not named comes after them, and the quickest tests last.
+#: The long units, longest first; others come after them, and the quickest tests last.
 FIRST = (
     *SHARED,
     *APART,

@@ -1,4 +1,4 @@
-"""Where the tests put their lakes: in memory, where there is room, since a small lake mostly waits for the disk.
+"""Put the lakes of the tests in memory where there is room: a small lake mostly waits for the disk.
 
 ``TMPDIR=… make test`` puts them elsewhere.
 """
@@ -25,7 +25,7 @@ def use() -> None:
 
 
 def _room() -> int:
-    """Return the bytes that can be had in memory, 0 where that is no place for files."""
+    """Return the free bytes in memory, or 0 if files cannot be there."""
     try:
         available = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
         if available is None or not os.access(_MEMORY, os.W_OK):

@@ -1,6 +1,6 @@
-"""What a run of the tests samples: the same all day, so that whoever repeats a run repeats its samples.
+"""The samples of a run of the tests: the same all day, so that whoever repeats a run repeats its samples.
 
-``make test SEED=…`` takes the samples of another seed. In the long profile, that of ``make test-all``, nothing is sampled.
+``make test SEED=…`` takes the samples of another seed. The long profile (``make test-all``) runs everything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def fix() -> int:
 
 
 SEED = fix()
-#: How many of how many things each sample of this process has, by its purpose: a word or two, and what more there is to say.
+#: The size of each sample of this process, and of what it was taken from, by purpose.
 SAMPLED: dict[str, tuple[int, int]] = {}
 
 

@@ -1,4 +1,4 @@
-"""A process that forks with a lake open: parent and child both go on, each with connections of its own."""
+"""After a process forks with a lake open, parent and child both continue, each with its own connections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHARED = [
 
 
 def in_child(work: Callable[[], Any]) -> Any:
-    """What some work gives in a forked child, which has twenty seconds for it."""
+    """Return the result of some work in a forked child, which has twenty seconds for it."""
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:

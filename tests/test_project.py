@@ -128,6 +128,16 @@ def test_no_import_at_run_time_goes_around_the_floors() -> None:
     assert "quacklake.lake.lake" in _named_modules(SOURCE / "lake" / "__init__.py"), "nothing was looked at"
 
 
+def test_no_docstring_opens_like_a_question() -> None:
+    question = re.compile(r'^ *"""(?:How|What|When|Where|Whether|Which|Who|Whose|Why)\b.*', re.MULTILINE)
+    assert question.search('    """' + "Which files there are."), "the pattern finds nothing"
+    folders = ("src", "tests", "benchmarks", "services", "scripts", "examples")
+    paths = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")]
+    found = {str(path.relative_to(REPOSITORY)): question.findall(path.read_text(encoding="utf-8")) for path in paths}
+    assert len(found) > 500
+    assert {path: lines for path, lines in found.items() if lines} == {}, "say what it is or does: 'Return the files …'"
+
+
 def test_every_rule_of_the_format_has_a_test_that_bears_its_id() -> None:
     rules = re.findall(r"^\| F(\d+)\.(\d+) \|", (REPOSITORY / "docs" / "format.md").read_text(), re.MULTILINE)
     assert len(rules) == len(set(rules)) >= 57

@@ -1,4 +1,4 @@
-"""What a run samples, how it says so, and that nothing is left out of every run."""
+"""A run takes its sample, says so, and no test is left out of every run."""
 
 from __future__ import annotations
 

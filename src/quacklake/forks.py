@@ -1,4 +1,4 @@
-"""Renew in a forked child process what it must have of its own: connections, threads and locks.
+"""Renew in a forked child process what it must not share: connections, threads and locks.
 
 A shared connection hangs both; the threads of the parent do not exist in the child, nor give back their locks there.
 """

@@ -24,7 +24,7 @@ from quacklake.errors import ConfigError
 
 LOGGER_NAME = "quacklake"
 OTHER = "~other"
-"""The label of all tenants beyond those that have one of their own; no tenant can be called so."""
+"""The label of all tenants without their own label; no tenant can have this name."""
 
 _OFTEN = frozenset({"catalog", "engine", "scan", "storage"})
 """Areas with so many steps that only those in ``_LARGER`` are logged at INFO."""
@@ -53,7 +53,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class TenantFigures:
-    """The counts and times of one tenant, or of all without a label of their own."""
+    """The counts and times of one tenant, or of all tenants without their own label."""
 
     counters: Mapping[str, int]
     timings: Mapping[str, Timing]

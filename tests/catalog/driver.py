@@ -1,4 +1,4 @@
-"""What reaches the driver of PostgreSQL, by SQLAlchemy or around it."""
+"""Record the statements that reach the driver of PostgreSQL, through SQLAlchemy or around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lake tells of itself, and what its views over the metadata show: both in one form."""
+"""The facts of a lake in one form: as its own methods return them, and as the views over its metadata show them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def told(lake: quacklake.Lake) -> Facts:
 
 
 def shown(query: Query, prefix: str = "lakehouse.", catalog_id: int | None = None) -> Facts:
-    """Return what the views show, of one catalog where there are several; ``prefix`` stands before their names."""
+    """Return what the views show, for one catalog if there are several; ``prefix`` precedes their names."""
     mine = "true" if catalog_id is None else f"x.catalog_id = {catalog_id}"
     key = "table_id" if catalog_id is None else "catalog_id, table_id"
     tables = f"{prefix}tables t USING ({key})"

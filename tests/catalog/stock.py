@@ -116,7 +116,7 @@ def attached(connection: duckdb.DuckDBPyConnection, url: str, options: Sequence[
 
 
 def target(url: str) -> str:
-    """What stock DuckDB attaches for a catalog URL."""
+    """Return the name under which stock DuckDB attaches the lake of a catalog URL."""
     parsed = parse_url(url)
     if parsed.path is not None:
         return f"ducklake:{'sqlite:' if parsed.database == 'sqlite' else ''}{parsed.path}"

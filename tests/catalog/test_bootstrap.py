@@ -20,7 +20,7 @@ from tests.layout import LAYOUT
 NewUrl = Callable[[str], str]
 Columns = list[tuple[str, str, bool, bool]]
 
-#: What tells two new lakes apart.
+#: The values in which two new lakes differ.
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 

@@ -1,4 +1,4 @@
-"""When the fields inside nested columns last changed, as the rows of columns tell it."""
+"""The snapshot of the last change of each field in nested columns, computed from the rows of ``ducklake_column``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a database cannot be reached or opened, on every kind of database, with real servers and files."""
+"""Errors of databases that cannot be reached or opened, on every kind of database, with real servers and files."""
 
 from __future__ import annotations
 

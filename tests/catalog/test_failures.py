@@ -1,4 +1,4 @@
-"""What each database says when it fails, and what that means for the caller."""
+"""The errors of each database, and what the catalog makes of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def writing(lake: Lake) -> Iterator[sa.Connection]:
 
 
 def classify(lake: Lake, statement: str) -> Failure:
-    """What the catalog makes of the error that a statement raises."""
+    """Return the kind of failure that the catalog sees in the error of a statement."""
     catalog = lake._context.catalog
     with catalog._engine.connect() as connection, pytest.raises(sa.exc.DBAPIError) as caught:
         catalog.backend.begin_commit(connection).exec_driver_sql(statement)

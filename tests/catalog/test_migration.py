@@ -272,7 +272,7 @@ INSERT INTO ducklake_schema_versions
   SELECT min(snapshot_id), schema_version FROM ducklake_snapshot GROUP BY schema_version;
 UPDATE ducklake_metadata SET value = '0.3' WHERE key = 'version';
 """
-"""What makes a lake of format 0.3 out of one of 1.0: it is then as it would be had 1.4 written it."""
+"""Turns a lake of format 1.0 into one of format 0.3, as stock DuckDB 1.4 would have written it."""
 
 
 def age(path: Path) -> None:

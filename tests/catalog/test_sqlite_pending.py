@@ -1,4 +1,4 @@
-"""Statements that were interrupted before all their rows were read: whoever comes next sees what is there now."""
+"""After a statement was interrupted before all its rows were read, the next one sees the present state."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ __all__ = ["command_names"]
 
 
 def command_names(entries: tuple[Entry, ...] = COMMANDS, before: str = "") -> Iterator[str]:
-    """Every command, those of groups with the name of the group."""
+    """Every command; those in groups with the name of the group."""
     for entry in entries:
         if entry.commands:
             yield from command_names(entry.commands, f"{before}{entry.name} ")

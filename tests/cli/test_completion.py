@@ -1,4 +1,4 @@
-"""What a shell offers when TAB is pressed."""
+"""The completions that a shell offers for TAB."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _step(told: str, title: str) -> str:
-    """What the demo says in one of its steps."""
+    """Return the text of one step of the demo."""
     _, _, rest = told.partition(f". {title}")
     return re.split(r"\n\d+\. ", rest)[0]
 
@@ -40,7 +40,7 @@ def _number(pattern: str, told: str) -> int:
 
 
 def _told(answer: Answer) -> str:
-    """What the demo says, with its lines unwrapped."""
+    """Return the output of the demo, which must have succeeded."""
     assert (answer.code, answer.err) == (0, "")
     return answer.out
 

@@ -1,4 +1,4 @@
-"""Whatever a command tells, with ``--output json`` it is JSON, and nothing else is printed."""
+"""With ``--output json``, every command prints JSON and nothing else."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ ELSEWHERE = {
     *("pipeline start", "pipeline stop", "pipeline logs"),
     *("tenant grant", "tenant revoke", "tenant expose", "tenant unexpose"),
 }
-"""What is a story itself, what is about another process, and what needs PostgreSQL."""
+"""Commands that are tested elsewhere: a demo, another process, PostgreSQL."""
 
 
 def test_every_command_answers_in_json(run: Run, elsewhere: Path) -> None:

@@ -1,4 +1,4 @@
-"""The words of the command line: what is understood, and what is said about what is not."""
+"""The command line understands its words, and says what is wrong with others."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def finish(children: Iterable[Child]) -> list[object]:
 
 
 def noted(log: Path) -> int:
-    """How many commits a writer knows to be done."""
+    """Return the number of commits that a writer knows to be done."""
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 

@@ -1,4 +1,4 @@
-"""What the processes of the concurrency tests do. Each function runs in a child; see ``tests.crash.forks``."""
+"""The work of the processes in the concurrency tests. Each function runs in a child; see ``tests.crash.forks``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def open_lake(url: str, **settings: Any) -> Lake:
 
 
 def prepare(lake: Lake, writers: int) -> None:
-    """Two tables that are always written together, and a row of its own for each writer."""
+    """Create two tables that are always written together, and a row for each writer."""
     lake.create_table("history", HISTORY)
     lake.create_table("mirror", HISTORY)
     lake.create_table("latest", pa.table({"writer": pa.array(range(writers), pa.int64()), "seq": [-1] * writers}))

@@ -113,11 +113,11 @@ def _nested() -> Iterator[tuple[str, pa.Array]]:
 
 
 EDGES: dict[str, pa.Array] = dict((*_integers(), *_scalars(), *_encoded(), *_nested()))
-"""By a name that tells the type, and the integer inside where that is the edge."""
+"""Name a value by its type, and by the integer inside if that is the edge."""
 
 
 def meaning(value: Any) -> Any:
-    """An Arrow scalar in a form that is equal for equal values, whatever their types."""
+    """Return an Arrow scalar in a form that is equal for equal values of any type."""
     if isinstance(value, pa.RunEndEncodedScalar):
         found = value.as_py()
         return None if found is None else meaning(pa.scalar(found, value.type.value_type))

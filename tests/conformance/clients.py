@@ -20,7 +20,7 @@ from tests.layout import plain_only
 __all__ = ["LONG", "LakeSite", "plain_duckdb", "reference_duckdb"]
 
 LONG = os.environ.get("QUACKLAKE_TEST_PROFILE") == "long"
-"""Whether the tests may take their time: every combination, many more random ones."""
+"""True in the long profile, which tests every combination and many more random ones."""
 
 
 _EXTENSIONS = ("ducklake", "sqlite_scanner", "postgres_scanner")
@@ -134,7 +134,7 @@ class LakeSite:
         return self._stock
 
     def second_stock(self) -> duckdb.DuckDBPyConnection:
-        """Another connection to the attached lake, with transactions of its own."""
+        """Another connection to the attached lake, with its own transactions."""
         cursor = self.stock().cursor()
         cursor.execute("SET timezone = 'UTC'; USE l")
         return cursor

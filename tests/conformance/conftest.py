@@ -41,12 +41,12 @@ _SAMPLE = 3
 
 
 def _is_checked(nodeid: str) -> bool:
-    """Whether the lakes of a test are verified when it ends: all of them when there is time, else a sample."""
+    """Return whether the lakes of a test are verified when it ends: all of them when there is time, else a sample."""
     return LONG or zlib.crc32(nodeid.encode()) % _SAMPLE == 0
 
 
 def verify_site(site: LakeSite) -> None:
-    """Whatever clients did to a lake, it must be whole."""
+    """Assert that a lake is whole, no matter what clients did to it."""
     site.close()
     try:
         lake = quacklake.connect(site.url, create=False, duckdb_threads=1, foreign_paths=[str(site.folder.parent)])

@@ -30,19 +30,19 @@ def _texts(connection: duckdb.DuckDBPyConnection, source: str) -> Counter[Row]:
 
 
 def stock_feed(site: LakeSite, table: str, since: int, until: int) -> Feed:
-    """What the reference implementation tells."""
+    """Return the feed of the reference implementation."""
     return _texts(site.stock(), f"ducklake_table_changes('l', 'main', '{table}', {since:d}, {until:d})")
 
 
 def our_feed(table: Table, since: int, until: int) -> Feed:
-    """What we tell."""
+    """Return our feed."""
     with plain_duckdb() as scratch:
         scratch.register("everything", table.changes(since, until).to_arrow())
         return _texts(scratch, "everything")
 
 
 def our_rows(view: LakeAt, table: int) -> Rows:
-    """The rows of a table, named by its id, with their ids in front; none when it does not exist yet or any more."""
+    """Return the rows of the table with this id, row ids first; none while the table does not exist."""
     info = next((info for info in view._tables() if info.id == table), None)
     if info is None:
         return Counter()
@@ -75,7 +75,7 @@ def check_single_snapshots(lake: quacklake.Lake, last: int) -> None:
 
 
 def _alike(view: LakeAt, table: TableInfo) -> bool:
-    """Whether a table has the same columns in a view, or is not there: others cannot be compared."""
+    """Return whether a table has the same columns in a view, or is not there: others cannot be compared."""
     return all(info.schema == table.schema for info in view._tables() if info.id == table.id)
 
 
@@ -84,7 +84,7 @@ def _name(info: TableInfo) -> str:
 
 
 def difference(before: Rows, after: Rows, version: int) -> Feed:
-    """The feed of one snapshot, given the rows before and after it: a row id on both sides is an update."""
+    """Compute the feed of one snapshot from the rows before and after it: a row id on both sides is an update."""
     came, went = after - before, before - after
     kept = {row[0] for row in came} & {row[0] for row in went}
     feed: Feed = Counter()

@@ -23,7 +23,7 @@ __all__ = ["DIRECTIONS", "History", "TableState", "compare", "our_state", "stock
 
 Row = tuple[str | None, ...]
 
-#: Who takes the steps: the writers in turn.
+#: The writers that take the steps in turn.
 DIRECTIONS: Mapping[str, tuple[str, ...]] = {
     "we-write": ("ours",),
     "stock-writes": ("stock",),
@@ -84,7 +84,7 @@ class History:
         return after
 
     def newest(self) -> int:
-        """The newest snapshot, asked of whoever has the lake open."""
+        """The newest snapshot, read by the client that has the lake open."""
         if self.site._stock is not None:
             ((version,),) = self.site.metadata("SELECT max(snapshot_id) FROM {m}.ducklake_snapshot")
             return int(version)
@@ -223,7 +223,7 @@ def _stock_states(history: History) -> dict[int, State]:
 
 
 def _stock_visible(history: History) -> dict[int, tuple[set[str], set[tuple[str, str]]]]:
-    """What the reference implementation lists at the snapshots with a new schema version: others list the same."""
+    """Return what the reference implementation lists at snapshots with a new schema version: others list the same."""
     versions = dict(history.site.metadata("SELECT snapshot_id, schema_version FROM {m}.ducklake_snapshot ORDER BY 1"))
     assert list(versions) == sorted(history.expected), "the snapshots are not those of the steps taken"
     chosen = [version for version in versions if version == 0 or versions[version] != versions[version - 1]]

@@ -60,7 +60,7 @@ _UUID = "0190f8f0-0000-7000-8000-{:012d}"
 
 @dataclass
 class NextLake:
-    """A lake of 1.1 in a file of SQLite or DuckDB; ids are the caller's, but for those of files."""
+    """A lake of 1.1 in a file of SQLite or DuckDB; the caller chooses all ids except those of files."""
 
     folder: Path
     database: str = "sqlite"
@@ -123,7 +123,7 @@ class NextLake:
         return self.snapshots + 1
 
     def schema(self, name: str, parent: int | None = None) -> int:
-        """Add a schema; one inside another is a folder of its own below the data path."""
+        """Add a schema; one inside another has its own folder below the data path."""
         id_, self.objects = self.objects, self.objects + 1
         uid = _UUID.format(id_)
         path = f"{name}/" if parent is None else f"{uid}/"

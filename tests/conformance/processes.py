@@ -1,4 +1,4 @@
-"""The reference implementation in a process of its own.
+"""The reference implementation in a separate process.
 
 Two SQLite libraries in one process do not see each other's locks, so a test that has a SQLite lake open in both clients
 at once needs the other one outside.

@@ -1,4 +1,4 @@
-"""Whether the statistics in a catalog are true: counts equal the data's, bounds bound it."""
+"""Check the statistics of a catalog: counts equal those of the data, bounds hold."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What can be done to a lake, said once: for Quacklake, for the reference implementation, and for the model.
+"""The steps that change a lake, each written once for Quacklake, the reference implementation and the model.
 
-The model is a plain DuckDB database in memory that runs the same SQL as the reference implementation. It tells what the
-lake has to hold after every step.
+The model is a plain DuckDB database in memory that runs the same SQL as the reference implementation. It shows what the
+lake must hold after every step.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ _NAMES = {
 
 
 def table_schema(columns: str) -> TableSchema:
-    """Columns as DuckDB declares them as Quacklake's; ids are given as every client gives them, depth first."""
+    """Return the columns that DuckDB declares as Quacklake's; ids are assigned depth first, as every client does."""
     with plain_duckdb() as connection:
         connection.execute(f"CREATE TABLE declared({columns})")
         described = connection.execute("DESCRIBE declared").fetchall()
@@ -148,7 +148,7 @@ def _sql(table: str) -> str:
 
 @dataclass(frozen=True)
 class Create:
-    """A table with columns as DuckDB declares them."""
+    """Create a table with columns as DuckDB declares them."""
 
     table: str
     columns: str
@@ -162,7 +162,7 @@ class Create:
 
 @dataclass(frozen=True)
 class CreateFrom:
-    """A table made from rows."""
+    """Create a table from rows."""
 
     table: str
     select: str
@@ -176,7 +176,7 @@ class CreateFrom:
 
 @dataclass(frozen=True)
 class Append:
-    """New rows, of all columns or of some."""
+    """Append rows, with all columns or some."""
 
     table: str
     select: str
@@ -193,7 +193,7 @@ class Append:
 
 @dataclass(frozen=True)
 class Delete:
-    """Rows that satisfy a condition, or all."""
+    """Delete the rows that satisfy a condition, or all."""
 
     table: str
     where: str | None = None
@@ -207,7 +207,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Update:
-    """Columns set to SQL expressions."""
+    """Set columns to SQL expressions."""
 
     table: str
     values: Mapping[str, str]
@@ -243,7 +243,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Rows in the place of others."""
+    """Replace rows by others."""
 
     table: str
     select: str
@@ -259,7 +259,7 @@ class Overwrite:
 
 @dataclass(frozen=True)
 class Rename:
-    """Another name in the same schema."""
+    """Rename a table within its schema."""
 
     table: str
     name: str
@@ -287,7 +287,7 @@ def _value(value: int | str | None) -> str:
 
 @dataclass(frozen=True)
 class AddColumn:
-    """A new column, or a new field of a struct."""
+    """Add a column, or a field of a struct."""
 
     table: str
     path: str
@@ -304,7 +304,7 @@ class AddColumn:
 
 @dataclass(frozen=True)
 class DropColumn:
-    """One column or field less."""
+    """Drop a column or field."""
 
     table: str
     path: str
@@ -318,7 +318,7 @@ class DropColumn:
 
 @dataclass(frozen=True)
 class RenameColumn:
-    """Another name for a column or field."""
+    """Rename a column or field."""
 
     table: str
     path: str
@@ -333,7 +333,7 @@ class RenameColumn:
 
 @dataclass(frozen=True)
 class AlterColumn:
-    """A wider type."""
+    """Widen the type of a column."""
 
     table: str
     path: str
@@ -348,7 +348,7 @@ class AlterColumn:
 
 @dataclass(frozen=True)
 class SetDefault:
-    """Another value for rows that lack a column."""
+    """Set the default of a column."""
 
     table: str
     path: str
@@ -368,7 +368,7 @@ class SetDefault:
 
 @dataclass(frozen=True)
 class SetNullable:
-    """Whether a column may be NULL."""
+    """Let a column be NULL, or not."""
 
     table: str
     path: str
@@ -385,7 +385,7 @@ class SetNullable:
 
 @dataclass(frozen=True)
 class Partition:
-    """Other partitions for new files; none without keys."""
+    """Set the partitions of new files; none without keys."""
 
     table: str
     keys: Sequence[str] = ()
@@ -402,7 +402,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Sort:
-    """Another order for the rows of new files; none without keys."""
+    """Set the order of the rows in new files; none without keys."""
 
     table: str
     keys: Sequence[str] = ()
@@ -417,7 +417,7 @@ class Sort:
 
 @dataclass(frozen=True)
 class Comment:
-    """What a table is said to be."""
+    """Set the comment of a table."""
 
     table: str
     text: str
@@ -431,7 +431,7 @@ class Comment:
 
 @dataclass(frozen=True)
 class Drop:
-    """No more table."""
+    """Drop a table."""
 
     table: str
 
@@ -444,7 +444,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class CreateSchema:
-    """A schema."""
+    """Create a schema."""
 
     name: str
 
@@ -457,7 +457,7 @@ class CreateSchema:
 
 @dataclass(frozen=True)
 class DropSchema:
-    """No more schema, with all its tables."""
+    """Drop a schema with all its tables."""
 
     name: str
 
@@ -484,7 +484,7 @@ class Together:
                 step.run(transaction)
 
 
-#: What each kind of maintenance is for the reference implementation; it has none that sorts.
+#: Each kind of maintenance as the reference implementation calls it; it has none that sorts.
 _MAINTENANCE = {
     "flush": "flush_inlined_data('l')",
     "merge": "merge_adjacent_files('l')",
@@ -519,7 +519,7 @@ class Maintain:
 
 @dataclass(frozen=True)
 class Both:
-    """Something with its own words for each client; ``model`` is what it means in plain SQL."""
+    """A step with its own words for each client; ``model`` is its meaning in plain SQL."""
 
     statements: str | Sequence[str]
     operation: Callable[[Any], object]
@@ -534,7 +534,7 @@ class Both:
 
 @dataclass(frozen=True)
 class Stock:
-    """Something only the reference implementation does, whoever's turn it is; ``model`` is what it means in plain SQL."""
+    """A step that only the reference implementation takes, in anyone's turn; ``model`` is its meaning in plain SQL."""
 
     statement: str
     model: Sequence[str] = field(default_factory=tuple)

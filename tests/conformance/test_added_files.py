@@ -1,4 +1,4 @@
-"""Files added from elsewhere: the same lake for both clients, whoever added them, at every snapshot."""
+"""Files added from elsewhere by either client give both the same lake at every snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The change feed: what both clients tell of each other's commits, and whether it is the difference of snapshots."""
+"""The change feeds of both clients agree on each other's commits, and are the differences between snapshots."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_f12_2_both_clients_tell_the_same_changes(kind: str, direction: str, mak
 
 
 def _right(feed: Feed, table: Table, span: tuple[int, int]) -> Feed:
-    """What stock DuckLake tells, less what a rewrite moved, which no snapshot shows."""
+    """Return the feed of stock DuckLake without the rows that a rewrite moved, which no snapshot shows."""
     plan = table.changes(*span).plan()
     return Counter({row: n for row, n in feed.items() if int(row[0] or 0) not in plan.compactions})
 

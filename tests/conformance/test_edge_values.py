@@ -94,7 +94,7 @@ def test_values_are_stored_exactly_or_refused(
 
 
 def _check_unchanged(lake: quacklake.Lake, name: str, values: pa.Array, *, flushed: bool) -> None:
-    """There is no table, no row, or, where rows cannot go into a file, all of them as they were."""
+    """Assert that there is no table, no row or, if rows cannot go into a file, all of them unchanged."""
     try:
         rows = lake.table(name).to_arrow().sort_by("k")
     except NotFoundError:

@@ -1,4 +1,4 @@
-"""Snapshots that stock DuckLake has expired, and files that it has removed: what is left reads as before, the rest is told."""
+"""After stock DuckLake expires snapshots and removes files, the rest reads as before, and what is gone is an error."""
 
 from __future__ import annotations
 

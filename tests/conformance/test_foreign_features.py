@@ -1,4 +1,4 @@
-"""What only the reference implementation makes so far: we leave it whole, read what we can, and refuse the rest by name."""
+"""Features that only the reference implementation writes so far: kept whole, read if possible, else refused by name."""
 
 from __future__ import annotations
 

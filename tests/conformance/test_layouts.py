@@ -247,7 +247,7 @@ def test_a_partitioned_table_on_mysql(make_site: MakeSite) -> None:
 
 @pytest.mark.parametrize("kind", kinds("sqlite", "duckdb", "postgres"))
 def test_both_clients_leave_out_the_same_files(make_site: MakeSite, kind: str) -> None:
-    """Our plans are never longer than the scans of stock, whoever wrote the files."""
+    """Our plans never have more files than the scans of stock, no matter who wrote the files."""
     site = make_site(kind, inlining=0)
     lake = site.lake()
     sql = (

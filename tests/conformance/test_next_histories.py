@@ -84,7 +84,7 @@ ACTIONS = (_append, _append, _append, _delete, _delete, _update, _merge, _evolve
 
 
 def _states(lake: Lake) -> list[Any]:
-    """What a lake holds at every snapshot, and what each of them says it changed."""
+    """Return the rows of a lake at every snapshot, and the changes that the snapshots record."""
     found: list[Any] = []
     for version in range(1, lake.current_snapshot() + 1):
         rows = lake.at(version).table("t").to_arrow()

@@ -1,4 +1,4 @@
-"""What 1.1 adds to the format, as another writer would have it: every part is read, and goes on to be written."""
+"""Lakes of format 1.1 from another writer: every part is read and written."""
 
 from __future__ import annotations
 

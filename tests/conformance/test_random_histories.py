@@ -72,7 +72,7 @@ class Model:
         return f"v{self.next_view}"
 
     def pick(self, number: int) -> str | None:
-        """One of the tables there are."""
+        """One of the existing tables."""
         names = sorted(self.tables)
         return names[number % len(names)] if names else None
 
@@ -100,7 +100,7 @@ class Change:
     width: float
 
     def step(self, model: Model) -> Step | None:
-        """The step it is in the present state, with its effect on the model; None when there is nothing to do."""
+        """Return the step for the present state, with its effect on the model; None when there is nothing to do."""
         table = model.pick(self.table)
         if table is None and self.kind != "create":
             return None
@@ -143,7 +143,7 @@ def _update(change: Change, model: Model, table: str) -> Step:
 
 
 def _merge(change: Change, model: Model, table: str) -> Step:
-    """Some rows there are, and some that are new."""
+    """Some existing rows, and some new ones."""
     first, last = model.span(table, change.start, change.width / 2)
     known = [id_ for id_ in model.tables[table] if first <= id_ <= last]
     fresh = range(model.next_id, model.next_id + change.count)
@@ -321,7 +321,7 @@ def changes(kinds: Sequence[str]) -> st.SearchStrategy[Change]:
     )
 
 
-#: Who does what, one after the other; several changes at once are one transaction.
+#: Clients and their changes in turn; several changes at once are one transaction.
 Turns = list[tuple[str, Change | list[Change]]]
 TURNS = st.lists(
     st.tuples(
@@ -334,7 +334,7 @@ TURNS = st.lists(
 
 
 def _beyond_stock(model: Model, changes: Sequence[Change]) -> bool:
-    """Whether stock DuckLake would do it wrongly.
+    """Return whether stock DuckLake would apply these changes wrongly.
 
     Its second deletion vector takes the first one's history with it. In a table that is partitioned by buckets, it does
     not find single ids in files from before (``test_layouts`` shows it).
@@ -347,7 +347,7 @@ def _beyond_stock(model: Model, changes: Sequence[Change]) -> bool:
 
 
 def _older_rows_inlined(site: LakeSite) -> bool:
-    """Whether rows are in the catalog that are older than a change of columns: stock's rewrite of files fails then."""
+    """Return whether the catalog has rows from before a change of columns: stock's rewrite of files fails then."""
     found = site.metadata(
         "SELECT 1 FROM {m}.ducklake_inlined_data_tables i WHERE EXISTS (SELECT 1 FROM {m}.ducklake_schema_versions v"
         " WHERE v.table_id = i.table_id AND v.schema_version > i.schema_version)"

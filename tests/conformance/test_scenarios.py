@@ -1,4 +1,4 @@
-"""Quacklake and the reference implementation see the same lake, whoever wrote it, at every snapshot."""
+"""Quacklake and the reference implementation see the same lake at every snapshot, no matter who wrote it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics are true, and those of files are the same as the reference implementation writes for the same rows."""
+"""Statistics are true, and for the same rows those of files equal the reference implementation's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write a Hudi table in a process of its own: ``python -m tests.connectors.hudi_writer JOB``, a job as JSON.
+"""Write a Hudi table in a separate process: ``python -m tests.connectors.hudi_writer JOB``, a job as JSON.
 
 A job has the ``options`` of the sink and its ``steps``; the file ``kept`` gets each prepared commit before it is
 finalized. The process prints the versions that it finalized.

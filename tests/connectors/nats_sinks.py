@@ -1,4 +1,4 @@
-"""What the tests of the NATS sink share: streams, sinks and what other readers see."""
+"""Helpers for the tests of the NATS sink: streams, sinks and other readers."""
 
 from __future__ import annotations
 

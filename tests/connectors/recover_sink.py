@@ -1,4 +1,4 @@
-"""Recover a sink in a process of its own: finalize what was prepared, if anything was."""
+"""Recover a sink in a separate process: finalize what was prepared, if anything was."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def lake(tmp_path: Path, place: Path) -> Iterator[quacklake.Lake]:
 
 
 def check(lake: quacklake.Lake, place: Path, stock: Stock | None = None, name: str = "t") -> None:
-    """The table has the rows that the library reads, in our eyes and in those of stock DuckDB."""
+    """Assert that we and stock DuckDB read the same rows as the library."""
     expected = as_delta_reads(place)
     found = lake.table(name).to_arrow()
     assert set(found.column_names) == set(expected.column_names)
@@ -276,7 +276,7 @@ def test_a_table_that_is_there_is_not_replaced(lake: quacklake.Lake, place: Path
     with pytest.raises(AlreadyExistsError) as caught:
         lake.adopt(f"delta:{place}", as_="u")
     assert "sync=True" in str(caught.value.hint)
-    with pytest.raises(InputError, match="kept by quacklake"):
+    with pytest.raises(InputError, match="reserved for Quacklake"):
         lake.table("u").set_tags({"quacklake_adopted": "x"})
 
 

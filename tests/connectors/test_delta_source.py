@@ -1,4 +1,4 @@
-"""What a source of Delta tables does that others do not."""
+"""Tests of the Delta source alone."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Rows = list[tuple[int, str]]
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, dict[str, list[tuple[int, str, str]]]]:
-    """What Spark reads: of each table at each commit the id, the text and the commit of every row."""
+    """The rows that Spark reads from each table at each commit: the id, the text and the commit of each row."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         found = json.loads(archive.read("expected.json"))
     return {
@@ -192,7 +192,7 @@ def test_a_source_that_ends_anywhere_goes_on_behind_its_checkpoint(
 
 
 def test_logs_that_come_later_do_not_move_a_position(place: Path) -> None:
-    """A merge sorts rows, so a file without logs must give its rows in that order, too."""
+    """A merge sorts rows, so the source must return the rows of a file without logs in that order too."""
     table = place / "merge_on_read"
     show = hidden(table)
     source = new(table, mode="continuous", on_change="rows", batch_rows=4)

@@ -1,4 +1,4 @@
-"""How options name the catalogs of Iceberg."""
+"""Options name the catalogs of Iceberg."""
 
 from __future__ import annotations
 

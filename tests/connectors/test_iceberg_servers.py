@@ -40,7 +40,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture
 def place(server: HiveServer | IcebergRestServer, tmp_path: Path) -> dict[str, Any]:
-    """The options of a table of its own."""
+    """The options of a new table."""
     kind = "hive" if isinstance(server, HiveServer) else "rest"
     found = {"catalog_type": kind, "catalog_uri": server.url, "warehouse": server.warehouse}
     return {**found, "namespace": f"n_{tmp_path.name.strip('_').replace('-', '_')}", "table_name": "t"}

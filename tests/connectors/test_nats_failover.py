@@ -1,4 +1,4 @@
-"""Servers of NATS that die, and those that refuse: a source goes on elsewhere, or says why it cannot."""
+"""A source continues with another NATS server when one dies or refuses, or says why it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NATS as a sink: rows are published once, whoever finalizes them and however often."""
+"""NATS as a sink: rows are published once, no matter who finalizes them and how often."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_stream_that_was_made_anew_is_an_error(
     with pytest.raises(NotFoundError):
         new_sink(nats_server.url, stream, tmp_path).finalize_commit(prepared)
     make_stream(nats, stream)
-    with pytest.raises(StreamMismatchError, match="anew"):
+    with pytest.raises(StreamMismatchError, match="recreated"):
         sink.finalize_commit(prepared)
     assert (ids(nats, stream), len(staged(tmp_path))) == ([], 1)
     sink.abort(prepared)

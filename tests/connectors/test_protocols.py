@@ -1,4 +1,4 @@
-"""What checkpoints keep, and how options and kinds are found."""
+"""Checkpoints are kept and read back, and options and kinds are found."""
 
 from __future__ import annotations
 

@@ -26,13 +26,13 @@ __all__ = ["Child", "Ended", "Forks"]
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _ELSEWHERE = [path for path in (os.environ.get("PYTHONPATH"),) if path]
-"""Where another DuckDB is, if tests run on one."""
+"""The path of another DuckDB, if the tests run on one."""
 _PRELOAD = ("pandas", "psycopg", "pymysql", "duckdb_engine", "pyarrow.parquet", "quacklake")
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended: its exit code (negative: the signal), what it returned, what it wrote to stderr."""
+    """The end of a child: its exit code (negative: the signal), its result, and what it wrote to stderr."""
 
     code: int
     value: Any
@@ -56,7 +56,7 @@ class Child:
         return self._ended(self._forks.ask({"wait": self.pid})["code"])
 
     def poll(self) -> Ended | None:
-        """How it ended, or None while it runs."""
+        """Return the end of the child, or None while it runs."""
         code = self._forks.ask({"wait": self.pid, "patient": False})["code"]
         return None if code is None else self._ended(code)
 

@@ -28,7 +28,7 @@ __all__ = ["Home", "State", "Workshop", "check_rows", "look"]
 
 @dataclass(frozen=True)
 class State:
-    """What a user sees: the rows of every table, ``view …`` without rows for each view, and how many snapshots."""
+    """A lake as a user sees it: the rows of every table, ``view …`` without rows for each view, a count of snapshots."""
 
     tables: Rows
     snapshots: int
@@ -41,7 +41,7 @@ class State:
 
 @dataclass(frozen=True)
 class Home:
-    """Where one lake lives."""
+    """The place of one lake."""
 
     url: str
     data: Path

@@ -142,7 +142,7 @@ def describe(lake: Lake) -> None:
 
 
 def discard(lake: Lake) -> None:
-    """Leave files that nobody needs any more."""
+    """Leave files that are no longer needed."""
     lake.table("t").rewrite_data_files(delete_threshold=0.1)
     lake.expire_snapshots(keep_last=1)
 
@@ -383,7 +383,7 @@ OPERATIONS: Mapping[str, Operation] = {operation.name: operation for operation i
 MAINTENANCE = [
     operation for operation in _USUAL if operation.mean is keeps and operation.prepare is None and operation.snapshots
 ]
-"""What can be done to any lake at any time without changing a row, or the history that commits are counted by."""
+"""Operations that any lake allows at any time; they change no row, and not the history that counts commits."""
 
 
 def operate(url: str, operation: str, fault: str | None = None) -> list[str]:
@@ -396,7 +396,7 @@ def operate(url: str, operation: str, fault: str | None = None) -> list[str]:
 
 
 def rehearse() -> None:
-    """Do some of everything on a lake that is gone afterwards: whoever is forked then need not warm up."""
+    """Do some of everything on a lake that is then removed, so that forks need not warm up."""
     with TemporaryDirectory(prefix="quacklake-rehearsal-") as folder:
         home = Home(f"sqlite:///{folder}/lake.db", Path(folder, "data"))
         quacklake.connect(home.url, data_path=home.data).close()

@@ -10,7 +10,7 @@ from types import TracebackType
 
 __all__ = ["Proxy"]
 
-#: How both PostgreSQL (a simple query) and MySQL (a command) say it on the wire.
+#: COMMIT on the wire, as PostgreSQL (a simple query) and MySQL (a command) both send it.
 _COMMIT = b"COMMIT"
 
 

@@ -21,10 +21,10 @@ from tests.seeds import LONG, some
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(1200)]
 
-#: What is crashed every day: what makes tables inside the catalog, and what writes every kind of thing.
+#: Operations that are crashed every day: one creates tables in the catalog, one writes every kind of thing.
 ALWAYS = ("create", "delete_few")
 SERVERS = ("postgres", "mysql")
-#: How many operations a day, with exceptions and with deaths. One process at a time has a DuckDB file open anyway.
+#: The number of operations a day, with exceptions and with deaths. One process has a DuckDB file open anyway.
 RAISED = {"sqlite": 5, "duckdb": 1, "postgres": 2, "mysql": 1}
 ENDED = {"sqlite": 3, "duckdb": 1, "postgres": 2, "mysql": 1}
 COMMITTED = "catalog.commit.after"
@@ -75,7 +75,7 @@ class Bench:
         return changed
 
     def _compare(self, found: State, *, done: bool, last: bool) -> None:
-        """What is seen is the new lake; between the commits of one operation, the old rows are right, too."""
+        """Assert that the lake is the new one; between the commits of one operation, the old rows are right too."""
         new = self._expected(done=done)
         if done and not last and found.tables != new.tables:
             new = self._expected(done=False)

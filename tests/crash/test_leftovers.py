@@ -1,4 +1,4 @@
-"""What a crash leaves in memory, in the database and on disk does no harm later."""
+"""The remains of a crash in memory, in the database and on disk do no harm later."""
 
 from __future__ import annotations
 

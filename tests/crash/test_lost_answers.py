@@ -1,4 +1,4 @@
-"""A commit whose answer is lost is made exactly once, or its fate is said to be unknown."""
+"""A commit whose answer is lost is made exactly once, or raises ``CommitUnknown``."""
 
 from __future__ import annotations
 

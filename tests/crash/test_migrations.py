@@ -28,14 +28,14 @@ def forks() -> Iterator[Forks]:
 
 
 def migrate(url: str, data_path: str, at: int) -> str:
-    """What the child does: migrate, and be killed at a point if that is reached."""
+    """Migrate a lake in a child process, which is killed when it reaches the given point."""
     with quacklake.connect(url, data_path=data_path, override_data_path=True, duckdb_threads=1) as lake:
         with faults.arm(faults.Fault(at=at, action="kill", pattern=PATTERN)):
             return lake.migrate()
 
 
 def points(copy: CopiedLake) -> int:
-    """How many points a whole migration reaches."""
+    """Return the number of points that a whole migration reaches."""
     with connect(copy) as lake, faults.record() as found:
         lake.migrate()
     return sum(point.startswith("catalog.") for point in found)

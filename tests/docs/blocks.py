@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
-"""What stands on the line before a block that cannot run in a test, with the reason."""
+"""The comment on the line before a block that cannot run in a test, with the reason."""
 
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL

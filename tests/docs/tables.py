@@ -110,7 +110,7 @@ def conflicts_table() -> str:
 
 
 def rules_table() -> str:
-    """What a verification looks for."""
+    """Return the table of the rules that a verification checks."""
     lines = ["| code | finding | severity | repairable |", "|---|---|---|---|"]
     for rule in RULES.values():
         mended = "yes" if rule.repairable else "no"

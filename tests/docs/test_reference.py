@@ -1,4 +1,4 @@
-"""What the documentation must have is in it."""
+"""The documentation is complete: settings, commands, links and promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fits into a row of each database."""
+"""The widest rows that each database can hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What moves between the layers."""
+"""The objects that move between the layers."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ SCHEMA = from_arrow(pa.schema([("a", pa.int64()), ("b", pa.string())]))
 @pytest.mark.parametrize("payload", ["", "no JSON", "1", "null", '{"a": "1"}', "[1, 2]", '[["1"], null]'])
 def test_a_text_that_is_no_packed_row_is_an_error_of_ours(payload: str) -> None:
     rows = pa.table({**{name: pa.array([1], pa.int64()) for name in LIFE}, "payload": [payload]})
-    with pytest.raises(CatalogError, match="no list of texts"):
+    with pytest.raises(CatalogError, match="not a list of texts"):
         unpack(rows, SCHEMA)
     assert not has_width(payload, 2)
 

@@ -63,7 +63,7 @@ def on(*keys: str, type: str = "timestamp") -> tuple[Column, PartitionSpec, Tabl
 
 
 def holds(predicate: Predicate, row: Mapping[int, Any]) -> bool:
-    """What SQL makes of a predicate for one row: NULL is no match."""
+    """Evaluate a predicate for one row as SQL does: NULL does not match."""
     if isinstance(predicate, Every):
         return all(holds(part, row) for part in predicate.parts)
     if isinstance(predicate, Some):

@@ -152,7 +152,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckD
 def written(
     connection: duckdb.DuckDBPyConnection, columns: str, keys: str, select: str, *, hive: bool = True
 ) -> tuple[TableSchema, PartitionSpec, list[tuple[dict[int, str | None], str, pa.Table]]]:
-    """What the reference implementation makes of some rows: the files' values, folders and rows."""
+    """Partition some rows with the reference implementation, and return the values, folder and rows of each file."""
     connection.execute(f"CREATE TABLE l.t ({columns})")
     try:
         if not hive:

@@ -1,4 +1,4 @@
-"""The fields of a file that tells their names only, with the ids that the history of the table has for them."""
+"""Find the ids of a file's fields in the history of the table, if the file has only their names."""
 
 from __future__ import annotations
 

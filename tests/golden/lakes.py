@@ -30,7 +30,7 @@ class ExpectedTable:
 
 @dataclass(frozen=True)
 class CopiedLake:
-    """A lake of one's own: ``url`` opens its catalog, ``data_path`` must be given as the override of its data path."""
+    """A private copy of a lake: ``url`` opens its catalog, ``data_path`` must override its data path."""
 
     url: str
     catalog_file: Path
@@ -56,7 +56,7 @@ class GoldenLake:
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """``expected.json`` as it is."""
+        """The content of ``expected.json``."""
         loaded: dict[str, Any] = json.loads((self.folder / "expected.json").read_text(encoding="utf-8"))
         return loaded
 

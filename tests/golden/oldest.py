@@ -1,4 +1,4 @@
-"""Lakes of format 0.1, of which no release with packages of its own is left.
+"""Lakes of format 0.1, which no packaged release can write any more.
 
 They are made from the golden lakes of format 0.2: the tables are those of the specification of 0.1, and the rows are
 what a 0.1 release would have written for the same files. There schemas and tables have no folder: every file is named
@@ -19,7 +19,7 @@ from tests.golden.lakes import LAKES, CopiedLake, GoldenLake
 __all__ = ["SOURCES", "make"]
 
 SOURCES = [lake for lake in LAKES if lake.version == "0.2"]
-"""The golden lakes that a lake of 0.1 can be made of."""
+"""The golden lakes that can be turned into lakes of 0.1."""
 
 #: The specification of 0.1: table -> columns with types; the first column of a table marked ! is its key.
 SPECIFICATION = {
@@ -57,7 +57,7 @@ SPECIFICATION = {
     " schedule_start TIMESTAMPTZ",
     "inlined_data_tables": "table_id BIGINT, table_name VARCHAR, schema_version BIGINT",
 }
-#: How SQLite keeps what it has no type for.
+#: The types that SQLite uses for types it lacks.
 SQLITE_TYPES = {"BOOLEAN": "BIGINT", "UUID": "VARCHAR", "TIMESTAMPTZ": "VARCHAR"}
 
 Run = Callable[..., list[tuple[Any, ...]]]

@@ -1,4 +1,4 @@
-"""What comes out of public methods: errors of our own types alone, whatever goes wrong inside or is passed in."""
+"""Public methods raise our own errors alone, whatever goes wrong inside or is passed in."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _required(method: Callable[..., Any]) -> int:
 
 
 def _foreign(thing: object, name: str, junk: Any) -> str | None:
-    """How a method told of a wrong argument, unless by an error of ours."""
+    """Return the error with which a method refused a wrong argument, or None if it is one of ours."""
     method = getattr(thing, name)
     try:
         method(*[junk] * max(1, _required(method)))

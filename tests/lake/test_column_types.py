@@ -1,4 +1,4 @@
-"""Tables made of types in the words that users have for them."""
+"""Tables can be created with types in the words that users know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encrypted lakes: nothing but the catalog holds a key, and no key is no data."""
+"""Encrypted lakes: only the catalog holds keys, and without a key there is no data."""
 
 from __future__ import annotations
 

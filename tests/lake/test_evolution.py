@@ -40,7 +40,7 @@ def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
 
 @pytest.fixture(scope="module")
 def one_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A lake for tests that leave no trace, or one under a name of their own."""
+    """A lake for tests that leave no trace, or that use their own table names."""
     with open_lake(tmp_path_factory.mktemp("lake")) as lake:
         lake.create_table("t", ROWS)
         yield lake

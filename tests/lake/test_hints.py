@@ -1,4 +1,4 @@
-"""What a user is told to do when something does not fit."""
+"""Errors come with a hint that says what to do, and the hint works."""
 
 from __future__ import annotations
 

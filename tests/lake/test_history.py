@@ -1,4 +1,4 @@
-"""What the snapshots of a lake say of themselves, in words."""
+"""The history of a lake tells in words what each snapshot did."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MERGE = (
     " WHEN MATCHED THEN UPDATE SET title = s.title WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.title)"
 )
 ROW = [{"id": 1, "title": "Emma"}]
-#: What is asked of a lake with the table main.books, and how the history then tells it.
+#: Operations on a lake with the table main.books, and the words of the history for each.
 STEPS: dict[str, tuple[Callable[[quacklake.Lake], Any], str, str]] = {
     "append": (lambda lake: lake.table("books").append(ROW), "INSERT", "inserted rows into main.books"),
     "update": (lambda lake: lake.table("books").update({"title": "x"}), "UPDATE", "updated rows of main.books"),

@@ -1,4 +1,4 @@
-"""A bucket that is missing as a whole: an error of its own, and never damage that verify or repair would find."""
+"""A missing bucket is its own error, and never damage that verify or repair would find."""
 
 from __future__ import annotations
 

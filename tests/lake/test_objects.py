@@ -207,7 +207,7 @@ def test_a_relation_keeps_its_columns_or_fails(lake: quacklake.Lake) -> None:
         table.add_column("more", int)
         assert relation.fetchall() == [(1, "x")]
         table.alter_column("id", "BIGINT")
-        with pytest.raises(Exception, match="other types than when the relation was made"):
+        with pytest.raises(Exception, match="other types than when the relation was created"):
             relation.fetchall()
         relation = table.to_duckdb(connection=connection)
         table.drop_column("name")

@@ -1,4 +1,4 @@
-"""Where the rows of small changes go: into the catalog up to the limit, together into a file beyond it."""
+"""Rows of small changes go into the catalog up to the limit, and together into one file beyond it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def rows(first: int, count: int) -> pa.Table:
 
 
 def statements(work: Callable[[], object]) -> int:
-    """How many statements the catalog ran."""
+    """Return the number of statements that the catalog ran for some work."""
     before = telemetry.snapshot().counters.get("catalog.statements", 0)
     work()
     return telemetry.snapshot().counters["catalog.statements"] - before

@@ -1,4 +1,4 @@
-"""Whoever loses race after race is given a turn."""
+"""An operation that loses race after race gets a turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The option ``update_mode``: what becomes of a file of which some rows change."""
+"""The option ``update_mode`` decides what happens to a file in which some rows change."""
 
 from __future__ import annotations
 

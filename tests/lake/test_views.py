@@ -49,7 +49,7 @@ def test_views_stand_on_views_to_a_limit(lake: quacklake.Lake) -> None:
     assert [row["a"] for row in lake.view("v9").to_pylist()] == [9, 10, 11]
     for depth in range(10, 16):
         lake.create_view(f"v{depth}", f"SELECT a + 1 AS a FROM v{depth - 1}")
-    with pytest.raises(InputError, match="stands on more than"):
+    with pytest.raises(InputError, match="depends on more than"):
         lake.create_view("v16", "SELECT a FROM v15")
         lake.view("v16").to_arrow()
 

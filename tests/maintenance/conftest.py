@@ -51,7 +51,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def open_lake(grown: Path, tmp_path: Path) -> Iterator[Open]:
-    """Opens the test's own copy of the lake, as often as it is called."""
+    """A function that opens the test's own copy of the lake, as often as it is called."""
     folder = tmp_path / "lake"
     copy_lake(grown, folder)
     opened: list[quacklake.Lake] = []

@@ -31,7 +31,7 @@ class Past:
 
 
 def past(lake: quacklake.Lake, name: str = "t", until: int | None = None) -> Past:
-    """What a table was at every snapshot, and how it came to be."""
+    """Return a table as it was at every snapshot, and its change feed."""
     last = lake.current_snapshot() if until is None else until
     states = {}
     for version in range(1, last + 1):

@@ -21,7 +21,7 @@ State = dict[str, list[str]]
 
 @dataclass(frozen=True)
 class Past:
-    """Where a lake with a past is, and what each of its snapshots holds."""
+    """The folder of a lake with a past, and the state of each of its snapshots."""
 
     folder: Path
     states: dict[int, State]
@@ -77,7 +77,7 @@ def state(view: quacklake.Lake | quacklake.LakeAt) -> State:
 
 
 def states(lake: quacklake.Lake) -> dict[int, State]:
-    """The state of every snapshot there is."""
+    """Return the state of every snapshot."""
     return {id_: state(lake.at(version=id_)) for id_ in lake.snapshots().column("snapshot_id").to_pylist()}
 
 

@@ -17,7 +17,7 @@ Ruin = Callable[[sqlite3.Connection, Path], None]
 
 @dataclass(frozen=True)
 class Corruption:
-    """One way to ruin a lake, and the code that must tell of it."""
+    """One way to damage a lake, and the code that must report it."""
 
     code: str
     name: str

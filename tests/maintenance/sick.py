@@ -1,4 +1,4 @@
-"""Ways to ruin the lake of ``lakes.py``, each with the code that must tell of it."""
+"""Ways to damage the lake of ``lakes.py``, each with the code that must report it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ID = f"(SELECT column_id FROM ducklake_column WHERE table_id = {_T} AND column_
 _INLINED, _MINE = inlined_rows(1, 1)
 _CATALOG = "catalog_id, " if LAYOUT == "shared" else ""
 
-#: What the inlined rows of a table can be that the table is not: other columns, or packed rows of another kind.
+#: Inlined rows that do not fit their table: other columns, or packed rows of another kind.
 _SHAPES = (
     tuple(
         Corruption("V042", f"a packed row that is {payload}", sql(f"UPDATE {_INLINED} SET payload = '{payload}'"))
@@ -337,7 +337,7 @@ CORRUPTIONS = (
     ),
     Corruption(
         "V087",
-        "a row id that will be given again",
+        "a row id that will be assigned again",
         stored("_ducklake_internal_row_id", FIELD_ROW_ID, 10_000),
         deep=True,
         repairable=True,

@@ -1,4 +1,4 @@
-"""What was backed up comes back, in any kind of database: the same rows and row ids at every snapshot."""
+"""Backups come back in any kind of database, with the same rows and row ids at every snapshot."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ _CATALOG = CATALOG if LAYOUT == "shared" else None
 
 @pytest.fixture(autouse=True)
 def what_comes_back_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalog of a shared lake is backed up by its name; what is made of it has none."""
+    """A catalog of a shared lake is backed up by its name; the restored lake has none."""
     monkeypatch.delenv("QUACKLAKE_CATALOG", raising=False)
 
 
@@ -261,7 +261,7 @@ def test_an_encrypted_lake_comes_back(tmp_path: Path) -> None:
 
 
 def _sample(points: list[str]) -> list[int]:
-    """Which points to fail at: all when there is time, else the first, the last and some between."""
+    """Return the points to fail at: all when there is time, else the first, the last and some between."""
     every = range(1, len(points) + 1)
     return list(every) if LONG else sorted({1, len(points), *every[:: max(1, len(points) // 3)]})
 

@@ -30,7 +30,7 @@ COMPACT: dict[str, Callable[[quacklake.Table], CompactionReport]] = {
 
 @pytest.fixture(autouse=True)
 def write_ahead_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let one thread write while it reads, too."""
+    """Let one thread write while it also reads."""
     monkeypatch.setenv("QUACKLAKE_SQLITE_JOURNAL", "wal")
 
 
@@ -132,7 +132,7 @@ def test_our_delete_begun_before_a_compaction_by_the_reference_implementation_is
 def test_a_delete_of_the_reference_implementation_is_refused_after_our_compaction_instead_of_lost(
     operation: str, postgres_url: str, tmp_path: Path
 ) -> None:
-    """It would lose the delete beside a compaction of its own: our commit says a word at which it stops."""
+    """Beside its own compaction it would lose the delete; our commit records a change at which it stops."""
     plain_only("stock DuckDB cannot open a catalog of a shared lake")
     with quacklake.connect(postgres_url, data_path=tmp_path / "data", duckdb_threads=1) as lake:
         table = small_files(lake, deletes=operation == "rewrite")

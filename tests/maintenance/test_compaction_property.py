@@ -17,7 +17,7 @@ from tests.maintenance.history import Past, past, rows
 
 LONG = os.environ.get("QUACKLAKE_TEST_PROFILE") == "long"
 
-#: What happens, and two numbers that say to how many rows, and to which.
+#: A change, and two numbers that say to how many rows and to which.
 Step = tuple[str, int, int]
 CHANGES = ("append", "append", "append", "delete", "update", "add", "drop", "rename", "widen", "partition")
 COMPACTIONS = ("flush", "merge", "rewrite", "optimize")

@@ -1,4 +1,4 @@
-"""A folder of a backup that was copied or renamed by hand is a backup of its own."""
+"""A backup folder that was copied or renamed by hand is a separate backup."""
 
 from __future__ import annotations
 

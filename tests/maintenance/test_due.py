@@ -1,4 +1,4 @@
-"""What is due is what the next pass does, and after it nothing is."""
+"""The next pass does what is due, and then nothing is due."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ MYSQL = "mysql"
 
 
 def in_stock(stock: Stock, url: str, version: int) -> dict[str, int]:
-    """How many rows each table has at a snapshot, and the sum of their ids, as stock DuckDB reads them."""
+    """Return the number of rows of each table at a snapshot and the sum of their ids, as stock DuckDB reads them."""
     found = stock.run(
         url,
         "SELECT schema_name || '.' || table_name FROM duckdb_tables() WHERE database_name = 'l' ORDER BY 1",

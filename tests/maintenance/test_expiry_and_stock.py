@@ -1,4 +1,4 @@
-"""What an expiry leaves behind is what stock DuckDB reads, flushes, rewrites and merges."""
+"""Stock DuckDB reads, flushes, rewrites and merges what an expiry leaves behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that two rows name is never left to a cleanup, neither ours nor that of stock DuckDB."""
+"""No cleanup, neither ours nor stock DuckDB's, removes a file that two rows name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files a compaction puts together: pure planning, no lake."""
+"""Compaction groups the right files: pure planning, no lake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When which care is due."""
+"""The policy calls the right jobs due."""
 
 from __future__ import annotations
 

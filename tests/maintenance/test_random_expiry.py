@@ -1,4 +1,4 @@
-"""Whatever the history and whatever expires: what is left reads as before, and exactly its files are left."""
+"""After any expiry of any history, the remaining snapshots read as before, and exactly their files remain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backups and verifications of a SQLite lake let others commit while they look at files, whatever these take."""
+"""Backups and verifications of a SQLite lake let others commit while they read files, however long that takes."""
 
 from __future__ import annotations
 

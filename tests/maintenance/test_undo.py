@@ -1,4 +1,4 @@
-"""Undo as users call it: what comes back, what is told, what is refused, and what others do meanwhile."""
+"""Undo as users call it: what comes back, what is reported, what is refused, and concurrent work of others."""
 
 from __future__ import annotations
 

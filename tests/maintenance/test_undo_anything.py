@@ -15,7 +15,7 @@ from quacklake.errors import InputError
 from tests.conformance.clients import LONG
 from tests.conformance.conftest import HISTORIES
 
-#: What may be done next; the number chooses rows or columns.
+#: A possible next change; the number chooses rows or columns.
 STEPS = st.tuples(
     st.sampled_from(
         (

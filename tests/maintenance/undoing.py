@@ -1,4 +1,4 @@
-"""What both clients see of a lake, snapshot by snapshot, for tests of undo."""
+"""Both clients' views of a lake, snapshot by snapshot, for tests of undo."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conformance.history import State, TableState, _state, ours_at
 
 __all__ = ["HISTORIES", "both_see", "play", "same_rows", "without_types"]
 
-#: What stock DuckDB does to the table ``t``, one snapshot each unless it says otherwise.
+#: Statements of stock DuckDB on the table ``t``, one snapshot each unless noted otherwise.
 HISTORIES: dict[str, Sequence[str]] = {
     "rows": (
         "CREATE TABLE t AS SELECT i, 'v' || i AS v, i / 4 AS x FROM range(30) r(i)",

@@ -1,4 +1,4 @@
-"""Run the pipeline of a test in a process of its own, which a fault may kill: ``python -m … FOLDER [FIRST END]``.
+"""Run the pipeline of a test in a separate process, which a fault may kill: ``python -m … FOLDER [FIRST END]``.
 
 With numbers, messages come first: rows of the table ``orders``, or where the source is Kafka, messages of its topic. In
 the JVM of other processes, if the environment names one (:mod:`tests.jvm`).

@@ -16,7 +16,7 @@ KINDS = ("lake", *FORMATS)
 
 
 def connect(path: Path) -> quacklake.Lake:
-    """Open the lake of a test, whose tables are ``orders`` and whatever sinks make."""
+    """Open the lake of a test, whose tables are ``orders`` and those that sinks create."""
     return quacklake.connect(f"sqlite:///{path}/lake.db", data_path=str(path / "data"))
 
 

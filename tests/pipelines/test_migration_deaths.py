@@ -1,4 +1,4 @@
-"""A migration that dies at any point goes on, and ends with the same rows on both sides."""
+"""A migration that dies at any point can continue, and ends with the same rows on both sides."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 @pytest.fixture
 def settings(nats_server: NatsServer) -> WriterSettings:
-    """A stream of its own, whose subjects begin with a word of its own."""
+    """A new stream, whose subjects begin with a new word."""
     word = f"t{secrets.token_hex(5)}"
     return WriterSettings(
         batch_size=30,

@@ -1,4 +1,4 @@
-"""Pipelines in this process: every row in every sink, once, whatever happens in between."""
+"""Pipelines in this process: every row reaches every sink once, no matter what happens in between."""
 
 from __future__ import annotations
 
@@ -521,7 +521,7 @@ restart: {attempts: 1}
     with pytest.raises(ConfigError, match="no mapping"):
         PipelineDefinition.load(path)
     path.write_text("a: [")
-    with pytest.raises(ConfigError, match="is no YAML"):
+    with pytest.raises(ConfigError, match="is not valid YAML"):
         PipelineDefinition.load(path)
     with pytest.raises(ConfigError, match="cannot be read"):
         PipelineDefinition.load(tmp_path / "gone.yaml")

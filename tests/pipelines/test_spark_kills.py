@@ -42,7 +42,7 @@ JSON = "CAST(get_json_object(CAST(value AS STRING), '$.{0}') AS BIGINT)"
 
 @pytest.fixture(scope="module")
 def connector() -> str:
-    """The jars of Spark's connector to Kafka, with commas; none where nobody has got them."""
+    """The jars of Spark's Kafka connector, separated by commas; none if they were not downloaded."""
     try:
         return ",".join(map(str, sorted(jars("spark-kafka").glob("*.jar"))))
     except Unavailable:
@@ -72,7 +72,7 @@ def kafka() -> Iterator[KafkaServer]:
 
 
 class Drivers:
-    """The drivers of one pipeline, one after the other."""
+    """The successive drivers of one pipeline."""
 
     def __init__(self, jvm: dict[str, str], folder: Path, given: dict[str, Any]) -> None:
         self._jvm = jvm

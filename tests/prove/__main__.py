@@ -40,7 +40,7 @@ __all__ = ["main"]
 
 _MOST = 20
 """Anomalies that end a proof."""
-#: What the proofs count.
+#: The unit that each proof counts.
 _COUNTED = {
     "kills": "kills",
     "pairs": "meetings",
@@ -55,7 +55,7 @@ _COUNTED = {
 
 @dataclass
 class Outcome:
-    """What came of one proof; ``databases``: how much was done on each."""
+    """The outcome of one proof; ``databases`` counts what was done on each."""
 
     proof: str
     done: dict[str, Any] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Outcome:
 
 
 class Prover:
-    """Runs the proofs and collects what comes of them."""
+    """Runs the proofs and collects their outcomes."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self.options = options
@@ -149,7 +149,7 @@ class Prover:
         return task.proof in self.outcomes and len(self.outcomes[task.proof].anomalies) >= _MOST
 
     def _progress(self, left: list[Task], elapsed: float) -> str:
-        """What is done, and when the rest will be, at the pace of what was done."""
+        """Return a line that says what is done, and when the rest will be at this pace."""
         counts = [f"{name} {sum(one.databases.values()):,}" for name, one in self.outcomes.items()]
         paces = dict(SECONDS)
         for name, one in self.outcomes.items():
@@ -249,7 +249,7 @@ class Prover:
                     outcome.done |= facts(total)
 
     def soak(self, outcome: Outcome) -> None:
-        """Writers and maintenance at once, on SQLite, which one process at a time writes to: the worst there is."""
+        """Run writers and maintenance at once on SQLite, where one process writes at a time: the worst case."""
         home = self.folder / "lakes" / "soak"
         home.mkdir(parents=True)
         seed = random.Random(self.options.seed).randrange(1 << 30)
@@ -261,7 +261,7 @@ class Prover:
 
 
 def table(outcomes: list[Outcome], databases: list[str]) -> str:
-    """What was done, by kind of database, and what else is to be told: to be copied into a note."""
+    """Return a table of what was done on each kind of database, with the facts below it."""
     places = [*databases, "local", "s3"]
     columns = [name for name in places if any(one.databases.get(name) for one in outcomes)]
     lines = ["".join([f"{'':<14}", *(f"{name:>10}" for name in columns), f"{'all':>10}{'anomalies':>11}{'hours':>8}"])]

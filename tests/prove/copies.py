@@ -29,13 +29,13 @@ from tests.duckdbs import import_extension
 __all__ = ["Tally", "interleave"]
 
 _STEPS = 12
-#: What stock says when another client is writing, or has committed meanwhile: it does in a process of its own, too.
+#: Errors of stock when another client is writing or has committed in the meantime, in a separate process too.
 _REFUSALS = ("changes into DuckLake: database is locked", "conflict", "UNIQUE constraint", "PRIMARY KEY")
 
 
 @dataclass
 class Tally:
-    """What was done; ``refused`` are writes and reads that a lock has kept from being done."""
+    """Counts of a proof; ``refused`` counts writes and reads that a lock has prevented."""
 
     interleavings: int = 0
     acknowledged: Counter[str] = field(default_factory=Counter)
@@ -58,7 +58,7 @@ class Ids:
 
 
 class Elsewhere:
-    """Another process that appends to lakes when it is told to."""
+    """Another process that appends to lakes on request."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -225,7 +225,7 @@ class Actor:
 
 
 def interleave(folder: Path, count: int, seed: str) -> Tally:
-    """Run random interleavings, each on a lake of its own, in one to three threads. Raises ``AssertionError``."""
+    """Run random interleavings, each on its own lake, in one to three threads. Raises ``AssertionError``."""
     for name in ("ducklake", "sqlite_scanner"):
         import_extension(name)
     tally = Tally()

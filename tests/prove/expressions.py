@@ -28,7 +28,7 @@ _VIEWS = 50
 
 @dataclass
 class Tally:
-    """How much was compared, and what differed."""
+    """Counts of a proof, and the expressions and views whose results differed."""
 
     expressions: int = 0
     translated: int = 0

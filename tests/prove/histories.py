@@ -70,7 +70,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Transaction:
-    """What one transaction did between ``begin`` and ``end``; an unknown one may still be under way after its end."""
+    """The operations of one transaction between ``begin`` and ``end``; an unknown one may still run after its end."""
 
     id: int
     begin: float
@@ -89,7 +89,7 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Anomaly:
-    """What is wrong, and the transactions that show it."""
+    """A violation of isolation, and the transactions that show it."""
 
     kind: str
     text: str
@@ -153,7 +153,7 @@ class _Check:
     # -- each read by itself ------------------------------------------------------------------------------------------
 
     def _observed(self, one: Transaction) -> Iterator[tuple[Key, tuple[Value, ...]]]:
-        """What a transaction read of others: its reads without its own appends."""
+        """Yield what a transaction read of others: its reads without its own appends."""
         if one.status is not Status.OK:
             return
         for read in one.operations:
@@ -283,7 +283,7 @@ class _Check:
         }
 
     def _classify(self, part: set[int]) -> tuple[str, list[int]]:
-        """The first that there is, from the gravest on, with a shortest circle that shows it."""
+        """Return the gravest anomaly, with a shortest cycle that shows it."""
         several = "G2" if self.level is Level.STRICT else "G-nonadjacent"
         firm = ("ww", "wr")
         circle = (

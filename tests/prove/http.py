@@ -70,7 +70,7 @@ class BadProxy:
             self.how = None
 
     def fate(self) -> str | None:
-        """What happens to the next request."""
+        """Return the fault of the next request, or None."""
         if self.how is None:
             return None
         number = next(self.count)
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(answer.status, headers, content)
 
     def _body(self) -> bytes:
-        """What comes after the headers, as it is on the wire."""
+        """Return the bytes after the headers, as they are on the wire."""
         if "chunked" not in (self.headers.get("Transfer-Encoding") or ""):
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
         raw = b""
@@ -161,7 +161,7 @@ _HOP = ("connection", "content-length", "transfer-encoding", "keep-alive", "serv
 
 
 class ProxyProcess:
-    """A :class:`BadProxy` in a process of its own, for clients that keep this one from doing anything while they wait."""
+    """A :class:`BadProxy` in a separate process, for clients that block this one while they wait."""
 
     def __init__(self, port: int) -> None:
         command = [sys.executable, "-m", "tests.prove.http", str(port)]
@@ -189,7 +189,7 @@ class ProxyProcess:
 
     @property
     def hits(self) -> int:
-        """How many requests had a bad fate so far."""
+        """The number of requests that met a fault so far."""
         return self._ask("hits")
 
     def _ask(self, words: str) -> int:

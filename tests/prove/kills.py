@@ -42,7 +42,7 @@ _TRIES = 200
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of a proof."""
 
     kills: int = 0
     acknowledged: int = 0
@@ -61,7 +61,7 @@ class Tally:
 
 
 class Journal:
-    """What one worker began (a step), and how that ended: ``true`` done, ``false`` not done."""
+    """The steps that one worker began, and the end of each: ``true`` done, ``false`` not done."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -99,7 +99,7 @@ class Journal:
             os.close(self._file)
 
     def model(self) -> Model:
-        """What the worker knows of its rows; a step that has not ended is not in it."""
+        """Return the rows that the worker knows of; a step that has not ended is not in it."""
         model = Model({}, {})
         for step, done in zip(self.begun, self.ended, strict=False):
             model = steps.after(model, step) if done else model.put(next_key=step["start"] + step["count"])
@@ -141,7 +141,7 @@ def differences(found: Model, wanted: Model) -> str:
 
 
 def signed(lake: Lake, worker: int, number: int) -> int:
-    """How many snapshots bear the signature of a worker's step."""
+    """Return the number of snapshots that bear the signature of a worker's step."""
     return lake.snapshots().column("commit_message").to_pylist().count(signature(worker, number))
 
 
@@ -177,7 +177,7 @@ def open_lake(url: str) -> Lake:
 
 
 def perform(lake: Lake, step: Step, message: str) -> bool:
-    """Do a step; False when it was not done, because it never got its turn, or need not be, as maintenance."""
+    """Do a step; return False if it was not done: it never got its turn, or was maintenance that met others."""
     kind = STEPS[step["name"]]
     if not kind.block:
         try:
@@ -202,7 +202,7 @@ def perform(lake: Lake, step: Step, message: str) -> bool:
 
 @dataclass
 class Life:
-    """One life of a worker: it ends some time after its journal has got so many lines, whether it is quick or slow."""
+    """One life of a worker: it ends some time after its journal has so many lines, fast or slow."""
 
     child: Child
     journal: Path
@@ -344,7 +344,7 @@ def _count(log: Journal, tally: Tally) -> None:
 
 
 def _check_history(lake: Lake, home: Home, workers: int) -> None:
-    """What is done has made exactly one snapshot, what is not done none."""
+    """Assert that each step that was done made exactly one snapshot, and each other step none."""
     counts = Counter(lake.snapshots().column("commit_message").to_pylist())
     for worker in range(workers):
         log = Journal(journal(home, worker))

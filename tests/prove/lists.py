@@ -42,7 +42,7 @@ WORKERS = 4
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of a proof."""
 
     transactions: int = 0
     committed: int = 0
@@ -160,7 +160,7 @@ def _run(lake: Any, kind: str, operations: list[list[Any]], *, firm: bool) -> No
 
 
 def history(journals: Iterable[Path]) -> list[Transaction]:
-    """What all journals say; a transaction without an end may have any."""
+    """Return the transactions of all journals; one without an end may have ended in any way."""
     entries: dict[int, dict[str, Any]] = {}
     for path in journals:
         for line in path.read_text().splitlines():

@@ -32,12 +32,12 @@ STEPS = 14
 HISTORIES = 10
 """Histories of a round."""
 _LOOK, _DEEP = 0.2, 0.3
-"""How often both read the newest snapshot after a step, and how often the rows of files are verified too."""
+"""The share of steps after which both read the newest snapshot, and of those that also verify the rows of files."""
 _TYPES = {"INTEGER": (0, 1, -7, 2**31 - 1), "VARCHAR": ("", "a", "ä'\"\n", "NULL"), "DOUBLE": (0.5, -1e300, 3.0)}
 _NAMES = ("a", "b", "c d", "select")
 _FEW, _MANY = (1, 6), (15, 40)
 
-#: What stock DuckDB refuses by a fault of its own; nothing has changed then.
+#: Errors of stock DuckDB that are its own fault; nothing has changed then.
 _OF_STOCK = (
     # it rewrites no table with inlined rows of doubles in SQLite, or of columns that came or were renamed later
     "Failed to read inlined-data aggregates",
@@ -47,7 +47,7 @@ Row = tuple[Any, ...]
 
 
 class Reading(Protocol):
-    """Stock DuckDB, in a process of its own or in this one."""
+    """Stock DuckDB, in a separate process or in this one."""
 
     def run(self, url: str, *statements: str) -> list[Row]: ...
 
@@ -63,7 +63,7 @@ class Shown:
     rows: dict[int, Row]
     partitioned: bool = False
     shared: bool = False
-    """Whether another table has files of it, or it has those of another."""
+    """True when the table shares files with another table."""
 
     def with_rows(self, rows: dict[int, Row]) -> Shown:
         return Shown(self.id, self.columns, rows, self.partitioned, self.shared)
@@ -77,7 +77,7 @@ State = dict[str, Shown]
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of a proof."""
 
     histories: int = 0
     steps: Counter[str] = field(default_factory=Counter)
@@ -90,7 +90,7 @@ class Tally:
 
 
 def history(url: str, folder: Path, stock: Reading, seed: str, steps: int = STEPS) -> Tally:
-    """Make a lake and a history in it; ``AssertionError`` tells the steps when somebody reads something else."""
+    """Make a lake and a history in it; an ``AssertionError`` lists the steps if a client reads other rows."""
     run = _History(url, folder, stock, seed)
     with watching():
         try:
@@ -161,7 +161,7 @@ class _History:
             self.check_now()
 
     def _note(self) -> None:
-        """What the snapshots that came with a step show."""
+        """Remember the state of the snapshots that came with a step, and forget those that are gone."""
         left = self._snapshots()
         for id_ in left:
             if id_ not in self.past:
@@ -502,7 +502,7 @@ def _differ(who: str, query: str, rows: list[Row], right: list[Row]) -> str:
 
 
 class Here:
-    """Stock DuckDB in this process, beside ours. Not for SQLite, of which both would bring a copy of their own."""
+    """Stock DuckDB in this process, beside ours. Not for SQLite, because each would bring its own copy of it."""
 
     def __init__(self) -> None:
         self.connection = connect()
@@ -522,7 +522,7 @@ class Here:
 
 
 def round_of_histories(places: Places, stock: Reading, database: str, count: int, seed: str) -> Tally:
-    """So many histories, each in a lake of its own, which stays where one of them has gone wrong."""
+    """Run so many histories, each in its own lake, which is kept if something went wrong."""
     total = Tally()
     for number in range(count):
         home = places.new(database)

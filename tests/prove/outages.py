@@ -52,19 +52,19 @@ from tests.crash.operations import OPERATIONS, Operation, note, prepare
 __all__ = ["OUTAGES", "Tally", "commit_at_once", "kill_connections", "round_of_outages", "shut_connections"]
 
 OUTAGES = 40
-"""How many a round has."""
+"""The number of outages in a round."""
 _FILES = ("cancel", "interrupt", "full")
 _SERVERS = ("cancel", "interrupt", "shut", "kill", "full")
 _COMMITTED = "catalog.commit.after"
 _SECONDS = 30.0
-"""How long an operation may take that is struck, on a machine that has much else to do."""
+"""Seconds that an operation may take after an outage, on a busy machine."""
 _DISK = 320 << 20
 _NOTED = 1_000_000
 
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of a proof."""
 
     outages: int = 0
     raised: int = 0
@@ -77,7 +77,7 @@ class Tally:
 
 
 class Disk:
-    """A folder that has no room on request: a small file system in memory, or where there is none, no file may grow."""
+    """A folder that can run full: a small file system in memory or, without one, a limit on the size of files."""
 
     def __init__(self, folder: Path, *, small: bool) -> None:
         self.folder = folder
@@ -153,7 +153,7 @@ def kill_connections(server: DatabaseServer, url: str) -> None:
 
 
 class Work:
-    """An operation in a thread of its own, which others can strike."""
+    """An operation in its own thread, which others can strike."""
 
     def __init__(self, operation: Operation, lake: Lake) -> None:
         self.error: BaseException | None = None

@@ -1,4 +1,4 @@
-"""Two operations at once, in lockstep: the first stops at a fault point, the second runs whole, the first goes on.
+"""Two operations in lockstep: the first stops at a fault point, the second runs to its end, the first continues.
 
 For every ordered pair of operations and every phase of the first. Where the first holds the database's queue the second
 has to wait for it; then the first goes on while the second waits. Whatever comes of it must be as if one had come after
@@ -44,19 +44,19 @@ __all__ = ["Meeting", "meet", "meetings"]
 #: The same table whatever its name: who drops it need not know that another has renamed it meanwhile.
 BY_ID = {frozenset(("drop", "rename"))}
 _SECONDS = 4
-"""How many others meet one operation at least, in a sample."""
+"""The least number of operations that meet one operation, in a sample."""
 _EARLY = 5
 _PATIENCE = 20.0
 _STANDSTILL = 1.0
 
-#: What ends a phase besides the beginning of transactions: others see more from then on, or we have seen more.
+#: Points that end a phase, as the beginning of a transaction does: others see more from then on, or we have seen more.
 _STEPS = ("catalog.commit.after", "engine.write.after", "storage.publish.after", "storage.read.after")
 _STEPS += ("storage.list.after", "maintenance.")
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the second operation comes in; ``block``: the first is in a transaction block, so nobody repeats it."""
+    """The point where the second operation runs; ``block``: the first is in a transaction block, which nobody repeats."""
 
     first: str
     second: str
@@ -69,7 +69,7 @@ class Meeting:
 
 @dataclass
 class Watch:
-    """What two threads have to do with the catalog: ``changed`` says that a transaction begins."""
+    """The threads in the queue of commits and at its head; ``changed`` is called when a transaction begins."""
 
     changed: Callable[[], None] = lambda: None
     waiting: set[int] = field(default_factory=set)
@@ -159,7 +159,7 @@ def _run(operation: Operation, lake: Lake, *, block: bool) -> None:
 
 
 def meetings(stand: Stand, count: int | None, chance: random.Random) -> Iterator[Meeting]:
-    """All of them, or so many by chance: several for each that comes first, since its points must be found out."""
+    """Yield all meetings, or so many by chance: several for each first operation, whose points must be recorded."""
     if count is None:
         yield from _all(stand, chance)
         return
@@ -222,7 +222,7 @@ def meet(stand: Stand, meeting: Meeting, stock: Stock | None = None, *, deep: bo
 
 
 def _look(lake: Lake, start: Rows, touched: set[str] | None) -> Rows:
-    """What is seen; of tables that were there and that nobody ``touched`` the rows are taken for granted."""
+    """Read all tables and views; take the rows of tables at the start that nobody ``touched`` from ``start``."""
     with lake.transaction() as tx:
         found: Rows = {f"view {name}": [] for name in tx.views()}
         for name in tx.tables():
@@ -324,7 +324,7 @@ def _judge(
 
 
 def after(tables: Rows, *operations: Operation) -> Rows | None:
-    """What is seen after operations one after the other, or None when one of them must be refused."""
+    """Return the tables after these operations in turn, or None when one of them must be refused."""
     try:
         for operation in operations:
             tables = operation.mean(tables)

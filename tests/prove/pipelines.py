@@ -294,7 +294,7 @@ class Stand:
         return ended.code != 0
 
     def strike(self, server: Server, count: int, at: int) -> None:
-        """Kill a server when a run is at a point, and start it again. The run itself goes on, to the end."""
+        """Kill a server when a run is at a point, and start it again. The run itself continues to the end."""
         assert server._process is not None
         child = self._start(count, at=at, victim=server._process.pid)
         ended = self._wait(child, lambda: _revive(server))
@@ -401,7 +401,7 @@ def _checked(stand: Stand, what: str) -> None:
 
 
 def round_of_messages(stand: Stand, messages: int, kills: int, seed: str, mode: str = "append") -> Tally:
-    """Pass so many messages on while the process, NATS and the catalog are killed at random; compare in the end."""
+    """Pass so many messages on while the process, NATS and the catalog are killed at random; compare at the end."""
     began, tally, dice = time.perf_counter(), Tally(), random.Random(seed)
     share = -(-messages // max(1, kills))
     with stand.pipeline("nats", mode, most=max(100, min(50_000, share // 2))):

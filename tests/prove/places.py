@@ -1,4 +1,4 @@
-"""Where the lakes of the proofs live: a folder and, on a server, a database of their own."""
+"""The places of the lakes of the proofs: each has a folder and, on a server, its own database."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Places:
         return home
 
     def remove(self, home: Home) -> None:
-        """Take a lake away. Those that are not taken away are kept for whoever looks for an error."""
+        """Remove a lake. Lakes that are not removed are kept for the search for an error."""
         database, name = self._names.pop(home)
         if database in SERVERS:
             cast(DatabaseServer, self._servers(database)).drop_database(name)

@@ -29,12 +29,12 @@ from tests.connectors.nats_sinks import SCHEMA, ids, make_stream, new_sink, rows
 __all__ = ["Tally", "round_of_publishes"]
 
 _WINDOWS = (100_000_000, 2_000_000_000, 120_000_000_000)
-"""How long the streams remember ids, in nanoseconds."""
+"""Nanoseconds for which the streams remember ids."""
 
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of a proof."""
 
     publishes: int = 0
     rows: int = 0
@@ -43,7 +43,7 @@ class Tally:
 
 
 def round_of_publishes(folder: Path, count: int, seed: str) -> Tally:
-    """Publish so many commits under kills, in a process of its own. Raises ``AssertionError`` with the seed."""
+    """Publish so many commits under kills, in a separate process. Raises ``AssertionError`` with the seed."""
     command = [sys.executable, "-m", "tests.prove.publishes", str(folder), str(count), seed]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
@@ -54,7 +54,7 @@ def round_of_publishes(folder: Path, count: int, seed: str) -> Tally:
 
 
 class Round:
-    """One server, and the commits that are published to it one after the other."""
+    """One server, and the commits that are published to it in turn."""
 
     def __init__(self, folder: Path, seed: str) -> None:
         self._folder = folder
@@ -101,7 +101,7 @@ class Round:
         self.tally.rows += count
 
     def _strike(self, name: str, finalize: Callable[[], None], busy: bool) -> None:
-        """Begin to finalize, and kill that process after a while, sometimes the server, too."""
+        """Begin to finalize, and kill that process after a while, sometimes the server too."""
         dice = self._dice
         child = start_child(finalize)
         if busy:

@@ -278,7 +278,7 @@ class Sentences:
         return [_Seen(f"{alias}.{column.name}", column.type) for column in table.columns]
 
     def _source(self) -> tuple[str, list[_Seen]]:
-        """What stands behind FROM, and the columns there."""
+        """Return a text to follow FROM, and its columns."""
         roll = self.chance.random()
         first, second = self.chance.choice(self.tables), self.chance.choice(self.tables)
         if roll < 0.4:

@@ -32,14 +32,14 @@ from tests.catalog.stock import Stock
 __all__ = ["SoakReport", "soak"]
 
 _KEYS = 1_000_000
-"""How many keys each writer may use."""
+"""The number of keys that each writer may use."""
 _TOLD = "maintenance.json"
 _Watched = tuple[dict[int, list[Any]], list[tuple[float, float]]]
 
 
 @dataclass
 class SoakReport:
-    """What happened. ``problems`` is empty when all is well."""
+    """The report of a soak. ``problems`` is empty when all is well."""
 
     seconds: float = 0
     commits: int = 0
@@ -48,7 +48,7 @@ class SoakReport:
     jobs: int = 0
     most_files: int = 0
     files: list[int] = field(default_factory=list)
-    """How many files the table had, ten times over the run."""
+    """The number of files of the table, taken ten times over the run."""
     share: float = 0.0
     """Of the commits, the share that had to be tried again by the writer: percent."""
     conflict_reasons: Counter[str] = field(default_factory=Counter)
@@ -162,7 +162,7 @@ def _write(url: str, number: int, seconds: float, least: int, seed: int, queue: 
 
 
 def _one_change(rng: random.Random, number: int, table: Any, rows: dict[int, int], fresh: int) -> int:
-    """One change of one's own rows, of the table and of ``rows``; returns the next unused key."""
+    """Change the writer's own rows once, in the table and in ``rows``; return the next unused key."""
     kind = rng.choice(["append", "append", "update", "delete", "merge"])
     some = rng.sample(sorted(rows), min(len(rows), rng.randint(1, 40)))
     if kind == "append" or not rows:
@@ -241,7 +241,7 @@ def _compare(url: str, logs: dict[int, list[Any]], report: SoakReport, stock: St
 
 
 def _read_by_stock(stock: Stock, url: str, versions: Sequence[int]) -> dict[int, dict[int, tuple[int, int]]]:
-    """What stock DuckDB finds: version -> writer -> (count, sum)."""
+    """Return what stock DuckDB reads: version -> writer -> (count, sum)."""
     found: dict[int, dict[int, tuple[int, int]]] = {}
     for start in range(0, len(versions), 50):
         parts = [
@@ -257,7 +257,7 @@ def _read_by_stock(stock: Stock, url: str, versions: Sequence[int]) -> dict[int,
 def _expected(
     logs: dict[int, list[Any]], commits: dict[int, list[tuple[int, int]]], version: int
 ) -> dict[int, tuple[int, int]]:
-    """What the writers knew at a snapshot. Of a commit that has expired the number is told by the one after it."""
+    """Return what the writers knew at a snapshot. The number of an expired commit follows from the commit after it."""
     expected: dict[int, tuple[int, int]] = {}
     for writer, known in commits.items():
         at = bisect.bisect_right([snapshot for snapshot, _ in known], version) - 1

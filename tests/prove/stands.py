@@ -41,7 +41,7 @@ class _Image:
 
 
 class Stand:
-    """The place, on one kind of database. ``put`` makes its lake anew."""
+    """The place, on one kind of database. ``put`` creates its lake again."""
 
     def __init__(self, database: str, folder: Path, server: DatabaseServer | None) -> None:
         self.database = database

@@ -37,7 +37,7 @@ def _internal(sql: str, mine: Answer, plain: Answer) -> bool:
 
 _BROKEN = ("INTERNAL Error", "FATAL Error")
 
-#: What may differ, and why.
+#: Differences that are allowed, with the reason.
 PERMITTED: tuple[tuple[str, Difference], ...] = (
     ("an error of a value comes with the row, and which rows are computed first is open", _fails_on_rows),
     ("plain tables miss rows of NULL: `a = 1 OR a IS DISTINCT FROM 2` (DuckDB's zone maps)", _distinct_from),
@@ -56,13 +56,13 @@ class Finding:
 
 @dataclass
 class Tally:
-    """How much was compared, and what differed."""
+    """Counts of a proof, and the statements whose results differed."""
 
     statements: int = 0
     failed: int = 0
     permitted: int = 0
     apart: bool = False
-    """True when the tables are not the same any more, by a fault of DuckDB's own."""
+    """True when the tables are no longer the same, because of a fault in DuckDB."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -183,7 +183,7 @@ def _past(sql: str, version: int) -> str:
 
 
 def _plainly(answer: Answer) -> Answer:
-    """An answer without what titles tell of the snapshot, and of how a type was written, which a tree does not know."""
+    """Return an answer without what titles say about the snapshot or the spelling of a type, which a tree lacks."""
     names = (re.sub(r' AT \(VERSION => \d+\)|"', "", name) for name, _ in answer.columns)
     types = (type_ for _, type_ in answer.columns)
     return replace(answer, columns=tuple(zip(names, types, strict=True)))

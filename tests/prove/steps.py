@@ -1,7 +1,7 @@
-"""What a worker of the random kills does: steps, each as a call on a lake and as a change of a plain Python model.
+"""The steps of a worker of the random kills, each as a call on a lake and as a change of a plain Python model.
 
-A worker has rows of its own in two tables that all share, and a table of its own, so that its model needs to know
-nothing of the others; their files, inlined rows and commits are the same ones nevertheless.
+A worker has its own rows in two tables that all workers share, and a table that belongs to it alone. Its model therefore
+needs to know nothing about the others, although they share files, inlined rows and commits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Model:
     u: dict[int, int]
     own: dict[int, list[Any]] | None = None
     wide: int = 0
-    """How many columns the own table has got."""
+    """The number of columns that were added to the worker's own table."""
     next_key: int = 0
 
     def put(self, **changes: Any) -> Model:
@@ -50,7 +50,7 @@ def setup(lake: Lake) -> None:
 
 
 def read(lake: Any, worker: int) -> Model:
-    """What the lake says of a worker's rows; ``next_key`` is not known. Raises ``AssertionError`` when a key is twice."""
+    """Return a worker's rows in the lake, without ``next_key``. Raises ``AssertionError`` when a key is there twice."""
     found = {name: lake.table(name).to_arrow(["key", "n"], f"worker = {worker}").to_pylist() for name in SHARED}
     for name, rows in found.items():
         keys = [row["key"] for row in rows]

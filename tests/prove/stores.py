@@ -36,7 +36,7 @@ REMOTE = ("busy", "reset", "lost", "slow", "down", "stale")
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of a proof."""
 
     operations: int = 0
     refused: int = 0

@@ -24,7 +24,7 @@ _ANYWHERE = (*POINTS, "catalog.*", "storage.*", "stream.*", "engine.*")
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of a proof."""
 
     kills: int = 0
     deaths: int = 0
@@ -39,7 +39,7 @@ class Tally:
 
 
 def round_of_streams(folder: Path, kills: int, seed: str) -> Tally:
-    """Kill the driver of one stream so many times at random points, let it end, and hold the table against its source.
+    """Kill the driver of one stream so many times at random points, let it end, and compare the table with its source.
 
     A stream that comes to its end before all kills is not killed any more. Raises ``AssertionError`` with the seed.
     """
@@ -68,7 +68,7 @@ def round_of_streams(folder: Path, kills: int, seed: str) -> Tally:
 
 
 def round_of_deaths(folder: Path, deaths: int, seed: str) -> Tally:
-    """Let so many drivers of one stream die in a process that only plays their deaths, and hold the table to its source.
+    """Simulate so many deaths of drivers of one stream in a process, and compare the table with its source.
 
     Raises ``AssertionError`` with the seed.
     """

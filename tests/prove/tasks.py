@@ -33,9 +33,9 @@ _STORM = 12
 _PARTS = 48
 """Into how many tasks all pairs of one database go: then two processes end at about the same time."""
 _CLOSER = 25
-"""Every so many meetings stock DuckDB and the verification look, too."""
+"""The number of meetings after which stock DuckDB and the verification look too."""
 
-#: What a task is expected to take, for each of what it counts, until some were done.
+#: Seconds that a task is expected to take per unit, until some were done.
 SECONDS = {
     "kills": 0.3,
     "pairs": 0.2,
@@ -62,13 +62,13 @@ class Task:
 
     @property
     def size(self) -> int:
-        """How much it is, about."""
+        """The approximate size of the task."""
         return -(-(PAIRS if self.count is None else self.count) // self.part[1])
 
 
 @dataclass
 class Result:
-    """What came of a task."""
+    """The outcome of a task."""
 
     task: Task
     done: dict[str, Any] = field(default_factory=dict)
@@ -112,14 +112,14 @@ def plan(
 
 
 def _rounds(proof: str, databases: list[str], seed: str, count: int, most: int) -> Iterator[Task]:
-    """The first round has the seed that was given, to repeat a round by it."""
+    """Yield the rounds of a proof as tasks; the first has the given seed, so that a round can be repeated."""
     for number, begun in enumerate(range(0, count, most)):
         mine = seed if number == 0 else f"{seed}.{number}"
         yield Task(proof, databases[number % len(databases)], mine, min(most, count - begun))
 
 
 class Bench:
-    """Does tasks one after the other; servers, forks and stands are made once."""
+    """Does tasks in turn; servers, forks and stands are made once."""
 
     def __init__(self, folder: Path, owner: int, databases: list[str]) -> None:
         self._folder = folder
@@ -248,7 +248,7 @@ def _note(result: Result, error: Exception) -> None:
 
 
 def facts(tally: object) -> dict[str, Any]:
-    """What a tally says, with names for people."""
+    """Return the counts of a tally under readable names."""
     found = {name.replace("_", " "): value for name, value in vars(tally).items() if name != "seconds"}
     return {name: dict(value) if isinstance(value, Counter) else value for name, value in found.items()}
 

@@ -136,7 +136,7 @@ def test_a_transaction_that_does_not_see_itself_is_found(operations: tuple[Appen
 
 
 def serial(chance: random.Random, count: int) -> tuple[list[Transaction], dict[int, tuple[int, ...]]]:
-    """A history that was really done one after the other, each at a moment within its begin and end."""
+    """A serial history, in which each transaction takes effect at a moment between its begin and end."""
     lists: dict[int, tuple[int, ...]] = dict.fromkeys(range(4), ())
     history: list[Transaction] = []
     for id_ in range(count):

@@ -43,7 +43,7 @@ def stand(
     forks: Forks,
     stock_if_plain: Stock | None,
 ) -> Iterator[Stand]:
-    """Servers of our own, which are killed."""
+    """Separate servers, which are killed."""
     folder = tmp_path_factory.mktemp("pipelines")
     try:
         made = Stand(folder, forks, stock_if_plain, postgres=request.param == "postgres")

@@ -1,4 +1,4 @@
-"""Random statements do on a lake what they do on plain DuckDB tables: the short form, and that a difference is told."""
+"""Random statements do on a lake what they do on plain DuckDB tables, and a difference is reported: the short form."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Parameters = list[Any] | dict[str, Any] | None
 
 @dataclass(frozen=True)
 class Answer:
-    """What a statement gave: names and types of its columns, and its rows in any order; or that it failed."""
+    """The result of a statement: names and types of its columns, and its rows in any order; or its error."""
 
     columns: tuple[tuple[str, str], ...] = ()
     rows: frozenset[tuple[Any, int]] = frozenset()
@@ -76,7 +76,7 @@ class Twins:
 
     @property
     def broken(self) -> bool:
-        """True when plain DuckDB answers nothing any more, after an error of its own."""
+        """True when plain DuckDB no longer answers, after an internal error."""
         try:
             self.plain.cursor().execute("SELECT 1")
         except duckdb.Error:
@@ -95,11 +95,11 @@ class Twins:
             self.plain.execute(sql)
 
     def both(self, sql: str, params: Parameters = None) -> tuple[Answer, Answer]:
-        """What the lake and plain DuckDB make of a statement."""
+        """Return the results of a statement in the lake and in plain DuckDB."""
         return self.mine(sql, params), self._caught(self._of_plain, sql, params)
 
     def mine(self, sql: str, params: Parameters = None, *, safe: bool = False) -> Answer:
-        """What the lake makes of a statement, in a safe session if you like."""
+        """Return the result of a statement in the lake, in a safe session if ``safe``."""
         return self._caught(self._of_safe if safe else self._of_lake, sql, params)
 
     @property
@@ -116,7 +116,7 @@ class Twins:
         return plain
 
     def undone(self, sql: str, params: Parameters, tables: Iterable[str]) -> Answer:
-        """The same in a transaction that is rolled back; the tables must be the same after the statement, too."""
+        """Like ``same``, in a transaction that is rolled back; the tables must be the same after the statement too."""
         self.prepare("BEGIN")
         try:
             found = self.same(sql, params)

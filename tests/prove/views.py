@@ -529,7 +529,7 @@ class _History:
         )
 
 
-#: How often each step comes.
+#: The weight of each step.
 _STEPS = {
     "insert": 8, "update": 6, "delete": 5, "merge": 2, "several": 2, "alter": 1, "retype": 0.2, "compact": 2,
     "remember": 1, "restore": 1, "rollback": 0.6, "expire": 0.6, "create": 1.2, "refresh": 4, "together": 1,

@@ -1,7 +1,7 @@
-"""What forked workers need not do again: compile the statements of the catalog, most of what a short life would do.
+"""Let forked workers skip compiling the statements of the catalog, which is most of the work of a short life.
 
-The fork server rehearses on a lake of each kind of database and keeps what was compiled; every catalog that a fork of it
-opens goes on with that. It opens its own connections and has read nothing.
+The fork server rehearses on a lake of each kind of database and keeps the compiled statements. Every catalog that one of
+its forks opens uses them, with its own connections and nothing read before.
 """
 
 from __future__ import annotations

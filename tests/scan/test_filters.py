@@ -1,4 +1,4 @@
-"""What filters become: predicates where statistics can answer, "anything" where they cannot, errors where it is no filter."""
+"""Filters become predicates if statistics can answer them, "anything" if not, and errors if they are not filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers of the tests. In a folder whose name comes before that of Spark: its JVM bridge makes forking unsafe."""
+"""The servers of the tests. This folder is run before that of Spark, whose JVM bridge makes forking unsafe."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def url_for(database: str, directory: Path) -> str:
 
 @pytest.fixture(params=DATABASES)
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
-    """A lake of its own on each kind of database; on a server it is a tenant with a name of its own."""
+    """A new lake on each kind of database; on a server it is a tenant with a new name."""
     url, data = url_for(request.param, tmp_path), str(tmp_path / "data")
     if request.param in ("sqlite", "duckdb"):
         with quacklake.connect(url, data_path=data) as opened:
@@ -194,7 +194,7 @@ def test_files_live_in_a_bucket(tmp_path: Path) -> None:
 
 @pytest.fixture
 def command(tmp_path: Path) -> Callable[..., str]:
-    """Runs a command in a folder of its own and returns what it prints."""
+    """A function that runs a command in a new folder and returns what it prints."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("QUACKLAKE_")}
 
     def run(*words: str, code: int = 0) -> str:

@@ -23,7 +23,7 @@ Rows = tuple[tuple[str | None, ...], ...]
 
 
 def rows_of(site: LakeSite, table: str, version: int) -> Rows:
-    """What stock DuckDB sees: row ids and values as text."""
+    """Return the rows that stock DuckDB reads: row ids and values as text."""
     query = f"SELECT rowid::VARCHAR, COLUMNS(*)::VARCHAR FROM {table} AT (VERSION => {version:d})"
     return _sorted(site.stock().execute(query).fetchall())
 

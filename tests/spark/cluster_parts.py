@@ -1,4 +1,4 @@
-"""What only a cluster can show: executors that die, and what they get to see."""
+"""Tests that need a cluster: executors that die, and the secrets that they must not see."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["killed_merge", "killed_pipeline", "killed_write", "secrets"]
 
 
 def _ancestors(frame: DataFrame) -> list[tuple[int, str, bytes]]:
-    """The processes above each task: ids, commands and environments, from that of Python up to the worker."""
+    """Return the processes above each task: ids, commands and environments, from Python up to the worker."""
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -50,7 +50,7 @@ def _executors(session: SparkSession) -> list[int]:
 
 
 def secrets(lake: quacklake.Lake, session: SparkSession) -> None:
-    """Neither closures, nor data, nor settings, nor environments of executors tell where the catalog is."""
+    """Assert that no closure, data, setting or environment of executors reveals where the catalog is."""
     from pyspark.serializers import CloudPickleSerializer
 
     hidden = os.environ["CORE_SECRET"].encode()
@@ -87,7 +87,7 @@ def secrets(lake: quacklake.Lake, session: SparkSession) -> None:
 
 
 def _kill_one(session: SparkSession, when: Callable[[], bool], work: Callable[[], object]) -> None:
-    """Kill an executor as soon as something is so, while ``work`` goes on."""
+    """Kill an executor as soon as ``when`` is true, while ``work`` runs."""
     victim = _executors(session)[0]
     killed = []
 
@@ -108,12 +108,12 @@ def _kill_one(session: SparkSession, when: Callable[[], bool], work: Callable[[]
 
 
 def _in_flight(lake: quacklake.Lake, folder: str) -> bool:
-    """Whether tasks of Spark have files open below a folder: a file is made before its first row comes."""
+    """Return whether tasks of Spark have files open below a folder: a file is made before its first row comes."""
     return any(Path(lake.data_path).glob(f"{folder}/_temporary/0/**/*.parquet"))
 
 
 def _only_orphans(lake: quacklake.Lake, table: str, rows: int) -> None:
-    """What failed tasks have left is removed as orphans are, and nothing else."""
+    """Assert that ``delete_orphaned_files`` removes what failed tasks have left, and nothing else."""
     assert lake.table(table).count() == rows
     lake.delete_orphaned_files(cleanup_all=True)
     folder = Path(lake.data_path, "main", table)

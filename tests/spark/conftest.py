@@ -38,7 +38,7 @@ def _check_version(item: pytest.Item, since: str = "3.5", before: str | None = N
 
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session: times in a zone of their own, so that nothing depends on UTC."""
+    """The session, in a time zone other than UTC, so that nothing depends on UTC."""
     if find_java() is None:
         skip_or_fail("no Java: it needs the openjdk-17-jre-headless package")
     from pyspark.sql import SparkSession

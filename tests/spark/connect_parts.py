@@ -45,7 +45,7 @@ class Copy:
             (self.checkpoint / "commits" / name).unlink()
 
     def check(self) -> int:
-        """The rows must be those of the change feed, each once; how many there are."""
+        """Assert that the rows are those of the change feed, each once; return their number."""
         own = self.lake.table("events").changes(0).to_arrow().to_pylist()
         names = ("id", "clock", "change_type", "snapshot_id")
         expected = sorted([str(row[name]) for name in names] for row in own)
@@ -136,7 +136,7 @@ def table_to_table(lake: quacklake.Lake, session: SparkSession) -> None:
 
 
 def wrong_urls(lake: quacklake.Lake, session: SparkSession) -> None:
-    """A stream that could not be read is refused, and tells why."""
+    """Assert that a stream that could not be read is refused, with the reason."""
     table = _events(lake)
     spark = quacklake.spark(lake, session)
     with pytest.raises(UnsupportedFeatureError, match="lake_url"):

@@ -1,6 +1,6 @@
-"""What every kind of session must be able to do, in a process of its own: ``python -m tests.spark.core URL FOLDER PART…``.
+"""Tests for every kind of session, in a separate process: ``python -m tests.spark.core URL FOLDER PART…``.
 
-The URL is that of a master or of a Spark Connect server, or ``own``. Every answer of Spark is compared with Quacklake's own.
+The URL is that of a master or of a Spark Connect server, or ``own``. Every answer of Spark is compared with Quacklake's.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def make_session(url: str, **settings: str) -> SparkSession:
 
 
 def settings_of(session: SparkSession) -> dict[str, str]:
-    """What is set in a session, of any version."""
+    """Return the settings of a session, of any version."""
     return {row.key: row.value for row in session.sql("SET").collect()}
 
 
@@ -112,7 +112,7 @@ def planned(lake: quacklake.Lake, session: SparkSession) -> None:
 
 
 def _file_work(session: SparkSession) -> dict[str, int]:
-    """How much the file systems of Hadoop in this process have counted: requests, bytes, files."""
+    """Return the statistics of Hadoop's file systems in this process: each the sum of requests, bytes and files."""
     jvm: Any = session._jvm
     found = {}
     systems = jvm.org.apache.hadoop.fs.FileSystem.getGlobalStorageStatistics().iterator()
@@ -202,7 +202,7 @@ def compact(lake: quacklake.Lake, session: SparkSession) -> None:
 
 
 def pipeline(lake: quacklake.Lake, session: SparkSession) -> None:
-    """What is new in a table goes through a query into another one. Streams out need a URL on Connect."""
+    """Send what is new in a table through a query into another one. Streams out need a URL on Connect."""
     spark = quacklake.spark(lake, session)
     table = lake.create_table("new", pa.table({"id": range(20)}))
     lake.create_table("counted", {"n": pa.int64(), "c": pa.int64()})
@@ -263,7 +263,7 @@ def run(url: str, folder: str, *parts: str) -> None:
 
 
 def run_child(url: str, folder: Path, *parts: str, seconds: int = 280, **environment: str) -> str:
-    """Run parts in a process of its own: this one may have a session already. Returns what it printed."""
+    """Run parts in a separate process, because this one may have a session already. Returns what it printed."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.spark.core", url, str(folder), *parts]
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""Drivers that die, many of them in one process: a stream is told in words of the sink, and no JVM has to start.
+"""Drivers that die, many of them in one process: a stream is simulated with calls of the sink, without a JVM.
 
 What Spark keeps in a checkpoint, the number of the last batch that it knows to be done, is a number here. A driver that is
 dead does nothing any more: not even its clean-up gets through to the store or to the catalog.
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Deaths", "Died", "sink_of"]
 
-#: Where drivers die, and at which of the times that they come there at the latest.
+#: The points where drivers die, and the latest of their visits there at which they do.
 _ANYWHERE = {**dict.fromkeys(POINTS, 2), "catalog.*": 40, "storage.*": 8, "stream.*": 3}
 _EXECUTORS = 25
-"""Each so many drivers one lets executors merge, which takes seconds."""
+"""One of so many drivers lets executors merge, which takes seconds."""
 
 
 class Died(BaseException):
@@ -57,14 +57,14 @@ def _death(pattern: str, at: int, *, clean: bool) -> Iterator[None]:
 
 
 def sink_of(spark: quacklake.SparkLake, mode: str) -> SparkSink:
-    """Where the batches of a new run of the stream go, without a query of Spark."""
+    """Return a sink for the batches of a new run of the stream, without a query of Spark."""
     sink = spark._sink("t", "in", mode, None if mode == "append" else "id", evolve=False, restart=False)
     sink.run = StreamPositions(spark.handle).claim("in", "a query").run
     return sink
 
 
 class Deaths:
-    """A stream whose drivers die, one after the other, and what Spark knows of it."""
+    """A stream whose drivers die in turn, and what Spark knows about it."""
 
     def __init__(self, session: SparkSession, folder: Path, mode: str, seed: str) -> None:
         self.session = session
@@ -75,7 +75,7 @@ class Deaths:
         self.stage.make(1, self.dice)
 
     def play(self, kills: int) -> None:
-        """Let so many drivers die, at each point at least once if they are enough, and hold the table to its source."""
+        """Let so many drivers die, at each point at least once if possible, and compare the table with its source."""
         for number in range(kills):
             point = POINTS[number] if number < len(POINTS) else self.dice.choice(list(_ANYWHERE))
             try:

@@ -1,4 +1,4 @@
-"""Expressions over edge values, computed by DuckDB and by Spark: what Spark is given must come to the same values.
+"""Expressions over edge values, computed by DuckDB and by Spark, must give the same values.
 
 Every function, operator, aggregate and cast that may be translated is called with columns and constants of every type.
 A call is refused, or each of its values must be the same, of the type that Spark shows for DuckDB's.
@@ -42,7 +42,7 @@ _INTERPRETED = {
 
 @dataclass
 class Outcome:
-    """What came of some expressions; ``different`` tells those that must not be translated, with both answers."""
+    """The outcome of a comparison; ``different`` has the expressions that must not be translated, and both answers."""
 
     tried: int
     translated: list[str]
@@ -142,7 +142,7 @@ def compare(lake: quacklake.Lake, spark: SparkLake, texts: Sequence[str], *, row
 
 
 def _answers(own: duckdb.DuckDBPyConnection, text: str, *, rows: bool) -> tuple[list[Any], list[int]]:
-    """What DuckDB gives for each row, and the rows for which it gives anything."""
+    """Return DuckDB's value for each row, and the rows for which it has one."""
     if not rows:
         try:
             return column_values(own.execute(f"SELECT {text} AS v FROM edges").to_arrow_table().column("v")), [0]

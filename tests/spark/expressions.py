@@ -85,7 +85,7 @@ _PARTS = (
     "'second'",
     "'epoch'",
 )
-#: What stands for a parameter of a type.
+#: Arguments for a parameter of each type.
 _POOLS: Mapping[str, tuple[str, ...]] = {
     "TINYINT": ("i8", "1::TINYINT"), "SMALLINT": ("i16", "i8"), "INTEGER": ("i32", "i8", "0", "-1", "3"), "BIGINT": ("i64", "i32", "0", "-2", "5"),
     "UTINYINT": ("u8",), "USMALLINT": ("u8",), "UINTEGER": ("u32",), "UBIGINT": ("u64",), "HUGEINT": ("i64", "u64"),
@@ -135,7 +135,7 @@ class Expressions:
         return self._names
 
     def some(self, count: int) -> list[str]:
-        """Different expressions, of which each function is called in one at least, as long as there is room."""
+        """Return different expressions that call each function at least once, as far as their number allows."""
         found = {self.call(name) for name in self._names[:count]}
         while len(found) < count:
             found.add(self.condition(2) if self._chance.random() < 0.2 else self.value(2))

@@ -1,4 +1,4 @@
-"""What Spark sees of a lake, in the terms of the conformance tests."""
+"""Compare the rows that Spark reads from a lake with those of the conformance tests."""
 
 from __future__ import annotations
 

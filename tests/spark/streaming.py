@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["MODES", "POINTS", "Stage", "child_session", "run_child"]
 
 MODES = ("append", "upsert", "changes")
-#: Where a batch can be lost: before its files, between files and commit, around the commit, before Spark's own log.
+#: Points where a batch can be lost: before its files, between files and commit, around the commit, before Spark's log.
 POINTS = (
     "stream.batch.before",
     "engine.write.before",
@@ -141,7 +141,7 @@ def _literal(value: object) -> str:
 
 
 def run_child(folder: Path, *arguments: str, fault: str | None = None, timeout: float = 300) -> int:
-    """Run a stage in a process of its own, which a fault may kill; returns its exit code."""
+    """Run a stage in a separate process, which a fault may kill; return its exit code."""
     environment = {name: value for name, value in os.environ.items() if name != "QUACKLAKE_FAULT"}
     if fault is not None:
         environment["QUACKLAKE_FAULT"] = fault

@@ -1,4 +1,4 @@
-"""Random statements on Spark against a model, between those of others."""
+"""Random statements on Spark, between those of other clients, compared with a model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Values = tuple[int, str | None]
 
 @dataclass
 class Model:
-    """What the table must hold, and at every snapshot so far: the key, the number and the text of each row id."""
+    """The expected rows of a table, now and at every snapshot: the key, the number and the text of each row id."""
 
     site: LakeSite
     session: SparkSession

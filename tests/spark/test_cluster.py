@@ -1,4 +1,4 @@
-"""The same code on a standalone cluster, whose executors are processes of their own: they die, and know nothing."""
+"""The same code on a standalone cluster, whose executors are separate processes: they die, and know no secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark sees the same lake as Quacklake and the reference implementation, whoever wrote it.
+"""Spark sees the same lake as Quacklake and the reference implementation, no matter who wrote it.
 
 What those two see of the same histories is compared in ``tests/conformance``.
 """

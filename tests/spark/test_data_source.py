@@ -347,7 +347,7 @@ def test_rows_that_do_not_fit_change_nothing(site: LakeSite, session: SparkSessi
 
 
 def flow(session: SparkSession, folder: Path, *, name: str = "flow", **options: str) -> None:
-    """What is new in ``a`` into ``b``."""
+    """Stream what is new in ``a`` into ``b``."""
     rows = session.readStream.format("quacklake").options(**options).load("a")
     query = (
         rows.writeStream.format("quacklake")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-#: How the deleted rows are kept, by the options of the table.
+#: The forms of deleted rows, by the options of the table.
 KINDS = {
     "file": {"data_inlining_row_limit": 0},
     "vector": {"data_inlining_row_limit": 0, "write_deletion_vectors": True},

@@ -1,4 +1,4 @@
-"""What is translated from DuckDB to Spark gives the same values, of the same types, for every edge value."""
+"""Expressions translated from DuckDB to Spark give the same values, of the same types, for every edge value."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def site(make_site: MakeSite) -> LakeSite:
 
 
 def tells(folder: Path, site: LakeSite) -> list[str]:
-    """The files of a folder that hold a key of the lake, in any spelling, or tell where its catalog is."""
+    """Return the files of a folder that hold a key of the lake, in any encoding, or the place of its catalog."""
     keys = keys_of(site)
     raw = [base64.b64decode(key) for key in keys]
     hidden = [*(key.encode() for key in keys), *raw, *(key.hex().encode() for key in raw)]

@@ -179,7 +179,7 @@ def test_what_is_too_large_is_an_error(lake: quacklake.Lake, session: SparkSessi
 
 @pytest.mark.needs_spark("4.0")
 def test_statements_change_the_same_rows_in_both(lake: quacklake.Lake, session: SparkSession) -> None:
-    """What the same delete, update and merge leave, by DuckDB and by Spark."""
+    """The same delete, update and merge leave the same rows, whether DuckDB or Spark runs them."""
     spark = quacklake.spark(lake, session)
     finite = "d IS NOT NULL AND abs(d) < 100"
     values = {

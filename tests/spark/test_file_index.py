@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 REMOTE: Any = SimpleNamespace(is_local=False)
-"""What a store in the cloud is to the reader: sizes come from the catalog."""
+"""A store in the cloud: the reader takes the sizes of files from the catalog."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A filter may be SQL text, an expression of pyarrow.compute or a column of Spark, for local methods and those of Spark."""
+"""A filter may be SQL text, a pyarrow.compute expression or a Spark column, for local methods and on Spark."""
 
 from __future__ import annotations
 

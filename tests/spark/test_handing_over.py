@@ -1,4 +1,4 @@
-"""What a Connect server and the process that commits for it say to each other in files, without Spark."""
+"""A Connect server and the process that commits for it exchange batches through files, here without Spark."""
 
 from __future__ import annotations
 

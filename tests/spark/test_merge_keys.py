@@ -144,7 +144,7 @@ def test_a_condition_in_the_sql_of_the_lake_compares_texts_with_keys(tmp_path: P
     done = merge.when_matched_update({"n": quacklake.expr("source.n")}).execute()
     assert (done.rows_updated, numbers(lake)) == (1, [2])
     wrong = quacklake.spark(lake, session).merge("t", session.sql("SELECT 'noon' AS other"), "target.k = source.other")
-    with pytest.raises(ConstraintError, match="it is no time"):
+    with pytest.raises(ConstraintError, match="it is not a valid time"):
         wrong.when_matched_delete().execute()
 
 

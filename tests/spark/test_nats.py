@@ -115,7 +115,7 @@ def test_a_stream_that_was_made_anew_ends_the_query(
     nats.jetstream(f"STREAM.DELETE.{stream}")
     nats.jetstream(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [f"{stream}.>"], "storage": "memory"})
     fill(nats, stream, 0, 20)
-    with pytest.raises(Exception, match="made anew"):
+    with pytest.raises(Exception, match="recreated"):
         run()
 
 

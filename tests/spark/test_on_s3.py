@@ -22,6 +22,6 @@ def test_a_lake_on_s3_is_read_written_and_changed(tmp_path: Path, s3_server: S3S
     try:
         run_child(OWN, tmp_path, "core", "planned", seconds=1100, **s3_server.environment(), **place)
     except AssertionError as error:
-        if "no session of Spark could be made" in str(error):
+        if "no Spark session could be created" in str(error):
             pytest.skip("the jars for S3 cannot be had: Maven is out of reach")
         raise

@@ -1,4 +1,4 @@
-"""Overwriting partitions from Spark: those that are named, or those that there are new rows of."""
+"""Overwriting partitions from Spark: those that are named, or those with new rows."""
 
 from __future__ import annotations
 

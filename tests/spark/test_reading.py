@@ -1,4 +1,4 @@
-"""What is special about reading with Spark: the traps of its Parquet reader, settings, and files of every kind."""
+"""Reading with Spark: the traps of its Parquet reader, settings, and files of every kind."""
 
 from __future__ import annotations
 

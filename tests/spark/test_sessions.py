@@ -1,4 +1,4 @@
-"""Which session a lake gets, and what is told when there is none that will do."""
+"""A lake finds its Spark session, and says what to do when there is none that works."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_session_of_a_process_has_its_own_default_lake(make_site: MakeSite,
 
 def test_what_is_no_session_is_refused(site: LakeSite, session: SparkSession) -> None:
     wrong: Any = "local[2]"
-    with pytest.raises(InputError, match="str is no session"):
+    with pytest.raises(InputError, match="str is not a Spark session"):
         quacklake.spark(site.lake(), wrong)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from quacklake.spark.streams.sink import SparkSink
 
-#: What Arrow brings to the driver unharmed; the rest is always written by executors.
+#: Types that Arrow brings to the driver unharmed; executors always write the others.
 pytestmark = pytest.mark.needs_spark("4.0")
 
 PLAIN = (
@@ -61,7 +61,7 @@ def site(make_site: MakeSite) -> LakeSite:
 
 @pytest.fixture
 def jobs(session: SparkSession) -> Callable[[Callable[[], Any]], int]:
-    """How many jobs of Spark something takes."""
+    """A function that counts the Spark jobs of some work."""
     context: Any = session.sparkContext
     number = 0
 
@@ -81,7 +81,7 @@ def jobs(session: SparkSession) -> Callable[[Callable[[], Any]], int]:
 
 
 def sink_of(lake: quacklake.Lake, session: SparkSession, table: str, *, here: bool, **options: Any) -> SparkSink:
-    """Where batches go: small ones to the driver, or none."""
+    """Return a sink that writes small batches in the driver (``here``), or none."""
     given = {"mode": "append", "on": None, "evolve": False, "restart": False, **options}
     sink = quacklake.spark(lake, session)._sink(table, f"{table} {here}", **given)
     sink.run = lake.streams.claim(sink.name, "a query", restart=True).run

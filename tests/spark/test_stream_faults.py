@@ -1,4 +1,4 @@
-"""What must not matter to a stream: the death of its driver at any point, a bad store, and what others do meanwhile."""
+"""Streams survive the death of their driver at any point, a bad store, and the work of others."""
 
 from __future__ import annotations
 

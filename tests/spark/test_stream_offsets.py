@@ -1,4 +1,4 @@
-"""What Spark keeps of a stream out of a table: from it a batch is the same when it is read again, the first one too."""
+"""The offsets that Spark keeps give the same batch when it is read again, the first one too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def site(make_site: MakeSite) -> Iterator[LakeSite]:
 
 
 class Reader:
-    """A stream as the process of Spark that plans it has it, where no driver of ours is; each run begins anew."""
+    """A stream in Spark's planning process, without our driver; each run starts over."""
 
     def __init__(self, site: LakeSite, **options: str) -> None:
         from pyspark.sql.types import LongType, StringType, StructType

@@ -1,4 +1,4 @@
-"""What streams out of a table is what its change feed tells: each row once, in whatever batches it is read."""
+"""A stream out of a table gives the rows of its change feed, each once, in batches of any size."""
 
 from __future__ import annotations
 

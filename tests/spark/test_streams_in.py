@@ -1,4 +1,4 @@
-"""Streams into tables: every batch once, whatever fails; one query at a time; errors that say what is wrong."""
+"""Streams into tables: every batch once, no matter what fails; one query at a time; errors that say what is wrong."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def values(session: SparkSession, given: list[tuple[Any, ...]], schema: str) -> 
 
 
 def sink_of(lake: quacklake.Lake, session: SparkSession, **options: Any) -> SparkSink:
-    """Where batches go, without a query of Spark: its count of batches is the test's."""
+    """Return a sink for batches without a query of Spark, so that the test counts the batches."""
     sink = quacklake.spark(lake, session)._sink("t", "in", evolve=False, restart=False, **options)
     sink.run = lake.streams.claim("in", "a query").run
     return sink
@@ -181,7 +181,7 @@ def test_a_table_that_is_altered_or_compacted_beside_its_streams(site: LakeSite,
     assert site.stock().execute("SELECT count(*), count(half) FROM l.t").fetchone() == (120, 40)
 
 
-#: How many rows of a batch the driver may merge: none, so that the executors do, or all of them.
+#: The number of rows of a batch that the driver may merge: none, so that the executors do, or all of them.
 MERGED_BY = pytest.mark.parametrize("driver_rows", [0, 1000], ids=["executors", "driver"])
 
 

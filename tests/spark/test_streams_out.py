@@ -33,7 +33,7 @@ def contents(lake: quacklake.Lake, name: str) -> list[tuple[Any, ...]]:
 
 
 class Collected:
-    """What a query of Spark's own gets of a stream."""
+    """A query of Spark on a stream, and the batches that it got."""
 
     def __init__(self, folder: Path) -> None:
         self.checkpoint = str(folder / "checkpoint")

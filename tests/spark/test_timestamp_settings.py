@@ -1,4 +1,4 @@
-"""What TIMESTAMP means in a session is the user's business: instants of the lake stay instants."""
+"""The user decides what TIMESTAMP means in a session; instants of the lake stay instants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a user's rows or expressions is told as the user's error, and an outage as one of storage."""
+"""A mistake in a user's rows or expressions is a user's error, and an outage is an error of storage."""
 
 from __future__ import annotations
 

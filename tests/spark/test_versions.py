@@ -1,4 +1,4 @@
-"""What an older version of Spark has not: said by an error of ours, before anything happens."""
+"""Features that an older Spark lacks are refused with an error of ours before anything happens."""
 
 from __future__ import annotations
 

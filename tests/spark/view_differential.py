@@ -25,7 +25,7 @@ _KEYS = ("bo", "i8", "i32", "w", "x", "da", "ts", "d9", "uu", "u64")
 
 @dataclass
 class ViewTally:
-    """How many views were tried and given by both, and the texts of those with other rows."""
+    """Counts of views tried and of views that both gave, and the texts of those with different rows."""
 
     tried: int = 0
     given: int = 0

@@ -1,4 +1,4 @@
-"""One session with one lake for the tests of a file; each test has a schema of its own."""
+"""One session with one lake for the tests of a file; each test has its own schema."""
 
 from __future__ import annotations
 

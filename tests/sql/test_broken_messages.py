@@ -1,4 +1,4 @@
-"""Errors of DuckDB whose text is no text: the value in it is cut in the middle of a character."""
+"""Errors of DuckDB whose text is not valid UTF-8, because the value in it is cut in the middle of a character."""
 
 from __future__ import annotations
 

@@ -49,12 +49,12 @@ def test_a_catalog_is_attached_by_its_name_on_every_database(
 
     with pytest.raises(ConfigError) as unnamed:
         session.sql(f"ATTACH 'ducklake:{url}' AS a")
-    assert (unnamed.value.message, unnamed.value.hint) == (REQUIRED, "say CATALOG '…'")
+    assert (unnamed.value.message, unnamed.value.hint) == (REQUIRED, "use CATALOG '…'")
     for option in ("", ", CREATE_IF_NOT_EXISTS false"):
         with pytest.raises(NotFoundError) as unknown:
             session.sql(f"ATTACH 'ducklake:{url}' AS x (CATALOG 'x'{option})")
         assert unknown.value.message == "Catalog 'x' does not exist in this DuckLake instance"
-        assert unknown.value.hint == "say CREATE_IF_NOT_EXISTS true to make it"
+        assert unknown.value.hint == "use CREATE_IF_NOT_EXISTS true to create it"
     assert session.sql("SELECT database_name FROM duckdb_databases() WHERE NOT internal").fetchall() == [("memory",)]
 
     session.sql(f"ATTACH 'ducklake:{url}' AS x (CATALOG 'x', CREATE_IF_NOT_EXISTS true)")

@@ -1,4 +1,4 @@
-"""What metadata answers for, what it tells, and how it is repaired."""
+"""Queries that metadata answers alone, statistics, repairs of metadata by hand, and the order and types of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session remembers of its scans is never seen."""
+"""Plans that a session remembers never change an answer."""
 
 from __future__ import annotations
 

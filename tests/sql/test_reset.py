@@ -1,4 +1,4 @@
-"""RESET gives a lake the value that it was opened with, and not that of another lake of its name."""
+"""RESET gives a lake the value that it was opened with, not that of another lake with its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every spelling of time travel, each table of a query at a time of its own."""
+"""Every spelling of time travel, with each table of a query at its own time."""
 
 from __future__ import annotations
 

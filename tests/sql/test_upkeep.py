@@ -1,4 +1,4 @@
-"""The functions of upkeep call the methods that maintain a lake with what they are given."""
+"""The maintenance functions pass their arguments to the methods that maintain a lake."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Run = Callable[..., list[tuple[Any, ...]]]
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """What the methods that maintain a lake were called with; they do nothing."""
+    """The calls of the methods that maintain a lake; the methods do nothing."""
     calls: list[tuple[str, dict[str, Any]]] = []
 
     def method(name: str, answer: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:

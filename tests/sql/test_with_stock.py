@@ -50,7 +50,7 @@ def stock() -> Stock:
 
 @pytest.fixture(scope="module")
 def expected(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[Any, ...]]]:
-    """What stock DuckDB alone answers."""
+    """The answers of stock DuckDB alone."""
     home = tmp_path_factory.mktemp("alone")
     url = f"sqlite:///{home}/lake.db"
     stock.run(url, *_STATEMENTS, options=[f"DATA_PATH '{home}/data'"])

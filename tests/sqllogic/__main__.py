@@ -1,4 +1,4 @@
-"""Runs the test files of a folder, each in a process of its own, and prints the figure."""
+"""Run the test files of a folder, each in its own process, and print the figure."""
 
 from __future__ import annotations
 

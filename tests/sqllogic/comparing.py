@@ -37,7 +37,7 @@ def texts(table: pa.Table) -> list[list[str]]:
 
 
 def difference(rows: list[list[str]], expected: list[str], columns: int, sort: str) -> str | None:
-    """How the rows differ from the lines of a file; None when they do not."""
+    """Describe how the rows differ from the lines of a file; return None when they do not."""
     flat = [value for row in rows for value in row]
     if len(expected) == 1 and "values hashing to" in expected[0]:
         ordered = (

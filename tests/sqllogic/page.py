@@ -1,4 +1,4 @@
-"""The page that tells how far the extension's own tests pass here."""
+"""The page that shows how many of the extension's own tests pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "yardstick.md"
 
 @dataclass(frozen=True)
 class Figures:
-    """What became of each file."""
+    """The outcome of each file."""
 
     found: Mapping[str, Outcome]
 
@@ -28,7 +28,7 @@ class Figures:
 
     @property
     def skipped(self) -> Counter[str]:
-        """How many files were left out, by the reason."""
+        """The number of files that were left out, by reason."""
         return Counter(outcome.why for outcome in self.found.values() if outcome.kind == "SKIP")
 
     @property

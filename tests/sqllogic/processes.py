@@ -1,4 +1,4 @@
-"""A process for each test file, which is thrown away with whatever the file did."""
+"""A process for each test file, which is thrown away with everything that the file did."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.sqllogic.runner import Outcome, run_file
 __all__ = ["run"]
 
 TIMEOUT = 900
-#: What a session loads when it begins or runs a statement: loaded once, it is there in every process.
+#: Modules that a session needs: loaded once, they are there in every process.
 _NEEDED = (
     *(f"quacklake.sql.{name}" for name in ("session", "lake_functions", "listing", "metadata")),
     *(

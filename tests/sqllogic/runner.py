@@ -22,13 +22,13 @@ from tests.sqllogic.script import VARIABLE, Command, parse, values
 
 __all__ = ["Outcome", "Runner", "run_file"]
 
-#: What the tests may require without our having more than DuckDB itself.
+#: Requirements of tests that DuckDB alone meets.
 _AVAILABLE = {"ducklake", "parquet", "icu", "json", "notwindows", "no_alternative_verify", "skip_reload", "64bit"}
 _EXTENSIONS = {"httpfs", "sqlite_scanner", "tpch"}
 
 
 class Outcome(NamedTuple):
-    """What became of a file: PASS, FAIL or SKIP, why, and whether it is plain.
+    """The outcome of a file: PASS, FAIL or SKIP, why, and whether it is plain.
 
     A plain file looks at nothing but the results of SQL: not at metadata tables, plans, files, logs or memory.
     """
@@ -90,7 +90,7 @@ class Runner:
         getattr(self, f"_do_{kind.replace('-', '_')}", self._unknown)(command, words)
 
     def _at_the_same_time(self, command: Command, words: list[str]) -> None:
-        """Run a loop's body for every value in a thread and a connection of its own."""
+        """Run a loop's body for every value, each in its own thread and connection."""
         runners = []
         for value in values(words):
             runner = Runner(self.root, self.directory, self.session.cursor())
@@ -252,7 +252,7 @@ _INTERNALS = re.compile(
 
 
 def run_file(root: Path, path: Path) -> Outcome:
-    """Run a file in a directory of its own."""
+    """Run a file in its own directory."""
     plain = _INTERNALS.search(path.read_text(encoding="utf-8")) is None
     return _run_file(root, path)._replace(plain=plain)
 

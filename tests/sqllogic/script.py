@@ -73,7 +73,7 @@ def _read(lines: Sequence[str], at: int, command: Command) -> int:
 
 
 def values(words: Sequence[str]) -> Iterator[str]:
-    """What a loop's variable takes."""
+    """Yield the values of a loop's variable."""
     if words[0].endswith("foreach"):
         for word in words[2:]:
             yield from _SETS.get(word, (word,))

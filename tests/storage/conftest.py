@@ -28,7 +28,7 @@ def s3_options(s3_server: S3Server) -> S3Options:
 
 @pytest.fixture
 def s3_store(s3_options: S3Options, s3_bucket: str) -> Store:
-    """An empty store in a bucket of its own."""
+    """An empty store in its own bucket."""
     return Store.open(f"{s3_bucket}/some/lake", s3=s3_options, retry_wait=0.001)
 
 

@@ -1,4 +1,4 @@
-"""Which failures are worth another try, and how often one is made."""
+"""Failures that are worth another try, and the number of tries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What S3 servers answer: a real one, and moto, which stands in for it where that cannot be had."""
+"""The answers of S3 servers: a real one, and moto, which replaces it where it cannot run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES = ("a b", "a+b", "100%", "a%20b", "a%2Fb", "#1", "why?", "[ab]*", "Züric
 
 @pytest.fixture(params=["s3", "moto"])
 def server(request: pytest.FixtureRequest) -> S3Server:
-    """Each server in turn; where there is no real one, moto alone."""
+    """Each server in turn; only moto if there is no real one."""
     server: S3Server = request.getfixturevalue(f"{request.param}_server")
     if request.param == "s3" and not server.is_real:
         pytest.skip("versitygw has not been built")

@@ -1,4 +1,4 @@
-"""What every store does, whatever is underneath."""
+"""Rules that hold for every store."""
 
 from __future__ import annotations
 

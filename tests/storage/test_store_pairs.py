@@ -1,4 +1,4 @@
-"""Whether two stores have their files among each other."""
+"""Two stores overlap when either has files inside the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every test of shared lakes is held against."""
+"""A check on every test of shared lakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done to the catalogs of a shared lake in a process that may be ended at any point; see ``test_deaths``."""
+"""Work on the catalogs of a shared lake in a process that may be ended at any point; see ``test_deaths``."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def write_little(lake: quacklake.Lake, word: str) -> None:
 
 
 def tidy(lake: quacklake.Lake, home: Path) -> None:
-    """What removes history, and what looks at everything."""
+    """Remove history, and do the work that reads everything."""
     assert not lake.verify(deep=True).errors
     lake.backup(home / "backup")
     lake.history.untag("first")
@@ -109,7 +109,7 @@ def _sorted(table: pa.Table) -> list[str]:
 
 
 def with_word(found: Any, word: str, other: str) -> Any:
-    """What the history of another word would show."""
+    """Return the content of a lake as the history of another word would leave it."""
     if isinstance(found, dict):
         return {key: with_word(value, word, other) for key, value in found.items()}
     if isinstance(found, list | tuple):

@@ -24,7 +24,7 @@ SECRET = "zq-secret"
 
 @dataclass(frozen=True)
 class Theirs:
-    """What the other catalog has, and its owner alone may know."""
+    """The names and contents of the other catalog, which nobody but its owner may learn."""
 
     name: str
     uuid: str
@@ -73,7 +73,7 @@ Call = Callable[[Lake, Theirs], Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A call of ``method``; ``given`` are the texts that the caller knows, and an error may tell him again."""
+    """A call of ``method``; ``given`` are the texts that the caller knows, which an error may repeat."""
 
     method: str
     what: str
@@ -83,7 +83,7 @@ class Case:
 
     @property
     def id(self) -> str:
-        """What the test is called."""
+        """The name of the test."""
         return f"{self.method} {self.what}".replace(" ", "-")
 
 
@@ -305,7 +305,7 @@ _SHOWING = (
         ]
     ),
 )
-"""What shows one's own."""
+"""Statements that work, and show nothing but one's own catalog."""
 
 
 def _sql() -> Iterator[Case]:
@@ -343,7 +343,7 @@ def _registered(lake: Lake, _: Theirs) -> Any:
 
 
 def _quiet() -> Iterator[Case]:
-    """What works, on one's own alone."""
+    """Yield calls that work, on one's own catalog alone."""
     calls: dict[str, Call] = {
         "schemas": lambda m, o: m.schemas(),
         "tables": lambda m, o: [m.tables(), m.tables("hidden")],
@@ -397,10 +397,10 @@ GROUPS = {
     "streams": StreamPositions,
 }
 APART = {"Lake.close", "Table.name", *(f"Lake.{group}" for group in GROUPS)}
-"""What does not ask the catalog."""
+"""Names that do not ask the catalog."""
 WITHIN = {"Table.files_saved_by_merging", "Table.flush_within", "Lake.maintenance.flush_within"}
 WITHIN |= {"Lake.maintenance.flush_tables", "Lake.maintenance.table"}
-"""What works on tables that others have found."""
+"""Methods that work on tables found by other methods."""
 
 
 def _public(prefix: str, kind: type, without: Container[str] = ()) -> set[str]:

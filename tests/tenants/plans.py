@@ -1,4 +1,4 @@
-"""What the database does with the statements of a shared lake: by which way it comes to the rows of a table."""
+"""Find statements of a shared lake for which the database reads more than the rows of one catalog."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OURS = re.compile(r"(ducklake|quacklake)_(?!unseen_|shared\b)")
 """Tables that grow with the catalogs; ``quacklake_shared`` has one row."""
 
 _NARROW = {"catalog_id", "catalog_key", "folder_key", "owner_id", "borrower_id", "rowid"}
-"""What an index must be entered by, so that few rows are left."""
+"""Columns by which an index must be entered, so that few rows are left."""
 
 _SMALL = ("quacklake_catalog_gone",)
 """Indexes that hold few rows themselves."""
@@ -39,7 +39,7 @@ class Statement:
 
 @contextmanager
 def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Statement]]:
-    """Every statement that whatever lake of this process sends, those that go around SQLAlchemy too."""
+    """Record every statement that any lake of this process sends, including those that bypass SQLAlchemy."""
     found: list[Statement] = []
 
     def note(connection: Any, _cursor: Any, sql: str, params: Any, _context: Any, many: bool) -> None:

@@ -20,7 +20,7 @@ class S3Gate:
         self.keys = keys
         """The bucket of each access key."""
         self.passed: set[tuple[str, str]] = set()
-        """Which key was used for which bucket."""
+        """Access keys, each with a bucket that it was used for."""
         self.refused: set[tuple[str, str]] = set()
         gate = self
 
@@ -75,7 +75,7 @@ class S3Gate:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The URL of the gate."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> S3Gate:

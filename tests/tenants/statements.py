@@ -1,4 +1,4 @@
-"""What a lake sends to the database, and whether each statement says whose rows it means."""
+"""Record the statements that a lake sends, and find those that do not say whose rows they mean."""
 
 from __future__ import annotations
 

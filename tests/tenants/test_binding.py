@@ -1,4 +1,4 @@
-"""A statement that does not name a catalog of a shared lake is not sent; test_isolation.py looks at all that are."""
+"""A statement that does not name a catalog of a shared lake is not sent; test_isolation.py checks all that are."""
 
 from __future__ import annotations
 

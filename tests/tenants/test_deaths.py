@@ -54,7 +54,7 @@ class Stage:
         return [tenant.name for tenant in self.tenants]
 
     def set_out(self) -> None:
-        """What the work needs."""
+        """Prepare the next turn."""
         self.turn += 1
         if self.what in ("drop", "purge", "rename"):
             prepare(self.tenants, "victim")
@@ -83,7 +83,7 @@ class Stage:
         return done
 
     def exported(self) -> bool:
-        """Whether there is a plain lake, which then is whole."""
+        """Return whether there is a plain lake, which must then be whole."""
         try:
             with quacklake.connect(
                 self.plain, create=False, foreign_paths=[f"{self.home}/data/acme"], duckdb_threads=1
@@ -169,7 +169,7 @@ def test_of_32_processes_that_make_one_name_one_wins(
 
 
 def test_an_error_at_any_point_leaves_the_name_free(tmp_path: Path) -> None:
-    """Not a death: the same process goes on with the same connections."""
+    """Not a death: the same process continues with the same connections."""
     from quacklake import faults
 
     with quacklake.tenants(f"sqlite:///{tmp_path}/l.db", tmp_path / "data") as tenants:

@@ -1,4 +1,4 @@
-"""A catalog that is dropped under those who use it: each is told so, and no file of theirs is left for ever."""
+"""Clients of a catalog that is dropped while in use get an error, and none of their files is left forever."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_reader_whose_files_are_gone_is_told_why(place: Place) -> None:
 
 
 def _write(url: str, pipe: Connection) -> None:
-    """Another process: writes files, says so, and commits when it is told to; then says what came of it."""
+    """Another process: writes files, says so, commits on request, and then reports the outcome."""
     with quacklake.connect(url, catalog="acme") as lake:
         try:
             with lake.transaction() as tx:

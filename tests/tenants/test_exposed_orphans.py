@@ -1,4 +1,4 @@
-"""The folder of an exposed catalog is cleaned up like any other: its own schema of views is no other lake."""
+"""The folder of an exposed catalog is cleaned up like any other: its own schema of views is not another lake."""
 
 from __future__ import annotations
 

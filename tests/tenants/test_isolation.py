@@ -17,7 +17,7 @@ from tests.tenants.statements import sent, unbound
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What a plain lake shows after the history of a word, for two words."""
+    """The content of a plain lake after the history of a word, for two words."""
     home = tmp_path_factory.mktemp("plain")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("QUACKLAKE_CATALOG", raising=False)

@@ -55,7 +55,7 @@ def fill(tenants: quacklake.Tenants) -> None:
 
 
 def same(tenants: quacklake.Tenants, query: Query, prefix: str = "lakehouse.", names: str = "acme beta") -> bool:
-    """Whether the views show of each catalog what its lake tells, and of no other."""
+    """Assert that the views show for each catalog what its lake tells, and no other catalog; always True."""
     for name in names.split():
         with tenants.open(name) as lake:
             assert shown(query, prefix, tenants.get(name).id) == told(lake), name

@@ -1,4 +1,4 @@
-"""A catalog takes what its operator lets it take, whoever has it open, and is told so; nothing is changed then."""
+"""A catalog cannot exceed its limits, no matter who has it open; the error says so and nothing is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No operation of one catalog of a shared lake shows or changes anything of another, whatever it is called with."""
+"""No operation on one catalog of a shared lake shows or changes anything of another, with any arguments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Pair:
     engine: sa.Engine
     ids: tuple[int, int]
     before: dict[str, Any] = field(default_factory=dict)
-    """What both were when they were last looked at."""
+    """The last known state of both catalogs."""
 
     def state(self, catalog: int, folder: Path) -> dict[str, Any]:
         """Every row of a catalog, and every file."""
@@ -51,11 +51,11 @@ class Pair:
         return found
 
     def of_theirs(self) -> dict[str, Any]:
-        """What the other catalog is."""
+        """Return the state of the other catalog."""
         return self.state(self.ids[1], self.theirs.folder)
 
     def of_mine(self) -> dict[str, Any]:
-        """What the catalog is that looks."""
+        """Return the state of the catalog that looks."""
         return self.state(self.ids[0], Path(self.mine.data_path))
 
 
@@ -107,7 +107,7 @@ def test_nothing_of_another_catalog_is_shown_or_changed_on_a_server(postgres_pai
 
 
 def _outcome(call: Callable[[], Any]) -> tuple[bool, str]:
-    """Whether a call was refused, and all that it shows."""
+    """Return whether a call was refused, and everything that it shows."""
     try:
         return False, repr(call())
     except QuacklakeError as error:

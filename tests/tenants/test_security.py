@@ -1,4 +1,4 @@
-"""With a role of its own a tenant reads and writes its catalog, and learns nothing of the others, not even by raw SQL."""
+"""With its own role, a tenant reads and writes its catalog, and learns nothing about others, not even by raw SQL."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests import seeds
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("lake", "sql", "transaction")
-#: What needs a server would start one more; ``make test-all`` runs these tests on shared lakes, too.
+#: Tests with a server would start one more; ``make test-all`` runs them on shared lakes too.
 PLAIN = "not postgres and not mysql and not s3 and not moto"
 
 

@@ -1,4 +1,4 @@
-"""Catalogs of one shared lake with stores and keys of their own, which no other catalog gets to see."""
+"""Catalogs of one shared lake with their own stores and keys, which no other catalog sees."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HIDDEN = ("hidden-of-acme", "hidden-of-beta")
 
 
 class Stage:
-    """A shared lake whose catalogs have a bucket each, with keys of their own."""
+    """A shared lake whose catalogs each have a bucket, with their own keys."""
 
     def __init__(self, gate: S3Gate, buckets: dict[str, str], home: Path) -> None:
         self.gate, self.buckets, self.home = gate, buckets, home

@@ -1,4 +1,4 @@
-"""What a process has done for each catalog of a shared lake, for a bounded number of them."""
+"""Telemetry counts work per catalog of a shared lake, for a bounded number of catalogs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maintenance gives every catalog that wants it its turn, whoever else makes work, and whatever is wrong with one."""
+"""Maintenance gives every catalog its turn, no matter how busy others are or what is wrong with one."""
 
 from __future__ import annotations
 

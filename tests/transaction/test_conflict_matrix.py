@@ -53,7 +53,7 @@ READING = ("delete", "update", "merge")
 
 @dataclass(frozen=True)
 class Other:
-    """What another client does; none of it changes a row."""
+    """An action of another client that changes no row."""
 
     run: Callable[[quacklake.Lake, Stock, str], object]
 
@@ -216,7 +216,7 @@ def _meanwhile(operation: Operation, elsewhere: quacklake.Lake) -> Iterator[None
 def test_maintenance_keeps_what_others_commit_while_it_writes(
     mine: str, template: Path, tmp_path: Path, stock: Stock
 ) -> None:
-    """Whatever the table says, both stand in the end: maintenance is planned again, or leaves files alone."""
+    """Both changes are kept in the end, whatever the table says: maintenance is planned again, or leaves files alone."""
     names = [name for name in MINE if not name.startswith(("drop", "create"))]
     first = list(MAINTENANCE).index(mine)
     for number, other in enumerate(names):

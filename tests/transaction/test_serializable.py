@@ -1,4 +1,4 @@
-"""Two transactions at once: both stand as if one had come after the other, or the later one is told of a conflict."""
+"""Two concurrent transactions have a serial result, or the later one gets a conflict."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OPERATIONS = {
     "rename": model.rename(),
     "create": model.create("mine"),
 }
-#: What must not conflict: these never look at what the other does.
+#: Pairs that must not conflict: neither looks at what the other does.
 FREE = {("append few", other) for other in OPERATIONS if other not in ("drop", "rename")} | {
     ("delete in a file", "delete in another file"),
     ("delete in a file", "append few"),
@@ -60,7 +60,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def after(state: State, *operations: Operation) -> State | None:
-    """What comes of operations one after the other, or None when one cannot be done."""
+    """Return the state after these operations in turn, or None when one cannot be done."""
     try:
         for operation in operations:
             state = operation.mean(state)
@@ -122,7 +122,7 @@ def _beside(mine: str, other: str, folder: Path) -> None:
 def test_an_operation_alone_is_planned_again_until_it_fits(
     mine: str, other: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a transaction block nobody has to hear of conflicts: both are done, one after the other."""
+    """Without a transaction block, nobody sees conflicts: both operations are done in turn."""
     shutil.copytree(template, tmp_path / "lake")
     url = f"sqlite:///{tmp_path / 'lake' / 'lake.db'}"
     place = {"data_path": tmp_path / "lake" / "data", "override_data_path": True}

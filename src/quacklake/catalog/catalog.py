@@ -58,7 +58,7 @@ class Catalog(Connections):
         #: The name of a catalog (tenant) of a shared lake; None for a plain lake, which is one without a name.
         self.tenant = catalog
         self.shared = catalog is not None
-        #: How inlined rows are stored: as in this kind of database, or packed.
+        #: The form of inlined rows: as in this kind of database, or packed.
         self.encoding = PACKED if self.shared else self.database
         self.tenant_row: CatalogRow | None = None
         #: The catalog that ``create_from`` makes.
@@ -143,7 +143,7 @@ class Catalog(Connections):
         return self.database != "mysql" or connection.execute(sa.select(metadata.c.key).limit(1)).first() is not None
 
     def load(self, *, found: bool = False) -> None:
-        """Read the lake's own facts (version, data path, encryption); ``found`` when ``exists`` has just told so.
+        """Read the lake's own facts (version, data path, encryption); ``found`` if ``exists`` was just true.
 
         Raise ``NotFoundError`` when there is no lake and ``UnsupportedVersionError`` for an unknown version.
         """
@@ -195,7 +195,7 @@ class Catalog(Connections):
 
     @property
     def encrypted(self) -> bool:
-        """True when every file of the lake is encrypted with a key of its own."""
+        """True when every file of the lake is encrypted with its own key."""
         return self.metadata.get("encrypted") == "true"
 
     def size(self) -> int | None:

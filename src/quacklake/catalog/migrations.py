@@ -170,7 +170,7 @@ _PARTIAL = "partial_file_info"
 
 
 def _refine(work: _Work) -> None:
-    """Move the newest snapshot of a file of several into a column of its own, and give each table its versions."""
+    """Move the newest snapshot of a file of several into its own column, and give each table its versions."""
     work.fill("column", "default_value_type", "literal")
     _assign_versions(work)
     files = work.tables["data_file"]
@@ -202,7 +202,7 @@ def _assign_versions(work: _Work) -> None:
 
 
 def _table_changes(work: _Work) -> dict[int, set[int]]:
-    """Return the snapshots at which each table was made, renamed or got or lost a column."""
+    """Return the snapshots at which each table was created or renamed, or gained or lost a column."""
     tables, columns = work.tables["table"], work.tables["column"]
     lives: dict[int, list[tuple[int, int | None]]] = {}
     for id_, begin, end in work.run(
@@ -213,7 +213,7 @@ def _table_changes(work: _Work) -> dict[int, set[int]]:
     for id_, begin, end in work.run(
         "table_columns", sa.select(columns.c.table_id, columns.c.begin_snapshot, columns.c.end_snapshot)
     ):
-        # the columns of a dropped table end with it: that is no change of its shape
+        # the columns of a dropped table end with it, which is not a change of its shape
         dates = (date for date in (begin, end) if date is not None)
         alive = {date for date in dates if any(b <= date and (e is None or date < e) for b, e in lives.get(id_, ()))}
         changes.setdefault(id_, set()).update(alive)
@@ -334,7 +334,7 @@ def _added_columns() -> list[tuple[str, str]]:
 
 
 def columns_of(writer: Writer, name: str) -> list[str]:
-    """Return the columns that a table has now; none when there is no such table."""
+    """Return the present columns of a table; none if it does not exist."""
     return writer.backend.column_names(writer.connection, name, writer.meta.metadata.schema)
 
 
@@ -393,7 +393,7 @@ def _check_names(writer: Writer, tables: Iterable[str]) -> None:
 
 
 def _rename(writer: Writer, table: str, old: str, new: str) -> None:
-    """Give the first columns of a table of inlined rows their other names, as far as they have not got them."""
+    """Rename the first columns of a table of inlined rows, unless they have their new names already."""
     for column, name in zip(columns_of(writer, table), LIFE, strict=False):
         if column == old + name:
             pair = (quote_with(writer, old + name), quote_with(writer, new + name))

@@ -172,7 +172,7 @@ def remove_checkpoints(writer: Writer, stream: str) -> None:
 
 
 # -- definitions -------------------------------------------------------------------------------------------------------
-# Sources, sinks and pipelines, as whoever runs them wrote them down.
+# Sources, sinks and pipelines, as their users wrote them.
 
 
 def definitions(reader: Reader, kind: str | None = None) -> list[Definition]:

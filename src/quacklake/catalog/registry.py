@@ -49,7 +49,7 @@ _TOGETHER = 5_000
 def no_such_catalog(name: str, *, listed: bool = False) -> NotFoundError:
     """Return the printable error for a name that no catalog has; ``listed`` for a caller who may list them."""
     shown = name.encode(errors="backslashreplace").decode()
-    hint = "tenants.list() tells which there are" if listed else "pass create=True to make it"
+    hint = "tenants.list() lists those that exist" if listed else "pass create=True to create it"
     return NotFoundError(f"Catalog '{shown}' does not exist in this DuckLake instance", hint=hint)
 
 

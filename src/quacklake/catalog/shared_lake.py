@@ -73,7 +73,7 @@ def find_place(connection: Connection, metadata_schema: str | None) -> SharedPla
 
 
 def is_owner(connection: Connection, place: SharedPlace) -> bool:
-    """Return whether whoever asks owns the tables of a lake, or belongs to those who do."""
+    """Return whether the current user owns the tables of a lake, directly or as a member of their owner."""
     return bool(rows_of(connection, f"SELECT pg_has_role({literal(place.owner)}, 'MEMBER')")[0][0])
 
 
@@ -130,7 +130,7 @@ _SCHEMA = "lakehouse"
 _DEFAULT = "public"
 _INVOKER = "security_invoker=true"
 _INVOKER_SINCE = (15,)
-"""The first version of PostgreSQL whose views can be read with the rights of whoever looks."""
+"""The first version of PostgreSQL whose views can run with the rights of the user who reads them."""
 _HERE = (
     "SELECT coalesce((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     " WHERE c.oid = to_regclass('ducklake_metadata')), current_schema())"
@@ -281,7 +281,7 @@ def _query(view: str, lake: str, *, shared: bool) -> str:
 
 
 def _find(connection: Connection, metadata_schema: str | None) -> _LakeViews:
-    """Look for what there is of a lake's views."""
+    """Find the existing views of a lake."""
     lake = metadata_schema or str(rows_of(connection, _HERE)[0][0])
     places = [(_SCHEMA, view) for view in VIEWS] + [(lake, f"{_SCHEMA}_{view}") for view in VIEWS]
     names = ", ".join(f"({literal(schema)}, {literal(name)})" for schema, name in places)

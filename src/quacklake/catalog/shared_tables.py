@@ -115,7 +115,7 @@ class SharedTables:
             # the last catalog that a round of maintenance looked at
             " maintained_id:id",
         )
-        #: Which files of a catalog must stay because of another, or of a plain lake elsewhere.
+        #: The files of a catalog that must stay because of another catalog, or of a plain lake elsewhere.
         self.shares = self._registry("quacklake_shares", "owner_id:id! borrower_id:id place:text below_file_id:id!")
         stock = {f"ducklake_{name}": columns for name, columns in WIDE_SPEC.items()}
         own = {f"quacklake_{name}": tuple(map(ColumnSpec.parse, text.split())) for name, text in OWN_TABLES.items()}

@@ -132,7 +132,7 @@ class CatalogStatements:
         self.backend = database
         self._cache = cache
         self.ahead: Rows | None = None
-        """The answer to what was asked when the turn to commit came; whoever uses it takes it away."""
+        """The answer to the query that took the turn to commit; its user takes it away."""
         self.limits = NO_LIMITS
         """The limits of a catalog of a shared lake; known after a snapshot was read."""
 
@@ -268,7 +268,7 @@ def parts(items: Sequence[T], size: int = SOME) -> Iterator[Sequence[T]]:
 
 
 def among(column: sa.ColumnElement[int], ids: Sequence[int]) -> sa.ColumnElement[bool]:
-    """Return the condition that a column is one of these ids: short for files that came one after the other."""
+    """Return the condition that a column is one of these ids: short for consecutive ids."""
     runs: list[list[int]] = []
     for id_ in sorted(ids):
         if runs and id_ <= runs[-1][1] + 1:

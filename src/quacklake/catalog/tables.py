@@ -257,7 +257,7 @@ OWN_TABLES: Mapping[str, str] = MappingProxyType(
 #: Those of our own tables that shared lakes of older versions lack.
 ADDED_LATER = ("checkpoints", "definitions")
 
-#: What each of the older format versions added to the one before: table -> columns, or None for the whole table.
+#: The additions of each older format version: table -> columns, or None for the whole table.
 ADDED_BY: Mapping[str, Mapping[str, tuple[str, ...] | None]] = {
     "0.2": {
         "column_mapping": None,
@@ -285,7 +285,7 @@ ADDED_BY: Mapping[str, Mapping[str, tuple[str, ...] | None]] = {
 }
 _RENAMED_02 = {"file_column_stats": "ducklake_file_column_statistics"}
 
-#: What holds where a version has no such column, unless it is NULL.
+#: Values for columns that a version lacks, if not NULL.
 _ASSUMED: Mapping[str, Any] = {"path": "", "path_is_relative": True}
 
 #: In place of ``partial_max``, up to 0.3: a text such as ``partial_max:7``.
@@ -381,7 +381,7 @@ class Tables:
     ) -> None:
         self.version = version
         self.shared = shared
-        #: Which parts of 1.1 the lake has.
+        #: The parts of 1.1 that the lake has.
         self.parts = PARTS.difference(lacking) if has_next(version) else frozenset()
         self.metadata = sa.MetaData(schema=metadata_schema)
         base = version.split("-")[0]

@@ -40,7 +40,7 @@ BROKEN_PIPE = 141
 _OWN_SCREEN = ("demo",)
 """Commands that show their own progress."""
 _GARBAGE = 100_000
-"""Objects created before the garbage collector runs: imported modules are no garbage."""
+"""Objects created before the garbage collector runs: imported modules are not garbage."""
 _HELP_NAMES: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 

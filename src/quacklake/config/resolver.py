@@ -21,7 +21,7 @@ from quacklake.errors import ConfigError, nearest
 CONFIG_FILE = "quacklake.toml"
 _PREFIX = "QUACKLAKE_"
 _NO_SETTINGS = ("QUACKLAKE_CONFIG", "QUACKLAKE_FAULT", "QUACKLAKE_REHEARSE", "QUACKLAKE_YARDSTICK")
-"""Variables of ours that are no settings; those of tests begin with ``QUACKLAKE_TEST_``."""
+"""Our variables that are not settings; those of tests begin with ``QUACKLAKE_TEST_``."""
 
 _IN_MEGABYTES = "_MB"
 """The end of variables whose numbers are megabytes."""

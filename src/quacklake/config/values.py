@@ -213,7 +213,7 @@ class Stores:
     finder: Finder | None = None
 
     def find(self, catalog: str | None, path: str) -> StoreOptions | None:
-        """Return the options for the files of a catalog (None: of no catalog's) at a path; None if nothing is said.
+        """Return the options for the files of a catalog (None: of no catalog) at a path; None if there are none.
 
         The name of a catalog counts before paths, and of these the longest. Raise ``ConfigError`` for a wrong answer.
         """

@@ -38,7 +38,7 @@ class _Stored:
                 raise InputError(f"a {cls.__name__} of a later version cannot be read", hint="Upgrade quacklake.")
             return cls._of(values)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"this is no {cls.__name__}: {text[:80]!r}") from error
+            raise InputError(f"this is not a {cls.__name__}: {text[:80]!r}") from error
 
     @classmethod
     def _of(cls, values: dict[str, Any]) -> Self:

@@ -73,7 +73,7 @@ class FileStage:
         """The size of a row in the last file, if there was one."""
 
     def empty(self) -> FileStage:
-        """Return the same stage without rows or files, for a task of its own."""
+        """Return the same stage without rows or files, for a separate task."""
         made = copy(self)
         made._batches, made._rows, made._enough, made.files = [], 0, 0, []
         return made

@@ -49,7 +49,7 @@ class ReadOptions:
             moment = None if stamp is None else datetime.fromisoformat(stamp)
         except ValueError:
             raise ConfigError(
-                f"{read.kind}: timestamp={stamp!r} is no time", hint="2024-01-01T12:00:00+00:00"
+                f"{read.kind}: timestamp={stamp!r} is not a time", hint="2024-01-01T12:00:00+00:00"
             ) from None
         mode = ReadMode.parse(
             read.choice("mode", ReadMode.KINDS, "batch"),
@@ -160,7 +160,7 @@ class TableSource(ABC):
         return SourceCheckpoint(version, units, None, {"table": self._identity, **offsets})
 
     def _read(self) -> Iterator[_Step]:
-        """Yield what there is to read now, each batch with the position behind it."""
+        """Yield what can be read now, each batch with the position after it."""
         mode, feed = self.options.mode, self.options.feed
         if mode.kind == "incremental" and self._position.table_version == NOTHING:
             self._position = self._at(NOTHING if mode.version is None else mode.version)

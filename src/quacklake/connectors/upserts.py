@@ -42,7 +42,7 @@ def last_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, key: Sequenc
 
 
 def spilling_duckdb() -> duckdb.DuckDBPyConnection:
-    """Return a DuckDB of one's own that keeps on disk what does not fit in memory. It makes and removes the folder."""
+    """Return a separate DuckDB that keeps on disk what does not fit in memory. It creates and removes the folder."""
     connection = duckdb.connect()
     connection.execute("SET temp_directory = ?", [f"{tempfile.gettempdir()}/quacklake-{uuid4().hex}"])
     connection.execute("SET TimeZone = 'UTC'")

@@ -202,7 +202,7 @@ def _shorten_text(value: str, *, upper: bool) -> str | None:
     while cut:
         following = ord(cut[-1]) + 1
         if following == 0xD800:
-            following = 0xE000  # the surrogates between are no characters
+            following = 0xE000  # the surrogates between are not characters
         if following <= 0x10FFFF:
             return cut[:-1] + chr(following)
         cut = cut[:-1]

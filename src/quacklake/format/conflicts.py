@@ -126,7 +126,7 @@ def _schemas_above(change: Change, schema_ids: Mapping[str, int]) -> set[int]:
     return {schema_ids[fold(name)] for name in names if fold(name) in schema_ids}
 
 
-#: What a change of mine wants to do, and what a change of another's has done.
+#: The words for my change, which is not made yet, and for another's, which is.
 _WORDS: Mapping[ChangeKind, tuple[str, str]] = {
     **dict.fromkeys(_INSERTS, ("insert into", "has inserted into it")),
     **dict.fromkeys(_DELETES, ("delete from", "has deleted from it")),
@@ -137,7 +137,7 @@ _WORDS: Mapping[ChangeKind, tuple[str, str]] = {
 
 
 def explain(mine: Change, other: Change) -> str:
-    """Return a sentence that says which of my changes another's change got in the way of."""
+    """Return a sentence that says which of my changes conflicts with another's change."""
     if other.kind is ChangeKind.DROPPED_SCHEMA and mine.kind in _CREATED_ANYTHING:
         did = "has dropped this schema"
     elif mine.kind is ChangeKind.DROPPED_SCHEMA and other.kind in _CREATED_ANYTHING:

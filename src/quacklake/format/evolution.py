@@ -59,7 +59,7 @@ def replace_column(schema: TableSchema, path: Path, change: Callable[[Column], C
 
 @dataclass(frozen=True, slots=True)
 class DefaultExpression:
-    """SQL that gives a column's default anew for every row, such as ``now()``."""
+    """SQL that computes a column's default for every row, such as ``now()``."""
 
     sql: str
 
@@ -193,7 +193,7 @@ def set_nullable(schema: TableSchema, path: Path, nullable: bool) -> TableSchema
 
 
 def difference(old: TableSchema, new: TableSchema) -> SchemaChange:
-    """Return the catalog rows that turn one schema into another; a column that differs begins anew under its id."""
+    """Return the catalog rows that turn one schema into another; a column that differs gets a new row under its id."""
     before = {row.column_id: row for row in flatten(old)}
     after = {row.column_id: row for row in flatten(new)}
     return SchemaChange(
@@ -323,7 +323,7 @@ class OldColumns:
 
 
 def missing_ids(now: TableSchema, old: TableSchema) -> list[int]:
-    """Return the columns and nodes of an older state that there are no more."""
+    """Return the columns and nodes of an older state that no longer exist."""
     known = {node.id for node in now.walk()}
     return [node.id for node in old.walk() if node.id not in known]
 
@@ -377,6 +377,6 @@ def key_columns(schema: TableSchema, value: str | None) -> tuple[str, ...]:
     try:
         ids = [int(id_) for id_ in json.loads(value)]
     except (ValueError, TypeError):
-        raise CatalogError(f"the primary key of a table is kept as {value!r}, which is no list of field ids") from None
+        raise CatalogError(f"the primary key of a table is {value!r}, which is not a list of field ids") from None
     names = {column.id: column.name for column in schema.columns}
     return tuple(names[id_] for id_ in ids) if all(id_ in names for id_ in ids) else ()

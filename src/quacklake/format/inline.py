@@ -176,7 +176,9 @@ def _values(payload: str) -> list[str | None]:
     except ValueError:
         found = None
     if not isinstance(found, list) or not all(value is None or isinstance(value, str) for value in found):
-        raise CatalogError("the catalog holds an inlined row that is no list of texts", hint="verify tells where it is")
+        raise CatalogError(
+            "the catalog has an inlined row that is not a list of texts", hint="verify shows where it is"
+        )
     return found
 
 

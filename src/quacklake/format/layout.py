@@ -105,7 +105,7 @@ def parse_partition(text: str, schema: TableSchema) -> tuple[Column, Transform]:
     name = _ALIASES.get(name, name)
     if name == "bucket":
         count, comma, rest = arguments.partition(",")
-        more = "," in re.sub(r'"(?:[^"]|"")*"', "", rest)  # a comma that is no part of a quoted name
+        more = "," in re.sub(r'"(?:[^"]|"")*"', "", rest)  # a comma outside quoted names
         if not comma or rest.lstrip().startswith("'") or (schema.get(rest.strip()) is None and more):
             raise InputError(f"Expected bucket(bucket_count, column), but got {text}")
         return _checked(_column(rest, schema), Transform("bucket", _bucket_count(count.strip())))
@@ -266,7 +266,7 @@ def _sort_key(text: str) -> SortKey:
         raise InputError(f"the sort key {text!r} must be computed from one row, without {found.sql(dialect=_DIALECT)}")
     columns = list(ordered.this.find_all(exp.Column))
     if not columns:
-        raise InputError(f"the sort key {text!r} speaks of no column")
+        raise InputError(f"the sort key {text!r} names no column")
     if any(len(column.parts) > 1 for column in columns):
         raise InputError(f"the sort key {text!r} has a qualified name - only names of columns are supported")
     return SortKey(

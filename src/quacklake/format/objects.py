@@ -241,7 +241,7 @@ def _parsed(text: str | None) -> dict[str, Any]:
 def _checked(name: str, value: Any) -> Any:
     """Return a limit that can be kept. Those of things that are kept may be 0, which forbids them."""
     if name not in _NAMES:
-        raise InputError(f"there is no limit {name!r}", hint=f"those that there are: {', '.join(_NAMES)}")
+        raise InputError(f"there is no limit {name!r}", hint=f"the limits are: {', '.join(_NAMES)}")
     if value is None:
         return None
     rate = name == "commits_per_second"
@@ -331,8 +331,8 @@ def claimed(known: StreamMark | None, name: str, query: str, run: str, *, restar
         return replace(known, run=run)
     if known is not None and known.epoch != NOTHING_YET and not restart:
         raise StreamMismatchError(
-            f'the stream "{name}" is that of another query, which has come to batch {known.epoch}:'
-            " rows could be missing, or come twice",
+            f'the stream "{name}" is that of another query, which is at batch {known.epoch}:'
+            " rows could be missing, or be written twice",
             hint="use the checkpoint it had, or another name; restart=True lets this query take the name over",
         )
     return StreamMark(name, query, run)
@@ -349,7 +349,7 @@ def marked(
         raise StreamFencedError(f'the stream "{name}" was forgotten while it ran', hint="start it again")
     if known.run != run:
         raise StreamFencedError(
-            f'another query has taken over the stream "{name}"', hint="let one query at a time have a name"
+            f'another query has taken over the stream "{name}"', hint="run one query at a time under a name"
         )
     if epoch <= known.epoch:
         raise StreamBatchDoneError(f'batch {epoch} of the stream "{name}" is in the lake already')
@@ -358,6 +358,6 @@ def marked(
         raise StreamMismatchError(
             f'{lost} of the stream "{name}" are not in this lake, and batch {epoch} is next',
             hint="is the checkpoint that of another stream, or the lake restored from a backup?"
-            " restart=True goes on without them",
+            " restart=True continues without them",
         )
     return replace(known, epoch=epoch, position=position)

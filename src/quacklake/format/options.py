@@ -12,7 +12,7 @@ from quacklake.config import parse_duration, parse_size
 from quacklake.errors import ConfigError, nearest
 
 EXPOSED = "quacklake_exposed"
-"""The key of a catalog (tenant) that stock DuckDB reads through views, which show no inlined rows: so it has none."""
+"""The key of a catalog (tenant) that stock DuckDB reads through views, which cannot show inlined rows: it has none."""
 
 OptionValue = bool | int | float | str | dt.timedelta
 
@@ -75,7 +75,7 @@ _ENTRIES = (
     Option("sort_on_insert", _T.BOOLEAN, True, "sort new rows by the table's sort order"),
     Option("target_file_size", _T.BYTES, 1 << 29, "size that written and merged files aim at"),
     Option("update_mode", _T.UPDATE_MODE, "auto",
-           "whether changed files are written anew (copy_on_write) or get delete files (merge_on_read)"),
+           "whether changed files are rewritten (copy_on_write) or get delete files (merge_on_read)"),
     Option("write_deletion_vectors", _T.BOOLEAN, False, "write deletes as puffin vectors instead of Parquet"),
 )
 # fmt: on
@@ -129,7 +129,7 @@ def _not_a_value(entry: Option, text: str) -> str:
 
 
 def _parse(entry: Option, text: str) -> OptionValue | None:
-    """Return the value of a text in lower case. Raise ``ValueError`` for one that is no value of the option."""
+    """Return the value of a text in lower case. Raise ``ValueError`` if it is not valid for the option."""
     value: OptionValue | None
     match entry.type:
         case OptionType.BOOLEAN:

@@ -1,4 +1,4 @@
-"""Snapshots: their times and tags, what they changed and how that is written, told and remembered.
+"""Snapshots: their times and tags, and their changes as they are written, described and remembered.
 
 ``changes_made`` must not get new words, and does not tell an UPDATE from a MERGE or a restore. The token of a commit is
 a UUID of our own: one of version 8 has the operations in its last bits, so that nothing more is written for them.
@@ -282,7 +282,7 @@ def operations_of(token: str) -> Operation:
 _K = ChangeKind
 _INSERTS = frozenset({_K.INSERTED_INTO_TABLE, _K.INLINED_INSERT})
 _DELETES = frozenset({_K.DELETED_FROM_TABLE, _K.INLINED_DELETE})
-#: What a change is as a statement, and in words.
+#: Each change as a statement, and in words.
 _TOLD = {
     kind: (f"{verb} {noun.upper()}", f"{did} {noun} {{}}")
     for verb, did in (("DROP", "dropped"), ("CREATE", "created"), ("ALTER", "altered"))
@@ -295,7 +295,7 @@ _TOLD = {
     _K.REWRITE_DELETE: ("COMPACT", "rewrote files of {} without deleted rows"),
     _K.COMPACTED_TABLE: ("COMPACT", "compacted files of {}"),
 }
-#: What happened to rows that went and came, by the one operation that was asked.
+#: The words for rows that were deleted and inserted, by the one operation that was asked for.
 _CHANGED = {
     Operation.UPDATE: "updated rows of {}",
     Operation.MERGE: "merged rows into {}",
@@ -326,12 +326,12 @@ class Naming:
         return known[-1] if known else f"number {change.id}"
 
     def old_name(self, change: Change) -> str | None:
-        """Return the name before, of something that only got another one: the format calls that created."""
+        """Return the previous name of an object that was only renamed, which the format records as created."""
         return self.renamed.get((self.snapshot, self.name(change))) if change.kind.named else None
 
 
 def renames(names: Names) -> dict[tuple[int, str], str]:
-    """Return the old name of whatever got another one, by snapshot and new name."""
+    """Return the old names of renamed objects, by snapshot and new name."""
     return {
         (begin, name): before
         for found in names.values()

@@ -20,7 +20,7 @@ from quacklake.errors import InputError, nearest
 NEW_TYPES = ("null", "timestamptz_ns")
 """The types that a client of 1.0 does not know."""
 NESTED = ("list", "struct", "map")
-"""The types that have child columns instead of values of their own."""
+"""The types that have child columns instead of values."""
 
 _MAX_PRECISION = 38
 

@@ -244,5 +244,5 @@ def _snapshot(blob: dict[str, Any]) -> int | None:
     if text is None:
         return None
     if not isinstance(text, str) or not text.isascii() or not text.isdigit() or len(text) > 19:
-        raise CorruptFileError("a Puffin file has a blob with a snapshot that is no number")
+        raise CorruptFileError("a Puffin file has a blob with a snapshot that is not a number")
     return int(text)

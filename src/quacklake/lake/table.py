@@ -184,7 +184,7 @@ class Table(TableMaintenance, Tagged):
         """
         if _is_spark(data):
             if evolve or dedup:
-                raise InputError("a DataFrame of Spark cannot be appended with evolve= or dedup=", hint="use merge")
+                raise InputError("a Spark DataFrame cannot be appended with evolve= or dedup=", hint="use merge")
             from quacklake.spark.lake import write_frame
 
             return write_frame(self.handle, self._ref, data)
@@ -225,7 +225,7 @@ class Table(TableMaintenance, Tagged):
         """Replace the rows that match a filter (default: all) in one snapshot; return the number of new rows."""
         if _is_spark(data):
             if evolve:
-                raise InputError("a DataFrame of Spark cannot overwrite with evolve=", hint="add the columns first")
+                raise InputError("a Spark DataFrame cannot overwrite with evolve=", hint="add the columns first")
             from quacklake.spark.lake import write_frame
 
             return write_frame(self.handle, self._ref, data, where, replace=True)

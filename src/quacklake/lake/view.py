@@ -52,7 +52,7 @@ class Tagged:
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; a value of None removes a tag, and other tags stay. Every client sees them."""
         if taken := next((key for key in self._own_tags if key in tags), None):
-            raise InputError(f'the tag "{taken}" is kept by quacklake itself')
+            raise InputError(f'the tag "{taken}" is reserved for Quacklake')
         self._set_tags(tags)
 
     def _tags(self) -> Tags:

@@ -308,7 +308,7 @@ def _other_lakes(reader: Reader, store: Store) -> tuple[str, ...]:
         if root == store.root:
             raise ConfigError(
                 f"another lake of this database has the data path {store.root} too",
-                hint="which files are nobody's cannot be told; give each lake a data path of its own",
+                hint="Quacklake cannot tell whose files are there; give each lake its own data path",
             )
         if root.startswith(store.root):
             found.append(root.removeprefix(store.root))

@@ -166,7 +166,7 @@ class Scheduler:
     def run(
         self, stop: threading.Event, told: Callable[[MaintenanceReport], None], progress: Progress = silent
     ) -> None:
-        """Run passes until ``stop`` is set, and call ``told`` with each report; wait while another process does."""
+        """Run passes until ``stop`` is set, and call ``told`` with each report; wait while another process works."""
         while not stop.is_set():
             try:
                 told(self.run_once(progress, stop))

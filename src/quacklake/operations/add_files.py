@@ -131,7 +131,7 @@ def check_unencrypted(context: LakeContext) -> None:
     """Raise ``UnsupportedFeatureError`` for an encrypted lake."""
     if context.catalog.encrypted:
         raise UnsupportedFeatureError(
-            "an encrypted lake takes no files from elsewhere: every file must have a key of its own",
+            "an encrypted lake takes no files from elsewhere: every file must have its own key",
             hint="append the rows instead",
         )
 

@@ -93,7 +93,7 @@ def ours_for(error: Exception) -> QuacklakeError | None:
     if package in _FRAMES:
         return InputError(f"the rows cannot be read: {type(error).__name__}: {first}")
     if isinstance(error, UnicodeEncodeError):
-        return InputError("a text holds a character that UTF-8 has none for", hint="replace lone surrogates")
+        return InputError("a text holds a character that UTF-8 cannot encode", hint="replace lone surrogates")
     if isinstance(error, TypeError | AttributeError | ValueError) and _is_ours(error.__traceback__):
         return InputError(f"an argument has the wrong type or value: {first}")
     return None
@@ -307,7 +307,7 @@ class ScanGate:
                         f"the catalog may run {limit:,} scans at a time",
                         limit="concurrent_scans",
                         after=self._wait,
-                        hint="read the scans that are open to their end, or wait longer by limit_wait_ms",
+                        hint="read the scans that are open to their end, or raise limit_wait_ms to wait longer",
                     )
             _running[uuid] += 1
 

@@ -225,7 +225,7 @@ def run_merge(
 
 
 def _incoming(table: TableInfo, given: TableSchema, statement: Merge, on: Sequence[Column], *, partial: bool) -> str:
-    """Return the query of the source. Keys, and all columns if nothing else is made of them, get the table's types."""
+    """Return the query of the source. Keys get the table's types, and so do all columns if they are used unchanged."""
     whole = all(clause.takes_all for clause in statement.clauses)
     fitting = given
     if not any(clause.takes_all for clause in statement.clauses):

@@ -91,7 +91,7 @@ def set_not_null(context: LakeContext, tx: Transaction, table: TableInfo, path: 
     found = parse_path(path)
     schema = evolution.set_nullable(table.schema, found, False)
     column = find_column(schema, found)
-    # Nested columns have no statistics of their own, so their NULLs are not counted.
+    # Nested columns have no statistics, so their NULLs are not counted.
     predicate = ANYTHING if column.nested else IsNull(column.id)
     nulls = context.engine.count(tx.plan(table, predicate), f"{quote(column.name)} IS NULL")
     if nulls:
@@ -132,7 +132,7 @@ def _check_expression(context: LakeContext, column: Column) -> None:
             arrow_table(connection, f"SELECT {value}")
     except duckdb.Error as error:
         first = str(error).splitlines()[0]
-        raise InputError(f'{column.default!r} is no default for the column "{column.name}": {first}') from None
+        raise InputError(f'{column.default!r} is not a valid default for the column "{column.name}": {first}') from None
 
 
 def alter(context: LakeContext, tx: Transaction, table: TableInfo, schema: TableSchema) -> TableInfo:

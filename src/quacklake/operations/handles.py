@@ -51,7 +51,7 @@ class Handle(ABC):
         raise _read_only()
 
     def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
-        """Run work on a snapshot in a transaction of its own, without retries."""
+        """Run work on a snapshot in its own transaction, without retries."""
         raise _read_only()
 
 

@@ -208,7 +208,7 @@ class InputFiles:
         name = self.name if len(self.found.paths) == 1 else path
         if self.csv.header is None:
             raise InputError(
-                f"the first line of {name} seems to be no header",
+                f"the first line of {name} does not seem to be a header",
                 hint="pass --no-header to take its columns in the order of the table's, or --header",
             )
         count = len(dialect_of(partial(self._text, path), name, self.csv)[1])

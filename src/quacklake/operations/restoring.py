@@ -392,9 +392,9 @@ def _find_dropped(reader: Reader, ref: TableRef) -> tuple[str, DroppedObject, Sn
     if not dropped:
         raise NotFoundError(
             f'nothing called "{ref.schema}.{ref.name}" was dropped, or its snapshots have expired',
-            hint="lake.snapshots() tells what every snapshot did",
+            hint="lake.snapshots() shows what every snapshot did",
         )
-    # Macros have a namespace of their own.
+    # Macros have their own namespace.
     kind, gone = max(dropped, key=lambda found: (found[0] != "macro", found[1].dropped_at))
     try:
         return kind, gone, reader.snapshots.at_version(gone.dropped_at - 1)

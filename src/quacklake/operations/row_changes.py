@@ -361,7 +361,7 @@ _CHANGES = f"({_ACTION} LIKE 'update:%' OR {_ACTION} LIKE 'delete:%')"
 
 
 def _check_once(scope: Scope, rows: str, statement: Merge) -> None:
-    """Raise ``ConstraintError`` if several rows of the source change one row. Deleting a row twice is no error."""
+    """Raise ``ConstraintError`` if several rows of the source change one row. Deleting a row twice is not an error."""
     keys = list(statement.on) if isinstance(statement.on, tuple) else []
     several = (
         f"SELECT min(_ql_row_id) AS _ql_row_id FROM {rows} WHERE {_CHANGES} GROUP BY {PLACES}"

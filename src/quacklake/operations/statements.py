@@ -230,7 +230,7 @@ class MergeBuilder:
     ) -> _B:
         if isinstance(condition, pc.Expression):
             raise InputError(
-                "a pyarrow.compute expression does not say of which side its columns are",
+                "a pyarrow.compute expression does not say to which side its columns belong",
                 hint='write the condition of a merge as SQL, such as "source.n > target.n"',
             )
         columns = given = None

@@ -193,7 +193,7 @@ class _Following:
         if reader.schema != self._own:
             # DuckDB would read the new values as the types that it knows.
             raise InputError(
-                "the columns of the table have other types than when the relation was made", hint="make it anew"
+                "the columns of the table have other types than when the relation was created", hint="create it again"
             )
         numbered = pa.RecordBatchReader.from_batches(self._schema, map(self._numbered, reader))
         return numbered.__arrow_c_stream__(requested_schema)

@@ -61,8 +61,8 @@ def named_object(tx: Transaction, given: str | None, name: str, schema: str) -> 
 
 
 def too_deep(view: ViewInfo) -> InputError:
-    """Return the error for a view that stands on too many others."""
-    return InputError(f'the view "{view.qualified_name}" stands on more than {MOST_VIEWS} other views, or on itself')
+    """Return the error for a view that depends on too many others."""
+    return InputError(f'the view "{view.qualified_name}" depends on more than {MOST_VIEWS} other views, or on itself')
 
 
 def _owners(given: str | None, schema: str) -> Iterable[str]:

@@ -48,12 +48,12 @@ class Manifest:
             sinks = {name: PreparedCommit.from_json(json.dumps(each)) for name, each in found["sinks"].items()}
             return cls(int(found["checkpoint_id"]), str(found["position"]), sinks)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"this is no checkpoint: {text[:80]!r}") from error
+            raise InputError(f"this is not a checkpoint: {text[:80]!r}") from error
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A pipeline in the hands of one run. ``incarnation`` changes only when the pipeline begins anew."""
+    """A pipeline in the hands of one run. ``incarnation`` changes only when the pipeline starts over."""
 
     name: str
     run: str
@@ -86,7 +86,7 @@ class Checkpoints:
             if known is None or restart or not begun or not incarnation:
                 if known is not None and begun and not incarnation and not restart:
                     raise StreamMismatchError(
-                        f'"{self.name}" is the name of a stream that is no pipeline', hint="Choose another name."
+                        f'"{self.name}" is the name of a stream that is not a pipeline', hint="Choose another name."
                     )
                 incarnation = str(uuid7())
                 own_tables.remove_checkpoints(writer, self.name)
@@ -95,8 +95,8 @@ class Checkpoints:
                 if old_hash != hash_ and not accept:
                     raise StreamMismatchError(
                         f'the pipeline "{self.name}" has changed since its checkpoint {known.epoch}: rows could be'
-                        " missing, or come twice",
-                        hint="Say restart to begin anew, or accept to go on from the position with the changed one.",
+                        " missing, or be written twice",
+                        hint="Use restart to start over, or accept to continue with the new one from the position.",
                     )
                 query = f"{_QUERY}:{hash_}:{incarnation}"
                 mark = StreamMark(self.name, query, run, known.epoch, known.position, known.snapshot_id)

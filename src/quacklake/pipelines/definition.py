@@ -163,7 +163,7 @@ def read_yaml(path: str | Path) -> Mapping[str, Any]:
     except OSError as error:
         raise ConfigError(f"the file {path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"the file {path} is no YAML: {str(error).splitlines()[0]}") from None
+        raise ConfigError(f"the file {path} is not valid YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(found, Mapping):
         raise ConfigError(f"the file {path} has no mapping at its top", hint="Begin with: pipeline: NAME")
     return found

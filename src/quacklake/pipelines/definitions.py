@@ -60,7 +60,7 @@ class Definitions:
             for known in own_tables.definitions(writer, kind):
                 if known.name.lower() == name.lower():
                     if not replace:
-                        said = f"say OR REPLACE, or DROP {kind.upper()} {name}"
+                        said = f"use OR REPLACE, or DROP {kind.upper()} {name}"
                         raise AlreadyExistsError(f'there is a {kind} "{known.name}" already', hint=said)
                     own_tables.remove_definition(writer, kind, known.name)
             own_tables.put_definition(writer, made)

@@ -222,7 +222,7 @@ class DuckLakeWriter:
         *,
         block_time: datetime | None = None,
     ) -> None:
-        """Keep a transaction for the next commit. Raises ``InputError`` for one that is no row."""
+        """Keep a transaction for the next commit. Raises ``InputError`` if it is not a row."""
         place = node if isinstance(node, NodeConfig) else NodeConfig.of(node)
         self._writer.write(TABLE, transaction_row(transaction, place, block_time=block_time))
 

@@ -1,4 +1,4 @@
-"""Lake tables that a streaming query joins: Spark reads them anew in every batch, though the query is planned once."""
+"""Lake tables that a streaming query joins: Spark reads them again in every batch, though the query is planned once."""
 
 from __future__ import annotations
 

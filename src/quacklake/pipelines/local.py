@@ -47,11 +47,11 @@ def needs_state(query: str | None) -> bool:
 
 
 def branch(where: str, dialect: str = "duckdb") -> str:
-    """Return the query for the rows of a branch. Raises ``SqlError`` for what is no condition."""
+    """Return the query for the rows of a branch. Raises ``SqlError`` for an invalid condition."""
     try:
         condition = sqlglot.parse_one(where, dialect=dialect, into=exp.Condition)
     except sqlglot.errors.SqlglotError as error:
-        raise SqlError(f"where {where!r} is no condition: {str(error).splitlines()[0]}") from None
+        raise SqlError(f"where {where!r} is not a condition: {str(error).splitlines()[0]}") from None
     return exp.select("*").from_(SOURCE_NAME).where(condition).sql(dialect=dialect)
 
 
@@ -171,8 +171,8 @@ class LocalRun:
         if self._letters is None:
             first = rejected.slice(0, 1).to_pylist()[0]
             raise ConfigError(
-                f"the message {first['_sequence']} is no row: {first['_reason']}",
-                hint="dead_letters: TABLE keeps such messages; on_bad: fail says that you want none.",
+                f"the message {first['_sequence']} is not a row: {first['_reason']}",
+                hint="dead_letters: TABLE keeps such messages; on_bad: fail raises an error instead.",
             )
         return self._letters
 

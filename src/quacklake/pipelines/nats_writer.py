@@ -185,9 +185,9 @@ def _row(subject: str, data: bytes, stored: datetime) -> dict[str, Any]:
     try:
         message = json.loads(data)
     except (ValueError, RecursionError):
-        raise InputError("the message is no JSON") from None
+        raise InputError("the message is not JSON") from None
     if not isinstance(message, dict):
-        raise InputError("the message is no JSON object")
+        raise InputError("the message is not a JSON object")
     # Ekko's transactions do not always have the time of their block; the old writer took its own clock then
     timed = message.get("timestamp", message.get("blockTime")) is not None
     return transaction_row(message, node_of(subject, message), block_time=None if timed else stored, now=stored)

@@ -88,7 +88,7 @@ class Pipeline:
         self._error: BaseException | None = None
         self.report = RunReport()
         self.wanted: Callable[[], bool] | None = None
-        """Asked now and then while the pipeline runs; it stops when the answer is no."""
+        """Called now and then while the pipeline runs; it stops when the result is False."""
         self.note: Callable[[bool], None] | None = None
         """Told when a run begins and when it has ended."""
 
@@ -223,7 +223,7 @@ class Pipeline:
             source.close()
 
     def forget(self) -> None:
-        """Remove the position: the next run begins anew."""
+        """Remove the position: the next run starts over."""
         self.checkpoints.forget()
 
     def _run_once(

@@ -121,7 +121,7 @@ def _nats_subjects(text: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for part in (part.strip() for part in text.split(",")):
         if not _SUBJECT.fullmatch(part):
-            raise ValueError(f"{part!r} is no subject: expected words, * or a last > with dots between them")
+            raise ValueError(f"{part!r} is not a subject: expected words, * or a last > with dots between them")
         found |= dict.fromkeys(SUBJECTS if part == SUBJECTS[0] else (part,))
     return tuple(found)
 

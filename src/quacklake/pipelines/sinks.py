@@ -62,7 +62,7 @@ class Sinks:
 
 
 def open_source(lake: Lake, definition: SourceDefinition) -> Source:
-    """Open the source. It never waits for more: whoever runs the pipeline does, so that it can be stopped."""
+    """Open the source. It never waits for more rows: the run of the pipeline does, so that it can be stopped."""
     options: dict[str, Any] = dict(definition.options)
     if "mode" not in options and "read.mode" not in options:
         options["mode"] = "continuous"

@@ -196,7 +196,7 @@ def _watermark(text: str) -> dict[str, str]:
         return {"column": column, "delay": "0 seconds"}
     span = tree.expression if isinstance(tree, exp.Sub) else None
     if span is None or not isinstance(span, exp.Interval) or tree.this.name != column or span.unit is None:
-        raise SqlError(f"WATERMARK: {tree.sql()!r} is no delay", hint=f"{column} - INTERVAL '5' SECOND")
+        raise SqlError(f"WATERMARK: {tree.sql()!r} is not a delay", hint=f"{column} - INTERVAL '5' SECOND")
     return {"column": column, "delay": f"{span.this.name} {span.unit.name.lower()}"}
 
 
@@ -228,7 +228,7 @@ def _value(text: str) -> Any:
         return bool(tree.this)
     if isinstance(tree, exp.Column):
         return tree.name
-    raise SqlError(f"{text!r} is no value of an option", hint="a text in quotes, a number, true or false")
+    raise SqlError(f"{text!r} is not a value for an option", hint="a text in quotes, a number, true or false")
 
 
 def _check_source(lake: Lake, name: str, body: Mapping[str, Any]) -> None:

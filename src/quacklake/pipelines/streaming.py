@@ -84,7 +84,7 @@ class SparkRun:
         if last >= 0 and not self._store.exists(f"{self._folder}offsets/{last}"):
             raise StreamMismatchError(
                 f"the progress of Spark behind checkpoint {last} is gone",
-                hint="Say restart to begin anew.",
+                hint="Use restart to start over.",
             )
         from quacklake.spark.runtime.settings import spark_uri
 
@@ -218,7 +218,7 @@ class SparkRun:
         return rows.sparkSession.sql(branch(where, "spark"))
 
     def _bad(self, frame: DataFrame, epoch: int) -> DataFrame | None:
-        """Return the messages of a batch that are no rows. Raises ``ConfigError`` when nothing keeps them."""
+        """Return the messages of a batch that are not rows. Raises ``ConfigError`` when nothing keeps them."""
         bad = self._source.rejected(frame) if not self._stateful else self._source.rejected_again(self._offsets(epoch))
         if bad is None:
             return None
@@ -226,7 +226,7 @@ class SparkRun:
             return bad
         for first in bad.select("_sequence", "_reason").limit(1).collect():
             raise ConfigError(
-                f"the message {first[0]} is no row: {first[1]}", hint="dead_letters: TABLE keeps such messages."
+                f"the message {first[0]} is not a row: {first[1]}", hint="dead_letters: TABLE keeps such messages."
             )
         return None
 
@@ -363,7 +363,7 @@ class _SparkSource:
         return frame.withWatermark(column, delay) if frame.isStreaming else frame
 
     def rejected(self, decoded: DataFrame) -> DataFrame | None:
-        """Return what came and is no row; None for a source of rows."""
+        """Return the messages that are not rows; None for a source of rows."""
         if not self._has_messages:
             return None
         from quacklake.connectors.nats.spark import rejected_of
@@ -371,7 +371,7 @@ class _SparkSource:
         return rejected_of(decoded)
 
     def rejected_again(self, offsets: tuple[Any, Any]) -> DataFrame | None:
-        """Read a batch once more for the messages that are no rows."""
+        """Read a batch once more for the messages that are not rows."""
         if not self._has_messages:
             return None
         from quacklake.connectors.nats.spark import read_range

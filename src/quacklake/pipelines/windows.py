@@ -71,4 +71,4 @@ def _span(node: exp.Expression, name: str) -> exp.Expression:
         return node
     if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal) and node.unit is not None:
         return exp.Literal.string(f"{node.this.name} {node.unit.name}")
-    raise SqlError(f"{name}: {node.sql()} is no interval", hint="INTERVAL '1' MINUTE")
+    raise SqlError(f"{name}: {node.sql()} is not an interval", hint="INTERVAL '1' MINUTE")

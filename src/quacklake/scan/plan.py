@@ -57,7 +57,7 @@ _VERSION = 1
 _FACTS = (
     "table_id", "schema_name", "table_name", "snapshot_id", "root", "pruned", "shaped_at", "reshaped", "columns_since",
 )  # fmt: skip
-#: What bytes that are no plan may lead to.
+#: Errors that bytes may cause which are not a plan.
 _DAMAGE = (
     pa.ArrowException,
     QuacklakeError,

@@ -290,7 +290,7 @@ class SparkLake(SparkMaintaining):
         refuse_unknown(unknown, known)
         when = trigger_of(trigger)
         if choice("output_mode", output_mode, OUTPUT_MODES) != "append" and mode != "upsert":
-            raise InputError(f'output_mode="{output_mode}" gives rows again', hint='pass mode="upsert", and their keys')
+            raise InputError(f'output_mode="{output_mode}" emits rows again', hint='pass mode="upsert", and their keys')
         if not frame.isStreaming:
             raise InputError("the DataFrame is not a stream", hint="append() writes it, or make it with readStream")
         if not checkpoint:
@@ -455,7 +455,7 @@ def _engine(handle: Handle, frame: DataFrame) -> SparkEngine:
 
     if not isinstance(handle, LakeHandle):
         raise InputError(
-            "a DataFrame of Spark is written in a snapshot of its own, not in an open transaction",
+            "a Spark DataFrame is written in its own snapshot, not in an open transaction",
             hint="write it with lake.table(…), outside of the transaction",
         )
     return SparkEngine.of(handle, frame.sparkSession)

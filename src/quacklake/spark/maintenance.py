@@ -68,7 +68,7 @@ class SparkCompactors:
         options, bucket = store.s3, store.root.partition("://")[2].partition("/")[0]
         if options is not None and options.scoped and self._keys.setdefault(bucket, options) != options:
             raise UnsupportedFeatureError(
-                f"a session of Spark has one pair of keys for the bucket {bucket}, and catalogs there have their own",
+                f"a Spark session has one pair of keys for the bucket {bucket}, and catalogs there have their own",
                 hint='maintain them with engine="duckdb"',
             )
 

@@ -150,7 +150,7 @@ class Attachments:
             if taken:
                 raise AlreadyExistsError(
                     f'Failed to attach database: database with name "{attached.alias}" already exists',
-                    hint="choose another name after AS, or say OR REPLACE",
+                    hint="choose another name after AS, or use OR REPLACE",
                 )
             self._run(f"ATTACH ':memory:' AS {quote(attached.alias)}")
             self._take(attached)

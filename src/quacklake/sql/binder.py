@@ -427,7 +427,7 @@ class Binder:
 
         if scope.depth >= MOST_VIEWS:
             raise InputError(
-                f'the macro "{macro.qualified_name}" stands on more than {MOST_VIEWS} others, or on itself'
+                f'the macro "{macro.qualified_name}" depends on more than {MOST_VIEWS} others, or on itself'
             )
         forms, sizes = [], []
         for variant in macro.variants:

@@ -53,7 +53,7 @@ def translated(roots: Sequence[str] = (), *, safe: bool = False) -> Iterator[Non
     except UnicodeDecodeError as error:
         raise SqlError(message_of(error)) from error
     except UnicodeEncodeError as error:
-        raise SqlError("the statement holds a character that UTF-8 has none for") from error
+        raise SqlError("the statement holds a character that UTF-8 cannot encode") from error
     except OSError as error:
         if "INTERRUPT Error" in str(error):
             raise CancelledError("the statement was cancelled") from error

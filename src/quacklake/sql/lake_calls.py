@@ -103,7 +103,7 @@ class LakeCall:
     def lake(self) -> LakeHandle:
         """The whole lake. Raises ``SqlError`` at a single snapshot."""
         if self.attached.lake is None:
-            raise SqlError(f'"{self.attached.alias}" stands at one snapshot')
+            raise SqlError(f'"{self.attached.alias}" is attached at one snapshot')
         return self.attached.lake
 
     @property

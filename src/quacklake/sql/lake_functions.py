@@ -43,7 +43,7 @@ def _run(call: LakeCall, name: str, owner: Any = None, **arguments: Any) -> Any:
     _check_given(call, name)
     method = getattr(owner or call.maintenance, name, None)
     if method is None:
-        raise UnsupportedFeatureError(f"{name} is not there yet", hint="stock DuckDB can do it on the same lake")
+        raise UnsupportedFeatureError(f"{name} is not supported yet", hint="stock DuckDB supports it on the same lake")
     given = {key: float(value) if isinstance(value, Decimal) else value for key, value in arguments.items()}
     chosen = {key: value for key, value in given.items() if value is not None}
     if _changed(call):
@@ -160,7 +160,7 @@ def _expire_snapshots(call: LakeCall) -> pa.Table:
     with call.attached.context.catalog.read() as reader:
         before = reader.snapshots.all()
     given = {name: _age(call.given.get(name)) for name in ("older_than", "versions", "dry_run")}
-    if given["versions"] is not None:  # snapshots that are gone already are no error
+    if given["versions"] is not None:  # snapshots that are already gone are not an error
         there = {info.id for info in before}
         given["versions"] = [version for version in given["versions"] if version in there]
     report = _run(call, "expire_snapshots", **given)

@@ -125,7 +125,7 @@ class _Clock:
         forks.watch(self, _Clock._renew)
 
     def _renew(self) -> None:
-        """Start anew in a forked process, where the thread does not exist."""
+        """Start again in a forked process, where the thread does not exist."""
         self._changed = threading.Condition()
         self._waiting.clear()
         self._thread = None

@@ -50,7 +50,7 @@ _TEMPORARY = """
     SELECT 'VIEW', view_name FROM duckdb_views() WHERE temporary AND starts_with(view_name, $1)
     UNION ALL SELECT 'TABLE', table_name FROM duckdb_tables() WHERE temporary AND starts_with(table_name, $1)
 """
-#: Macros have a query of their own, because listing functions is slow.
+#: Macros have a separate query, because listing functions is slow.
 _MACROS = """
     SELECT DISTINCT CASE function_type WHEN 'table_macro' THEN 'MACRO TABLE' ELSE 'MACRO' END, function_name
     FROM duckdb_functions() WHERE database_name = 'temp' AND starts_with(function_name, $1)
@@ -175,7 +175,7 @@ class Session:
         self.attachments.frames[fold(name)] = found
 
     def unregister(self, name: str) -> None:
-        """Remove a name that ``register`` has added. Raises ``NotFoundError`` when there is no such name."""
+        """Remove a name that ``register`` has added. Raises ``NotFoundError`` if it does not exist."""
         if self.attachments.frames.pop(fold(name), None) is None:
             raise NotFoundError(f'nothing is registered as "{name}"', hint=nearest(name, self.attachments.frames))
 
@@ -451,7 +451,7 @@ class Session:
         """Apply a DuckDB setting to the planner too, because it may change the meaning of statements."""
         self._said.append(statement)
         if "preserve_insertion_order" in statement.lower():
-            for attached in self.attachments.lakes.values():  # each lake writes its files with an engine of its own
+            for attached in self.attachments.lakes.values():  # each lake writes its files with its own engine
                 with attached.context.engine.connection() as connection:
                     _repeat(connection, statement)
         if self._planner is not None:

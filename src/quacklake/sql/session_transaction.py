@@ -64,7 +64,7 @@ class SessionTransaction:
     def at(self, attached: Attached, unit: str, value: Any) -> Transaction:
         """Return the lake at a snapshot or time, which is looked up once per statement."""
         if attached.lake is None:
-            raise SqlError(f'"{attached.alias}" stands at one snapshot: AT cannot name another')
+            raise SqlError(f'"{attached.alias}" is attached at one snapshot: AT cannot name another')
         if value is None:
             raise SqlError("the version or time of AT is NULL")
         chosen: dict[str, Any]
@@ -94,7 +94,7 @@ class SessionTransaction:
         self._past.clear()
 
     def write(self, attached: Attached, work: Callable[[Transaction], T]) -> T:
-        """Change a lake in the open transaction, or as one snapshot of its own."""
+        """Change a lake in the open transaction, or in its own snapshot."""
         if attached.read_only:
             raise ReadOnlyError(
                 f'Cannot execute a statement that changes "{attached.alias}": it is attached in read-only mode!'

@@ -89,7 +89,7 @@ def view_rows(context: LakeContext, tx: Transaction, view: ViewInfo, limit: int)
             try:
                 columns.append(replace(parse_column(title, type_), id=number))
             except InputError as error:
-                raise UnsupportedFeatureError(f"{type_} is a type that Spark has not", hint=error.hint) from None
+                raise UnsupportedFeatureError(f"{type_} has no equivalent in Spark", hint=error.hint) from None
         select = ", ".join(f"{_plain(f'c{column.id}', column)} AS c{column.id}" for column in columns)
         names = ", ".join(f"c{column.id}" for column in columns)
         query = f"SELECT {select} FROM {_place(view)} AS ql_rows({names}) LIMIT {limit:d}"

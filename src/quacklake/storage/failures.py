@@ -42,7 +42,7 @@ class Bucket:
                 _open.add(self)
 
     def problem(self) -> StorageError | None:
-        """Return the error to raise if the bucket is missing; None if it is there, or this cannot be told."""
+        """Return the error to raise if the bucket is missing; None if it exists, or nobody knows."""
         if self.bucket is None or time.monotonic() - self._seen < _SEEN_SECONDS:
             return None
         try:
@@ -108,7 +108,7 @@ _HTTP = re.compile(r"\(HTTP (?:code )?(?P<status>\d{3})")
 #: DuckDB, of a file that a file system of Arrow does not find.
 _NO_FILES = "No files found that match the pattern"
 
-#: What a kind of failure is: the error, what it says, and what to do.
+#: Each kind of failure: the error, its message, and what to do.
 _OUTAGES: dict[str, tuple[type[StorageError], str, str]] = {
     "transient": (
         StorageUnavailableError,

@@ -308,7 +308,7 @@ class Store(Confinement):
         self.attempts.run("rename", self._show(path), action)
 
     def prune(self, path: str) -> None:
-        """Remove a folder of a local store, and those in it, as far as there are no files in them."""
+        """Remove a folder of a local store and the folders in it, unless they contain files."""
         if not self.is_local:
             return
         target = Path(self.writable(path.rstrip("/")))

@@ -267,7 +267,7 @@ def _trigger(table: str, name: str, function: str) -> str:
 
 
 def _delete_one(table: str, columns: list[str], row: str, condition: str) -> str:
-    """Return SQL that deletes one of several equal rows, as there is no key; a ctid is unique only per partition."""
+    """Return SQL that deletes one of several equal rows, without a key; a ctid is unique only per partition."""
     alike = f"ROW({', '.join(columns)}) IS NOT DISTINCT FROM ROW({', '.join(f'{row}.{name}' for name in columns)})"
     return f"DELETE FROM {table} WHERE {condition}ctid = (SELECT ctid FROM {table} WHERE {condition}{alike} LIMIT 1)"
 

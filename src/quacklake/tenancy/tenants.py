@@ -289,7 +289,7 @@ class TenantCatalogs(Moving):
         return self._tenancy.set_limits(name, limits, reset=reset)
 
     def limits(self, name: str | None = None) -> Limits:
-        """Return the limits of a catalog; without a name, those of every catalog without limits of its own."""
+        """Return the limits of a catalog; without a name, those of every catalog without its own limits."""
         with self._tenancy.reading() as registry:
             return Limits.of(*registry.limits(None if name is None else registry.need(name)))
 
@@ -314,7 +314,7 @@ class TenantCatalogs(Moving):
         return self._tenancy.revoke(name, check_name(role, "role"), dry_run=dry_run)
 
     def expose(self, name: str, role: str | None = None, *, writable: bool = False, dry_run: bool = False) -> Exposure:
-        """Let stock DuckDB read one catalog, and write it if ``writable``, through a schema of its own.
+        """Let stock DuckDB read one catalog, and write it if ``writable``, through a separate schema.
 
         ``role`` optionally gives a database role access to it. The catalog's inlined rows are flushed to files, and it
         inlines none while it is exposed. Raises ``InputError`` when dropped tables still have inlined rows. Can be

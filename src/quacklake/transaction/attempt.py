@@ -63,7 +63,7 @@ def _check_limits(writer: Writer, changes: ChangeSet) -> bool:
                 f"the catalog may make {limits.commits_per_second:g} commits per second",
                 limit="commits_per_second",
                 after=after,
-                hint=f"try again in {after:.1f} s, commit more at a time, or wait longer by limit_wait_ms",
+                hint=f"try again in {after:.1f} s, commit more at a time, or raise limit_wait_ms to wait longer",
             )
     if limits.snapshots is not None and (used.snapshots or 0) >= limits.snapshots:
         raise _exceeded("snapshots", limits.snapshots, "snapshots", "lake.expire_snapshots() removes old ones")

@@ -243,7 +243,7 @@ class AlteredTable:
 
     @property
     def reshaped(self) -> bool:
-        """True when a column or the partitioning differs: it has a schema version, and inlined rows, of its own."""
+        """True when a column or the partitioning differs: then it has its own schema version and inlined rows."""
         return self.before.schema != self.after.schema or self.repartitioned
 
     @property

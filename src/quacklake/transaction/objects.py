@@ -148,7 +148,7 @@ class PendingObjects:
         return found
 
     def get_macro(self, schema: str, name: str, *, is_table: bool) -> MacroInfo | None:
-        """Return a macro by name, or None; those that yield rows have names of their own."""
+        """Return a macro by name, or None; macros that yield rows have a separate namespace."""
         wanted = (fold(schema), fold(name), is_table)
         return next((m for m in self.macros() if (fold(m.schema_name), fold(m.name), m.is_table) == wanted), None)
 
@@ -214,7 +214,7 @@ class PendingObjects:
                 kind = "Table Macro" if is_table else "Macro"
                 raise AlreadyExistsError(
                     f'{kind} Function with name "{name}" already exists in the schema "{owner.name}"',
-                    hint="pass replace=True, or say OR REPLACE in SQL",
+                    hint="pass replace=True, or use OR REPLACE in SQL",
                 )
             self.drop(before)
         macro = MacroInfo(self._tx.local_id(), owner.id, owner.name, name, is_table, variants)

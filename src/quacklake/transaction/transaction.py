@@ -227,7 +227,7 @@ class Transaction:
             names = [table.name for table in tables] + [other.name for other in others] + inside
             raise InputError(
                 f'Cannot drop schema "{info.name}" because there are entries that depend on it: {", ".join(names[:5])}',
-                hint="drop what is in it first, pass cascade=True, or say CASCADE in SQL",
+                hint="drop what is in it first, pass cascade=True, or use CASCADE in SQL",
             )
         for schema in inside:
             self.drop_schema(schema, cascade=True)

@@ -1,4 +1,4 @@
-"""What a person gives to append and add-files: ragged files, folders, patterns, several files."""
+"""The inputs that people give to append and add-files: ragged files, folders, patterns, several files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY = 30_000
 
 
 def _rows(run: Run, table: str) -> list[dict[str, object]]:
-    """The rows in order: those of several files are written by several threads."""
+    """Return the rows in order: several threads write the rows of several files."""
     return sorted(run("show", table, "--limit", "all", "--output", "json").json, key=str)
 
 

@@ -203,7 +203,7 @@ def _without_ids(states: States) -> States:
 
 @dataclass
 class Library:
-    """All lakes there are, each written when it is first asked for."""
+    """All lakes, each written when it is first needed."""
 
     make_site: Callable[..., LakeSite]
     _books: dict[tuple[str, Topics], Books] = field(default_factory=dict)

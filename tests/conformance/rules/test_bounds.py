@@ -16,7 +16,7 @@ ALL = kinds("sqlite", "duckdb", "postgres", "mysql")
 
 
 def play(make_site: MakeSite, kind: str, steps: list[Step]) -> list[LakeSite]:
-    """The lakes that the clients make of steps: ours, and the other's where there is one."""
+    """The lakes that the clients make from steps: ours, and the other client's if it has one."""
     found = [make_site(kind)]
     for step in steps:
         step.run(found[0].lake())

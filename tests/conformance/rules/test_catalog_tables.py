@@ -256,7 +256,7 @@ def test_f1_22_macros_with_variants_and_parameters(books: Books) -> None:
 
 
 def test_f1_2_ids_are_given_once(books: Books) -> None:
-    """Catalog ids and file ids are never given twice, and never one that a snapshot has not counted yet."""
+    """Catalog ids and file ids are never reused, and never run ahead of the counters of their snapshot."""
     for book in books.books:
         ((next_catalog, next_file),) = book.rows(
             "SELECT max(next_catalog_id), max(next_file_id) FROM ducklake_snapshot"

@@ -1,4 +1,4 @@
-"""What snapshots say that has changed in them."""
+"""Snapshots record what changed in them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from quacklake.format.snapshots import ChangeKind, parse_changes
 from .books import Books
 from .topics import ODD
 
-#: What stock DuckLake adds to an update of a partitioned table.
+#: Changes that stock DuckLake adds to an update of a partitioned table.
 _EXTRA = {ChangeKind.DELETED_FROM_TABLE}
 
 
 def test_f8_1_changes_are_of_known_kinds(books: Books) -> None:
-    """Both clients tell the same kinds of the same objects, so that each can read what the other has changed."""
+    """Both clients record the same kinds of changes of the same objects, so that each can read those of the other."""
     found = [
         {version: set(parse_changes(text)) for version, text in rows}
         for rows in books.each("SELECT snapshot_id, changes_made FROM ducklake_snapshot_changes ORDER BY 1")

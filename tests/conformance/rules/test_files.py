@@ -18,7 +18,7 @@ RESERVED = {ROW_ID: 2147483540, SNAPSHOT_ID: 2147483539, "file_path": 2147483646
 
 
 def field_ids(path: Path) -> dict[str, int]:
-    """Field ids of a Parquet file by the dotted names of its nodes, whatever lists and maps are called there."""
+    """Return the field ids of a Parquet file by the dotted names of its nodes, in any naming of lists and maps."""
     found: dict[str, int] = {}
 
     def walk(field: pa.Field, prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""A history that meets the rules of the format, by topic. Every step makes at most one snapshot, whoever takes it."""
+"""Histories that meet the rules of the format, by topic. Every step makes at most one snapshot, in either client."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Topic:
 
 
 def foreign_folder(site: LakeSite) -> Path:
-    """Where the files are that are added: two, in folders that hold the column ``part``."""
+    """Return a folder with files to add: two, in folders that hold the column ``part``."""
     folder = site.folder / "outside"
     for number in range(2):
         place = folder / f"part={number}"
@@ -325,7 +325,7 @@ def topics(site: LakeSite) -> Mapping[str, Topic]:
 
 
 def upkeep(site: LakeSite) -> Mapping[str, Topic]:
-    """What compaction leaves, by topic; the reference implementation does it in every lake."""
+    """Return histories with compaction, by topic; the reference implementation compacts in every lake."""
     return {
         "flush": Topic(
             ["flushed"],

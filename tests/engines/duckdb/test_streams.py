@@ -56,7 +56,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 
 
 def bytes_read() -> int:
-    """What this process has read from files so far."""
+    """Return the number of bytes that this process has read from files so far."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("rchar")).split()[1])
 
@@ -65,7 +65,7 @@ def bytes_read() -> int:
 
 
 def test_columns_may_be_called_like_anything_the_query_uses(lake: Lake, stock: Stock) -> None:
-    """With delete files, inlined deletes, inlined rows and row ids, where the query needs names of its own."""
+    """With delete files, inlined deletes, inlined rows and row ids, the query needs its own names."""
     rows = [{name: 100 * n + i for i, name in enumerate(HOSTILE)} for n in range(60)]
     t = lake.create_table("t", pa.Table.from_pylist(rows[:40]))
     t.append(pa.Table.from_pylist(rows[40:57]))

@@ -35,7 +35,7 @@ _SETUP = """
     CREATE MACRO evil_macro(x) AS x;
     CREATE MACRO evil_table_macro(x) AS TABLE SELECT x AS x;
 """
-#: What another client has stored, which we would not.
+#: Views that another client has stored and that we would refuse.
 _VIEWS = {
     "evil_view": "SELECT content FROM read_text('{canary}')",
     "evil_csv_view": "SELECT * FROM read_csv('{canary}')",
@@ -52,7 +52,7 @@ _MACROS = {
 
 @dataclass
 class Place:
-    """Where everything is, and what has happened there."""
+    """The files and the port of a test, and the connections made to that port."""
 
     home: Path
     port: int

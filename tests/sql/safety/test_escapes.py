@@ -1,4 +1,4 @@
-"""What others write reaches the rows of the attached lakes, and nothing else."""
+"""Statements of strangers reach the rows of the attached lakes, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements that take too long or give too much are stopped, and the session goes on."""
+"""Statements that take too long or return too much are stopped, and the session continues."""
 
 from __future__ import annotations
 

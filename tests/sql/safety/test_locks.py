@@ -155,7 +155,7 @@ def test_the_limits_of_a_server_can_be_changed_one_by_one() -> None:
 
 
 def _answers(lake: quacklake.Lake) -> list[tuple[object, ...]]:
-    """What a safe session reads of a lake with files, deletes and inlined rows."""
+    """Return what a safe session reads from a lake with files, deletes and inlined rows."""
     lake.sql("CREATE TABLE t AS SELECT range AS id, {'a': range} AS s FROM range(100)")
     lake.sql("DELETE FROM t WHERE id BETWEEN 10 AND 49; INSERT INTO t VALUES (1000, {'a': 1})")
     with quacklake.session(safety=Safety()) as session:

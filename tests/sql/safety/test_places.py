@@ -1,4 +1,4 @@
-"""A safe session tells nobody where its lakes are."""
+"""A safe session does not reveal where its lakes are."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ class RowAudit(Audit):
 
 
 def _counted(files: sa.Table) -> sa.ColumnElement[Any]:
-    """Return the rows that got row ids with their file: none where it names no first one, or its rows have their own.
+    """Return the rows that get row ids from their file: none if it names no first id, or stores row ids.
 
     Stock clients name a first one, too, for a file of rows of several snapshots, in which a row may be several times.
     """

@@ -11,7 +11,7 @@ from quacklake.catalog.statements import delete_table
 from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import InternalError
 
-#: What each action forgets of the statistics of a column, in the files or in the whole table.
+#: The statistics of a column that each action drops, in the files or in the whole table.
 _FORGOTTEN: Mapping[str, tuple[str, str, str]] = {
     "drop_file_bounds": ("file_column_stats", "data_file_id", "min_value max_value"),
     "drop_file_counts": ("file_column_stats", "data_file_id", "null_count value_count"),

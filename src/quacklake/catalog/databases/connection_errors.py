@@ -94,7 +94,7 @@ class Cause:
 
 
 def cause_of(url: CatalogUrl, error: BaseException) -> Cause | None:
-    """Return why a connection failed; None where that cannot be told."""
+    """Return why a connection failed, or None if the reason is unknown."""
     if url.path is not None:
         return _file(url.database, url.path, error)
     if url.database == "postgres":

@@ -187,7 +187,7 @@ class Connections:
         if getattr(cause, "sqlstate", None) == _LOCKED:
             return CatalogUnavailableError(
                 f"the catalog at {shown} was locked by another session for too long",
-                hint="try again; pg_locks and pg_stat_activity tell which session it is",
+                hint="try again; pg_locks and pg_stat_activity show which session it is",
             )
         if kind in (Failure.UNAVAILABLE, Failure.BUSY):
             return CatalogUnavailableError(

@@ -90,7 +90,7 @@ def _parse(text: str) -> CatalogUrl:
     scheme, separator, rest = text.partition("://")
     database = _SCHEMES.get(scheme.split("+")[0].lower())
     if not separator or database is None:
-        # a text that is no scheme may be anything, even a password
+        # a text that is not a scheme may be anything, even a password
         shown = scheme if separator and _SCHEME.fullmatch(scheme) else "(none)"
         near = f'did you mean "sqlite:///{text}"?' if _FILE.fullmatch(text) else nearest(shown, _SCHEMES)
         hint = near or f"use {_SPELLINGS}"
@@ -193,7 +193,7 @@ class Failure(enum.Enum):
     OTHER = "other"
 
 
-#: How many statements the lakes of a process keep compiled together.
+#: The number of compiled statements that all lakes of a process keep together.
 _COMPILED = 2_000
 
 
@@ -216,7 +216,7 @@ class Database(ABC):
     driver: ClassVar[str | None] = None
     #: The address of an empty database, where all are spoken to alike: no server is of another version.
     empty: ClassVar[str | None] = None
-    #: How many rows an insert may have inside ``batch``.
+    #: The maximum number of rows in an insert inside ``batch``.
     batch_rows: ClassVar[int] = sys.maxsize
 
     url: CatalogUrl
@@ -293,7 +293,7 @@ class Database(ABC):
     def write(
         self, connection: Connection, statement: sa.Insert | sa.Update, rows: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Run a statement, which is built once, for each of some rows; nobody is told what it has changed."""
+        """Run a statement, which is built once, for each of some rows; it does not report what it has changed."""
         connection.execute(statement, rows)
 
     def leave_queue(self, connection: Connection, scope: str) -> None:  # noqa: B027
@@ -367,7 +367,7 @@ class Database(ABC):
         return sa.inspect(connection).has_table(name, schema=schema)
 
     def column_names(self, connection: Connection, name: str, schema: str | None) -> list[str]:
-        """Return the columns of a table in their order; none when there is no such table."""
+        """Return the columns of a table in their order; none if it does not exist."""
         if not self.has_table(connection, name, schema):
             return []
         table = scoped.registry(sa.Table(name, sa.MetaData(), schema=schema))
@@ -378,7 +378,7 @@ class Database(ABC):
         return names
 
     def index_names(self, connection: Connection, schema: str | None) -> set[str]:
-        """Return the indexes that there are."""
+        """Return the existing indexes."""
         by_table = sa.inspect(connection).get_multi_indexes(schema=schema).values()
         return {str(index["name"]) for indexes in by_table for index in indexes}
 

@@ -23,7 +23,7 @@ Step = tuple["Direct", Mapping[str, Any]]
 
 _EACH = 40
 """About how much longer a statement becomes beside others."""
-#: Above this the driver reads the text of a statement anew each time.
+#: Above this, the driver parses the text of a statement each time.
 _LENGTH, _PARAMETERS = 4_000, 50
 _MARK = re.compile(r"%%|%\(")
 

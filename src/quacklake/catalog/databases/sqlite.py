@@ -115,7 +115,7 @@ class SqliteDatabase(Database):
         @sa.event.listens_for(engine, "checkout")
         def look(connection: Any, record: Any, proxy: Any) -> None:
             if isinstance(connection, LockedConnection) and connection.lock.is_wal():
-                raise sa.exc.DisconnectionError("the database has got a write-ahead log meanwhile")
+                raise sa.exc.DisconnectionError("the database has got a write-ahead log in the meantime")
             if isinstance(connection, GuardedConnection) and not self.read_only and log_replaced(connection):
                 connection.given_up = True
                 raise sa.exc.DisconnectionError("the write-ahead log was removed by another SQLite in this process")

@@ -152,7 +152,7 @@ class FileLock:
             self._lock(fcntl.F_UNLCK, 0, 0)
 
     def close(self) -> None:
-        """Close the file: that drops the POSIX locks that this process has on it, whoever took them."""
+        """Close the file, which drops all POSIX locks of this process on it, no matter who took them."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -253,7 +253,7 @@ class LockedConnection(TidyConnection):
             else:
                 self.lock.share(self.seconds)
             if self.lock.is_wal():
-                raise busy("the database has got a write-ahead log meanwhile")
+                raise busy("the database has got a write-ahead log in the meantime")
             if self.lock.is_empty() or self.lock.needs_recovery():
                 self._have_alone(write=write)
             if self._query_only is write or self._query_only is None:

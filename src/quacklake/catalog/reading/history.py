@@ -112,7 +112,7 @@ class TableHistory(Queries):
             sa.select(sa.func.min(s.c.snapshot_id)).where(s.c.schema_version == schema_version).scalar_subquery()
         )
         if v is not None and "table_id" in v.c:
-            # the first inlined insert of stock DuckLake may begin a version without a row of its own
+            # the first inlined insert of stock DuckLake may begin a version that has no row
             noted = sa.select(sa.func.max(v.c.begin_snapshot)).where(
                 v.c.table_id == table_id, v.c.schema_version <= schema_version
             )

@@ -230,7 +230,7 @@ class FileQueries(Queries):
         return self.name_mappings([row[0] for row in self._sql.run("table_mappings", ids)])
 
     def added_since(self, table_id: int, version: int) -> set[str]:
-        """Return the paths of files from elsewhere that a table has got after a snapshot and still has."""
+        """Return the paths of files from elsewhere that were added to a table after a snapshot and are still there."""
         t = self.meta["data_file"]
         statement = sa.select(t.c.path).where(
             t.c.table_id == table_id,

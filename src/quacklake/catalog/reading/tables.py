@@ -257,7 +257,7 @@ class SnapshotQueries(Queries):
         return newest
 
     def check_there(self) -> None:
-        """Raise an error when the lake is no longer the one that was opened. Reading a snapshot checks this, too.
+        """Raise an error when the lake is no longer the one that was opened. Reading a snapshot checks this too.
 
         A catalog of a shared lake may have been dropped (``NotFoundError``), a plain lake migrated or become a shared
         one, whose tables hold the rows of other catalogs too (``UnsupportedVersionError``).

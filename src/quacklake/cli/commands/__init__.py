@@ -44,14 +44,14 @@ _CONFIG = (
 )
 
 _PIPELINE = (
-    Entry("apply", "Keep the pipelines of YAML files in the lake", "pipeline:apply"),
+    Entry("apply", "Store the pipelines of YAML files in the lake", "pipeline:apply"),
     Entry("list", "List the pipelines of the lake", "pipeline:list_"),
     Entry("run", "Run a pipeline until it ends or is interrupted", "pipeline:run"),
-    Entry("start", "Start a pipeline in a process of its own", "pipeline:start"),
+    Entry("start", "Start a pipeline in a separate process", "pipeline:start"),
     Entry("stop", "Stop a pipeline, wherever it runs", "pipeline:stop"),
     Entry("status", "Show checkpoints, and how far pipelines are behind", "pipeline:status"),
     Entry("explain", "Show what a pipeline does", "pipeline:explain"),
-    Entry("logs", "Print what a started pipeline said", "pipeline:logs"),
+    Entry("logs", "Print the log of a started pipeline", "pipeline:logs"),
     Entry("drop", "Remove a pipeline and its position", "pipeline:drop"),
 )
 
@@ -88,7 +88,7 @@ _TENANT = (
 )
 
 _MIGRATE_ARROW = (
-    Entry("backfill", "Take the rows of Arrow files over into the lake", "migrate_arrow:backfill"),
+    Entry("backfill", "Load the rows of Arrow files into the lake", "migrate_arrow:backfill"),
     Entry("compare", "Compare the Arrow files with the lake", "migrate_arrow:compare"),
     Entry("switch", "Let readers use the lake, or the Arrow files again", "migrate_arrow:switch"),
     Entry("retire", "Remove the Arrow files that are in the lake", "migrate_arrow:retire"),

@@ -90,7 +90,7 @@ def run(
 
 
 def start(context: Context, name: Name, restart: Restart = False, accept: Accept = False) -> None:
-    """Start a pipeline in a process of its own, which goes on after this command. `stop` ends it."""
+    """Start a pipeline in a separate process, which continues after this command. `stop` ends it."""
     from quacklake.pipelines.definitions import CREATED, RUNNING
 
     with context.open(write=True) as lake:
@@ -120,7 +120,7 @@ def start(context: Context, name: Name, restart: Restart = False, accept: Accept
         raise InputError(
             f"the pipeline {name} did not start: {''.join(said)}", hint=f"`quacklake pipeline logs {name}`"
         )
-    started.returncode = 0  # nobody waits for it: it goes on by itself
+    started.returncode = 0  # nobody waits for it: it continues by itself
     facts = {"pipeline": pipeline.name, "process": started.pid, "log": str(log)}
     context.output.result(f"Process {started.pid} runs the pipeline {pipeline.name}.", facts)
 
@@ -165,7 +165,7 @@ def explain(context: Context, name: NameOrFile) -> None:
             "source": made.source.type,
             "query": made.query or "every row",
             "every": str(made.every),
-            "dead_letters": made.dead_letters or "none: a message that is no row is an error",
+            "dead_letters": made.dead_letters or "none: a message that is not a row is an error",
         }
         for sink in made.sinks:
             rows = f"rows where {sink.where}" if sink.where else "all rows"

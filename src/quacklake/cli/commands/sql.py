@@ -95,7 +95,7 @@ def _text(statement: str | None, file: str | None) -> str | None:
 
 
 def run_text(context: Context, statements: Statements, text: str, limit: int | None) -> None:
-    """Run statements one after the other. People see every result, programs only the last one."""
+    """Run statements in turn. People see every result, programs only the last one."""
     from quacklake.sql.words import split
 
     parts = split(text)

@@ -241,7 +241,7 @@ def _limit_value(name: str, text: str) -> float | None:
 
 
 def limits(context: Context, name: OneOrAll = None) -> None:
-    """An empty value means that there is no limit."""
+    """An empty value means no limit."""
     with _open(context) as found:
         context.output.facts(found.limits(name).asdict())
 

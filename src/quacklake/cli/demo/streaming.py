@@ -1,6 +1,6 @@
 """The part of the demo with Spark: events stream in, totals stream out, and the driver is killed in between.
 
-The driver is a process of its own: ``python -m quacklake.cli.demo.streaming DIRECTORY EVENTS``
+The driver is a separate process: ``python -m quacklake.cli.demo.streaming DIRECTORY EVENTS``
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def stream(stage: Stage, directory: Path, count: int) -> None:
     with open_lake(directory) as lake:
         create_tables(lake)
         amount = generate(directory / "inbox", count)
-        stage.say(f"A generator puts {count:,} events into {BATCHES} files. Spark starts in a process of its own.")
+        stage.say(f"A generator puts {count:,} events into {BATCHES} files. Spark starts in a separate process.")
         stage.call('lake.sql("CREATE MATERIALIZED VIEW stream.shops REFRESH ON COMMIT AS SELECT shop, count(*), …")')
         stage.call('spark.write_stream("stream.events", files, name="events", checkpoint=…)')
         stage.call('spark.pipeline("stream.events", totals_by_minute, "stream.minutes", mode="upsert", …).run()')

@@ -53,7 +53,7 @@ def fitted(table: DeltaTable, schema: pa.Schema, *, evolve: bool) -> pa.Schema:
 def _check(field: pa.Field, there: pa.Field | None, *, evolve: bool) -> None:
     given = f'a column "{field.name}" of the type {field.type}'
     if there is None and not evolve:
-        hint = "Say schema_evolution=true to add it."
+        hint = "Set schema_evolution=true to add it."
         raise SchemaMismatchError(f"the rows have {given}, the Delta table has no such column", hint=hint)
     if there is not None and there.type != field.type and not (evolve and holds(there.type, field.type)):
         raise SchemaMismatchError(

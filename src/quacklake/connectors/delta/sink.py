@@ -113,7 +113,7 @@ class DeltaSink(EvolvingSink):
         )
 
     def finalize_commit(self, prepared: PreparedCommit) -> CommitInfo:
-        """Add the files to the log, unless this writer has got so far already; then bring Iceberg's metadata there."""
+        """Add the files to the log, unless this writer has done so already; then update the Iceberg metadata."""
         with failing("the commit to the Delta table failed"):
             for attempt in range(self._retries + 1):
                 table = self._table()
@@ -127,7 +127,7 @@ class DeltaSink(EvolvingSink):
                     table = self._table()
                     break
                 except CommitFailedError:
-                    # whoever was quicker may have committed this very checkpoint: look again
+                    # the faster writer may have committed this very checkpoint: look again
                     if attempt == self._retries:
                         raise
             info = self._committed(table, prepared.checkpoint_id)

@@ -89,7 +89,7 @@ class DeltaSource(TableSource):
         if changed and self.options.on_change == "error":
             raise ConnectorError(
                 f"version {version} of the Delta table changed or removed rows",
-                hint="Read its change data feed (change_data_feed=true), or say on_change='skip' or 'rows'.",
+                hint="Read its change data feed (change_data_feed=true), or set on_change='skip' or 'rows'.",
             )
         if any(add.get("deletionVector") for add in adds):
             hint = "Read it with Spark, or read its change data feed."

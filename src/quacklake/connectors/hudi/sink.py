@@ -110,7 +110,7 @@ class HudiSink(StagedSink):
         return PreparedCommit(checkpoint_id, files, written, records, state)
 
     def finalize_commit(self, prepared: PreparedCommit) -> CommitInfo:
-        """Have Spark write the rows, unless this writer has got so far already."""
+        """Let Spark write the rows, unless this writer has done so already."""
         timeline = self._timeline()
         last = self._marks.last(timeline)
         if last.checkpoint < prepared.checkpoint_id:

@@ -145,7 +145,7 @@ class HudiSource(TableSource):
         if commit.changes_rows and self.options.on_change == "error":
             raise ConnectorError(
                 f"the commit {commit.version} of the Hudi table changed or removed rows",
-                hint="Say on_change='rows' to read the rows that it wrote, or 'skip'.",
+                hint="Set on_change='rows' to read the rows that it wrote, or 'skip'.",
             )
         if commit.changes_rows and self.options.on_change == "skip":
             return []

@@ -102,13 +102,13 @@ def _place(kind: str, uri: str | None) -> dict[str, str | None]:
         match = _ARN.fullmatch(uri)
         if match is None:
             hint = "catalog_uri='arn:aws:glue:eu-central-1:123456789012:catalog', or the address of an endpoint"
-            raise ConfigError(f"iceberg: catalog_uri={uri!r} is no catalog of Glue", hint=hint)
+            raise ConfigError(f"iceberg: catalog_uri={uri!r} is not a Glue catalog", hint=hint)
         return {"glue.region": match[1], "glue.id": match[2]}
     if kind == "glue":
         return {"glue.endpoint": uri}
     schemes = {"hive": ("thrift://",), "rest": ("http://", "https://")}
     if kind in schemes and uri is not None and not uri.startswith(schemes[kind]):
-        raise ConfigError(f"iceberg: catalog_uri={uri!r} is no address of the type {kind}", hint=_EXAMPLES[kind])
+        raise ConfigError(f"iceberg: catalog_uri={uri!r} is not an address of the type {kind}", hint=_EXAMPLES[kind])
     return {"uri": uri}
 
 

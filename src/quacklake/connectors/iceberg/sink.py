@@ -104,7 +104,7 @@ class IcebergSink(EvolvingSink):
         )
 
     def finalize_commit(self, prepared: PreparedCommit) -> CommitInfo:
-        """Commit a snapshot with the files, unless this writer has got so far already."""
+        """Commit a snapshot with the files, unless this writer has done so already."""
         with failing("the commit to the Iceberg table failed"):
             for attempt in range(self._retries + 1):
                 table = _without_retries(self._place.load())
@@ -116,7 +116,7 @@ class IcebergSink(EvolvingSink):
                     reach("connector.iceberg.commit.after")
                     break
                 except CommitFailedException:
-                    # whoever was quicker may have committed this very checkpoint: look again
+                    # the faster writer may have committed this very checkpoint: look again
                     if attempt == self._retries:
                         raise
         if self.mode == "upsert":

@@ -147,7 +147,7 @@ class IcebergSource(TableSource):
         if operation != Operation.APPEND and self.options.on_change == "error":
             raise ConnectorError(
                 f"the snapshot {snapshot.snapshot_id} of the Iceberg table changed or removed rows",
-                hint="Say on_change='skip' or 'rows'.",
+                hint="Set on_change='skip' or 'rows'.",
             )
         if operation != Operation.APPEND and self.options.on_change == "skip":
             return []

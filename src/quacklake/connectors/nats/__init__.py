@@ -1,4 +1,4 @@
-"""NATS JetStream as a source and a sink, through a small client of our own."""
+"""NATS JetStream as a source and a sink, through our own small client."""
 
 from quacklake.connectors.nats.sink import NatsSink, sink
 from quacklake.connectors.nats.source import NatsSource, source

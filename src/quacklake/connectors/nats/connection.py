@@ -299,7 +299,7 @@ class NatsConnection:
         return StoredMessages.join(parts), True
 
     def _status(self, deadline: float) -> NatsMessage | None:
-        """Take one line that is no message of a stream; return a status, None for anything else.
+        """Take one line that is not a message of a stream; return a status, or None for anything else.
 
         Receives more when the line, or the message that begins with it, is not whole.
         """

@@ -81,9 +81,9 @@ class NatsAddress(NamedTuple):
         try:
             port = parts.port or _PORT
         except ValueError as error:
-            raise ConfigError(f"{parts.hostname!r} has a port that is no number") from error
+            raise ConfigError(f"{parts.hostname!r} has a port that is not a number") from error
         if parts.scheme not in ("nats", "tls") or not parts.hostname:
-            raise ConfigError(f"{_shown(parts.scheme, parts.hostname)} is no address of NATS", hint="nats://host:4222")
+            raise ConfigError(f"{_shown(parts.scheme, parts.hostname)} is not a NATS address", hint="nats://host:4222")
         user, password = (unquote(part) if part is not None else None for part in (parts.username, parts.password))
         return cls(parts.hostname, port, parts.scheme == "tls", user, password)
 

@@ -112,13 +112,13 @@ class Decoder:
 
     def _lenient(self, found: pa.Array, texts: pa.Array, places: Sequence[int], bad: dict[int, str]) -> pa.ChunkedArray:
         """Read bodies that lack keys, and say what is wrong with those that lack more than that."""
-        parts, checks = [], ["WHEN json_type(body) <> 'OBJECT' THEN 'the JSON is no object'"]
+        parts, checks = [], ["WHEN json_type(body) <> 'OBJECT' THEN 'the JSON is not an object'"]
         for name, kind in self._types.items():
             path, shape = literal(pointer(name)), literal(json.dumps(_shape(kind)))
             value = f"json_extract(body, {path})"
             part = f"TRY(json_transform_strict({value}, {shape}))"
             parts.append(f"{quote(name)} := {part}")
-            reason = literal(f"{name} is no {kind}: ")
+            reason = literal(f"{name} is not of type {kind}: ")
             wrong = f"{part} IS NULL"
             if kind.id in _INTEGERS:
                 number = f"TRY(CAST({value} AS DOUBLE))"
@@ -157,7 +157,7 @@ class Decoder:
         for name, kind in self._types.items():
             failed = pc.and_(pc.is_null(cast.column(name)), pc.is_valid(read.column(name)))
             for row in np.flatnonzero(failed.to_numpy()).tolist():
-                bad.setdefault(places[row], f"{name} is no {kind}: {read.column(name)[row].as_py()[:100]}")
+                bad.setdefault(places[row], f"{name} is not of type {kind}: {read.column(name)[row].as_py()[:100]}")
         good = pa.array([row for row, place in enumerate(places) if place not in bad], pa.int64())
         return cast.take(good).cast(self.columns), None, bad
 

@@ -47,7 +47,7 @@ class SubjectTemplate:
         return _PLACEHOLDER.findall(self.text)
 
     def fill(self, rows: pa.Table) -> pa.ChunkedArray:
-        """Return the subject of each row. Raises ``InputError`` for a value that is no token of a subject."""
+        """Return the subject of each row. Raises ``InputError`` for a value that is not a valid token."""
         parts = _PLACEHOLDER.split(self.text)
         if len(parts) == 1:
             return pa.chunked_array([pa.repeat(self.text, rows.num_rows)], pa.string())
@@ -116,7 +116,7 @@ class Encoder:
             case "raw":
                 data = rows.column("_data")
                 if data.null_count:
-                    raise InputError("_data is NULL, which is no message")
+                    raise InputError("_data is NULL, which is not a message")
             case "csv":
                 data = _query(rows, _csv_row(rows.schema))
             case _:

@@ -56,7 +56,7 @@ def sample_columns(stream: NatsStream, connection: NatsConnection, form: str, co
         what = f"none of the first {len(bodies[:count])} messages" if bodies else "no message"
         raise InputError(
             f"the columns of the NATS stream {stream.name!r} cannot be inferred: it has {what} in {form}",
-            hint="Say schema='id BIGINT, name VARCHAR'.",
+            hint="Set schema='id BIGINT, name VARCHAR'.",
         )
     return found
 
@@ -69,7 +69,7 @@ def infer_columns(form: str, bodies: Sequence[bytes]) -> str | None:
     types = _csv(texts) if form == "csv" else _json(texts)
     types = {name: kind for name, kind in types.items() if name not in METADATA.names}
     if len(types) > _MOST_COLUMNS:
-        raise InputError(f"the messages have {len(types)} different keys", hint="Say schema='id BIGINT, …'.")
+        raise InputError(f"the messages have {len(types)} different keys", hint="Set schema='id BIGINT, …'.")
     return ", ".join(f"{quote(name)} {kind}" for name, kind in types.items()) or None
 
 

@@ -109,7 +109,7 @@ class StoredMessages:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Messages that a consumer got, the number of each for the consumer, and whether more follow the last."""
+    """The messages of a consumer, the number of each for the consumer, and whether more follow the last."""
 
     messages: StoredMessages
     numbers: Numbers

@@ -86,7 +86,7 @@ class Progress:
         self.last = 0
         self.window = window
         self.ids: frozenset[bytes] = frozenset()
-        """The ids of messages that the stream has got since the commit was prepared."""
+        """The ids of messages that the stream has received since the commit was prepared."""
 
     def take(self, sighting: Sighting, *, trusting: bool) -> None:
         """Learn from a look at the stream. Raises ``SnapshotExpiredError`` when removed messages may have been ours.
@@ -107,8 +107,8 @@ class Progress:
         unknown = not bool(self.done[: self.sent].all())
         if unknown and not trusting and sighting.last_missing > base:
             raise SnapshotExpiredError(
-                "messages have been removed from the stream, and it cannot be told whether they were of this commit",
-                hint="Say on_expired='publish' to publish all that are not in the stream.",
+                "messages have been removed from the stream, and it is unknown whether they belonged to this commit",
+                hint="Set on_expired='publish' to publish all that are not in the stream.",
             )
         self.after, self.sent, self.ids = sighting.last, 0, self.ids | sighting.ids
         self.advance()
@@ -287,7 +287,7 @@ def checked(stream: NatsStream, there: StreamRange, created: str, after: int) ->
     """Return what a stream has, if it is the one that was there before."""
     if there.created != created or there.last < after:
         raise StreamMismatchError(
-            f"the NATS stream {stream.name!r} is not the one that the commit was prepared for: it was made anew",
+            f"the NATS stream {stream.name!r} is not the one that the commit was prepared for: it was recreated",
             hint="Abort the commit, and write the rows again.",
         )
     return there

@@ -183,7 +183,7 @@ class NatsSink(StagedSink):
         return Publisher(self.stream, self._connect(), label, created, has_ids=has_ids, trusting=self._trusting)
 
     def _begun(self, prepared: PreparedCommit) -> bool:
-        """Return whether the stream has anything of a commit. One that was made anew has nothing."""
+        """Return whether the stream has anything of a commit. One that was recreated has nothing."""
         created, after, _ = _state(prepared)
         try:
             there = self.stream.look(self._connect())

@@ -35,7 +35,7 @@ def source(options: Mapping[str, Any]) -> NatsSource:
 
 
 class NatsSource:
-    """A stream, or some of its subjects. ``take_rejected`` returns the messages that are no rows."""
+    """A stream, or some of its subjects. ``take_rejected`` returns the messages that are not rows."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         read = ConnectorOptions("nats", options)
@@ -81,7 +81,7 @@ class NatsSource:
     def start(self, checkpoint: SourceCheckpoint | None = None) -> None:
         """Begin behind a checkpoint; without one at ``start``: ``earliest``, ``latest``, a sequence or a time.
 
-        Raises ``StreamMismatchError`` for a stream that was made anew, ``SnapshotExpiredError`` when messages behind
+        Raises ``StreamMismatchError`` for a stream that was recreated, ``SnapshotExpiredError`` when messages behind
         the checkpoint have been removed, unless ``on_expired='skip'``.
         """
         self._connection = self.stream.connect()
@@ -94,7 +94,7 @@ class NatsSource:
             return
         if checkpoint.offsets.get("created") != there.created:
             raise StreamMismatchError(
-                f"the NATS stream {self.stream.name!r} is not the one that was read before: it was made anew",
+                f"the NATS stream {self.stream.name!r} is not the one that was read before: it was recreated",
                 hint="Begin without a checkpoint.",
             )
         self._sequence = int(checkpoint.offsets["sequence"])
@@ -118,7 +118,7 @@ class NatsSource:
             self._looked = time.monotonic()
             there = self.stream.look(self._connection)
             if there.created != self._created:
-                raise StreamMismatchError(f"the NATS stream {self.stream.name!r} was made anew while it was read")
+                raise StreamMismatchError(f"the NATS stream {self.stream.name!r} was recreated while it was read")
             self._check(there)
             self._end = there.last + 1
             if self.caught_up:
@@ -151,7 +151,7 @@ class NatsSource:
         self._connection = None
 
     def take_rejected(self) -> pa.Table:
-        """Return the messages since the last call that are no rows, with ``_data`` and ``_reason``."""
+        """Return the messages since the last call that are not rows, with ``_data`` and ``_reason``."""
         found = pa.concat_tables([REJECTED.empty_table(), *self._rejected])
         self._rejected.clear()
         return found
@@ -207,11 +207,11 @@ class NatsSource:
             if self._fails:
                 first = decoded.rejected.slice(0, 1).to_pylist()[0]
                 raise InputError(
-                    f"the message {first['_sequence']} of {self.stream.name!r} is no row: {first['_reason']}"
+                    f"the message {first['_sequence']} of {self.stream.name!r} is not a row: {first['_reason']}"
                 )
             if sum(kept.num_rows for kept in self._rejected) >= self._most_rejected:
                 raise LimitError(
-                    f"more than {self._most_rejected} messages of {self.stream.name!r} are no rows, and were not taken",
+                    f"more than {self._most_rejected} messages of {self.stream.name!r} are not rows and were not taken",
                     hint="Call take_rejected() after each batch.",
                 )
             self._rejected.append(decoded.rejected)
@@ -227,7 +227,7 @@ class NatsSource:
         elif kept is not None and kept != self._columns:
             raise SchemaMismatchError(
                 f"the messages of the NATS stream {self.stream.name!r} had other columns before: {kept}",
-                hint="Start with the checkpoint before you ask for the schema, or say schema='…'.",
+                hint="Start with the checkpoint before you ask for the schema, or set schema='…'.",
             )
         elif self._decoder is None:
             self._infer(connection)
@@ -252,6 +252,6 @@ class NatsSource:
                 raise SnapshotExpiredError(
                     f"messages {self._sequence + 1} to {there.first - 1} of the NATS stream {self.stream.name!r} "
                     "have been removed before they were read",
-                    hint="Say on_expired='skip' to go on without them.",
+                    hint="Set on_expired='skip' to continue without them.",
                 )
             self._sequence = there.first - 1

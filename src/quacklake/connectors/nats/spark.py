@@ -183,10 +183,10 @@ class NatsStreamReader(DataSourceStreamReader):
         return {"created": there.created, "sequence": max(end, self._last)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the ranges of a batch. Raises for a stream that was made anew, or messages that were removed."""
+        """Return the ranges of a batch. Raises for a stream that was recreated, or messages that were removed."""
         name = self._options.stream.name
         if start["created"] != end["created"]:
-            raise StreamMismatchError(f"the NATS stream {name!r} was made anew while it was read")
+            raise StreamMismatchError(f"the NATS stream {name!r} was recreated while it was read")
         first, last = int(start["sequence"]) + 1, int(end["sequence"])
         self._last = last
         if first > last:
@@ -194,12 +194,12 @@ class NatsStreamReader(DataSourceStreamReader):
         with self._options.stream.connect() as connection:
             there = self._options.stream.look(connection)
         if there.created != start["created"]:
-            raise StreamMismatchError(f"the NATS stream {name!r} is not the one that was read before: it was made anew")
+            raise StreamMismatchError(f"the NATS stream {name!r} is not the one that was read before: it was recreated")
         if there.first > first and not self._options.skips:
             raise SnapshotExpiredError(
                 f"messages {first} to {min(there.first - 1, last)} of the NATS stream {name!r} have been removed"
                 " before they were read",
-                hint="Say on_expired='skip' to go on without them.",
+                hint="Set on_expired='skip' to continue without them.",
             )
         return _parts(first, last, self._options.parts)
 

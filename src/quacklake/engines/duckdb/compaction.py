@@ -58,7 +58,7 @@ class CompactionFiles:
         with self.engine.connection() as connection:
             with writing():
                 connection.register("ql_flushed", rows)
-            # in the order of insertion, unless the table has an order of its own
+            # in the order of insertion, unless the table has a sort order
             query = f"SELECT {', '.join(select)} FROM ql_flushed ORDER BY row_id, begin_snapshot"
             files = self._write(tx, connection, query, table, rows.nbytes, snapshots=True)
             gone = self._gone(connection, table, files, rows)

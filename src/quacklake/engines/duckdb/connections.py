@@ -37,9 +37,9 @@ from quacklake.storage import S3Options, Store
 from quacklake.storage.failures import outage_of
 
 _WRITING = "write the data files"
-#: What httpfs says when it cannot begin to write a file.
+#: The error of httpfs when it cannot begin to write a file.
 _UPLOAD = re.compile(r"Unable to connect to URL .*\(HTTP code 404\)")
-#: What DuckDB says of a file that a key does not open.
+#: The errors of DuckDB for a file that a key does not open.
 _KEY_SIGNS = ("AES tag", "'encryption_config' was", "encrypted file", "Invalid AES key")
 
 
@@ -79,7 +79,7 @@ def translate(error: BaseException, doing: str) -> QuacklakeError | None:
             return StorageError(f"cannot {doing}, the place does not exist: {first}", hint=hint)
     damaged = isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.HTTPException)
     if damaged or bare:
-        return CorruptFileError(f"cannot {doing}: {first}", hint="lake.verify() tells which files are damaged")
+        return CorruptFileError(f"cannot {doing}: {first}", hint="lake.verify() shows which files are damaged")
     if isinstance(error, duckdb.Error):
         return StorageError(f"cannot {doing}: {first}")
     if isinstance(error, pa.ArrowInvalid):
@@ -94,7 +94,7 @@ def message_of(error: UnicodeDecodeError) -> str:
 
 
 def interrupted(error: BaseException) -> bool:
-    """Return whether DuckDB has stopped because of Ctrl-C, which it tells as an error of its own."""
+    """Return whether DuckDB has stopped because of Ctrl-C, which it reports as its own error."""
     return isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt)
 
 
@@ -183,7 +183,7 @@ def load_httpfs(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _sign_in(connection: duckdb.DuckDBPyConnection, options: S3Options, root: str) -> None:
-    """Give DuckDB the keys for the files under a root, in a secret of its own: lakes may have different keys."""
+    """Give DuckDB the keys for the files under a root, in a separate secret: lakes may have different keys."""
     name = f"quacklake_{hashlib.sha256(root.encode()).hexdigest()[:16]}"
     facts = {
         "KEY_ID": options.access_key,
@@ -214,7 +214,7 @@ def new_key() -> str:
 
 
 def lend_keys(connection: duckdb.DuckDBPyConnection, variable: str, keys: Sequence[str]) -> None:
-    """Let a connection know keys of the catalog: a list in a variable. ``CorruptFileError`` when one is no key."""
+    """Pass keys of the catalog to a connection, as a list in a variable. Raises ``CorruptFileError`` for a bad key."""
     name = f"{variable}_given"
     connection.register(
         name, pa.table({"i": range(len(keys)), "k": pa.array([_raw(key) for key in keys], pa.binary())})
@@ -245,7 +245,7 @@ def prepare_writing(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def encryption_clause(connection: duckdb.DuckDBPyConnection, key: str) -> str:
-    """Return the option of ``COPY`` that encrypts with a key, which the connection is told; it must be prepared."""
+    """Return the option of ``COPY`` that encrypts with a key, and pass the key to the prepared connection."""
     lend_keys(connection, _VARIABLE, [key])
     return f"ENCRYPTION_CONFIG {{footer_key_value: getvariable('{_VARIABLE}')[1]}}"
 

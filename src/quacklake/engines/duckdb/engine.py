@@ -40,7 +40,7 @@ ROW_ID = pa.field("rowid", pa.int64())
 SNAPSHOT = "_ql_snapshot"
 """The column with the snapshot that a row came with, where places are asked for."""
 
-#: What DuckDB cannot give to Arrow, or gives wrong values of when they are too large.
+#: Types that DuckDB cannot export to Arrow, or exports wrongly when values are too large.
 _EXPORTED = {"variant": "VARCHAR", "uint128": "DECIMAL(38,0)"}
 _NO_POSITIONS = pa.schema([("file_id", pa.int64()), ("row_id", pa.int64())])
 _NO_INLINED = pa.schema([("schema_version", pa.int64()), ("row_id", pa.int64())])
@@ -59,7 +59,7 @@ class RunningScan:
 
 
 class DuckDBEngine:
-    """Executes plans in this process. Each call has a connection of its own; safe to share between threads."""
+    """Executes plans in this process. Each call has its own connection; safe to share between threads."""
 
     name = "duckdb"
 

@@ -125,10 +125,10 @@ _KINDS = frozenset(
     """.split()  # noqa: SIM905
 )
 _REFUSED = {"SUBQUERY": "a subquery", "PARAMETER": "a parameter"}
-#: How an aggregate is told to go through its rows.
+#: Nodes that set the order of the rows of an aggregate.
 _ORDERS = ("ORDER_MODIFIER", "ORDER_DEFAULT", "ASCENDING", "DESCENDING")
 _HINT = "lake.sql runs queries"
-#: Longer texts are checked anew each time.
+#: Longer texts are checked again each time.
 _KEPT_LENGTH = 4_096
 
 

@@ -30,7 +30,7 @@ _INTERNAL = frozenset({FIELD_ROW_ID, FIELD_SNAPSHOT_ID})
 #: Nested columns that a file has in another shape than the table: (column id, column as it is in the file).
 Shape = tuple[tuple[int, Column], ...]
 
-#: What tells the shapes of a plan's files that differ from the table's, for some columns.
+#: Returns the shapes of a plan's files that differ from the table's, for some columns.
 Shapes = Callable[[ScanPlan, Sequence[Column]], Mapping[int, Shape]]
 
 

@@ -102,7 +102,7 @@ def stored(connection: duckdb.DuckDBPyConnection, sql: str, tree: Node) -> str:
     return render(connection, tree) if any(mark in sql for mark in ("--", "/*", ";")) else sql.strip()
 
 
-#: What tells nothing of the meaning: places in the text, and the order of parameters, which have their names besides.
+#: Keys without meaning: positions in the text, and the order of parameters, which also have names.
 PLACES = frozenset({"query_location", "query_location_length", "named_param_map"})
 
 
@@ -183,7 +183,7 @@ def constant_of(node: Mapping[str, Any]) -> Constant | None:
     return Constant("INTEGER" if number in _INTEGERS else "BIGINT", number)
 
 
-#: What a stored query calls the lake it belongs to; in DuckDB that is the name it is attached by.
+#: The name of its own lake in a stored query; DuckDB replaces it with the name that the lake is attached by.
 LAKE = "{DUCKLAKE_CATALOG}."
 
 #: Functions that yield rows from their arguments alone. Others reach files, the network or the session.

@@ -83,7 +83,7 @@ def _field_id(column: Column) -> str:
     return f"{name}: {{{children}}}"
 
 
-#: Which bounds of columns are values: column id -> ``min_exact`` and ``max_exact``.
+#: The bounds of columns that are values: column id -> ``min_exact`` and ``max_exact``.
 _Exact = Mapping[int, Mapping[str, bool]]
 
 

@@ -210,7 +210,7 @@ def read_manifest(store: Store, id_: str) -> BackupInfo:
     path = folder_of(id_) + MANIFEST
     if not store.exists(path):
         raise NotFoundError(
-            f"there is no backup {id_} in {store.root}", hint="quacklake.backups(…) lists those there are"
+            f"there is no backup {id_} in {store.root}", hint="quacklake.backups(…) lists those that exist"
         )
     try:
         found = json.loads(store.read(path, limit=_LIMIT))

@@ -46,7 +46,7 @@ _NO_STATS = (StatsKind.NONE, StatsKind.GEOMETRY, StatsKind.VARIANT)
 
 
 def _pages(catalog: Catalog, read: Callable[[RowAudit, int], Sequence[T]], after: int = -1) -> Iterator[Sequence[T]]:
-    """Yield pages of data files, or of delete files with the rows of their data files, each from a read of its own."""
+    """Yield pages of data files, or of delete files with the rows of their data files, each from a separate read."""
     while True:
         with catalog.read() as reader:
             page = read(RowAudit.of(reader), after)
@@ -181,7 +181,7 @@ class FileChecks:
             length = len(base64.b64decode(key, validate=True))
         except (binascii.Error, ValueError):
             length = 0
-        return [] if length in _KEY_LENGTHS else [tell("V063", "what there is, is no key")]
+        return [] if length in _KEY_LENGTHS else [tell("V063", "it is not a key")]
 
     def row_ids(self) -> None:
         """Check V032: files of one table with overlapping row ids that live at the same time."""

@@ -27,7 +27,7 @@ class Rule:
     repairable: bool = False
 
 
-_REPAIR = "lake.maintenance.repair() or `quacklake verify --repair` mends it"
+_REPAIR = "lake.maintenance.repair() or `quacklake verify --repair` repairs it"
 _FILE = "restore the file from a backup, or delete the rows that were in it"
 
 _RULES = (
@@ -35,21 +35,21 @@ _RULES = (
         "V001", "a snapshot without a record of its changes, or the reverse", "warning", "other clients may refuse it"
     ),
     Rule("V002", "changes that no client understands", hint="every later commit of a stock client fails on it"),
-    Rule("V003", "changes of something that never was"),
+    Rule("V003", "changes of an object that never existed"),
     Rule("V004", "the counter of catalog ids is too low", hint=_REPAIR, repairable=True),
     Rule("V005", "the counter of file ids is too low", hint=_REPAIR, repairable=True),
     Rule("V006", "the counter of row ids is too low", hint=_REPAIR, repairable=True),
     Rule("V007", "a counter that goes backwards"),
     Rule("V008", "no snapshot at all"),
-    Rule("V010", "a life that ends before it begins, or lies in the future"),
-    Rule("V011", "two rows for one object at one time"),
-    Rule("V012", "two objects of one name at one time"),
-    Rule("V020", "something that lives while its schema does not"),
-    Rule("V021", "something that lives while its table does not"),
-    Rule("V022", "a delete file of no data file"),
-    Rule("V023", "columns that make no table"),
+    Rule("V010", "a lifetime that ends before it begins, or lies in the future"),
+    Rule("V011", "two rows for one object at the same time"),
+    Rule("V012", "two objects with one name at the same time"),
+    Rule("V020", "an object that exists while its schema does not"),
+    Rule("V021", "an object that exists while its table does not"),
+    Rule("V022", "a delete file without a data file"),
+    Rule("V023", "columns that do not form a table"),
     Rule("V024", "a column that its table never had"),
-    Rule("V025", "statistics or values of a file that is not there", "warning", _REPAIR, True),
+    Rule("V025", "statistics or values of a file that does not exist", "warning", _REPAIR, True),
     Rule("V026", "a partitioning that the table never had"),
     Rule("V027", "a name mapping that the table does not have"),
     Rule(
@@ -58,30 +58,30 @@ _RULES = (
         "warning",
         "a column that was dropped in the transaction that made it leaves these",
     ),
-    Rule("V030", "two delete files of one data file at one time"),
-    Rule("V031", "a number of rows or bytes that cannot be"),
-    Rule("V032", "two files with the same row ids at one time"),
-    Rule("V033", "an inlined row id that lives twice"),
+    Rule("V030", "two delete files of one data file at the same time"),
+    Rule("V031", "an impossible number of rows or bytes"),
+    Rule("V032", "two files with the same row ids at the same time"),
+    Rule("V033", "an inlined row id that exists twice"),
     Rule("V034", "a bound that is not of its column's type", "warning", _REPAIR, True),
     Rule("V035", "a lower bound above the upper one", hint=_REPAIR, repairable=True),
     Rule("V036", "a table without totals", hint=_REPAIR, repairable=True),
-    Rule("V037", "totals below what is there", "warning", _REPAIR, True),
+    Rule("V037", "totals that are too low", "warning", _REPAIR, True),
     Rule("V038", "several totals of one table", hint=_REPAIR, repairable=True),
     Rule("V040", "schema versions out of order"),
     Rule("V041", "a table of inlined rows that is missing"),
-    Rule("V042", "a table of inlined rows with other columns than its version"),
+    Rule("V042", "a table of inlined rows whose columns are not those of its version"),
     Rule("V043", "inlined rows that the catalog does not know of", "warning"),
-    Rule("V044", "an inlined row with an impossible life"),
+    Rule("V044", "an inlined row with an impossible lifetime"),
     Rule("V045", "inlined deletes of a file that is gone", "warning", _REPAIR, True),
     Rule("V046", "an inlined delete of a row that the file does not have"),
     Rule("V047", "an inlined delete that came after its file had ended", hint="the row it deleted is still visible"),
     Rule("V050", "an option that no client knows", "warning", "lake.options.list() shows it"),
-    Rule("V051", "an option with a value that is none", "warning", "set it again"),
-    Rule("V052", "an option for something that never was", "warning", "it has no effect"),
-    Rule("V053", "a fact about the lake that is missing or makes no sense"),
+    Rule("V051", "an option with an invalid value", "warning", "set it again"),
+    Rule("V052", "an option of an object that never existed", "warning", "it has no effect"),
+    Rule("V053", "a property of the lake that is missing or invalid"),
     Rule("V060", "a path that leads out of its folder"),
     Rule("V061", "one file in several rows"),
-    Rule("V062", "a file in use that waits for its deletion", hint=_REPAIR, repairable=True),
+    Rule("V062", "a file in use that is scheduled for deletion", hint=_REPAIR, repairable=True),
     Rule("V063", "a file of an encrypted lake without a usable key"),
     Rule("V070", "a file that is missing", hint=_FILE),
     Rule("V071", "a file of another size than recorded", hint=_FILE),
@@ -90,10 +90,10 @@ _RULES = (
     Rule("V074", "a file with another number of rows than recorded", hint=_FILE),
     Rule("V075", "a file with columns that its table never had", "warning", "their values are never read"),
     Rule("V080", "statistics that do not bound the data of a file", hint=_REPAIR, repairable=True),
-    Rule("V081", "a count of NULLs that is not that of the file", hint=_REPAIR, repairable=True),
-    Rule("V082", "NaN in a file that is said to have none", hint=_REPAIR, repairable=True),
-    Rule("V083", "a delete file with positions out of order or outside of its data file"),
-    Rule("V084", "a row of a snapshot in which its file did not live"),
+    Rule("V081", "a count of NULLs that differs from the file", hint=_REPAIR, repairable=True),
+    Rule("V082", "NaN in a file that is recorded to have none", hint=_REPAIR, repairable=True),
+    Rule("V083", "a delete file with positions out of order or outside its data file"),
+    Rule("V084", "a row of a snapshot in which its file did not exist"),
     Rule("V085", "two rows with one row id"),
     Rule(
         "V086",
@@ -102,11 +102,11 @@ _RULES = (
         "other clients may answer wrongly: " + _REPAIR,
         True,
     ),
-    Rule("V087", "a row id that will be given again", hint=_REPAIR, repairable=True),
+    Rule("V087", "a row id that will be assigned again", hint=_REPAIR, repairable=True),
     Rule("V088", "a file whose rows cannot be read", hint=_FILE),
     Rule(
         "V089",
-        "whole numbers of 128 bits that a file holds as doubles, perhaps rounded",
+        "128-bit integers that a file holds as doubles, perhaps rounded",
         "warning",
         "other clients round beyond 2**53: compare with the source, or keep such numbers as DECIMAL(38, 0)",
     ),
@@ -227,7 +227,7 @@ class Collector:
     def overflow(self) -> list[Skipped]:
         """Return the codes with findings that were only counted."""
         return [
-            Skipped(f"{count - LIMIT} more findings of {code}", f"only the first {LIMIT} of a kind are told")
+            Skipped(f"{count - LIMIT} more findings of {code}", f"only the first {LIMIT} of a kind are reported")
             for code, count in self._counts.items()
             if count > LIMIT
         ]

@@ -1,4 +1,4 @@
-"""Take the rows of Arrow files over into the lake: each file once, whatever ends the work in between."""
+"""Load the rows of Arrow files into the lake: each file once, even if the work is interrupted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REFUSED = (InputError, CorruptFileError, PathError)
 
 @dataclass(frozen=True)
 class BackfillReport:
-    """The report of a backfill, real or dry: files and their rows, and the rows that the table got."""
+    """The report of a backfill or a dry run: files and their rows, and the rows added to the table."""
 
     files: int
     rows: int

@@ -152,7 +152,7 @@ class ArrowFolder:
         self._store.write(_RETIRED, b"{}")
 
     def remove(self, path: str) -> None:
-        """Remove a batch and its metadata. The batch goes first: metadata alone is no batch."""
+        """Remove a batch and its metadata. The batch goes first: metadata alone is not a batch."""
         ArrowPath.parse(path)
         faults.reach("migration.remove.before")
         self._store.delete([path])

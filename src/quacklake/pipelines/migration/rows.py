@@ -101,7 +101,7 @@ def _number(text: str, name: str) -> str:
         if number >> 256:
             raise ValueError
     except ValueError:
-        raise InputError(f"its column {name!r} has {text[:80]!r}, which is no number from 0 to 2^256 - 1") from None
+        raise InputError(f"its column {name!r} has {text[:80]!r}, which is not a number from 0 to 2^256 - 1") from None
     return str(number)
 
 

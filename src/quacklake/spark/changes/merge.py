@@ -94,7 +94,7 @@ _RANGED = (*((one, two) for one in _WHOLE for two in _WHOLE), ("date", "date"), 
 
 
 class SparkMerge(MergeBuilder):
-    """A merge of a DataFrame into a table: add clauses, then ``execute``, by default in a commit of its own."""
+    """A merge of a DataFrame into a table: add clauses, then ``execute``, by default in its own commit."""
 
     #: Columns of the source that control the merge, and are not columns of the table.
     _beside: Sequence[str] = ()

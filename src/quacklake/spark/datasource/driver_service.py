@@ -199,11 +199,11 @@ class DriverService:
         given, catalog = options.get("lake"), options.get("catalog")
         if catalog is not None and (given is None or given in self._named):
             raise ConfigError(
-                "a catalog is named, but not the URL of its lake", hint='say .option("lake", "postgresql://host/db")'
+                "a catalog is named, but not the URL of its lake", hint='use .option("lake", "postgresql://host/db")'
             )
         if given is None:
             if self._default is None:
-                raise ConfigError("no lake is named", hint='say .option("lake", "sqlite:///lake.db")')
+                raise ConfigError("no lake is named", hint='use .option("lake", "sqlite:///lake.db")')
             return self._default
         if given in self._named:
             return self._named[given]

@@ -83,7 +83,7 @@ class FormatOptions:
         """The table. Raises ``InputError`` when none is named."""
         name = self.get("table")
         if not name:
-            raise InputError("no table is named", hint='say .option("table", "sales"), or load("sales")')
+            raise InputError("no table is named", hint='use .option("table", "sales"), or load("sales")')
         return TableRef.parse(name)
 
     def bound(self, version: str, timestamp: str) -> Bound | None:
@@ -105,10 +105,10 @@ class FormatOptions:
         changes = self.flag("readChangeFeed")
         for name in _NOT_CHANGES if changes else _ONLY_CHANGES:
             if self.get(name) is not None:
-                hint = 'say startingVersion and endingVersion, and filter with where("…")' if changes else None
+                hint = 'use startingVersion and endingVersion, and filter with where("…")' if changes else None
                 raise InputError(
                     f'the option "{name}" is for a read {"without" if changes else "with"} readChangeFeed',
-                    hint=hint or 'say .option("readChangeFeed", "true"), or .option("version", …) for one snapshot',
+                    hint=hint or 'use .option("readChangeFeed", "true"), or .option("version", …) for one snapshot',
                 )
 
 
@@ -283,5 +283,5 @@ def _remove(write: _Write, rows: Sequence[TaskRows]) -> None:
 def _stream_name(options: FormatOptions) -> str:
     name = options.get("streamName") or options.get("queryName")
     if name is None:
-        raise InputError("a stream into a lake needs a name", hint='say .queryName("…") or .option("streamName", "…")')
+        raise InputError("a stream into a lake needs a name", hint='use .queryName("…") or .option("streamName", "…")')
     return check_stream(name)

@@ -56,7 +56,7 @@ def checked(value: str, type_: str) -> str:
     if type_ not in UNSIGNED:
         return f"CAST({value} AS {type_name(type_)})"
     most = (1 << UNSIGNED[type_]) - 1
-    wrong = failing(f"a value is out of range: it is no {type_}")
+    wrong = failing(f"a value is out of range: it is not a valid {type_}")
     return f"CAST(CASE WHEN {value} NOT BETWEEN 0 AND {most} THEN {wrong} ELSE {value} END AS {type_name(type_)})"
 
 

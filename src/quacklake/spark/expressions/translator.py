@@ -101,7 +101,7 @@ class ExpressionScope:
         return found
 
 
-_HINT = "say it to Spark itself: with spark.sql(…), or a column of pyspark.sql.functions; or use lake.table(…)"
+_HINT = "compute it in Spark itself: with spark.sql(…), or a column of pyspark.sql.functions; or use lake.table(…)"
 
 
 class Translator:

@@ -253,7 +253,7 @@ def _frame(session: SparkSession, index: Any, schema: str) -> DataFrame:
 
 
 BARRIER = "spark_partition_id() >= 0"
-"""A condition that always holds, but that Spark takes for volatile, so it moves no other condition below it."""
+"""A condition that always holds, but that Spark considers volatile, so it moves no other condition below it."""
 
 _SHIFT = 40
 _WORD = 6  # A word of bits covers ``1 << _WORD`` rows

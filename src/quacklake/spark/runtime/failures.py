@@ -55,7 +55,7 @@ def reaching() -> Iterator[None]:
 def _check_store(error: Exception) -> None:
     if _of_spark(error) and _NO_STORE.search(str(error)) is not None:
         raise MissingExtraError(
-            "this session of Spark lacks the jars for the store of the lake",
+            "this Spark session lacks the jars for the store of the lake",
             hint='start Spark with what `quacklake spark-settings` prints, or use format("quacklake"): it needs none',
         ) from error
 

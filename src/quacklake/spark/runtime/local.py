@@ -221,7 +221,8 @@ def _arrow_of(type_: st.DataType, path: str) -> pa.DataType:
     found = next((arrow for _, known, arrow in _TYPES if isinstance(type_, type(known))), None)
     if found is None:
         raise InputError(
-            f'the column "{path}" has the type {type_.simpleString()}, which a lake has not', hint="cast it to another"
+            f'the column "{path}" has the type {type_.simpleString()}, which a lake does not have',
+            hint="cast it to another",
         )
     return found
 

@@ -40,7 +40,7 @@ def has_scalars(session: SparkSession) -> bool:
 def check_session(session: object) -> None:
     """Raise ``InputError`` or ``UnsupportedVersionError`` for a session that does not work in this process."""
     if not isinstance(session, SparkSession) and not is_connect(session):  # type: ignore[arg-type]
-        raise InputError(f"{type(session).__name__} is no session of Spark", hint="pass a SparkSession")
+        raise InputError(f"{type(session).__name__} is not a Spark session", hint="pass a SparkSession")
     parse_version(pyspark.__version__)
     parse_version(session.version)  # type: ignore[attr-defined]
     from pyspark.sql.utils import is_remote
@@ -200,8 +200,8 @@ def _new(store: Store) -> SparkSession:
         return builder.getOrCreate()
     except PySparkException as error:
         raise MissingExtraError(
-            f"no session of Spark could be made: {str(error).strip().splitlines()[0]}",
-            hint="what Spark printed tells why: packages that Spark Connect needs, or jars that cannot be downloaded",
+            f"no Spark session could be created: {str(error).strip().splitlines()[0]}",
+            hint="what Spark printed says why: packages that Spark Connect needs, or jars that cannot be downloaded",
         ) from error
 
 

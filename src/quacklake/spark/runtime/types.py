@@ -340,7 +340,7 @@ def _in_range(made: str, value: str, wanted: str, path: str) -> str:
 
 
 def _unless(fits: str, value: str, made: str, path: str, wanted: str) -> str:
-    message = literal(f'{RAISED}a value does not fit the column "{path}": it is no {wanted}\n')
+    message = literal(f'{RAISED}a value does not fit the column "{path}": it is not a valid {wanted}\n')
     return f"CASE WHEN {value} IS NULL THEN NULL WHEN {fits} THEN {made} ELSE raise_error({message}) END"
 
 

@@ -145,7 +145,7 @@ def call(statement: Statement, cursor: SparkCursor) -> DataFrame:
         raise SqlError(f'a lake has no procedure "{names[-1]}"', hint=nearest(name, FUNCTIONS))
     if name == "set_commit_message":
         raise UnsupportedFeatureError(
-            "a statement of Spark is a commit of its own, which no message can wait for",
+            "every Spark statement is its own commit, so a message cannot wait for the next one",
             hint='sign the lake first: quacklake.spark(lake.signed("message", "author"))',
         )
     if name not in _ON_SPARK:

@@ -289,7 +289,7 @@ class Rewriter:
             query = ViewQuery(connection, find, time=has_time(session))
             made = query.translated(view.sql.replace(LAKE, ""))
         if query.strict and session.conf.get("spark.sql.ansi.enabled") != "true":
-            raise UnsupportedFeatureError("the session goes on with a wrong number where one is too large")
+            raise UnsupportedFeatureError("the session continues with a wrong number if one is too large")
         if not view.aliases:
             return made
         names = [*view.aliases, *(column.name for column in made.columns[len(view.aliases) :])]
@@ -324,13 +324,13 @@ def _computed_view(
     if size > _MOST_BYTES:
         raise UnsupportedFeatureError(
             f"{what}, and it reads {size >> 20} MB, too much for DuckDB in the driver",
-            hint="read it with lake.sql, or say its query to Spark",
+            hint="read it with lake.sql, or give its query to Spark",
         )
     schema, rows = view_rows(context, tx, view, _MOST_ROWS + 1)
     if rows.num_rows > _MOST_ROWS:
         raise UnsupportedFeatureError(
             f"{what}, and it has more than {_MOST_ROWS} rows, too many for DuckDB in the driver",
-            hint="read it with lake.sql, or say its query to Spark",
+            hint="read it with lake.sql, or give its query to Spark",
         )
     columns = schema.columns
     select = shown_columns(columns, time=has_time(engine.session))

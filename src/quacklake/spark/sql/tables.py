@@ -223,7 +223,7 @@ def _table(statement: Statement, cursor: SparkCursor, *, replacing: bool) -> Dat
     elif query:
         done = _from_query(statement, target, run_query(statement, query), keys, replacing=replacing)
     elif columns is None:
-        raise SqlError("a table needs columns, or a query that gives them")
+        raise SqlError("a table needs columns, or a query that returns them")
     else:
         how = _made("TABLE", replacing=replacing, if_not_exists=if_not_exists)
         layouts = "".join(f" {word} BY ({', '.join(items)})" for word, items in keys.items() if items)

@@ -57,7 +57,7 @@ class ViewBinder(ExpressionBinder):
         return super().is_constant(node) and self.is_row_wise(node)
 
     def title(self, node: Node) -> str:
-        """Return the title of a column without a name of its own."""
+        """Return the title of a column without a name."""
         return str(self._run(f"SELECT {self.text(node)} FROM {self._from}").columns[0])
 
 

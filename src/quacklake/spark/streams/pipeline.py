@@ -199,7 +199,7 @@ class Pipeline:
             self._position = {str(key): int(value) for key, value in json.loads(mark.position).items()}
         except (ValueError, TypeError, AttributeError):
             raise StreamMismatchError(
-                f'the stream "{self.name}" has come to {mark.position!r}, which is no position of a table'
+                f'the stream "{self.name}" is at {mark.position!r}, which is not a position in a table'
             ) from None
 
     def _next(self) -> BatchReport | None:

@@ -150,7 +150,7 @@ class StreamSource:
                 change = "was dropped" if here is None else f"is {here.duckdb_type()} now"
                 raise StreamMismatchError(
                     f'the column "{column.name}" of {name} {change}, and the stream began with {column.duckdb_type()}',
-                    hint="start the stream again: it goes on from here with the columns of today",
+                    hint="start the stream again: it continues from here with the present columns",
                 )
         return found
 

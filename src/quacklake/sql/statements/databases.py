@@ -44,12 +44,12 @@ _OTHERS = (
 )
 #: The wording of hints in Python, and in ATTACH.
 _WORDS = (
-    ("pass catalog=, or set QUACKLAKE_CATALOG", "say CATALOG '…'"),
+    ("pass catalog=, or set QUACKLAKE_CATALOG", "use CATALOG '…'"),
     ("leave catalog out", "leave CATALOG out"),
-    ("pass create=True", "say CREATE_IF_NOT_EXISTS true"),
-    ("pass override_data_path=True", "say OVERRIDE_DATA_PATH true"),
+    ("pass create=True", "use CREATE_IF_NOT_EXISTS true"),
+    ("pass override_data_path=True", "use OVERRIDE_DATA_PATH true"),
     ("migrate=True", "MIGRATE_IF_REQUIRED true"),
-    ("pass data_path=", "say DATA_PATH '…'"),
+    ("pass data_path=", "use DATA_PATH '…'"),
     ("data_path", "DATA_PATH"),
     ("encrypted=", "ENCRYPTED"),
 )
@@ -106,7 +106,7 @@ def _open(alias: str, url: str, options: dict[str, Any]) -> Attached:
             raise SqlError(f'ATTACH has no option "{name}" for a lake', hint=nearest(name, known))
     metadata = str(options.get("metadata_catalog") or "")
     if fold(metadata) == fold(alias):
-        raise SqlError(f'the metadata of "{alias}" needs a name of its own')
+        raise SqlError(f'the metadata of "{alias}" needs its own name')
     kind = fold(str(options.get("meta_type") or "duckdb"))
     if kind not in DATABASES and kind != "postgresql":
         raise SqlError(f'there is no metadata database of the type "{kind}"', hint=nearest(kind, DATABASES))
@@ -150,7 +150,7 @@ def _connect(url: str, alias: str, *, catalog: str = "", **given: Any) -> LakeHa
                 raise NotFoundError(
                     f'Cannot execute statement of type "CREATE" on database "{METADATA}{alias}" which is attached in'
                     f' read-only mode! There is no lake at "{place}"',
-                    hint="leave READ_ONLY out to make it",
+                    hint="leave READ_ONLY out to create it",
                 ) from error
             raise NotFoundError(
                 f'Existing DuckLake at metadata catalog "{place}" does not exist'
@@ -298,7 +298,7 @@ def create_secret(session: Session, cursor: Cursor, params: Any) -> Result:
     if fold(name) in known and not replacing:
         if if_not_exists:
             return Result()
-        raise AlreadyExistsError(f'Secret "{name}" exists already', hint="say OR REPLACE")
+        raise AlreadyExistsError(f'Secret "{name}" exists already', hint="use OR REPLACE")
     binder = Binder(session, params)
     known[fold(name)] = {option: binder.evaluate_text(text) for option, text in given.items()}
     return Result()

@@ -114,19 +114,19 @@ def _check_conflict(conflict: Conflict, key: Sequence[str]) -> None:
     if conflict.key is None and not key:
         raise SqlError(
             "Binder Error: There are no UNIQUE/PRIMARY KEY constraints that refer to this table",
-            hint="declare a PRIMARY KEY, or say MERGE INTO, which goes by any columns",
+            hint="declare a PRIMARY KEY, or use MERGE INTO, which matches by any columns",
         )
     folded = {fold(name) for name in key}
     if conflict.key is not None and {fold(name) for name in conflict.key} != folded:
         raise SqlError(
             "Binder Error: The specified columns as conflict target are not referenced by a UNIQUE/PRIMARY KEY"
             " CONSTRAINT or INDEX",
-            hint=f"the primary key is ({', '.join(key)})" if key else "there is none: say MERGE INTO",
+            hint=f"the primary key is ({', '.join(key)})" if key else "there is none: use MERGE INTO",
         )
     changed = next((name for name in conflict.columns if fold(name) in folded), None)
     if changed is not None:
         raise SqlError(
-            f'Binder Error: DO UPDATE cannot set "{changed}", a column of the primary key', hint="say UPDATE instead"
+            f'Binder Error: DO UPDATE cannot set "{changed}", a column of the primary key', hint="use UPDATE instead"
         )
 
 

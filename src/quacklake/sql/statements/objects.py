@@ -49,7 +49,7 @@ def create_schema(session: Session, cursor: Cursor, params: Any) -> Result:
         if replacing and _has_schema(tx, name):
             tx.drop_schema(name, cascade=True)
         if not if_not_exists and _has_schema(tx, name):
-            raise AlreadyExistsError(f'Schema with name "{name}" already exists!', hint="say IF NOT EXISTS")
+            raise AlreadyExistsError(f'Schema with name "{name}" already exists!', hint="use IF NOT EXISTS")
         tx.create_schema(name, if_not_exists=if_not_exists)
 
     session.write(attached, work)
@@ -83,7 +83,7 @@ def create_view(session: Session, cursor: Cursor, params: Any) -> Result:
         if existing is not None and if_not_exists:
             return
         if existing is not None and not replacing:
-            raise AlreadyExistsError(f'View with name "{target.name}" already exists!', hint="say OR REPLACE")
+            raise AlreadyExistsError(f'View with name "{target.name}" already exists!', hint="use OR REPLACE")
         if tx.get_table(target.schema, target.name) is not None:
             raise taken(target.name, "Table", "View", replacing=replacing)
         text = Binder(session).check(query, target, tx, aliases)
@@ -250,7 +250,7 @@ def _drop(tx: Transaction, target: Target, kind: str, *, if_exists: bool, is_tab
         other = "View" if kind == "TABLE" else "Table"
         raise SqlError(
             f"Catalog Error: Existing object {target.name} is of type {other}, trying to drop type {kind.title()}",
-            hint=f"say DROP {other.upper()}",
+            hint=f"use DROP {other.upper()}",
         )
     if kind == "TABLE" and table is not None:
         tx.drop_table(table)

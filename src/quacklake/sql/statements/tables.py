@@ -73,7 +73,7 @@ def create_table(session: Session, cursor: Cursor, params: Any) -> Result:
         if existing is not None and if_not_exists:
             return None
         if existing is not None and not replacing:
-            raise AlreadyExistsError(f'Table with name "{target.name}" already exists!', hint="say IF NOT EXISTS")
+            raise AlreadyExistsError(f'Table with name "{target.name}" already exists!', hint="use IF NOT EXISTS")
         bound, keys = None, ()  # type: Bound | None, tuple[str, ...]
         if query is not None:
             bound = Binder(session, params).bind(query)
@@ -124,7 +124,7 @@ def _schema_of_query(session: Session, bound: Bound, columns: str | None) -> Tab
     if columns is not None:
         given = [Cursor(item).name() for item in Cursor(f"({columns})").items()]
         if len(given) > len(names):
-            raise SqlError(f"the table names {len(given)} columns, and the query gives {len(names)}")
+            raise SqlError(f"the table names {len(given)} columns, and the query returns {len(names)}")
         names[: len(given)] = given
     seen: dict[str, int] = {}
     found = []
@@ -167,7 +167,7 @@ def _refused(constraint: str) -> SqlError:
     """Return an error in DuckLake's wording, although Quacklake does keep primary keys."""
     return SqlError(
         f"Not implemented Error: {constraint} constraints are not supported in DuckLake",
-        hint="NOT NULL, DEFAULT and PRIMARY KEY are kept, the last one as what merge goes by",
+        hint="NOT NULL, DEFAULT and PRIMARY KEY are kept, the last one as the key of merge",
     )
 
 
