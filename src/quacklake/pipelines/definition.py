@@ -61,7 +61,7 @@ class PipelineDefinition:
     """A pipeline, checked.
 
     ``query`` is SQL over ``source``; None passes every row on. A batch ends after ``every``, or when it has
-    ``batch_rows`` rows or ``batch_bytes`` bytes. ``dead_letters`` is a table of the lake that keeps what is no row.
+    ``batch_rows`` rows or ``batch_bytes`` bytes. ``dead_letters`` is a table of the lake that keeps what is not a row.
     ``partitions`` divide the state of a query on Spark.
     """
 

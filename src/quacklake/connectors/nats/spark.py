@@ -74,7 +74,7 @@ def rows_of(decoded: DataFrame) -> DataFrame:
 
 
 def rejected_of(decoded: DataFrame) -> DataFrame:
-    """Return the messages that are no rows among those of :func:`decode`, with the reason."""
+    """Return the messages that are not rows among those of :func:`decode`, with the reason."""
     from pyspark.sql import functions as f
 
     return decoded.where(f.col("_reason").isNotNull()).select(*_METADATA, "_reason")
