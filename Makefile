@@ -32,7 +32,7 @@ MESSAGE_KILLS ?= 10
 # The samples that `make test` takes, by default those of the day; and another round of `make prove`
 SEED ?=
 # How the tests run: units in JOBS processes (tests/scheduling.py), samples by the seed (tests/seeds.py)
-PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope
+PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope --durations 20 --durations-min 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all test-spark test-hudi test-jars test-newest prove check bench yardstick docs clean

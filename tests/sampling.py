@@ -15,12 +15,21 @@ __all__ = ["Counts", "headline", "repeat", "summary", "take"]
 Counts = dict[str, tuple[int, int]]
 """Of how many things how many were taken, by their purpose."""
 
+FOLDERS = {
+    "tests/connectors/": 0.6,
+    "tests/materialized/": 0.6,
+    "tests/pipelines/": 0.5,
+    "tests/pond/": 0.6,
+    "tests/prove/": 0.5,
+    "tests/spark/": 0.5,
+}
+"""Folders whose tests take long, and the share of those without a mark of their own."""
 _TESTS = "tests"
 _MOST = 8
 
 
 def take(config: pytest.Config, items: list[pytest.Item]) -> Counts:
-    """Take the share of the tests with the mark ``daily`` out of ``items``, and count them.
+    """Take the share of the tests with the mark ``daily`` or of a slow folder out of ``items``, and count them.
 
     The same tests are taken for the same seed, and some of each function that has several; whoever names a file gets all
     of it.
@@ -29,15 +38,22 @@ def take(config: pytest.Config, items: list[pytest.Item]) -> Counts:
     if not seeds.LONG and not any(".py" in argument for argument in config.args):
         alike: dict[str, list[tuple[float, pytest.Item, float]]] = {}
         for item in items:
-            mark = item.get_closest_marker("daily")
-            if mark is not None:
+            share = _share(item)
+            if share < 1:
                 chance = seeds.chance("daily", item.nodeid).random()
-                alike.setdefault(item.nodeid.partition("[")[0], []).append((chance, item, mark.args[0]))
+                alike.setdefault(item.nodeid.partition("[")[0], []).append((chance, item, share))
         left = {item for tests in alike.values() for item in _left_out(tests)}
         if left:
             config.hook.pytest_deselected(items=list(left))
             items[:] = [item for item in items if item not in left]
     return {_TESTS: (len(items), before)}
+
+
+def _share(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("daily")
+    if mark is not None:
+        return float(mark.args[0])
+    return next((share for folder, share in FOLDERS.items() if item.nodeid.startswith(folder)), 1.0)
 
 
 def _left_out(tests: list[tuple[float, pytest.Item, float]]) -> list[pytest.Item]:

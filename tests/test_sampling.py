@@ -57,6 +57,16 @@ def test_a_seed_takes_its_share_and_always_the_same(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("short")
+def test_tests_of_slow_folders_are_sampled_unless_they_say_otherwise() -> None:
+    found: list[Any] = [Item(f"tests/spark/test_x.py::test_{number}", None) for number in range(200)]
+    found += [Item(f"tests/spark/test_x.py::test_marked_{number}", 1) for number in range(9)]
+    config: Any = SimpleNamespace(args=["tests"], hook=SimpleNamespace(pytest_deselected=lambda items: None))
+    sampling.take(config, found)
+    assert 60 < sum("marked" not in item.nodeid for item in found) < 140
+    assert sum("marked" in item.nodeid for item in found) == 9
+
+
+@pytest.mark.usefixtures("short")
 def test_whoever_names_a_file_gets_all_of_it() -> None:
     assert len(taken(["tests/a.py"])) == 22
 
