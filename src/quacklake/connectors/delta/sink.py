@@ -124,7 +124,7 @@ class DeltaSink(EvolvingSink):
                     reach("connector.delta.commit.before")
                     self._commit(table, prepared)
                     reach("connector.delta.commit.after")
-                    table = self._table()
+                    table.update_incremental()
                     break
                 except CommitFailedError:
                     # the faster writer may have committed this very checkpoint: look again
