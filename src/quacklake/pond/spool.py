@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 from quacklake.duckdb_versions import arrow_reader, connect, first_row
 from quacklake.errors import ConstraintError, SchemaMismatchError
 from quacklake.format.names import literal, quote
-from quacklake.pond.times import TimeColumn
+from quacklake.pond.times import TimeColumn, utc
 
 _BATCH_ROWS = 65_536
 _MEMORY = "256MB"
 _ZONE = r"(Z|[+-]\d\d(:?\d\d)?)\s*$"
 """The end of a text that tells its time zone."""
-_FUTURE = dt.timedelta(days=1)
+FUTURE = dt.timedelta(days=1)
 """The most that a clock may be ahead."""
 
 
@@ -95,7 +95,7 @@ class Spool:
             )
             assert where is not None
             raise ConstraintError(f"row {where[0]} of {self._name} has no time in {self._time.name!r}")
-        self.arrived = Arrived(rows, _utc(first), _utc(last), watch.increasing)
+        self.arrived = Arrived(rows, utc(first), utc(last), watch.increasing)
 
     def _texts(self) -> str:
         """Return SQL for times that are texts. Raises ``SchemaMismatchError`` for the first that is no time."""
@@ -122,7 +122,7 @@ class Spool:
     def check_future(self, now: dt.datetime) -> None:
         """Raise ``ConstraintError`` for a time that lies more than a day ahead."""
         last = self.arrived.last
-        if last is not None and last > now + _FUTURE:
+        if last is not None and last > now + FUTURE:
             row = first_row(self._connection, f"SELECT arg_max(rowid, {self._expression}) + 1 FROM arrived")
             assert row is not None
             raise ConstraintError(
@@ -195,7 +195,7 @@ class Spool:
         time = quote(self._time.name)
         row = first_row(self._connection, f"SELECT epoch_us(min({time})), epoch_us(max({time})) FROM ({self._ready})")
         assert row is not None
-        return _utc(row[0]), _utc(row[1])
+        return utc(row[0]), utc(row[1])
 
 
 class _Watch:
@@ -242,7 +242,3 @@ def _open(folder: Path) -> duckdb.DuckDBPyConnection:
     connection.execute(f"SET memory_limit = {literal(_MEMORY)}")
     connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
     return connection
-
-
-def _utc(micros: int | None) -> dt.datetime | None:
-    return None if micros is None else dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)
