@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from quacklake import telemetry
-from quacklake.duckdb_versions import connect, first_row
+from quacklake.duckdb_versions import arrow_reader, connect, first_row
 from quacklake.errors import CorruptFileError, InputError, QuacklakeError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.schema import TableSchema
@@ -23,12 +23,14 @@ from quacklake.operations.input_files import InputFiles
 from quacklake.operations.reference import TableRef
 from quacklake.operations.staging import Staged, stage
 from quacklake.pond.fs import FS
+from quacklake.pond.spool import Watch
 from quacklake.pond.times import TimeColumn, find_column, number_bound, utc
 from quacklake.transaction import Transaction
 
 LARGE = 16 << 20
 """The bytes of a file from which on the short way is worth a try."""
 _SAMPLE = 20_480
+_BATCH_ROWS = 1 << 20
 _SHRINKS = 4
 """CSV is about so many times as large as the same rows in Parquet."""
 _INT, _DOUBLE, _TEXT, _ZONED, _LOCAL = "BIGINT", "DOUBLE", "VARCHAR", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP"
@@ -169,12 +171,12 @@ def write(fs: FS, table: str, rows: BulkPlan, accepts: Callable[[Bulk], bool]) -
 
 def _look(staged: Staged, time: str) -> Bulk | None:
     """Return what was written; None unless each row has a time that is later than the one before."""
-    column = quote(time)
-    row = first_row(
-        staged.connection,
-        f"SELECT count(*) = count(t), coalesce(bool_and(later), true), epoch_us(min(t)), epoch_us(max(t)) FROM"
-        f" (SELECT {column} AS t, coalesce({column} > lag({column}) OVER (), true) AS later FROM {staged.relation})",
-    )
-    assert row is not None
-    complete, ordered, first, last = row
-    return Bulk(staged.rows, staged.bytes, utc(first), utc(last)) if complete and ordered else None
+    watch = Watch()
+    for batch in arrow_reader(
+        staged.connection, f"SELECT epoch_us({quote(time)}) FROM {staged.relation}", batch_rows=_BATCH_ROWS
+    ):
+        watch.look(batch.column(0))
+        if not watch.increasing:
+            return None
+    first, last = (None if each is None else utc(each.as_py()) for each in (watch.first, watch.previous))
+    return Bulk(staged.rows, staged.bytes, first, last)

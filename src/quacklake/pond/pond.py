@@ -21,18 +21,15 @@ from quacklake.format.names import uuid7
 from quacklake.format.snapshots import Snapshot, is_tag
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
-from quacklake.pond import backend
+from quacklake.pond import backend, places
 from quacklake.pond.backend import LakeBackend
 from quacklake.pond.control import BEGIN, COMPLETED, FAILED, ControlLog, Transaction, is_running
 from quacklake.pond.fs import FS
 from quacklake.pond.large_files import LargeFiles
+from quacklake.pond.places import CONTROL, DATA, PondPlace
 
 T = TypeVar("T")
 
-DATA, CONTROL = "data", "control"
-"""The folders of a pond: its lake, and its control log."""
-_PLAIN = ""
-"""The lakes of a folder are its own: a catalog that the settings name is one of another lake."""
 _ATTEMPTS = 10
 _WAIT = 0.05
 _MARK = "pond"
@@ -65,24 +62,28 @@ class Pond:
     # -- opening -------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, place: str | Path, args: Sequence[str] = ("pond", "init")) -> Pond:
-        """Make a pond in a folder. Raises ``AlreadyExistsError`` for one that has a pond already."""
-        folder = Path(place)
-        if _catalog(folder, DATA).exists() and cls._is_pond(folder):
-            raise AlreadyExistsError("Pond already exists", hint=str(folder))
-        for part in (DATA, CONTROL):
-            (folder / part).mkdir(parents=True, exist_ok=True)
-        lake = _connect(folder, DATA, create=True)
+    def create(cls, place: str | Path | PondPlace, args: Sequence[str] = ("pond", "init"), **settings: Any) -> Pond:
+        """Make a pond in a folder, or where a URL or YAML file says; see ``places.find``.
+
+        Raises ``AlreadyExistsError`` for a place that has a pond already. Settings are those of ``quacklake.connect``.
+        """
+        found = places.find(place)
+        if found.may_exist() and cls._is_pond(found, settings):
+            raise AlreadyExistsError("Pond already exists", hint=found.name)
+        lake = found.data.create(**settings)
         try:
-            return cls.create_in(lake, _connect(folder, CONTROL, create=True), args)
+            return cls.create_in(lake, found.control.create(**settings), args)
         except BaseException:
             lake.close()
             raise
 
     @classmethod
-    def _is_pond(cls, folder: Path) -> bool:
-        with _connect(folder, DATA, read_only=True) as lake:
-            return backend.exists(lake)
+    def _is_pond(cls, place: PondPlace, settings: dict[str, Any]) -> bool:
+        try:
+            with place.data.open(read_only=True, **settings) as lake:
+                return backend.exists(lake)
+        except NotFoundError:
+            return False
 
     @classmethod
     def create_in(cls, lake: Lake, control: Lake, args: Sequence[str] = ("pond", "init")) -> Pond:
@@ -100,14 +101,17 @@ class Pond:
         return cls(lake, control)
 
     @classmethod
-    def open(cls, place: str | Path, *, read_only: bool = False) -> Pond:
-        """Open the pond of a folder. Raises ``NotFoundError`` when there is none."""
-        folder = Path(place)
-        if not _catalog(folder, DATA).exists():
-            raise NotFoundError("Pond does not exist. Run 'pond init' first.", hint=str(folder))
-        lake = _connect(folder, DATA, read_only=read_only)
+    def open(cls, place: str | Path | PondPlace, *, read_only: bool = False, **settings: Any) -> Pond:
+        """Open the pond in a folder, or where a URL or YAML file says. Raises ``NotFoundError`` when there is none."""
+        found = places.find(place)
+        if not found.may_exist():
+            raise found.missing()
         try:
-            return cls(lake, _connect(folder, CONTROL, read_only=read_only))
+            lake = found.data.open(read_only=read_only, **settings)
+        except NotFoundError:
+            raise found.missing() from None
+        try:
+            return cls(lake, found.control.open(read_only=read_only, **settings))
         except BaseException:
             lake.close()
             raise
@@ -116,7 +120,7 @@ class Pond:
     def memory(cls) -> Pond:
         """Make a pond whose catalogs are in memory, for tests. Its files go into a temporary folder."""
         folder = Path(tempfile.mkdtemp(prefix="pond-"))
-        lake, control = (connect("sqlite:///:memory:", str(folder / part), catalog=_PLAIN) for part in (DATA, CONTROL))
+        lake, control = (connect("sqlite:///:memory:", str(folder / part), catalog="") for part in (DATA, CONTROL))
         made = cls.create_in(lake, control)
         made._folder = folder
         return made
@@ -286,14 +290,3 @@ def _extra(seq: int, txn_id: str, args: Sequence[str]) -> str:
 
 def _since(begun: float) -> int:
     return round((time.monotonic() - begun) * 1000)
-
-
-def _catalog(folder: Path, part: str) -> Path:
-    return folder / part / "lake.db"
-
-
-def _connect(folder: Path, part: str, *, create: bool = False, read_only: bool = False) -> Lake:
-    url = f"sqlite:///{_catalog(folder, part).absolute()}"
-    if create:
-        return connect(url, str((folder / part / "files").absolute()), catalog=_PLAIN)
-    return connect(url, catalog=_PLAIN, create=False, read_only=read_only)

@@ -319,9 +319,7 @@ class Transaction:
         self.objects.forget_tags(table.id)
         if table.id < 0:
             del self._created[(fold(table.schema_name), fold(table.name))]
-            self.discard(
-                {table.location + file.path for file in pending.files if not file.location} if pending else ()
-            )
+            self.discard({table.location + file.path for file in pending.files if not file.location} if pending else ())
         elif self._revived.pop(table.id, None) is None:
             self._altered.pop(table.id, None)
             self._dropped[table.id] = table

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_POND = "The folder of the pond, instead of the variable POND."
+_POND = "The folder, URL or YAML file of the pond, instead of the variable POND."
 POND_COMMON: dict[str, tuple[object, object]] = {
     "pond": (
         Annotated[str | None, option("--pond", _POND, "PATH", rich_help_panel="Options of every command")],
@@ -33,12 +33,17 @@ class PondContext(Context):
     """The options of a command of ``pond``, the settings and the output."""
 
     @property
-    def folder(self) -> Path:
-        """The folder of the pond. Raises ``ConfigError`` when none is named."""
+    def place(self) -> str:
+        """The pond as it was named: a folder, a URL or a YAML file. Raises ``ConfigError`` when none is named."""
         place = self.options.pond or self.config.pond
         if place is None:
             raise ConfigError("POND environment variable not set", hint="set it, or pass --pond PATH")
-        return Path(place)
+        return place
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the pond."""
+        return Path(self.place)
 
     @property
     def args(self) -> list[str]:
@@ -49,7 +54,7 @@ class PondContext(Context):
         """Open the pond. It is read-only unless ``write`` is true."""
         from quacklake.pond import Pond
 
-        return Pond.open(self.folder, read_only=not write)
+        return Pond.open(self.place, read_only=not write, config_file=self.options.config_file)
 
     def change(self, work: Callable[[Pond, FS], T]) -> T:
         """Open the pond and run work in one transaction."""

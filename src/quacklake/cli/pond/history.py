@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from quacklake.cli.options import option
 from quacklake.cli.output import plural
 from quacklake.cli.pond.context import PondContext
+from quacklake.config import redact
 
 Last = Annotated[int | None, option("--last -n", "Only the newest transactions.", "COUNT")]
 
@@ -85,7 +86,7 @@ def status(context: PondContext) -> None:
         last = pond.commits()[-1]
         context.output.facts(
             {
-                "pond": str(context.folder),
+                "pond": redact(context.place),
                 "lake": pond.lake.url,
                 "data_path": pond.lake.data_path,
                 "snapshot": pond.lake.current_snapshot(),
