@@ -33,10 +33,14 @@ class LakePlace:
 
     def create(self, **settings: Any) -> Lake:
         """Open the lake, or create it. Raises ``ConfigError`` when there is neither a lake nor a data path."""
-        database = parse_url(self.url)
-        if database.path is not None:
-            database.path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        self.make_folder()
         return connect(self.url, self.data_path, catalog=_PLAIN, **settings)
+
+    def make_folder(self) -> None:
+        """Make the folder of a catalog that is a file."""
+        path = parse_url(self.url).path
+        if path is not None:
+            path.absolute().parent.mkdir(parents=True, exist_ok=True)
 
     def open(self, *, read_only: bool = False, **settings: Any) -> Lake:
         """Open the lake. Raises ``NotFoundError``."""

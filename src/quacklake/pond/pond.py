@@ -57,6 +57,8 @@ class Pond:
             raise NotFoundError("Pond does not exist. Run 'pond init' first.")
         self.lake = lake
         self.control = ControlLog(control)
+        self.on_commit: Callable[[Pond], None] | None = None
+        """Called after each transaction that changed the pond; it must not raise."""
         self._folder = _folder
 
     # -- opening -------------------------------------------------------------------------------------------------------
@@ -183,6 +185,8 @@ class Pond:
             raise
         faults.reach("pond.committed")
         self.control.completed(seq, txn_id, None if snapshot is None else snapshot.id, _since(begun))
+        if snapshot is not None and self.on_commit is not None:
+            self.on_commit(self)
 
     def _committed(self, seq: int, txn_id: str, args: Sequence[str]) -> Generator[FS, None, Snapshot | None]:
         with suppress(_Unchanged):
@@ -221,6 +225,17 @@ class Pond:
     def commits(self) -> list[Commit]:
         """Return the transactions that the data itself knows, oldest first."""
         return [found for row in self.lake.snapshots().to_pylist() if (found := Commit.of(row)) is not None]
+
+    def last_commit(self, snapshot: int | None = None) -> Commit:
+        """Return the last transaction that the data knows, up to a snapshot. Raises ``NotFoundError``."""
+        found = last_commit(self.lake, snapshot)
+        if found is None:
+            raise NotFoundError("the pond has no transaction", hint="its snapshots have expired")
+        return found
+
+    def knows(self, txn_id: str) -> bool:
+        """Return whether a transaction is part of this pond."""
+        return self.control.has_completed(txn_id) or any(each.txn_id == txn_id for each in self.commits())
 
     def unfinished(self) -> tuple[list[Commit], list[Transaction]]:
         """Return the commits that the control log lacks, and the commands that began and never ended."""
@@ -282,6 +297,14 @@ class Commit:
     def command(self) -> str:
         """The command as it was typed."""
         return " ".join(self.args)
+
+
+def last_commit(lake: Lake, snapshot: int | None = None) -> Commit | None:
+    """Return the last transaction that a lake knows, up to a snapshot."""
+    rows = reversed(lake.snapshots().to_pylist())
+    return next(
+        (found for row in rows if snapshot is None or row["snapshot_id"] <= snapshot if (found := Commit.of(row))), None
+    )
 
 
 def _extra(seq: int, txn_id: str, args: Sequence[str]) -> str:

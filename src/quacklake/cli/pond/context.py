@@ -51,15 +51,25 @@ class PondContext(Context):
         return ["pond", *(redact(word) for word in self.options.words)]
 
     def pond(self, *, write: bool = False) -> Pond:
-        """Open the pond. It is read-only unless ``write`` is true."""
+        """Open the pond. It is read-only unless ``write`` is true, and then pushes changes to remotes that want them."""
         from quacklake.pond import Pond
 
-        return Pond.open(self.place, read_only=not write, config_file=self.options.config_file)
+        pond = Pond.open(self.place, read_only=not write, config_file=self.options.config_file)
+        if write:
+            pond.on_commit = self._push
+        return pond
 
     def change(self, work: Callable[[Pond, FS], T]) -> T:
         """Open the pond and run work in one transaction."""
         with self.pond(write=True) as pond:
             return pond.run(self.args, lambda fs: work(pond, fs))
+
+    def _push(self, pond: Pond) -> None:
+        """Push a change, and tell which push failed."""
+        from quacklake.pond.remotes import push_changes
+
+        for sentence in push_changes(pond, self.options.config_file):
+            typer.echo(sentence, err=True)
 
 
 def complete_path(ctx: typer.Context, incomplete: str) -> list[str]:
