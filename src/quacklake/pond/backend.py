@@ -31,6 +31,7 @@ from quacklake.pond.tree import Tree
 
 if TYPE_CHECKING:
     from quacklake.lake.writing import LakeReader
+    from quacklake.pond.mounts import Mounts
 
 STATE = "pond.state"
 """The table with the number of the last transaction. Every transaction changes its row, so two cannot both commit."""
@@ -40,6 +41,7 @@ class Backend(Protocol):
     """Keeps the tree and the contents of a pond at one state, or in one transaction."""
 
     large_files: LargeFiles
+    mounts: Mounts | None
 
     @property
     def lake(self) -> LakeReader:
@@ -65,6 +67,7 @@ class LakeBackend:
 
     lake: LakeReader
     large_files: LargeFiles
+    mounts: Mounts | None = None
 
     @property
     def changes(self) -> LakeTransaction:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, BinaryIO
 
-from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, PathError, ReadOnlyError, nearest
+from quacklake.errors import (
+    AlreadyExistsError,
+    InputError,
+    NotFoundError,
+    PathError,
+    QuacklakeError,
+    ReadOnlyError,
+    nearest,
+)
 from quacklake.pond.backend import Backend
 from quacklake.pond.factories import registry
+from quacklake.pond.factories.mount import Mount
 from quacklake.pond.large_files import Readable
 from quacklake.pond.nodes import CONFIG, FACTORY, ROWS, TARGET, EntryType, Node, new_id
 from quacklake.pond.paths import ROOT, check_name, is_folder, parts, table_of
 from quacklake.pond.patterns import compile_pattern
 from quacklake.pond.tree import Place, Tree, matches, walk
+
+_log = logging.getLogger("quacklake.pond")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +105,20 @@ class FS:
         if node.file_type is EntryType.DIRECTORY:
             return self.tree.children(node.node_id)
         if node.file_type is EntryType.DYNAMIC and registry.looks_like(node) is EntryType.DIRECTORY:
+            if self.backend.mounts is not None and isinstance(registry.factory_of(node), Mount):
+                return self.backend.mounts.children(node)
             return registry.computed_children(node)
         return None
+
+    def _reachable(self, node: Node) -> Mapping[str, Node] | None:
+        """Return the nodes in a directory; none of a mounted pond that cannot be opened, which is only told."""
+        try:
+            return self.children(node)
+        except QuacklakeError as error:
+            if node.file_type is not EntryType.DYNAMIC or not isinstance(registry.factory_of(node), Mount):
+                raise
+            _log.warning("the mount %s cannot be opened: %s", node.name, error.message)
+            return {}
 
     def find(self, path: str, *, follow: bool = True, start: Place | None = None) -> NodePath | None:
         """Return the node at a path, or None."""
@@ -121,7 +145,7 @@ class FS:
         """
         here = Place((self.tree.root,)) if start is None or pattern.startswith(ROOT) else start
         parsed = compile_pattern(pattern)
-        found = matches(parsed, here, self.children, lambda at, name: self.place(name, start=at))
+        found = matches(parsed, here, self._reachable, lambda at, name: self.place(name, start=at))
         paths = [replace(self._node_path(place), captures=captures) for place, captures in found]
         return sorted(paths, key=lambda each: each.path.split("/"))
 
@@ -139,6 +163,12 @@ class FS:
         """
         found = path if isinstance(path, NodePath) else self.get(path)
         node = found.node
+        if (
+            node.file_type is EntryType.DYNAMIC
+            and found.entry_type is EntryType.DATA
+            and self.backend.mounts is not None
+        ):
+            return self.backend.mounts.open(node)
         if node.file_type is not EntryType.DATA:
             kind = {EntryType.DIRECTORY: "a directory"}.get(found.entry_type, f"a {found.entry_type}")
             raise InputError(f"{found.path} is {kind}, not a file of bytes")
@@ -285,6 +315,8 @@ class FS:
     def add(self, place: Place, name: str, file_type: EntryType, **values: Any) -> Place:
         """Make a node in the directory at a place."""
         node = Node(new_id(), place.node.node_id, check_name(name), file_type, txn_seq=self.txn_seq, **values)
+        if place.node.file_type is EntryType.DYNAMIC:
+            raise ReadOnlyError(f"the directory {Place(place.nodes).path} is computed by a factory")
         if self.children(place.node) is None:
             raise PathError(f"{place.path} is not a directory")
         self.backend.changes  # noqa: B018 (raises outside of a transaction)

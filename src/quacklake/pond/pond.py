@@ -26,6 +26,7 @@ from quacklake.pond.backend import LakeBackend
 from quacklake.pond.control import BEGIN, COMPLETED, FAILED, ControlLog, Transaction, is_running
 from quacklake.pond.fs import FS
 from quacklake.pond.large_files import LargeFiles
+from quacklake.pond.mounts import Mounts
 from quacklake.pond.places import CONTROL, DATA, PondPlace
 
 T = TypeVar("T")
@@ -128,7 +129,9 @@ class Pond:
         return made
 
     def close(self) -> None:
-        """Close both lakes."""
+        """Close both lakes, and the ponds that are mounted."""
+        if "mounts" in self.__dict__:
+            self.mounts.close()
         self.lake.close()
         self.control.lake.close()
         if self._folder is not None:
@@ -150,11 +153,17 @@ class Pond:
         """The large files."""
         return LargeFiles(self.lake.handle.context.store)
 
+    @cached_property
+    def mounts(self) -> Mounts:
+        """The ponds that are mounted in this one."""
+        return Mounts(_newest)
+
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def fs(self, at: int | str | None = None) -> FS:
         """Return the tree as it is now, or as it was at a snapshot, tag or time; it can be read only."""
-        return FS(LakeBackend(self.at(self.lake.current_snapshot() if at is None else at), self.large_files))
+        state = self.at(self.lake.current_snapshot() if at is None else at)
+        return FS(LakeBackend(state, self.large_files, self.mounts))
 
     def at(self, at: int | str) -> LakeAt:
         """Return the lake as it was at a snapshot number, a tag or a time."""
@@ -191,7 +200,7 @@ class Pond:
     def _committed(self, seq: int, txn_id: str, args: Sequence[str]) -> Generator[FS, None, Snapshot | None]:
         with suppress(_Unchanged):
             with self.lake.transaction(message=" ".join(args), extra=_extra(seq, txn_id, args)) as tx:
-                fs = FS(LakeBackend(tx, self.large_files), seq)
+                fs = FS(LakeBackend(tx, self.large_files, self.mounts), seq)
                 yield fs
                 faults.reach("pond.save")
                 with telemetry.timed("pond.save"):
@@ -297,6 +306,10 @@ class Commit:
     def command(self) -> str:
         """The command as it was typed."""
         return " ".join(self.args)
+
+
+def _newest(lake: Lake, large_files: LargeFiles, mounts: Mounts) -> FS:
+    return FS(LakeBackend(lake.at(version=lake.current_snapshot()), large_files, mounts))
 
 
 def last_commit(lake: Lake, snapshot: int | None = None) -> Commit | None:

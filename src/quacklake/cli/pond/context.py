@@ -51,7 +51,7 @@ class PondContext(Context):
         return ["pond", *(redact(word) for word in self.options.words)]
 
     def pond(self, *, write: bool = False) -> Pond:
-        """Open the pond. It is read-only unless ``write`` is true, and then pushes changes to remotes that want them."""
+        """Open the pond. It is read-only unless ``write`` is true, and then pushes changes to its remotes."""
         from quacklake.pond import Pond
 
         pond = Pond.open(self.place, read_only=not write, config_file=self.options.config_file)
