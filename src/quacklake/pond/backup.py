@@ -235,6 +235,7 @@ def pull(pond: Pond, place: BackupPlace, progress: Progress = silent) -> PondBac
     if newest.pond_id != pond.control.pond_id():
         raise AlreadyExistsError("pond backup already exists", hint=f"{place.url} has backups of another pond")
     if pond.knows(newest.txn_id):
+        pond.recover()  # an earlier pull may have ended before its end
         return None
     mine = pond.last_commit()
     with telemetry.timed("pond.pull", place.url):

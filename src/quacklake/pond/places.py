@@ -26,10 +26,11 @@ _CONTROL_SCHEMA = "pond_control"
 
 @dataclass(frozen=True, slots=True)
 class LakePlace:
-    """The catalog of a lake, and where its files go when it is created."""
+    """The catalog of a lake, and where its files go when it is created. ``moves``: both are in one folder."""
 
     url: str
     data_path: str | None
+    moves: bool = False
 
     def create(self, **settings: Any) -> Lake:
         """Open the lake, or create it. Raises ``ConfigError`` when there is neither a lake nor a data path."""
@@ -44,7 +45,16 @@ class LakePlace:
 
     def open(self, *, read_only: bool = False, **settings: Any) -> Lake:
         """Open the lake. Raises ``NotFoundError``."""
-        return connect(self.url, catalog=_PLAIN, create=False, read_only=read_only, **settings)
+        # a folder may have been moved or copied since: its files are those in it
+        return connect(
+            self.url,
+            self.data_path if self.moves else None,
+            catalog=_PLAIN,
+            create=False,
+            override_data_path=self.moves,
+            read_only=read_only,
+            **settings,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +93,7 @@ def find(place: str | Path | PondPlace) -> PondPlace:
 
 
 def _below(folder: Path) -> LakePlace:
-    return LakePlace(f"sqlite:///{folder / 'lake.db'}", str(folder / "files"))
+    return LakePlace(f"sqlite:///{folder / 'lake.db'}", str(folder / "files"), moves=True)
 
 
 def _at_url(text: str, data_path: str | None) -> PondPlace:
