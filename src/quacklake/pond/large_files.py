@@ -14,7 +14,7 @@ from typing import IO, BinaryIO, Protocol
 from quacklake import faults, telemetry
 from quacklake.errors import CorruptFileError
 from quacklake.format.names import uuid7
-from quacklake.storage import Store
+from quacklake.storage import FileEntry, Store
 
 THRESHOLD = 64 * 1024
 """The most bytes of a file that the tree itself holds."""
@@ -62,12 +62,9 @@ class LargeFiles:
             content = _copy(head, source, sink)
         faults.reach("pond.large_file.written")
         path = self.find(content.sha256)
-        if path is None:
-            self.store.rename(incoming, self._place(content.sha256))
-            telemetry.count("pond.large_files.written")
-        else:
-            self.store.delete([incoming])
-            telemetry.count("pond.large_files.shared")
+        # the same bytes replace themselves: a file that was just written is not taken for one that nobody needs
+        self.store.rename(incoming, path or self._place(content.sha256))
+        telemetry.count("pond.large_files.shared" if path else "pond.large_files.written")
         faults.reach("pond.large_file.placed")
         return content
 
@@ -122,12 +119,16 @@ class LargeFiles:
                 hint="restore it from a backup; nothing of it is shown",
             )
 
-    def stored(self) -> Iterator[tuple[str, int]]:
-        """Yield the hash and size of every file in the store."""
+    def entries(self) -> Iterator[tuple[str, FileEntry]]:
+        """Yield the hash of every file in the store, and how a listing shows it."""
         for entry in self.store.list(FOLDER):
             name = entry.path.rpartition("/")[2]
             if name.startswith("sha256="):
-                yield name.removeprefix("sha256="), entry.size
+                yield name.removeprefix("sha256="), entry
+
+    def stored(self) -> Iterator[tuple[str, int]]:
+        """Yield the hash and size of every file in the store."""
+        return ((sha256, entry.size) for sha256, entry in self.entries())
 
     def remove_leftovers(self) -> int:
         """Remove what writers that died have left, and return how many files that were. No writer may be running."""

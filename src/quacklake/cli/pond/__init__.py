@@ -39,6 +39,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log", "List the commands that changed the pond", "history:log", _PAST),
     Entry("recover", "Complete the log of commands after a crash", "history:recover", _PAST),
     Entry("verify", "Check the tree, the tables and every large file", "care:verify", _CARE),
+    Entry("maintain", "Merge small files, expire old states and remove what nothing needs", "care:maintain", _CARE),
     Entry("backup", "Back up the pond to a folder or bucket", "backup:backup", _CARE),
     Entry("backups", "List the backups in a folder or bucket", "backup:backups", _CARE),
     Entry("restore", "Create a pond from a backup", "backup:restore", _CARE),
