@@ -5,7 +5,7 @@ The lake is in a folder, a database or an object store, or in memory for tests: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,6 +54,12 @@ class Backend(Protocol):
     def load(self) -> Tree:
         """Return the tree, without contents."""
 
+    def nodes_named(self, names: Sequence[str]) -> list[Node]:
+        """Return every version of the root and of the nodes that have one of these names, in any directory."""
+
+    def nodes_in(self, directory: Node) -> list[Node]:
+        """Return every version of the nodes in a directory."""
+
     def content(self, node: Node) -> bytes:
         """Return the bytes of a small file."""
 
@@ -79,7 +85,18 @@ class LakeBackend:
     def load(self) -> Tree:
         """Return the tree, without contents."""
         with telemetry.timed("pond.load"):
-            return Tree(from_arrow(self.lake.table(NODES).scan(WITHOUT_CONTENT).to_arrow()))
+            return Tree(self._nodes(None))
+
+    def nodes_named(self, names: Sequence[str]) -> list[Node]:
+        """Return every version of the root and of the nodes that have one of these names, in any directory."""
+        return self._nodes(f"name IN ({', '.join(map(literal, ['', *names]))})")
+
+    def nodes_in(self, directory: Node) -> list[Node]:
+        """Return every version of the nodes in a directory."""
+        return self._nodes(f"part_id = {literal(directory.node_id)}")
+
+    def _nodes(self, where: str | None) -> list[Node]:
+        return list(from_arrow(self.lake.table(NODES).scan(WITHOUT_CONTENT, where).to_arrow()))
 
     def content(self, node: Node) -> bytes:
         """Return the bytes of a small file."""

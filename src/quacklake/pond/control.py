@@ -125,14 +125,15 @@ class ControlLog:
                 found[fact["name"]] = fact["value"]
         return found
 
-    def records(self) -> pa.Table:
-        """Return the log, oldest first."""
-        return self.lake.table(TXNS).to_arrow().sort_by([("ts", "ascending")])
+    def records(self, where: str | None = None) -> pa.Table:
+        """Return the log, or the records that a condition is true for, oldest first."""
+        return self.lake.table(TXNS).scan(where=where).to_arrow().sort_by([("ts", "ascending")])
 
-    def transactions(self) -> list[Transaction]:
-        """Return what is known of every command, oldest first."""
+    def transactions(self, last: int | None = None) -> list[Transaction]:
+        """Return what is known of every command, or of the ``last`` ones, oldest first."""
+        where = None if last is None else f"txn_seq > {self.last_sequence() - last:d}"
         found: dict[str, dict[str, Any]] = {}
-        for row in self.records().to_pylist():
+        for row in self.records(where).to_pylist():
             if row["record_kind"] in _ASIDE:
                 continue
             facts = json.loads(row["metadata_json"] or "{}")
@@ -146,7 +147,8 @@ class ControlLog:
             known["error"] = facts.get("error")
             known["process"] = facts.get("process", known.get("process"))
             known["recovered"] = facts.get("recovered", False)
-        return sorted((Transaction(**facts) for facts in found.values()), key=lambda each: (each.txn_seq, each.txn_id))
+        done = sorted((Transaction(**facts) for facts in found.values()), key=lambda each: (each.txn_seq, each.txn_id))
+        return done if last is None else done[-last:]
 
     def _record(
         self,

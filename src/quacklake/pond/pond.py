@@ -309,7 +309,9 @@ class Commit:
 
 
 def _newest(lake: Lake, large_files: LargeFiles, mounts: Mounts) -> FS:
-    return FS(LakeBackend(lake.at(version=lake.current_snapshot()), large_files, mounts))
+    fs = FS(LakeBackend(lake.at(version=lake.current_snapshot()), large_files, mounts))
+    fs.tree  # noqa: B018 (read whole: a mounted directory is looked at node by node)
+    return fs
 
 
 def last_commit(lake: Lake, snapshot: int | None = None) -> Commit | None:

@@ -62,8 +62,7 @@ def log(context: PondContext, last: Last = None) -> None:
     import pyarrow as pa
 
     with context.pond() as pond:
-        found = pond.control.transactions()
-    found = found[-last:] if last else found
+        found = pond.control.transactions(last or None)
     columns: dict[str, tuple[Any, Any]] = {
         "txn_seq": (pa.int64(), lambda each: each.txn_seq),
         "begun": (pa.timestamp("us", "UTC"), lambda each: each.begun),
