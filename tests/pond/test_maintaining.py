@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import resource
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,8 +35,8 @@ def age(pond: Pond) -> None:
         os.utime(path, (past, past))
 
 
-def test_small_files_are_merged_and_only_large_files_that_nothing_names_go(tmp_path: Path) -> None:
-    with Pond.create(tmp_path / "P") as pond:
+def test_small_files_are_merged_and_only_large_files_that_nothing_names_go(tmp_path: Path, template: Path) -> None:
+    with Pond.open(shutil.copytree(template, tmp_path / "P")) as pond:
         for number in range(4):
             pond.run(["add"], lambda fs, n=number: append_series(fs, "/s", readings(50, 50 * n)))
         pond.run(["a"], lambda fs: (fs.write_file("/kept", b"K" * 70_000), fs.write_file("/gone", b"G" * 70_000)))
@@ -75,8 +76,8 @@ def room_for(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("what", ["file", "series", "backup"])
-def test_a_full_disk_is_a_typed_error_and_nothing_is_changed(tmp_path: Path, what: str) -> None:
-    with Pond.create(tmp_path / "P") as pond:
+def test_a_full_disk_is_a_typed_error_and_nothing_is_changed(tmp_path: Path, template: Path, what: str) -> None:
+    with Pond.open(shutil.copytree(template, tmp_path / "P")) as pond:
         pond.run(["add"], lambda fs: (append_series(fs, "/s", readings(10)), fs.write_file("/b", b"B" * 600_000)))
         before = pond.lake.current_snapshot()
         times = pa.array(range(200_000), pa.timestamp("us", "UTC"))

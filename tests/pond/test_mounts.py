@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,8 +41,8 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
 
 
 @pytest.fixture
-def pond(tmp_path: Path) -> Iterator[Pond]:
-    with Pond.create(tmp_path / "P") as opened:
+def pond(tmp_path: Path, template: Path) -> Iterator[Pond]:
+    with Pond.open(shutil.copytree(template, tmp_path / "P")) as opened:
         yield opened
 
 

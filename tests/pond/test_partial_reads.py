@@ -18,7 +18,7 @@ def fill(fs: FS, home: str) -> None:
     append_series(fs, f"{home}/a/s.series", readings(3))
     fs.make_link(f"{home}/b/link", "../a/b")
     fs.make_link(f"{home}/b/loop", "loop")
-    fs.make_link(f"{home}/b/nowhere", "x/../y")
+    fs.make_link(f"{home}/b/nowhere", "nothing")
 
 
 PATHS = (
