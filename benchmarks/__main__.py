@@ -32,6 +32,7 @@ NAMES = (
     "pipelines",
     "sinks",
     "memory",
+    "pond_import",
     "cli",
 )
 

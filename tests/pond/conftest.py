@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +35,29 @@ def csv(count: int, first: int = 0, end: str = "Z", column: str = "timestamp") -
     return "\n".join([f"{column},temp", *lines]) + "\n"
 
 
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty pond in a folder. Tests copy it, which takes less than to make another."""
+    place = tmp_path_factory.mktemp("template") / "P"
+    Pond.create(place).close()
+    return place
+
+
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Pond]:
-    """A pond in memory; each test works in a directory of its own."""
+def shared(request: pytest.FixtureRequest) -> Iterator[Pond]:
+    """A pond in memory; each test works in a directory of its own, all of which are made at once."""
+    homes = {
+        _home(item.name)
+        for item in request.session.items
+        if item.path == request.path and "home" in getattr(item, "fixturenames", ())
+    }
     with Pond.memory() as pond:
+        pond.run(["test"], lambda fs: [fs.make_directory(path) for path in sorted(homes)])
         yield pond
+
+
+def _home(test: str) -> str:
+    return "/" + re.sub(r"\W+", "_", test)[:60]
 
 
 @dataclass(frozen=True)
@@ -64,9 +83,7 @@ class Home:
 
 @pytest.fixture
 def home(shared: Pond, request: pytest.FixtureRequest) -> Home:
-    name = re.sub(r"\W+", "_", request.node.name)[:60]
-    shared.run(["test"], lambda fs: fs.make_directory(f"/{name}", parents=True))
-    return Home(shared, f"/{name}")
+    return Home(shared, _home(request.node.name))
 
 
 @pytest.fixture(autouse=True)
@@ -90,11 +107,9 @@ def _log_as_before() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Path:
     """A pond in a folder, which the commands of a module share."""
-    place = tmp_path_factory.mktemp("pond") / "P"
-    Pond.create(place).close()
-    return place
+    return Path(shutil.copytree(template, tmp_path_factory.mktemp("pond") / "P"))
 
 
 @pytest.fixture
@@ -115,8 +130,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, fol
 
 
 @pytest.fixture
-def new(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def new(run: Run, tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run commands on a pond of the test's own."""
-    monkeypatch.setenv("POND", str(tmp_path / "own"))
-    assert run("init").code == 0
+    monkeypatch.setenv("POND", str(shutil.copytree(template, tmp_path / "own")))
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,10 @@ def forks() -> Iterator[Forks]:
 
 
 @pytest.mark.crash
+@pytest.mark.daily(0.4)
 @pytest.mark.parametrize("point", POINTS)
-def test_a_kill_leaves_the_state_before_or_after(forks: Forks, tmp_path: Path, point: str) -> None:
-    place = tmp_path / "P"
-    Pond.create(place).close()
+def test_a_kill_leaves_the_state_before_or_after(forks: Forks, tmp_path: Path, template: Path, point: str) -> None:
+    place = shutil.copytree(template, tmp_path / "P")
     ended = forks.run("tests.pond.test_kills:copy", place=str(place), point=point)
     assert ended.code == -9, ended.errors
     with Pond.open(place) as pond:

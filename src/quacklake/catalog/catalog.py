@@ -284,6 +284,23 @@ class Catalog(Connections):
         self._prepared = self.has_tokens = True
         self.load()
 
+    def replace_from(self, fill: Callable[[Writer], None], version: str) -> None:
+        """Replace everything in the tables of a plain lake, in one transaction. Raises ``UnsupportedFeatureError``."""
+        if self.shared or self.database == "mysql":
+            raise UnsupportedFeatureError(
+                f"a {'shared' if self.shared else 'MySQL'} catalog cannot be replaced as a whole",
+                hint="restore into an empty database",
+            )
+        if version != self.version:
+            raise UnsupportedFeatureError(
+                f"the lake has the format version {self.version}, and what would replace it has {version}",
+                hint="migrate one of them first",
+            )
+        with self.commit() as writer:
+            fill(writer)
+        self._cache.clear()
+        self.load()
+
     def _create_reserved(self, fill: Callable[[Writer], None]) -> None:
         assert self.tenant is not None
         row = self.reserved

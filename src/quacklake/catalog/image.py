@@ -114,6 +114,21 @@ class ImageReader(Reader):
 class ImageWriter(Writer):
     """Writes everything into an empty database, inside one transaction."""
 
+    def clear(self) -> None:
+        """Remove every row of the lake, and the tables of inlined rows and deletes."""
+        names = self.meta["inlined_data_tables"]
+        for (name,) in self.run("inlined_names", sa.select(names.c.table_name)).fetchall():
+            table = sa.Table(str(name), sa.MetaData(schema=self.meta.metadata.schema))
+            self.run("drop_inlined", sa.schema.DropTable(table, if_exists=True))
+        tables = self.meta["table"]
+        for (table_id,) in self.run("table_ids", sa.select(tables.c.table_id).distinct()).fetchall():
+            self.run("drop_inlined", sa.schema.DropTable(delete_table(table_id, self.meta), if_exists=True))
+        for name in IMAGED:
+            prefix, _, rest = name.partition("_")
+            found = self.meta.get(rest) if prefix == "ducklake" else self.meta.own[rest]
+            if found is not None:
+                self.run(f"clear_{name}", sa.delete(found))
+
     def put_rows(self, name: str, rows: pa.RecordBatch) -> None:
         """Insert rows of a table of ``IMAGED``."""
         prefix, _, rest = name.partition("_")

@@ -83,13 +83,16 @@ class Config:
         "S3 bucket for the files of a new lake, in s3://BUCKET/data/; used without `data_path`",
         also="DUCKLAKE_BUCKET_NAME DUCKLAKE_S3_BUCKET",
     )
-    pond: str | None = _text("Folder of the pond that the command `pond` works on", also="POND")
+    pond: str | None = _text("Folder, URL or YAML file of the pond that the command `pond` works on", also="POND")
     encrypted: bool | None = _setting(
         "bool",
         "Encrypt the files of a new lake; an existing lake must match (default: a new lake is not encrypted)",
         also="DUCKLAKE_ENCRYPTED",
     )
     format_version: str = _text("DuckLake format version of a new lake", "1.0", choices=("1.0", "1.1"))
+    backup_key: Secret | None = _secret(
+        "Key that encrypts backups: 32 bytes in hexadecimal digits or base64", "POND_BACKUP_KEY"
+    )
     foreign_paths: tuple[str, ...] = _setting(
         "list", "Folders outside the data path whose files may be added and read, separated by commas", ()
     )

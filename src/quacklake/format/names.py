@@ -68,6 +68,27 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def sql_value(value: object) -> str:
+    """Return a value as SQL: a text, number or truth value, a list, or a dictionary as a struct.
+
+    >>> sql_value([True, 1, "it's", {"a": None}])
+    "[true, 1, 'it''s', {'a': NULL}]"
+    """
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case list() | tuple():
+            return f"[{', '.join(map(sql_value, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{literal(str(key))}: {sql_value(each)}' for key, each in value.items())}}}"
+        case _:
+            return literal(str(value))
+
+
 def full_name(parts: Sequence[str]) -> str:
     """Return the name of a schema by those of the schemas above it and its own.
 

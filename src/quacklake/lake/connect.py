@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from quacklake.catalog import parse_url
-from quacklake.config import resolve
+from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine
-from quacklake.errors import CorruptFileError, InputError
+from quacklake.errors import CorruptFileError, InputError, UnsupportedFeatureError
 from quacklake.lake.lake import Lake
-from quacklake.maintenance.backup import BackupInfo, PruneReport, list_backups, prune, restore
+from quacklake.maintenance.backup import BackupInfo, PruneReport, lend, list_backups, prune, restore
 from quacklake.maintenance.backup.image import choose
-from quacklake.operations.stores import open_store
+from quacklake.operations.stores import open_backups, open_store
 from quacklake.operations.times import Age, before
 from quacklake.progress import Progress, silent
 from quacklake.tenancy.moving import reserve_catalog
@@ -62,7 +62,7 @@ def connect(
 
 def backups(place: str | Path, *, config_file: str | Path | None = None, **settings: Any) -> list[BackupInfo]:
     """Return the backups in a folder or at an ``s3://`` URL, oldest first."""
-    return list_backups(open_store(str(place), resolve(settings, config_file=config_file)))
+    return list_backups(open_backups(str(place), resolve(settings, config_file=config_file)))
 
 
 def prune_backups(
@@ -87,7 +87,7 @@ def prune_backups(
     if keep_last is not None and (isinstance(keep_last, bool) or keep_last < 1):
         raise InputError(f"keep_last must be a whole number of at least 1, not {keep_last!r}")
     return prune(
-        open_store(str(place), resolve(settings, config_file=config_file)),
+        open_backups(str(place), resolve(settings, config_file=config_file)),
         keep_last=keep_last,
         before=None if older_than is None else before(older_than),
         dry_run=dry_run,
@@ -114,7 +114,7 @@ def restore_backup(
     """
     config = resolve({"url": url, "data_path": str(data_path), **settings}, config_file=config_file)
     check_enabled(config)
-    source, target = open_store(str(from_), config), open_store(str(data_path), config)
+    source, target = open_backups(str(from_), config), open_store(str(data_path), config)
     info = choose(source, backup)
     catalog = open_metadata(parse_url(url), config, read_only=False)
     if catalog.tenant is not None:
@@ -135,3 +135,33 @@ def restore_backup(
         lake.close()
         raise
     return lake
+
+
+def replace_from_backup(
+    lake: Lake, from_: str | Path, backup: str, config: Config, progress: Progress = silent
+) -> None:
+    """Replace an older state of a lake by a backup of the same lake, in one transaction; its files are copied first.
+
+    Raises ``UnsupportedFeatureError`` for a catalog in MySQL or in a shared lake.
+    """
+    context, source = lake.handle.context, open_backups(str(from_), config)
+    info = choose(source, backup)
+    restore(source, info, context.catalog, context.store, context.engine.texts, progress, replace_lake=True)
+    context.forget()
+
+
+def lend_backup(from_: str | Path, url: str, backup: str, config: Config) -> None:
+    """Make a catalog in an empty database that reads the files of a backup where they are. They must not be encrypted.
+
+    Whoever opens the lake must not write to it.
+    """
+    source, files = open_backups(str(from_), config), open_store(f"{str(from_).rstrip('/')}/data", config)
+    if source.is_sealed:
+        raise UnsupportedFeatureError("files of an encrypted backup cannot be read in place", hint="restore it first")
+    catalog = open_metadata(parse_url(url), config, read_only=False)
+    engine = DuckDBEngine(files, threads=config.duckdb_threads)
+    try:
+        lend(source, choose(source, backup), catalog, files, engine.texts)
+    finally:
+        engine.close()
+        catalog.close()

@@ -18,7 +18,7 @@ from quacklake.operations import dml, evolution
 from quacklake.operations.column_types import to_schema
 from quacklake.operations.context import LakeContext
 from quacklake.operations.frames import Input, to_source
-from quacklake.operations.handles import Handle
+from quacklake.operations.handles import Handle, HasHandle
 from quacklake.operations.reference import TableRef, name_parts, renamed
 from quacklake.operations.restoring import UndoReport
 from quacklake.operations.table_scan import TableScan
@@ -51,6 +51,10 @@ class LakeReader:
         ``COMMIT``. Raises ``SqlError``, or the error of the operation itself.
         """
         return self._sessions.current()._from(text, params)
+
+    def attach(self, lake: HasHandle, alias: str) -> None:
+        """Let ``sql`` in this thread also read an open lake, whose tables are ``alias.schema.table``."""
+        self._sessions.current().attach(lake, alias)
 
     @property
     def _context(self) -> LakeContext:

@@ -25,7 +25,7 @@ from quacklake.maintenance.verify import Finding, RepairReport, VerifyReport, re
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
-from quacklake.operations.stores import open_store
+from quacklake.operations.stores import open_backups
 from quacklake.operations.times import Age, before, check_version
 from quacklake.progress import Progress, silent
 from quacklake.scan import Filter
@@ -273,12 +273,13 @@ class LakeMaintenance:
         """Back up the lake to a folder or ``s3://`` URL: the catalog as it is now, and files not yet copied there.
 
         Backups in one place share their files. An interrupted backup does not exist, and the next one reuses the files
-        it has copied. ``quacklake.restore_backup`` restores a backup into any kind of database. The image of an
+        it has copied. The setting ``backup_key`` encrypts all of it. ``quacklake.restore_backup`` restores a backup
+        into any kind of database. The image of an
         encrypted lake's catalog contains the keys of its files. Files outside the data path are not copied. Raises
         ``InputError`` for a place inside the lake's own data path, or inside that of its shared lake.
         """
         context = self._context
-        target = open_store(str(to), context.config)
+        target = open_backups(str(to), context.config)
         if context.store.hides(target.root):
             raise InputError(
                 f"the backup would be in {target.root}, where catalogs of the shared lake have their files",

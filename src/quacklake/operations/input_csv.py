@@ -93,6 +93,18 @@ def check_header(header: Sequence[str], name: str, dialect: Dialect) -> None:
         seen.add(column)
 
 
+def check_filled(open_text: OpenText, dialect: Dialect) -> None:
+    """Raise ``InputError`` when a column has no value in the first rows of a file."""
+    with open_text() as file:
+        lines = file.read(_SAMPLE_BYTES).splitlines(keepends=True)[dialect.skip :]
+    try:
+        records = [record for _, record in itertools.islice(_records(iter(lines), dialect), 1, 1 + _SAMPLE_RECORDS)]
+    except csv.Error as error:
+        raise InputError(f"the first rows cannot be read: {error}") from None
+    if not records or not all(map(any, itertools.zip_longest(*records))):
+        raise InputError("a column is empty in the first rows")
+
+
 def _delimiter(name: str, lines: Sequence[str], quote: str) -> str:
     """Return the delimiter that splits most lines alike; a tab in a ``.tsv`` file, otherwise preferably a comma."""
     if ".tsv" in name.lower():

@@ -18,9 +18,17 @@ import pyarrow.parquet as pq
 from quacklake.duckdb_versions import arrow_reader, connect, first_row
 from quacklake.engines.duckdb.connections import connect_store, file_name
 from quacklake.errors import InputError
-from quacklake.format.names import fold, quote
+from quacklake.format.names import fold, quote, sql_value
 from quacklake.format.schema import TableSchema
-from quacklake.operations.input_csv import CsvOptions, Dialect, check_header, dialect_of, faulty_line, faulty_value
+from quacklake.operations.input_csv import (
+    CsvOptions,
+    Dialect,
+    check_filled,
+    check_header,
+    dialect_of,
+    faulty_line,
+    faulty_value,
+)
 from quacklake.operations.input_paths import FoundFiles, PathLike, find
 from quacklake.storage import Store
 
@@ -163,8 +171,34 @@ class InputFiles:
             connect_store(connection, self.store, buckets)
         return connection
 
-    def _query(self, types: dict[str, str], names: Iterable[str] | None) -> tuple[str, list[Any]]:
-        """Return the query over the files, with all values as parameters. ``names`` is for files without a header."""
+    def sampled(self, rows: int) -> dict[str, str]:
+        """Return the columns of CSV files with the types of their first rows.
+
+        Raises ``InputError``, also for a column that is empty in the first rows, whose type they do not tell. Later
+        rows may not fit: whoever reads them so has to check.
+        """
+        try:
+            with self._connection() as connection:
+                sql, values = self._query({}, None, sample=rows)
+                described = connection.execute(f"DESCRIBE {sql}", values).fetchall()
+            for dialect, headers in self._dialects.items():
+                for path in headers:
+                    check_filled(partial(self._text, path), dialect)
+        except _FAILURES as error:
+            raise self._unreadable(error) from error
+        return {str(name): str(type_) for name, type_, *_ in described}
+
+    def as_sql(self, types: dict[str, str]) -> str:
+        """Return a query over the files for a connection that may read them, columns with these types."""
+        sql, values = self._query(types, None)
+        texts = iter(map(sql_value, values))
+        return "".join(next(texts) if part == "?" else part for part in re.split(r"(\?)", sql))
+
+    def _query(self, types: dict[str, str], names: Iterable[str] | None, *, sample: int = -1) -> tuple[str, list[Any]]:
+        """Return the query over the files, with all values as parameters. ``names`` is for files without a header.
+
+        ``sample`` is the number of rows that types are detected from, -1 for all.
+        """
         found = self.found
         shared: dict[str, Any] = {"hive_partitioning": bool(found.folders)}
         folders = {name: type_ for name, type_ in types.items() if name in found.folders}
@@ -179,7 +213,7 @@ class InputFiles:
         if found.format != "parquet" and inside:
             shared["columns" if found.format == "json" else "types"] = inside
         elif found.format == "csv":
-            shared["sample_size"] = -1  # use every row to detect the types
+            shared["sample_size"] = sample
         hidden = ", ".join(quote(name) for name in sorted(found.above)) if found.folders else ""
         select = f"SELECT {f'* EXCLUDE ({hidden})' if hidden else '*'} FROM {_READERS[found.format]}"
         texts, values = [], []

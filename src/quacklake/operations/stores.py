@@ -9,6 +9,7 @@ from typing import Any
 from quacklake import telemetry
 from quacklake.config import Config
 from quacklake.storage import S3Options, Store
+from quacklake.storage.sealed import SealedStore, parse_key
 
 
 def open_store(
@@ -30,6 +31,17 @@ def open_store(
         max_retries=config.storage_max_retries,
         label=None if tenant is None else telemetry.tenant_label(tenant, config.telemetry_tenants),
     )
+
+
+def open_backups(root: str, config: Config) -> Store:
+    """Open a place of backups, encrypted if the settings have a key. Raises ``ConfigError``."""
+    if config.backup_key is None:
+        return open_store(root, config)
+    key = parse_key(config.backup_key.reveal())
+    own = narrowed(config, root, None)
+    store = SealedStore.open(root, s3=_s3(own, scoped=own is not config), max_retries=config.storage_max_retries)
+    assert isinstance(store, SealedStore)
+    return store.with_key(key)
 
 
 def narrowed(config: Config, root: str, tenant: str | None) -> Config:

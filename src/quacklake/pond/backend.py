@@ -5,7 +5,7 @@ The lake is in a folder, a database or an object store, or in memory for tests: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,6 +31,7 @@ from quacklake.pond.tree import Tree
 
 if TYPE_CHECKING:
     from quacklake.lake.writing import LakeReader
+    from quacklake.pond.mounts import Mounts
 
 STATE = "pond.state"
 """The table with the number of the last transaction. Every transaction changes its row, so two cannot both commit."""
@@ -40,6 +41,7 @@ class Backend(Protocol):
     """Keeps the tree and the contents of a pond at one state, or in one transaction."""
 
     large_files: LargeFiles
+    mounts: Mounts | None
 
     @property
     def lake(self) -> LakeReader:
@@ -51,6 +53,12 @@ class Backend(Protocol):
 
     def load(self) -> Tree:
         """Return the tree, without contents."""
+
+    def nodes_named(self, names: Sequence[str]) -> list[Node]:
+        """Return every version of the root and of the nodes that have one of these names, in any directory."""
+
+    def nodes_in(self, directory: Node) -> list[Node]:
+        """Return every version of the nodes in a directory."""
 
     def content(self, node: Node) -> bytes:
         """Return the bytes of a small file."""
@@ -65,6 +73,7 @@ class LakeBackend:
 
     lake: LakeReader
     large_files: LargeFiles
+    mounts: Mounts | None = None
 
     @property
     def changes(self) -> LakeTransaction:
@@ -76,7 +85,18 @@ class LakeBackend:
     def load(self) -> Tree:
         """Return the tree, without contents."""
         with telemetry.timed("pond.load"):
-            return Tree(from_arrow(self.lake.table(NODES).scan(WITHOUT_CONTENT).to_arrow()))
+            return Tree(self._nodes(None))
+
+    def nodes_named(self, names: Sequence[str]) -> list[Node]:
+        """Return every version of the root and of the nodes that have one of these names, in any directory."""
+        return self._nodes(f"name IN ({', '.join(map(literal, ['', *names]))})")
+
+    def nodes_in(self, directory: Node) -> list[Node]:
+        """Return every version of the nodes in a directory."""
+        return self._nodes(f"part_id = {literal(directory.node_id)}")
+
+    def _nodes(self, where: str | None) -> list[Node]:
+        return list(from_arrow(self.lake.table(NODES).scan(WITHOUT_CONTENT, where).to_arrow()))
 
     def content(self, node: Node) -> bytes:
         """Return the bytes of a small file."""

@@ -16,10 +16,14 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake import faults
+from quacklake.format.names import literal
 from quacklake.lake.lake import Lake
 
 TXNS = "pond.txns"
 BEGIN, DATA_COMMITTED, COMPLETED, FAILED, SETTING = "begin", "data_committed", "completed", "failed", "setting"
+PUSH_COMPLETED, PUSH_FAILED = "post_push_completed", "post_push_failed"
+_ASIDE = (SETTING, PUSH_COMPLETED, PUSH_FAILED)
+"""The kinds of records that say nothing of how a command ended."""
 _TIME = pa.timestamp("us", "UTC")
 _SCHEMA = pa.schema(
     [
@@ -75,6 +79,16 @@ class ControlLog:
         newer = self.lake.table(TXNS).scan(["txn_seq"], f"txn_seq > {known}").to_arrow()
         return max(newer.column("txn_seq").to_pylist(), default=known)
 
+    def pond_id(self) -> str:
+        """Return what tells this pond from others: the id of its first transaction. Copies of a pond have the same."""
+        found = self.lake.table(TXNS).scan(["txn_id", "ts"], "txn_seq = 1").to_arrow().sort_by("ts").column("txn_id")
+        return str(found[0].as_py()) if len(found) else ""
+
+    def has_completed(self, txn_id: str) -> bool:
+        """Return whether the log has a transaction as completed."""
+        where = f"txn_id = {literal(txn_id)} AND record_kind = {literal(COMPLETED)}"
+        return bool(self.lake.table(TXNS).scan(["txn_id"], where).count())
+
     def begin(self, seq: int, txn_id: str, args: Sequence[str]) -> None:
         """Note that a command begins."""
         self._write([self._record(BEGIN, seq, txn_id, {"args": list(args), "process": _process()})])
@@ -92,6 +106,10 @@ class ControlLog:
         """Note that a command failed and changed nothing."""
         self._write([self._record(FAILED, seq, txn_id, {"error": error}, duration_ms)])
 
+    def pushed(self, kind: str, seq: int, txn_id: str, facts: Mapping[str, Any]) -> None:
+        """Note how a push to a remote ended."""
+        self._write([self._record(kind, seq, txn_id, facts)])
+
     def set(self, name: str, value: str | None) -> None:
         """Keep a setting of the pond; None removes it."""
         self._write([self._record(SETTING, 0, "", {"name": name, "value": value})])
@@ -107,15 +125,16 @@ class ControlLog:
                 found[fact["name"]] = fact["value"]
         return found
 
-    def records(self) -> pa.Table:
-        """Return the log, oldest first."""
-        return self.lake.table(TXNS).to_arrow().sort_by([("ts", "ascending")])
+    def records(self, where: str | None = None) -> pa.Table:
+        """Return the log, or the records that a condition is true for, oldest first."""
+        return self.lake.table(TXNS).scan(where=where).to_arrow().sort_by([("ts", "ascending")])
 
-    def transactions(self) -> list[Transaction]:
-        """Return what is known of every command, oldest first."""
+    def transactions(self, last: int | None = None) -> list[Transaction]:
+        """Return what is known of every command, or of the ``last`` ones, oldest first."""
+        where = None if last is None else f"txn_seq > {self.last_sequence() - last:d}"
         found: dict[str, dict[str, Any]] = {}
-        for row in self.records().to_pylist():
-            if row["record_kind"] == SETTING:
+        for row in self.records(where).to_pylist():
+            if row["record_kind"] in _ASIDE:
                 continue
             facts = json.loads(row["metadata_json"] or "{}")
             known = found.setdefault(
@@ -128,7 +147,8 @@ class ControlLog:
             known["error"] = facts.get("error")
             known["process"] = facts.get("process", known.get("process"))
             known["recovered"] = facts.get("recovered", False)
-        return sorted((Transaction(**facts) for facts in found.values()), key=lambda each: (each.txn_seq, each.txn_id))
+        done = sorted((Transaction(**facts) for facts in found.values()), key=lambda each: (each.txn_seq, each.txn_id))
+        return done if last is None else done[-last:]
 
     def _record(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from quacklake.pond.large_files import BLOCK, blocks
 from quacklake.pond.nodes import EntryType
 from quacklake.pond.paths import is_folder, join
 from quacklake.pond.series import Imported, Origin, append_series, write_table
+from quacklake.storage.store import make_directory, replacing
 
 SERIES_SUFFIX = ".series"
 
@@ -160,21 +160,8 @@ def _file_name(found: NodePath, format: str | None) -> str:
 
 def copy_out(fs: FS, out: Outgoing) -> int:
     """Copy a file of bytes to this machine, and return its size. The file appears only when it is complete."""
-    with whole(out.path) as part, fs.open(out.found) as source, part.open("wb", buffering=BLOCK) as sink:
+    make_directory(out.path.absolute().parent)
+    with replacing(out.path) as part, fs.open(out.found) as source, part.open("wb", buffering=BLOCK) as sink:
         for block in blocks(source):
             sink.write(block)
     return out.path.stat().st_size
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary name for a file until it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        yield part
-        part.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, BinaryIO
 
-from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, PathError, ReadOnlyError, nearest
+from quacklake.errors import (
+    AlreadyExistsError,
+    InputError,
+    NotFoundError,
+    PathError,
+    QuacklakeError,
+    ReadOnlyError,
+    nearest,
+)
 from quacklake.pond.backend import Backend
 from quacklake.pond.factories import registry
+from quacklake.pond.factories.mount import Mount
 from quacklake.pond.large_files import Readable
 from quacklake.pond.nodes import CONFIG, FACTORY, ROWS, TARGET, EntryType, Node, new_id
 from quacklake.pond.paths import ROOT, check_name, is_folder, parts, table_of
-from quacklake.pond.patterns import compile_pattern
+from quacklake.pond.patterns import Part, compile_pattern
 from quacklake.pond.tree import Place, Tree, matches, walk
+
+_log = logging.getLogger("quacklake.pond")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +103,62 @@ class FS:
     def children(self, node: Node) -> Mapping[str, Node] | None:
         """Return the nodes in a directory by name, computed ones too; None for a node that is no directory."""
         if node.file_type is EntryType.DIRECTORY:
+            if self._may_read_parts:
+                return Tree(self.backend.nodes_in(node)).children(node.node_id)
             return self.tree.children(node.node_id)
         if node.file_type is EntryType.DYNAMIC and registry.looks_like(node) is EntryType.DIRECTORY:
+            if self.backend.mounts is not None and isinstance(registry.factory_of(node), Mount):
+                return self.backend.mounts.children(node)
             return registry.computed_children(node)
         return None
 
+    def _reachable(self, node: Node) -> Mapping[str, Node] | None:
+        """Return the nodes in a directory; none of a mounted pond that cannot be opened, which is only told."""
+        try:
+            return self.children(node)
+        except QuacklakeError as error:
+            if node.file_type is not EntryType.DYNAMIC or not isinstance(registry.factory_of(node), Mount):
+                raise
+            _log.warning("the mount %s cannot be opened: %s", node.name, error.message)
+            return {}
+
+    @property
+    def _may_read_parts(self) -> bool:
+        """True for a state that is only read, as long as nobody needed all of its tree."""
+        return "tree" not in self.__dict__ and not self.txn_seq
+
+    def _at(self, path: str, *, follow: bool) -> NodePath | None:
+        """Return a node by reading only the nodes that have a name of its path; None when that does not tell.
+
+        A link may lead to other names, and what is missing may be missing only among these nodes.
+        """
+        branch = Tree(self.backend.nodes_named([name for name in parts(path) if name != ".."]))
+        try:
+            place = walk(path, Place((branch.root,)), partial(self._inside, branch), follow=follow)
+        except QuacklakeError:
+            return None
+        return None if place.missing else self._node_path(place, branch)
+
+    def _inside(self, branch: Tree, node: Node) -> Mapping[str, Node] | None:
+        if node.file_type is EntryType.DIRECTORY:
+            return branch.children(node.node_id)
+        return self.children(node)
+
     def find(self, path: str, *, follow: bool = True, start: Place | None = None) -> NodePath | None:
         """Return the node at a path, or None."""
+        if self._may_read_parts and start is None:
+            found = self._at(path, follow=follow)
+            if found is not None:
+                return found
         place = self.place(path, follow=follow, start=start)
         return None if place.missing else self._node_path(place)
 
     def get(self, path: str, *, follow: bool = True, start: Place | None = None) -> NodePath:
         """Return the node at a path. Raises ``NotFoundError`` that suggests a name."""
+        if self._may_read_parts and start is None:
+            found = self._at(path, follow=follow)
+            if found is not None:
+                return found
         place = self.place(path, follow=follow, start=start)
         if place.missing:
             names = self.children(place.node) or {}
@@ -119,18 +175,46 @@ class FS:
 
         A path without wildcards names itself.
         """
-        here = Place((self.tree.root,)) if start is None or pattern.startswith(ROOT) else start
         parsed = compile_pattern(pattern)
-        found = matches(parsed, here, self.children, lambda at, name: self.place(name, start=at))
+        if self._may_read_parts and start is None:
+            few = self._few(parsed)
+            if few is not None:
+                return few
+        here = Place((self.tree.root,)) if start is None or pattern.startswith(ROOT) else start
+        found = matches(parsed, here, self._reachable, lambda at, name: self.place(name, start=at))
         paths = [replace(self._node_path(place), captures=captures) for place, captures in found]
         return sorted(paths, key=lambda each: each.path.split("/"))
+
+    def _few(self, pattern: tuple[Part, ...]) -> list[NodePath] | None:
+        """Return the nodes of a pattern that has wildcards in its last name only; None for any other."""
+        if (
+            not pattern
+            or any(part.any_depth or part.regex is not None for part in pattern[:-1])
+            or pattern[-1].any_depth
+        ):
+            return None
+        above = self._at(ROOT + "/".join(part.text for part in pattern[:-1]), follow=True)
+        if above is None or above.node.file_type is not EntryType.DIRECTORY:
+            return None
+        inside = Tree(self.backend.nodes_in(above.node))
+        names = {
+            name: found
+            for name in inside.children(above.node.node_id)
+            if (found := pattern[-1].match(name)) is not None
+        }
+        return [
+            replace(self._node_path(Place((*above.place.nodes, node)), inside), captures=names[name])
+            for name, node in inside.children(above.node.node_id).items()
+            if name in names
+        ]
 
     def place(self, path: str, *, follow: bool = True, start: Place | None = None) -> Place:
         """Return where a path leads, with the names that do not exist."""
         return walk(path, start or Place((self.tree.root,)), self.children, follow=follow)
 
-    def _node_path(self, place: Place) -> NodePath:
-        return NodePath(place, self.tree.versions(place.node.node_id) or (place.node,))
+    def _node_path(self, place: Place, tree: Tree | None = None) -> NodePath:
+        known = self.tree if tree is None else tree
+        return NodePath(place, known.versions(place.node.node_id) or (place.node,))
 
     def open(self, path: str | NodePath) -> BinaryIO:
         """Return a file's bytes, open for reading at any position. Large ones are verified first.
@@ -139,6 +223,12 @@ class FS:
         """
         found = path if isinstance(path, NodePath) else self.get(path)
         node = found.node
+        if (
+            node.file_type is EntryType.DYNAMIC
+            and found.entry_type is EntryType.DATA
+            and self.backend.mounts is not None
+        ):
+            return self.backend.mounts.open(node)
         if node.file_type is not EntryType.DATA:
             kind = {EntryType.DIRECTORY: "a directory"}.get(found.entry_type, f"a {found.entry_type}")
             raise InputError(f"{found.path} is {kind}, not a file of bytes")
@@ -285,6 +375,8 @@ class FS:
     def add(self, place: Place, name: str, file_type: EntryType, **values: Any) -> Place:
         """Make a node in the directory at a place."""
         node = Node(new_id(), place.node.node_id, check_name(name), file_type, txn_seq=self.txn_seq, **values)
+        if place.node.file_type is EntryType.DYNAMIC:
+            raise ReadOnlyError(f"the directory {Place(place.nodes).path} is computed by a factory")
         if self.children(place.node) is None:
             raise PathError(f"{place.path} is not a directory")
         self.backend.changes  # noqa: B018 (raises outside of a transaction)

@@ -14,7 +14,7 @@ from typing import IO, BinaryIO, Protocol
 from quacklake import faults, telemetry
 from quacklake.errors import CorruptFileError
 from quacklake.format.names import uuid7
-from quacklake.storage import Store
+from quacklake.storage import FileEntry, Store
 
 THRESHOLD = 64 * 1024
 """The most bytes of a file that the tree itself holds."""
@@ -46,28 +46,25 @@ class LargeFiles:
     """The large files of a pond, by the hash of their bytes. Equal contents are stored once."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
 
     def write(self, source: Readable) -> Content:
         """Store the bytes of a stream, unless they are few enough for the tree, and return what they are."""
         head = _fill(source, THRESHOLD + 1)
         if len(head) <= THRESHOLD:
             return Content(len(head), hashlib.sha256(head).hexdigest(), head)
-        return self._local(head, source) if self._store.is_local else self._remote(head, source)
+        return self._local(head, source) if self.store.is_local else self._remote(head, source)
 
     def _local(self, head: bytes, source: Readable) -> Content:
         """Write beside the final place, and rename when the hash is known."""
         incoming = f"{_INCOMING}{uuid7().hex}"
-        with self._store.open_output(incoming) as sink:
+        with self.store.open_output(incoming) as sink:
             content = _copy(head, source, sink)
         faults.reach("pond.large_file.written")
         path = self.find(content.sha256)
-        if path is None:
-            self._store.rename(incoming, self._place(content.sha256))
-            telemetry.count("pond.large_files.written")
-        else:
-            self._store.delete([incoming])
-            telemetry.count("pond.large_files.shared")
+        # the same bytes replace themselves: a file that was just written is not taken for one that nobody needs
+        self.store.rename(incoming, path or self._place(content.sha256))
+        telemetry.count("pond.large_files.shared" if path else "pond.large_files.written")
         faults.reach("pond.large_file.placed")
         return content
 
@@ -77,7 +74,7 @@ class LargeFiles:
             content = _copy(head, source, spool)
             if self.find(content.sha256) is None:
                 spool.seek(0)
-                with self._store.open_output(self._place(content.sha256)) as sink:
+                with self.store.open_output(self._place(content.sha256)) as sink:
                     for block in blocks(spool):
                         sink.write(block)
                 telemetry.count("pond.large_files.written")
@@ -85,12 +82,12 @@ class LargeFiles:
 
     def find(self, sha256: str) -> str | None:
         """Return the path of a content in the store, or None."""
-        return next((path for path in (_flat(sha256), _sharded(sha256)) if self._store.exists(path)), None)
+        return next((path for path in (_flat(sha256), sharded(sha256)) if self.store.exists(path)), None)
 
     def _place(self, sha256: str) -> str:
         folder = f"{FOLDER}/sha256="
-        count = sum(1 for entry in self._store.list(FOLDER) if entry.path.startswith(folder))
-        return _flat(sha256) if count < _FLAT else _sharded(sha256)
+        count = sum(1 for entry in self.store.list(FOLDER) if entry.path.startswith(folder))
+        return _flat(sha256) if count < _FLAT else sharded(sha256)
 
     def open(self, sha256: str, size: int, name: str) -> BinaryIO:
         """Return a file, open for reading at any position, after its bytes were found to be what they should be.
@@ -100,7 +97,7 @@ class LargeFiles:
         self.check(sha256, size, name)
         path = self.find(sha256)
         assert path is not None
-        opened: BinaryIO = self._store.open_input(path)
+        opened: BinaryIO = self.store.open_input(path)
         return opened
 
     def check(self, sha256: str, size: int, name: str) -> None:
@@ -111,7 +108,7 @@ class LargeFiles:
                 f"the content of {name} is missing: {_flat(sha256)}", hint="restore it from a backup"
             )
         digest, count = hashlib.sha256(), 0
-        with self._store.open_input(path) as source:
+        with self.store.open_input(path) as source:
             for block in blocks(source):
                 digest.update(block)
                 count += len(block)
@@ -122,19 +119,23 @@ class LargeFiles:
                 hint="restore it from a backup; nothing of it is shown",
             )
 
-    def stored(self) -> Iterator[tuple[str, int]]:
-        """Yield the hash and size of every file in the store."""
-        for entry in self._store.list(FOLDER):
+    def entries(self) -> Iterator[tuple[str, FileEntry]]:
+        """Yield the hash of every file in the store, and how a listing shows it."""
+        for entry in self.store.list(FOLDER):
             name = entry.path.rpartition("/")[2]
             if name.startswith("sha256="):
-                yield name.removeprefix("sha256="), entry.size
+                yield name.removeprefix("sha256="), entry
+
+    def stored(self) -> Iterator[tuple[str, int]]:
+        """Yield the hash and size of every file in the store."""
+        return ((sha256, entry.size) for sha256, entry in self.entries())
 
     def remove_leftovers(self) -> int:
         """Remove what writers that died have left, and return how many files that were. No writer may be running."""
         left = [
-            entry.path for entry in self._store.list(FOLDER) if entry.is_temporary or entry.path.startswith(_INCOMING)
+            entry.path for entry in self.store.list(FOLDER) if entry.is_temporary or entry.path.startswith(_INCOMING)
         ]
-        return self._store.delete(left)
+        return self.store.delete(left)
 
 
 def blocks(source: Readable) -> Iterator[bytes]:
@@ -166,5 +167,6 @@ def _flat(sha256: str) -> str:
     return f"{FOLDER}/sha256={sha256}"
 
 
-def _sharded(sha256: str) -> str:
+def sharded(sha256: str) -> str:
+    """Return the path of a content among many."""
     return f"{FOLDER}/sha256_16={sha256[:4]}/sha256={sha256}"

@@ -21,18 +21,16 @@ from quacklake.format.names import uuid7
 from quacklake.format.snapshots import Snapshot, is_tag
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake, LakeAt, LakeTransaction
-from quacklake.pond import backend
+from quacklake.pond import backend, places
 from quacklake.pond.backend import LakeBackend
 from quacklake.pond.control import BEGIN, COMPLETED, FAILED, ControlLog, Transaction, is_running
 from quacklake.pond.fs import FS
 from quacklake.pond.large_files import LargeFiles
+from quacklake.pond.mounts import Mounts
+from quacklake.pond.places import CONTROL, DATA, PondPlace
 
 T = TypeVar("T")
 
-DATA, CONTROL = "data", "control"
-"""The folders of a pond: its lake, and its control log."""
-_PLAIN = ""
-"""The lakes of a folder are its own: a catalog that the settings name is one of another lake."""
 _ATTEMPTS = 10
 _WAIT = 0.05
 _MARK = "pond"
@@ -60,29 +58,35 @@ class Pond:
             raise NotFoundError("Pond does not exist. Run 'pond init' first.")
         self.lake = lake
         self.control = ControlLog(control)
+        self.on_commit: Callable[[Pond], None] | None = None
+        """Called after each transaction that changed the pond; it must not raise."""
         self._folder = _folder
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, place: str | Path, args: Sequence[str] = ("pond", "init")) -> Pond:
-        """Make a pond in a folder. Raises ``AlreadyExistsError`` for one that has a pond already."""
-        folder = Path(place)
-        if _catalog(folder, DATA).exists() and cls._is_pond(folder):
-            raise AlreadyExistsError("Pond already exists", hint=str(folder))
-        for part in (DATA, CONTROL):
-            (folder / part).mkdir(parents=True, exist_ok=True)
-        lake = _connect(folder, DATA, create=True)
+    def create(cls, place: str | Path | PondPlace, args: Sequence[str] = ("pond", "init"), **settings: Any) -> Pond:
+        """Make a pond in a folder, or where a URL or YAML file says; see ``places.find``.
+
+        Raises ``AlreadyExistsError`` for a place that has a pond already. Settings are those of ``quacklake.connect``.
+        """
+        found = places.find(place)
+        if found.may_exist() and cls._is_pond(found, settings):
+            raise AlreadyExistsError("Pond already exists", hint=found.name)
+        lake = found.data.create(**settings)
         try:
-            return cls.create_in(lake, _connect(folder, CONTROL, create=True), args)
+            return cls.create_in(lake, found.control.create(**settings), args)
         except BaseException:
             lake.close()
             raise
 
     @classmethod
-    def _is_pond(cls, folder: Path) -> bool:
-        with _connect(folder, DATA, read_only=True) as lake:
-            return backend.exists(lake)
+    def _is_pond(cls, place: PondPlace, settings: dict[str, Any]) -> bool:
+        try:
+            with place.data.open(read_only=True, **settings) as lake:
+                return backend.exists(lake)
+        except NotFoundError:
+            return False
 
     @classmethod
     def create_in(cls, lake: Lake, control: Lake, args: Sequence[str] = ("pond", "init")) -> Pond:
@@ -100,14 +104,17 @@ class Pond:
         return cls(lake, control)
 
     @classmethod
-    def open(cls, place: str | Path, *, read_only: bool = False) -> Pond:
-        """Open the pond of a folder. Raises ``NotFoundError`` when there is none."""
-        folder = Path(place)
-        if not _catalog(folder, DATA).exists():
-            raise NotFoundError("Pond does not exist. Run 'pond init' first.", hint=str(folder))
-        lake = _connect(folder, DATA, read_only=read_only)
+    def open(cls, place: str | Path | PondPlace, *, read_only: bool = False, **settings: Any) -> Pond:
+        """Open the pond in a folder, or where a URL or YAML file says. Raises ``NotFoundError`` when there is none."""
+        found = places.find(place)
+        if not found.may_exist():
+            raise found.missing()
         try:
-            return cls(lake, _connect(folder, CONTROL, read_only=read_only))
+            lake = found.data.open(read_only=read_only, **settings)
+        except NotFoundError:
+            raise found.missing() from None
+        try:
+            return cls(lake, found.control.open(read_only=read_only, **settings))
         except BaseException:
             lake.close()
             raise
@@ -116,13 +123,15 @@ class Pond:
     def memory(cls) -> Pond:
         """Make a pond whose catalogs are in memory, for tests. Its files go into a temporary folder."""
         folder = Path(tempfile.mkdtemp(prefix="pond-"))
-        lake, control = (connect("sqlite:///:memory:", str(folder / part), catalog=_PLAIN) for part in (DATA, CONTROL))
+        lake, control = (connect("sqlite:///:memory:", str(folder / part), catalog="") for part in (DATA, CONTROL))
         made = cls.create_in(lake, control)
         made._folder = folder
         return made
 
     def close(self) -> None:
-        """Close both lakes."""
+        """Close both lakes, and the ponds that are mounted."""
+        if "mounts" in self.__dict__:
+            self.mounts.close()
         self.lake.close()
         self.control.lake.close()
         if self._folder is not None:
@@ -144,11 +153,17 @@ class Pond:
         """The large files."""
         return LargeFiles(self.lake.handle.context.store)
 
+    @cached_property
+    def mounts(self) -> Mounts:
+        """The ponds that are mounted in this one."""
+        return Mounts(_newest)
+
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def fs(self, at: int | str | None = None) -> FS:
         """Return the tree as it is now, or as it was at a snapshot, tag or time; it can be read only."""
-        return FS(LakeBackend(self.at(self.lake.current_snapshot() if at is None else at), self.large_files))
+        state = self.at(self.lake.current_snapshot() if at is None else at)
+        return FS(LakeBackend(state, self.large_files, self.mounts))
 
     def at(self, at: int | str) -> LakeAt:
         """Return the lake as it was at a snapshot number, a tag or a time."""
@@ -179,11 +194,13 @@ class Pond:
             raise
         faults.reach("pond.committed")
         self.control.completed(seq, txn_id, None if snapshot is None else snapshot.id, _since(begun))
+        if snapshot is not None and self.on_commit is not None:
+            self.on_commit(self)
 
     def _committed(self, seq: int, txn_id: str, args: Sequence[str]) -> Generator[FS, None, Snapshot | None]:
         with suppress(_Unchanged):
             with self.lake.transaction(message=" ".join(args), extra=_extra(seq, txn_id, args)) as tx:
-                fs = FS(LakeBackend(tx, self.large_files), seq)
+                fs = FS(LakeBackend(tx, self.large_files, self.mounts), seq)
                 yield fs
                 faults.reach("pond.save")
                 with telemetry.timed("pond.save"):
@@ -217,6 +234,17 @@ class Pond:
     def commits(self) -> list[Commit]:
         """Return the transactions that the data itself knows, oldest first."""
         return [found for row in self.lake.snapshots().to_pylist() if (found := Commit.of(row)) is not None]
+
+    def last_commit(self, snapshot: int | None = None) -> Commit:
+        """Return the last transaction that the data knows, up to a snapshot. Raises ``NotFoundError``."""
+        found = last_commit(self.lake, snapshot)
+        if found is None:
+            raise NotFoundError("the pond has no transaction", hint="its snapshots have expired")
+        return found
+
+    def knows(self, txn_id: str) -> bool:
+        """Return whether a transaction is part of this pond."""
+        return self.control.has_completed(txn_id) or any(each.txn_id == txn_id for each in self.commits())
 
     def unfinished(self) -> tuple[list[Commit], list[Transaction]]:
         """Return the commits that the control log lacks, and the commands that began and never ended."""
@@ -280,20 +308,23 @@ class Commit:
         return " ".join(self.args)
 
 
+def _newest(lake: Lake, large_files: LargeFiles, mounts: Mounts) -> FS:
+    fs = FS(LakeBackend(lake.at(version=lake.current_snapshot()), large_files, mounts))
+    fs.tree  # noqa: B018 (read whole: a mounted directory is looked at node by node)
+    return fs
+
+
+def last_commit(lake: Lake, snapshot: int | None = None) -> Commit | None:
+    """Return the last transaction that a lake knows, up to a snapshot."""
+    rows = reversed(lake.snapshots().to_pylist())
+    return next(
+        (found for row in rows if snapshot is None or row["snapshot_id"] <= snapshot if (found := Commit.of(row))), None
+    )
+
+
 def _extra(seq: int, txn_id: str, args: Sequence[str]) -> str:
     return json.dumps({_MARK: {"txn_seq": seq, "txn_id": txn_id, "args": list(args)}})
 
 
 def _since(begun: float) -> int:
     return round((time.monotonic() - begun) * 1000)
-
-
-def _catalog(folder: Path, part: str) -> Path:
-    return folder / part / "lake.db"
-
-
-def _connect(folder: Path, part: str, *, create: bool = False, read_only: bool = False) -> Lake:
-    url = f"sqlite:///{_catalog(folder, part).absolute()}"
-    if create:
-        return connect(url, str((folder / part / "files").absolute()), catalog=_PLAIN)
-    return connect(url, catalog=_PLAIN, create=False, read_only=read_only)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from quacklake.lake.lake import LakeTransaction
 from quacklake.operations.handles import TransactionHandle
 from quacklake.pond.backend import LakeBackend
 from quacklake.pond.factories import registry
+from quacklake.pond.factories.mount import MountSeries, MountTable
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.nodes import CONFIG, TIMESTAMP_COLUMN, EntryType, to_arrow
 from quacklake.pond.paths import DATA_SCHEMA, table_of
@@ -34,6 +35,8 @@ class Relations:
         self.tx = tx
         self.fs = fs
         self._made: dict[str, str] = {}
+        self._mounted: dict[str, str] = {}
+        self._attached: set[str] = set()
         self._open: list[str] = []
 
     def name(self, found: NodePath) -> str:
@@ -42,9 +45,25 @@ class Relations:
             return table_of(found.path)
         if found.node.file_type is not EntryType.DYNAMIC or not found.entry_type.has_rows:
             raise InputError(f"{found.path} is a {found.entry_type}, which has no rows")
+        if isinstance(registry.factory_of(found.node), MountTable | MountSeries):
+            return self._mount(found)
         if found.path not in self._made:
             self._made[found.path] = self._define(found)
         return self._made[found.path]
+
+    def _mount(self, found: NodePath) -> str:
+        """Let SQL read the pond that a node is in, and return the name of the table there."""
+        assert self.fs.backend.mounts is not None
+        mounted, table = self.fs.backend.mounts.table(found.node)
+        if mounted.alias not in self._attached:
+            self.tx.attach(mounted.lake, mounted.alias)
+            self._attached.add(mounted.alias)
+        name = self._mounted[found.path] = f"{mounted.alias}.{table}"
+        return name
+
+    def is_mounted(self, found: NodePath) -> bool:
+        """Return whether a node is one of a mounted pond whose rows were asked for."""
+        return found.path in self._mounted
 
     def _define(self, found: NodePath) -> str:
         """Make a view of what a factory computes, in a schema of its own for what it needs."""
@@ -108,15 +127,19 @@ class Relations:
             if found.node.file_type is EntryType.DYNAMIC and found.entry_type.has_rows:
                 self.name(found)
 
-    def query(self, sql: str) -> pa.RecordBatchReader:
-        """Run one query. Raises ``InputError`` for any other statement: a pond is changed by its commands."""
+    def query(self, sql: str, names: Mapping[str, str] | None = None) -> pa.RecordBatchReader:
+        """Run one query. Raises ``InputError`` for any other statement: a pond is changed by its commands.
+
+        ``names`` are relations of mounted ponds, of which a view cannot be made, by the names that the query has.
+        """
         with parser() as connection:
             try:
                 parse_query(connection, sql)
             except InputError as error:
                 error.hint = error.hint or "write one SELECT; `pond copy` and its kin change the pond"
                 raise
-        return self.tx.sql(sql).to_reader()
+        named = ", ".join(f"{quote(name)} AS (SELECT * FROM {rows})" for name, rows in (names or self._mounted).items())
+        return self.tx.sql(f"WITH {named} SELECT * FROM (\n{sql.strip().rstrip(';')}\n)" if named else sql).to_reader()
 
 
 @contextmanager
@@ -126,7 +149,7 @@ def relations(pond: Pond, at: int | str | None = None) -> Iterator[Relations]:
     tx = pond.lake.handle.begin(base)
     opened = LakeTransaction(TransactionHandle(pond.lake.handle.context, tx))
     try:
-        yield Relations(opened, FS(LakeBackend(opened, pond.large_files)))
+        yield Relations(opened, FS(LakeBackend(opened, pond.large_files, pond.mounts)))
     finally:
         tx.rollback()
 
@@ -143,10 +166,15 @@ def rows(
 ) -> Iterator[pa.RecordBatchReader]:
     """Read the rows of a table or series, all versions as one: ``sql`` calls them ``series`` or ``source``."""
     with relations(pond, at) as found:
-        shown = found.shown(found.fs.get(path), first, last)
+        node = found.fs.get(path)
+        shown = found.shown(node, first, last)
+        text = sql or f"SELECT * FROM {SERIES}{_order(node)}"
+        if found.is_mounted(node):
+            yield found.query(text, dict.fromkeys((SERIES, SOURCE), shown))
+            return
         for name in (SERIES, SOURCE):
             found.tx.create_view(name, f"SELECT * FROM {shown}")
-        yield found.query(sql or f"SELECT * FROM {SERIES}{_order(found.fs.get(path))}")
+        yield found.query(text)
 
 
 def _order(found: NodePath) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError, InputError, nearest
+from quacklake.pond import remotes
 from quacklake.pond.copying import sha256_of
 from quacklake.pond.factories.options import Options
 from quacklake.pond.fs import FS
@@ -205,10 +206,19 @@ def _make_parents(fs: FS, path: str) -> None:
         fs.make_directory("/" + "/".join(above), parents=True)
 
 
+def _remote(fs: FS, resource: Resource, _: ImportOptions) -> str:
+    wanted = remotes.Remote.parse(resource.name, resource.spec)
+    found = fs.find(f"{remotes.FOLDER}/{resource.name}")
+    if found is not None and fs.read(found.path) == wanted.to_yaml():
+        return UNCHANGED
+    return CREATED if remotes.put(fs, wanted) else CHANGED
+
+
 KINDS: dict[str, Callable[[FS, Resource, ImportOptions], str]] = {
     "Directory": _directory,
     "Factory": _factory,
     "Link": _link,
+    "Remote": _remote,
     "Series": _series,
     "Table": _table,
 }

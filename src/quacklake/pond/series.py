@@ -15,6 +15,7 @@ from quacklake.format.names import fold, quote
 from quacklake.format.schema import TableSchema, from_arrow
 from quacklake.operations.frames import Input, to_source
 from quacklake.operations.input_files import InputFiles
+from quacklake.pond import bulk
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.inputs import ImportOptions
 from quacklake.pond.nodes import (
@@ -28,7 +29,7 @@ from quacklake.pond.nodes import (
     Node,
 )
 from quacklake.pond.paths import table_of
-from quacklake.pond.spool import Spool
+from quacklake.pond.spool import FUTURE, Spool
 from quacklake.pond.times import TimeColumn, check_zone, require_column, time_literal
 from quacklake.pond.tree import Place
 
@@ -96,60 +97,121 @@ def append_series(
     place = fs.new_place(path, start=start, replace=EntryType.SERIES)
     old = None if place.missing else fs.get(place.path)
     wanted = options.timestamp_column or (None if old is None else str(old.node.attribute(TIMESTAMP_COLUMN)))
-    table = table_of(place.path)
-    known = None if old is None else fs.backend.lake.table(table).info.schema
+    known = None if old is None else fs.backend.lake.table(table_of(place.path)).info.schema
     columns = None if known is None or wanted is None else _without(known, wanted)
-    reader = _opened(rows, columns)
-    name = require_column(reader.schema.names, wanted, origin.name)
-    is_json = isinstance(rows, InputFiles) and rows.found.format == "json"
-    if is_json and pa.types.is_timestamp(reader.schema.field(name).type):
-        # DuckDB takes the zone away from times in JSON: they are read as the texts that they are
-        reader = _opened(rows, _with_text(columns, name))
     zone = None if options.timezone is None else check_zone(options.timezone)
-    with Spool(reader, TimeColumn(name, reader.schema.field(name).type, zone), origin.name) as spool:
-        if not options.allow_future:
-            spool.check_future(dt.datetime.now(dt.UTC))
-        if old is not None and _overlaps(old.versions, spool.arrived.first, spool.arrived.last):
-            spool.compare(_range(fs, old, spool.arrived.first, spool.arrived.last).to_reader())
-        repeated = spool.settle(keep_conflicts=options.keep_conflicts)
-        added = spool.arrived.rows - repeated
-        if old is not None and not added:
-            return Imported(place.path, EntryType.SERIES, old.node.version, 0, repeated)
-        counted = _Counted(spool.reader())
+    adding = _Adding(fs, place, old, options, origin, wanted, columns, zone)
+    added = (adding.at_once(rows) if isinstance(rows, InputFiles) else None) or adding.by_spool(rows)
+    return adding.noted(added)
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """Rows that were stored, and what was done with them on the way."""
+
+    time: str
+    rows: int
+    bytes: int
+    first: dt.datetime | None
+    last: dt.datetime | None
+    repeated: int = 0
+    sorted: bool = False
+
+
+@dataclass(frozen=True)
+class _Adding:
+    """One import into a series: ``old`` is None for a new one, ``columns`` are those it has but for the time."""
+
+    fs: FS
+    place: Place
+    old: NodePath | None
+    options: ImportOptions
+    origin: Origin
+    wanted: str | None
+    columns: TableSchema | None
+    zone: str | None
+
+    @property
+    def table(self) -> str:
+        return table_of(self.place.path)
+
+    def at_once(self, files: InputFiles) -> _Added | None:
+        """Store a large file the short way; None when it has to go the long one."""
+        plan = bulk.plan(files, self.wanted, self.zone, self.columns)
+        if plan is None:
+            return None
+        latest = None if self.options.allow_future else dt.datetime.now(dt.UTC) + FUTURE
+
+        def accepts(found: bulk.Bulk) -> bool:
+            ahead = latest is not None and found.last is not None and found.last > latest
+            return not ahead and not (self.old and _overlaps(self.old.versions, found.first, found.last))
+
         faults.reach("pond.series.append")
-        _store(fs, place, old, table, counted, name)
-        first, last = spool.bounds() if repeated else (spool.arrived.first, spool.arrived.last)
-        is_sorted = not spool.arrived.increasing
-    attributes = {TIMESTAMP_COLUMN: name, ROWS: counted.rows, **origin.attributes()}
-    values: dict[str, Any] = {"size": counted.bytes, "min_event_time": first, "max_event_time": last}
-    if old is None:
-        fs.add(place, place.missing[0], EntryType.SERIES, extended_attributes=attributes, **values)
-        version = 1
-    else:
-        version = old.node.version + 1
-        bounds = {key: old.node.attribute(key) for key in (MIN_OVERRIDE, MAX_OVERRIDE) if old.node.attribute(key)}
-        row = replace(
-            old.node,
-            version=version,
-            timestamp=dt.datetime.now(dt.UTC),
-            txn_seq=fs.txn_seq,
-            extended_attributes={**attributes, **bounds},
-            **values,
-        )
-        fs.put(place, *old.versions, row)
-    telemetry.count("pond.rows.written", counted.rows)
-    return Imported(place.path, EntryType.SERIES, version, counted.rows, repeated, is_sorted)
+        if self.old is None:
+            self._create(plan.schema, plan.time)
+        done = bulk.write(self.fs, self.table, plan, accepts)
+        if done is None:
+            if self.old is None:
+                self.fs.backend.changes.drop_table(self.table)
+            return None
+        return _Added(plan.time, done.rows, done.bytes, done.first, done.last)
 
+    def by_spool(self, rows: Rows) -> _Added:
+        """Store rows the long way: checked, put in order, without those that the series has already."""
+        reader = _opened(rows, self.columns)
+        name = require_column(reader.schema.names, self.wanted, self.origin.name)
+        is_json = isinstance(rows, InputFiles) and rows.found.format == "json"
+        if is_json and pa.types.is_timestamp(reader.schema.field(name).type):
+            # DuckDB takes the zone away from times in JSON: they are read as the texts that they are
+            reader = _opened(rows, _with_text(self.columns, name))
+        old = self.old
+        with Spool(reader, TimeColumn(name, reader.schema.field(name).type, self.zone), self.origin.name) as spool:
+            came = spool.arrived
+            if not self.options.allow_future:
+                spool.check_future(dt.datetime.now(dt.UTC))
+            if old is not None and _overlaps(old.versions, came.first, came.last):
+                spool.compare(_range(self.fs, old, came.first, came.last).to_reader())
+            repeated = spool.settle(keep_conflicts=self.options.keep_conflicts)
+            if old is not None and came.rows == repeated:
+                return _Added(name, 0, 0, None, None, repeated)
+            counted = _Counted(spool.reader())
+            faults.reach("pond.series.append")
+            if old is None:
+                self._create(counted.reader(), name)
+            else:
+                self.fs.backend.changes.table(self.table).append(counted.reader(), evolve=True)
+            first, last = spool.bounds() if repeated else (came.first, came.last)
+        return _Added(name, counted.rows, counted.bytes, first, last, repeated, not came.increasing)
 
-def _store(fs: FS, place: Place, old: NodePath | None, table: str, counted: _Counted, time: str) -> None:
-    changes = fs.backend.changes
-    if old is not None:
-        changes.table(table).append(counted.reader(), evolve=True)
-        return
-    _check_case(fs, place.path)
-    changes.create_table(table, counted.reader())
-    # the rows are in order already: only what others add has to be sorted
-    changes.table(table).set_sorted_by(quote(time))
+    def _create(self, rows: pa.RecordBatchReader | pa.Schema, time: str) -> None:
+        _check_case(self.fs, self.place.path)
+        self.fs.backend.changes.create_table(self.table, rows)
+        # the rows are in order already: only what others add has to be sorted
+        self.fs.backend.changes.table(self.table).set_sorted_by(quote(time))
+
+    def noted(self, added: _Added) -> Imported:
+        """Note the version in the tree."""
+        fs, place, old = self.fs, self.place, self.old
+        if old is not None and not added.rows:
+            return Imported(place.path, EntryType.SERIES, old.node.version, 0, added.repeated)
+        attributes = {TIMESTAMP_COLUMN: added.time, ROWS: added.rows, **self.origin.attributes()}
+        values: dict[str, Any] = {"size": added.bytes, "min_event_time": added.first, "max_event_time": added.last}
+        version = 1 if old is None else old.node.version + 1
+        if old is None:
+            fs.add(place, place.missing[0], EntryType.SERIES, extended_attributes=attributes, **values)
+        else:
+            bounds = {key: old.node.attribute(key) for key in (MIN_OVERRIDE, MAX_OVERRIDE) if old.node.attribute(key)}
+            row = replace(
+                old.node,
+                version=version,
+                timestamp=dt.datetime.now(dt.UTC),
+                txn_seq=fs.txn_seq,
+                extended_attributes={**attributes, **bounds},
+                **values,
+            )
+            fs.put(place, *old.versions, row)
+        telemetry.count("pond.rows.written", added.rows)
+        return Imported(place.path, EntryType.SERIES, version, added.rows, added.repeated, added.sorted)
 
 
 def _check_case(fs: FS, path: str) -> None:

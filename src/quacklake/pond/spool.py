@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 from quacklake.duckdb_versions import arrow_reader, connect, first_row
 from quacklake.errors import ConstraintError, SchemaMismatchError
 from quacklake.format.names import literal, quote
-from quacklake.pond.times import TimeColumn
+from quacklake.pond.times import TimeColumn, utc
 
 _BATCH_ROWS = 65_536
 _MEMORY = "256MB"
 _ZONE = r"(Z|[+-]\d\d(:?\d\d)?)\s*$"
 """The end of a text that tells its time zone."""
-_FUTURE = dt.timedelta(days=1)
+FUTURE = dt.timedelta(days=1)
 """The most that a clock may be ahead."""
 
 
@@ -55,16 +55,16 @@ class Spool:
             raise
 
     def _load(self, rows: pa.RecordBatchReader) -> None:
-        watch = _Watch(self._time.name)
-        self._connection.register("rows", pa.RecordBatchReader.from_batches(rows.schema, watch.passing(rows)))
+        passing = _Passing(rows, self._time.name)
+        self._connection.register("rows", pa.RecordBatchReader.from_batches(rows.schema, passing.batches()))
         try:
             self._connection.execute("CREATE TABLE arrived AS FROM rows")
         except duckdb.Error:
-            if watch.failure is not None:
-                raise watch.failure from None
+            if passing.failure is not None:
+                raise passing.failure from None
             raise
         self._connection.unregister("rows")
-        self._convert(watch)
+        self._convert(passing.watch)
 
     def __enter__(self) -> Spool:
         return self
@@ -79,7 +79,7 @@ class Spool:
         self._connection.close()
         self._folder.cleanup()
 
-    def _convert(self, watch: _Watch) -> None:
+    def _convert(self, watch: Watch) -> None:
         """Give the time column its type, and note what came."""
         self._expression = self._texts() if self._time.is_text else self._time.expression(watch.most)
         row = first_row(
@@ -95,7 +95,7 @@ class Spool:
             )
             assert where is not None
             raise ConstraintError(f"row {where[0]} of {self._name} has no time in {self._time.name!r}")
-        self.arrived = Arrived(rows, _utc(first), _utc(last), watch.increasing)
+        self.arrived = Arrived(rows, utc(first), utc(last), watch.increasing)
 
     def _texts(self) -> str:
         """Return SQL for times that are texts. Raises ``SchemaMismatchError`` for the first that is no time."""
@@ -122,7 +122,7 @@ class Spool:
     def check_future(self, now: dt.datetime) -> None:
         """Raise ``ConstraintError`` for a time that lies more than a day ahead."""
         last = self.arrived.last
-        if last is not None and last > now + _FUTURE:
+        if last is not None and last > now + FUTURE:
             row = first_row(self._connection, f"SELECT arg_max(rowid, {self._expression}) + 1 FROM arrived")
             assert row is not None
             raise ConstraintError(
@@ -195,32 +195,22 @@ class Spool:
         time = quote(self._time.name)
         row = first_row(self._connection, f"SELECT epoch_us(min({time})), epoch_us(max({time})) FROM ({self._ready})")
         assert row is not None
-        return _utc(row[0]), _utc(row[1])
+        return utc(row[0]), utc(row[1])
 
 
-class _Watch:
-    """Looks at the times of rows that pass by."""
+class Watch:
+    """Looks at times that pass by: whether each is later than the one before."""
 
-    def __init__(self, column: str) -> None:
-        self._column = column
-        self._previous: pa.Scalar | None = None
+    def __init__(self) -> None:
+        self.first: pa.Scalar | None = None
+        self.previous: pa.Scalar | None = None
         self.increasing = True
         self.most: int | None = None
-        self.failure: BaseException | None = None
 
-    def passing(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        try:
-            for batch in rows:
-                if batch.num_rows:
-                    self._look(batch.column(self._column))
-                yield batch
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            self.failure = error
-            raise
-
-    def _look(self, times: pa.Array) -> None:
+    def look(self, times: pa.Array) -> None:
+        """Look at the next times."""
+        if not len(times):
+            return
         if pa.types.is_integer(times.type):
             top = pc.max(pc.abs(times)).as_py()
             self.most = max(self.most or 0, top or 0)
@@ -229,11 +219,30 @@ class _Watch:
         if times.null_count or pa.types.is_string(times.type):
             self.increasing = False
             return
-        before = times[:-1]
-        self.increasing = bool(pc.all(pc.greater(times[1:], before), min_count=0).as_py())
-        if self._previous is not None and self.increasing:
-            self.increasing = bool(pc.greater(times[0], self._previous).as_py())
-        self._previous = times[-1]
+        self.increasing = bool(pc.all(pc.greater(times[1:], times[:-1]), min_count=0).as_py())
+        if self.previous is not None and self.increasing:
+            self.increasing = bool(pc.greater(times[0], self.previous).as_py())
+        self.first, self.previous = self.first or times[0], times[-1]
+
+
+class _Passing:
+    """Rows that pass by on their way into a spool, and the error that ended them."""
+
+    def __init__(self, rows: pa.RecordBatchReader, column: str) -> None:
+        self._rows, self._column = rows, column
+        self.watch = Watch()
+        self.failure: BaseException | None = None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._rows:
+                self.watch.look(batch.column(self._column))
+                yield batch
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.failure = error
+            raise
 
 
 def _open(folder: Path) -> duckdb.DuckDBPyConnection:
@@ -242,7 +251,3 @@ def _open(folder: Path) -> duckdb.DuckDBPyConnection:
     connection.execute(f"SET memory_limit = {literal(_MEMORY)}")
     connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
     return connection
-
-
-def _utc(micros: int | None) -> dt.datetime | None:
-    return None if micros is None else dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)

@@ -19,6 +19,19 @@ _UNITS = ((10**11, "s", 10**6), (10**14, "ms", 10**3), (10**17, "us", 1))
 """Numbers below a bound count seconds, milliseconds or microseconds since 1970: bound, unit, microseconds."""
 
 
+_LARGEST = 1 << 53
+
+
+def number_bound(most: int | None) -> int:
+    """Return the number below which numbers count the same unit since 1970 as ``most``, at most 2 to the 53rd."""
+    return min(next((bound for bound, *_ in _UNITS if (most or 0) < bound), _LARGEST), _LARGEST)
+
+
+def utc(micros: int | None) -> dt.datetime | None:
+    """Return the instant that is some microseconds after 1970."""
+    return None if micros is None else dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)
+
+
 def find_column(names: Sequence[str], wanted: str | None = None) -> str | None:
     """Return the time column among names: the wanted one, or one that is called like one, else None.
 

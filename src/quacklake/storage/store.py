@@ -186,6 +186,11 @@ class Store(Confinement):
         return f"Store({self.root!r})"
 
     @property
+    def is_sealed(self) -> bool:
+        """True for a store whose files are encrypted."""
+        return False
+
+    @property
     def label(self) -> str | None:
         """The label of the tenant for which work on this store is counted."""
         return self.attempts.label

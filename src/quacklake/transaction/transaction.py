@@ -319,9 +319,7 @@ class Transaction:
         self.objects.forget_tags(table.id)
         if table.id < 0:
             del self._created[(fold(table.schema_name), fold(table.name))]
-            self._discard(
-                {table.location + file.path for file in pending.files if not file.location} if pending else ()
-            )
+            self.discard({table.location + file.path for file in pending.files if not file.location} if pending else ())
         elif self._revived.pop(table.id, None) is None:
             self._altered.pop(table.id, None)
             self._dropped[table.id] = table
@@ -473,10 +471,10 @@ class Transaction:
 
     def discard_files(self) -> None:
         """Remove every file this transaction wrote; one that cannot be removed is an orphan for maintenance."""
-        self._discard(frozenset(self._written))
+        self.discard(frozenset(self._written))
 
-    def _discard(self, paths: Collection[str]) -> None:
-        """Remove some of the files this transaction wrote."""
+    def discard(self, paths: Collection[str]) -> None:
+        """Remove some of the files this transaction wrote, which no change of it names."""
         written = [path for path in self._written if path in paths]
         self._written = [path for path in self._written if path not in paths]
         if not written:

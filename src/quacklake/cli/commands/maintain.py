@@ -88,7 +88,7 @@ def maintain(context: Context, watch: Watch = False, dry_run: DryRun = False, **
     with context.open(write=True) as lake:
         maintainer = Maintainer(lake.maintenance, policy)
         if dry_run:
-            _print_jobs(context, [_job_facts(job) for job in maintainer.due()])
+            _print_jobs(context, [job_facts(job) for job in maintainer.due()])
         elif watch:
             stop = threading.Event()
             refreshes = refreshing(lake.materialized_views, lambda report: context.output.say(refreshed(report)))
@@ -141,7 +141,8 @@ def _print_pass(context: Context, report: MaintenanceReport) -> None:
         _print_jobs(context, jobs)
 
 
-def _job_facts(job: Job) -> dict[str, Any]:
+def job_facts(job: Job) -> dict[str, Any]:
+    """Return a job that is due, for programs."""
     return {"job": job.kind.value, "table": job.table, "reason": job.reason}
 
 
@@ -149,7 +150,7 @@ def report_facts(done: JobReport) -> dict[str, Any]:
     """Return the result of a job, for programs."""
     error = None if done.error is None else done.error.message
     report = asdict(done.report) if is_dataclass(done.report) and not isinstance(done.report, type) else None
-    return {**_job_facts(done.job), "seconds": round(done.seconds, 3), "error": error, "report": report}
+    return {**job_facts(done.job), "seconds": round(done.seconds, 3), "error": error, "report": report}
 
 
 def _print_jobs(context: Context, jobs: list[dict[str, Any]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -149,6 +148,8 @@ def export(
 
     To send rows to another program, use `quacklake scan --output csv`.
     """
+    from quacklake.storage.store import replacing
+
     path = Path(file)
     kind = format or _format(path)
     if path.exists() and not force:
@@ -162,7 +163,7 @@ def export(
         def write(reader: pa.RecordBatchReader) -> None:
             write_rows(reader, part, kind, _COMPRESSIONS.get(path.suffix.lower()))
 
-        with _whole(path) as part:
+        with replacing(path) as part:
             rows, _ = count_rows(frame.to_reader(), "exporting rows", total, write)
     size = path.stat().st_size
     context.output.result(
@@ -199,19 +200,6 @@ def _format(path: Path) -> str:
             f"the name of the file {path} does not say its format", hint="pass --format parquet, csv, json or arrow"
         )
     return found
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary name for a file until it is complete."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        yield part
-        part.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
 
 
 def write_rows(reader: pa.RecordBatchReader, path: Path, kind: str, compression: str | None) -> None:

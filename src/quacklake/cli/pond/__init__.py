@@ -39,6 +39,12 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log", "List the commands that changed the pond", "history:log", _PAST),
     Entry("recover", "Complete the log of commands after a crash", "history:recover", _PAST),
     Entry("verify", "Check the tree, the tables and every large file", "care:verify", _CARE),
+    Entry("maintain", "Merge small files, expire old states and remove what nothing needs", "care:maintain", _CARE),
+    Entry("backup", "Back up the pond to a folder or bucket", "backup:backup", _CARE),
+    Entry("backups", "List the backups in a folder or bucket", "backup:backups", _CARE),
+    Entry("restore", "Create a pond from a backup", "backup:restore", _CARE),
+    Entry("push", "Bring the pond to a remote", "backup:push", _CARE),
+    Entry("pull", "Bring the pond to the state of a remote", "backup:pull", _CARE),
     Entry("config", "Show and change the settings of the pond", panel=_CARE, commands=_CONFIG),
 )
 """Every command, in the order in which help lists them."""
@@ -46,7 +52,7 @@ COMMANDS: tuple[Entry, ...] = (
 POND = Program(
     "pond",
     "Time series, tables and files as a tree, in a lake.",
-    "The pond is the folder --pond, or else the variable POND.",
+    "The pond is the folder, URL or YAML file --pond, or else the variable POND.",
     COMMANDS,
     "quacklake.cli.pond",
     POND_COMMON,

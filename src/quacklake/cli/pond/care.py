@@ -1,13 +1,15 @@
-"""``pond verify`` and ``config``."""
+"""``pond verify``, ``maintain`` and ``config``."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from quacklake.cli.options import argument, option
-from quacklake.cli.output import plural
+from quacklake.cli.commands.maintain import POLICY, job_facts, policy_of, report_facts, sentence
+from quacklake.cli.options import DryRun, also, argument, option
+from quacklake.cli.output import human_size, plural
 from quacklake.cli.pond.context import PondContext
 from quacklake.cli.progress import stages
+from quacklake.errors import QuacklakeError
 
 SETTINGS = {
     "timezone": "The zone of times that are written without one, such as UTC or Europe/Berlin",
@@ -34,6 +36,33 @@ def verify(
         problems = [{"path": each.path, "what": each.what} for each in report.problems]
         context.output.facts({"nodes": report.nodes, "large_files": report.large_files, "problems": problems})
     return 1 if report.problems else 0
+
+
+@also(POLICY)
+def maintain(context: PondContext, dry_run: DryRun = False, **options: Any) -> None:
+    """It merges small files of tables and series, expires old states if asked to, and removes files that nothing needs.
+
+    Large files are removed two days after the last state that names them is gone. Times are written as 30s, 12h or 7d.
+    """
+    from quacklake.maintenance.policy import Job
+    from quacklake.pond.maintaining import maintain as maintain_pond
+
+    policy = policy_of(options, watch=False, dry_run=dry_run)
+    with context.pond(write=True) as pond, stages() as progress:
+        done = maintain_pond(pond, policy, dry_run=dry_run, progress=progress)
+    jobs = [
+        {"lake": name, **(job_facts(job) if isinstance(job, Job) else report_facts(job))} for name, job in done.jobs
+    ]
+    large = done.large
+    lines = [f"{job['lake']}: {sentence(job)}" for job in jobs]
+    if large.files:
+        verb = "removed" if large.removed else "would be removed"
+        lines.append(f"{plural(large.files, 'large file')} ({human_size(large.bytes)}) {verb}")
+    facts = {"jobs": jobs, "large_files": large.files, "large_bytes": large.bytes, "dry_run": dry_run}
+    context.output.result("\n".join(lines) or "nothing is due", facts)
+    failed = next((job["error"] for job in jobs if job.get("error")), None)
+    if failed is not None:
+        raise QuacklakeError(f"maintenance failed: {failed}")
 
 
 def config_show(context: PondContext) -> None:

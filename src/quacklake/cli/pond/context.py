@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_POND = "The folder of the pond, instead of the variable POND."
+_POND = "The folder, URL or YAML file of the pond, instead of the variable POND."
 POND_COMMON: dict[str, tuple[object, object]] = {
     "pond": (
         Annotated[str | None, option("--pond", _POND, "PATH", rich_help_panel="Options of every command")],
@@ -33,12 +33,17 @@ class PondContext(Context):
     """The options of a command of ``pond``, the settings and the output."""
 
     @property
-    def folder(self) -> Path:
-        """The folder of the pond. Raises ``ConfigError`` when none is named."""
+    def place(self) -> str:
+        """The pond as it was named: a folder, a URL or a YAML file. Raises ``ConfigError`` when none is named."""
         place = self.options.pond or self.config.pond
         if place is None:
             raise ConfigError("POND environment variable not set", hint="set it, or pass --pond PATH")
-        return Path(place)
+        return place
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the pond."""
+        return Path(self.place)
 
     @property
     def args(self) -> list[str]:
@@ -46,15 +51,25 @@ class PondContext(Context):
         return ["pond", *(redact(word) for word in self.options.words)]
 
     def pond(self, *, write: bool = False) -> Pond:
-        """Open the pond. It is read-only unless ``write`` is true."""
+        """Open the pond. It is read-only unless ``write`` is true, and then pushes changes to its remotes."""
         from quacklake.pond import Pond
 
-        return Pond.open(self.folder, read_only=not write)
+        pond = Pond.open(self.place, read_only=not write, config_file=self.options.config_file)
+        if write:
+            pond.on_commit = self._push
+        return pond
 
     def change(self, work: Callable[[Pond, FS], T]) -> T:
         """Open the pond and run work in one transaction."""
         with self.pond(write=True) as pond:
             return pond.run(self.args, lambda fs: work(pond, fs))
+
+    def _push(self, pond: Pond) -> None:
+        """Push a change, and tell which push failed."""
+        from quacklake.pond.remotes import push_changes
+
+        for sentence in push_changes(pond, self.options.config_file):
+            typer.echo(sentence, err=True)
 
 
 def complete_path(ctx: typer.Context, incomplete: str) -> list[str]:

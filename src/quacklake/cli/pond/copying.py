@@ -137,13 +137,14 @@ def _copy_out(context: PondContext, sources: list[str], destination: str, *, for
 
 def _export(pond: Pond, out: Outgoing, format: str) -> int:
     from quacklake.cli.commands.rows import count_rows, write_rows
-    from quacklake.pond.copying import whole
     from quacklake.pond.queries import rows
+    from quacklake.storage.store import make_directory, replacing
 
     def write(path: Path) -> int:
         with rows(pond, out.found.path) as reader:
             count, _ = count_rows(reader, "copying rows", None, lambda counted: write_rows(counted, path, format, None))
         return count
 
-    with whole(out.path) as part:
+    make_directory(out.path.absolute().parent)
+    with replacing(out.path) as part:
         return write(part)

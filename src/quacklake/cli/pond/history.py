@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from quacklake.cli.options import option
 from quacklake.cli.output import plural
 from quacklake.cli.pond.context import PondContext
+from quacklake.config import redact
 
 Last = Annotated[int | None, option("--last -n", "Only the newest transactions.", "COUNT")]
 
@@ -61,8 +62,7 @@ def log(context: PondContext, last: Last = None) -> None:
     import pyarrow as pa
 
     with context.pond() as pond:
-        found = pond.control.transactions()
-    found = found[-last:] if last else found
+        found = pond.control.transactions(last or None)
     columns: dict[str, tuple[Any, Any]] = {
         "txn_seq": (pa.int64(), lambda each: each.txn_seq),
         "begun": (pa.timestamp("us", "UTC"), lambda each: each.begun),
@@ -85,7 +85,7 @@ def status(context: PondContext) -> None:
         last = pond.commits()[-1]
         context.output.facts(
             {
-                "pond": str(context.folder),
+                "pond": redact(context.place),
                 "lake": pond.lake.url,
                 "data_path": pond.lake.data_path,
                 "snapshot": pond.lake.current_snapshot(),

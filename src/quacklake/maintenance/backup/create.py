@@ -17,6 +17,8 @@ import math
 import re
 import tempfile
 import time
+from collections import deque
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,6 +32,7 @@ from quacklake.catalog import Catalog
 from quacklake.catalog.checks.audit_rows import RowAudit
 from quacklake.catalog.image import IMAGED, ImageReader, ImageWriter, InlinedId
 from quacklake.catalog.tables import WRITABLE_VERSIONS
+from quacklake.catalog.writing.writer import Writer
 from quacklake.errors import (
     AlreadyExistsError,
     CorruptFileError,
@@ -39,6 +42,7 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 from quacklake.format.names import uuid7
+from quacklake.maintenance.backup import checksums
 from quacklake.maintenance.backup.image import (
     ABANDONED,
     MANIFEST,
@@ -62,7 +66,7 @@ from quacklake.maintenance.cleanup import BATCH, KnownPaths
 from quacklake.maintenance.reports import Skipped
 from quacklake.progress import Progress, silent
 from quacklake.storage import FileEntry, Store
-from quacklake.storage.store_pairs import copy_file, overlap
+from quacklake.storage.store_pairs import copy_file, copy_hashed, overlap
 
 _MARKS = "pruning/"
 _SIGN = 60.0  # seconds between signs of life
@@ -237,6 +241,11 @@ class _Work:
     bytes_copied: int = 0
     missing: list[int] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    sums: dict[str, str] = field(default_factory=dict)
+
+    def sums_of(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return the hashes of files, as far as they are known."""
+        return {path: self.sums[path] for path in paths if path in self.sums}
 
 
 def back_up(catalog: Catalog, store: Store, target: Store, progress: Progress = silent) -> BackupReport:
@@ -252,13 +261,21 @@ def back_up(catalog: Catalog, store: Store, target: Store, progress: Progress = 
         raise UnsupportedFeatureError(
             f"a lake of the format version {catalog.version} cannot be backed up", hint="migrate it first"
         )
-    work = _Work(store, target)
+    work = _Work(store, target, sums=_known_sums(target))
     for _ in range(_ATTEMPTS):
         with suppress(_Vanished):
             return _attempt(catalog, work, progress)
     raise StorageUnavailableError(
         "files of the lake were cleaned up during every attempt at a backup", hint="try again when no clean-up runs"
     )
+
+
+def _known_sums(target: Store) -> dict[str, str]:
+    """Return the hashes of the files that the newest backup has, which are not copied again."""
+    found = list_backups(target)
+    with suppress(CorruptFileError):  # then they are computed again
+        return checksums.read(target, folder_of(found[-1].id), found[-1].checksums) if found else {}
+    return {}
 
 
 def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
@@ -272,6 +289,7 @@ def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
             images = write_image(ImageReader.of(reader), catalog.encoding, spool, folder_of(id_))
         for path in (f"{folder_of(id_)}{name}.arrow" for name in images):
             copy_file(spool, path, work.target, path)
+        sums = {path: checksums.sha256_of(spool, path) for path in (f"{folder_of(id_)}{name}.arrow" for name in images)}
     work.files = work.bytes = 0
     work.missing.clear()
     work.skipped.clear()
@@ -280,6 +298,7 @@ def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
         check_not_pruned(work.target)
         work.have = {entry.path: entry.size for entry in work.target.list("data/")}
         _copy_all(catalog, work, folder_of(id_), progress)
+        hashed = checksums.write(work.target, folder_of(id_), sums | work.sums_of(work.have))
     except BaseException:
         work.target.delete([f"{folder_of(id_)}{name}.arrow" for name in images])
         raise
@@ -295,6 +314,7 @@ def _attempt(catalog: Catalog, work: _Work, progress: Progress) -> BackupReport:
         bytes=work.bytes,
         images=tuple(images),
         missing=tuple(work.missing),
+        checksums=hashed,
     )
     faults.reach("backup.manifest.before")
     write_manifest(work.target, info)
@@ -332,10 +352,12 @@ def _copy(work: _Work, file: ImageFile) -> int:
         work.skipped.append(Skipped(f"file {file.id}", "it is outside of the data path: the backup only refers to it"))
         return 0
     target = f"data/{file.path}"
-    if work.have.get(target) == file.size:
-        return 0
     try:
-        size = copy_file(work.source, work.source.resolve(file.path, True), work.target, target)
+        if work.have.get(target) == file.size:
+            if target not in work.sums:
+                work.sums[target] = checksums.sha256_of(work.source, work.source.resolve(file.path, True))
+            return 0
+        size, sha256 = copy_hashed(work.source, work.source.resolve(file.path, True), work.target, target)
     except PathError as error:
         work.skipped.append(Skipped(f"file {file.id}", error.message))
         return 0
@@ -344,6 +366,8 @@ def _copy(work: _Work, file: ImageFile) -> int:
             raise
         return _MISSING
     work.have[target] = size
+    if sha256 is not None:
+        work.sums[target] = sha256
     return size
 
 
@@ -352,40 +376,74 @@ _WITH_PATHS = ("ducklake_schema", "ducklake_table", "ducklake_data_file", "duckl
 
 
 def restore(
-    source: Store, info: BackupInfo, catalog: Catalog, target: Store, texts: Texts, progress: Progress = silent
+    source: Store,
+    info: BackupInfo,
+    catalog: Catalog,
+    target: Store,
+    texts: Texts,
+    progress: Progress = silent,
+    *,
+    replace_lake: bool = False,
 ) -> None:
     """Restore the lake of a backup into an empty database and an empty data path.
 
     An interrupted restore leaves no lake, and the files it has copied are not copied again. Raises
-    ``AlreadyExistsError`` when there is a lake, or files that are not from the backup.
+    ``AlreadyExistsError`` when there is a lake, or files that are not from the backup. With ``replace_lake`` there is
+    an older state of the same lake, which the backup replaces in one transaction; its files stay.
     """
-    if catalog.exists():
+    if catalog.exists() and not replace_lake:
         raise AlreadyExistsError(f"there is a lake at {catalog.url} already", hint="restore into an empty database")
     missing = set(info.missing)
+    sums = check_images(source, info)
     files = image_files(source, folder_of(info.id), info.data_path)
     wanted = {file.path: file.size for file in files if file.path is not None and file.id not in missing}
     have = {}
     for entry in target.list():
-        if wanted.get(entry.path) is None and not entry.is_temporary:
+        if wanted.get(entry.path) is None and not entry.is_temporary and not replace_lake:
             raise AlreadyExistsError(
                 f"{target.root} is not empty: {entry.path} is none of the backup's files",
                 hint="restore into an empty folder",
             )
         have[entry.path] = entry.size
-    _fetch(source, target, [path for path, size in wanted.items() if have.get(path) != size], progress)
+    _fetch(source, target, [path for path, size in wanted.items() if have.get(path) != size], sums, progress)
     progress("writing the catalog", 0, None)
+
+    def fill(writer: Writer) -> None:
+        images = ImageWriter.of(writer)
+        if replace_lake:
+            images.clear()
+        _write_catalog(source, info, images, catalog.encoding, target, texts)
+
+    faults.reach("restore.catalog.before")
+    (catalog.replace_from if replace_lake else catalog.create_from)(fill, info.version)
+
+
+def lend(source: Store, info: BackupInfo, catalog: Catalog, files: Store, texts: Texts) -> None:
+    """Make a catalog of a backup in an empty database that reads the files where they are: in the store ``files``."""
+    check_images(source, info)
     catalog.create_from(
-        lambda writer: _write_catalog(source, info, ImageWriter.of(writer), catalog.encoding, target, texts),
+        lambda writer: _write_catalog(source, info, ImageWriter.of(writer), catalog.encoding, files, texts),
         info.version,
     )
 
 
-def _fetch(source: Store, target: Store, paths: list[str], progress: Progress) -> None:
+def check_images(source: Store, info: BackupInfo) -> dict[str, str]:
+    """Return the hashes of the files of a backup. Raises ``CorruptFileError`` when its catalog is not what it was."""
+    sums = checksums.read(source, folder_of(info.id), info.checksums)
+    for name in info.images:
+        path = f"{folder_of(info.id)}{name}.arrow"
+        checksums.check(source, path, sums.get(path))
+    return sums
+
+
+def _fetch(source: Store, target: Store, paths: list[str], sums: Mapping[str, str], progress: Progress) -> None:
+    def fetch(path: str) -> None:
+        copy_hashed(source, f"data/{path}", target, path, sums.get(f"data/{path}"))
+
     with ThreadPoolExecutor(_THREADS, "quacklake-restore") as pool:
         for start in range(0, len(paths), _PAGE):
             page = paths[start : start + _PAGE]
-            for _ in pool.map(lambda path: copy_file(source, f"data/{path}", target, path), page):
-                pass
+            deque(pool.map(fetch, page), maxlen=0)
             progress("copying files", start + len(page), len(paths))
 
 

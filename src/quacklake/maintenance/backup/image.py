@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from quacklake import faults
 from quacklake.catalog.image import DELETE_COLUMNS, IMAGED, ImageReader, ImageWriter, InlinedId
-from quacklake.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
+from quacklake.errors import ConfigError, CorruptFileError, NotFoundError, UnsupportedFeatureError
 from quacklake.format import inline
 from quacklake.format.schema import Column, ColumnRow, TableSchema, flatten, unflatten
 from quacklake.scan.plan import column_key
 from quacklake.scan.planner import decode_inlined
 from quacklake.storage import FileEntry, Store
+from quacklake.storage.sealed import MAGIC
 
 #: Columns of a table as text that DuckDB casts back: column id -> texts.
 Texts = Callable[[pa.Table, Sequence[Column]], Mapping[int, Sequence[str | None]]]
@@ -188,6 +189,8 @@ class BackupInfo:
     bytes: int
     images: tuple[str, ...] = ()
     missing: tuple[int, ...] = ()
+    checksums: str | None = None
+    """The hash of the file that has the hashes of all others."""
 
 
 def folder_of(id_: str) -> str:
@@ -212,8 +215,13 @@ def read_manifest(store: Store, id_: str) -> BackupInfo:
         raise NotFoundError(
             f"there is no backup {id_} in {store.root}", hint="quacklake.backups(…) lists those that exist"
         )
+    text = store.read(path, limit=_LIMIT)
+    if text.startswith(MAGIC):
+        raise ConfigError(
+            f"the backups in {store.root} are encrypted", hint="set QUACKLAKE_BACKUP_KEY, or name the file of the key"
+        )
     try:
-        found = json.loads(store.read(path, limit=_LIMIT))
+        found = json.loads(text)
         if found.pop("format") != _FORMAT:
             raise CorruptFileError(f"the backup {id_} was made by a newer version of quacklake")
         info = BackupInfo(**{**found, "images": tuple(found["images"]), "missing": tuple(found["missing"])})

@@ -24,7 +24,9 @@ class Factory(ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     kind: ClassVar[EntryType]
-    """The type that its nodes have for readers: a directory, a table or a series."""
+    """The type that its nodes have for readers: a directory, a table, a series or a file."""
+    is_internal: ClassVar[bool] = False
+    """True for a factory that only other factories use."""
 
     @abstractmethod
     def check(self, config: Mapping[str, Any]) -> None:
@@ -61,7 +63,7 @@ def register(factory: F) -> F:
 
 def factories() -> list[Factory]:
     """Return every factory, by name."""
-    return [_FACTORIES[name] for name in sorted(_FACTORIES)]
+    return [_FACTORIES[name] for name in sorted(_FACTORIES) if not _FACTORIES[name].is_internal]
 
 
 def find(name: str) -> Factory:

@@ -1,0 +1,271 @@
+"""Backups of a pond: those of its two lakes, its large files by their hashes, and a manifest that is written last.
+
+A place of backups has this layout::
+
+    data/…  control/…        the backups of the two lakes, as ``quacklake backup`` makes them
+    large/_large_files/…     the large files by the hash of their bytes; all backups share them
+    ponds/<id>.json          the manifest of a backup of the pond: without it, it does not exist
+
+The log of commands is backed up first: what it lacks of the data, ``recover`` completes from the data.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from quacklake import faults, telemetry
+from quacklake.config import Config
+from quacklake.errors import AlreadyExistsError, CommitConflict, CorruptFileError, InputError, NotFoundError
+from quacklake.lake.connect import replace_from_backup, restore_backup
+from quacklake.lake.lake import Lake
+from quacklake.maintenance.backup import back_up
+from quacklake.operations.stores import open_backups
+from quacklake.pond.large_files import LargeFiles, sharded
+from quacklake.pond.places import CONTROL, DATA, LakePlace, PondPlace
+from quacklake.pond.pond import Pond, last_commit
+from quacklake.progress import Progress, silent
+from quacklake.storage import Store
+from quacklake.storage.store_pairs import copy_hashed
+
+LARGE = "large"
+_MANIFESTS = "ponds/"
+_FORMAT = 1
+_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PondBackup:
+    """A backup of a pond: the last transaction it has, and the ids of the backups of its lakes."""
+
+    id: str
+    time: str
+    pond_id: str
+    txn_seq: int
+    txn_id: str
+    data: str
+    control: str
+    large_files: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackupDone:
+    """The report of a backup: what it is, and what was new to the place."""
+
+    backup: PondBackup
+    files: int
+    copied: int
+    bytes_copied: int
+
+
+@dataclass(frozen=True)
+class BackupPlace:
+    """A place of backups of one pond: a folder or an ``s3://`` URL. The settings have its keys."""
+
+    url: str
+    config: Config
+
+    def store(self, part: str = "") -> Store:
+        """Return the store of a part of the place."""
+        return open_backups(f"{self.url.rstrip('/')}/{part}" if part else self.url, self.config)
+
+    @cached_property
+    def large_files(self) -> LargeFiles:
+        """The large files of all backups."""
+        return LargeFiles(self.store(LARGE))
+
+    def backups(self) -> list[PondBackup]:
+        """Return the backups, oldest first."""
+        store = self.store()
+        paths = [entry.path for entry in store.list(_MANIFESTS) if entry.path.endswith(".json")]
+        return sorted((_read(store, path) for path in paths), key=lambda each: (each.time, each.id))
+
+    def choose(self, id_: str | None = None) -> PondBackup:
+        """Return a backup by its id, or the newest. Raises ``NotFoundError``."""
+        found = [each for each in self.backups() if id_ is None or each.id == id_]
+        if not found:
+            what = "backup" if id_ is None else f"backup {id_}"
+            raise NotFoundError(f"there is no {what} in {self.url}", hint="`pond backups` lists those there are")
+        return found[-1]
+
+
+def _read(store: Store, path: str) -> PondBackup:
+    try:
+        found = json.loads(store.read(path, limit=_LIMIT))
+        if found.pop("format") != _FORMAT:
+            raise CorruptFileError(f"{path} was made by a newer version of quacklake")
+        return PondBackup(**found)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptFileError(
+            f"the manifest {path} in {store.root} cannot be read", hint="is the backup encrypted? set the key"
+        ) from error
+
+
+# -- there -------------------------------------------------------------------------------------------------------------
+
+
+def backup(pond: Pond, place: BackupPlace, progress: Progress = silent) -> BackupDone:
+    """Back up a pond: what the place has already is not copied again. An interrupted one does not exist.
+
+    Raises ``AlreadyExistsError`` for the place of another pond, and ``CommitConflict`` when the place is ahead.
+    """
+    pond_id = pond.control.pond_id()
+    known = place.backups()
+    if any(each.pond_id != pond_id for each in known):
+        raise AlreadyExistsError("pond backup already exists", hint=f"{place.url} has backups of another pond")
+    if known:
+        _check_ahead(pond, known[-1])
+    with telemetry.timed("pond.backup", place.url):
+        control = _lake(pond.control.lake, place.store(CONTROL), progress)
+        faults.reach("pond.backup.control")
+        data = _lake(pond.lake, place.store(DATA), progress)
+        last = pond.last_commit(data.snapshot)
+        faults.reach("pond.backup.data")
+        count, copied, size = _copy_large(pond.large_files, place.large_files, progress)
+        made = PondBackup(
+            id=data.id,
+            time=dt.datetime.now(dt.UTC).isoformat(timespec="microseconds"),
+            pond_id=pond_id,
+            txn_seq=last.txn_seq,
+            txn_id=last.txn_id,
+            data=data.id,
+            control=control.id,
+            large_files=count,
+        )
+        faults.reach("pond.backup.manifest")
+        place.store().write(
+            f"{_MANIFESTS}{made.id}.json", json.dumps({"format": _FORMAT, **asdict(made)}, indent=1).encode()
+        )
+    return BackupDone(made, data.files + count, data.copied + copied, data.bytes_copied + size)
+
+
+def _lake(lake: Lake, target: Store, progress: Progress) -> Any:
+    context = lake.handle.context
+    return back_up(context.catalog, context.store, target, progress)
+
+
+def _check_ahead(pond: Pond, newest: PondBackup) -> None:
+    if not pond.knows(newest.txn_id):
+        raise CommitConflict(
+            "local and remote states are not equal, repair needed",
+            hint=f"the backup {newest.id} has transaction #{newest.txn_seq:03d}, which this pond does not: pull first",
+        )
+
+
+def _copy_large(source: LargeFiles, target: LargeFiles, progress: Progress) -> tuple[int, int, int]:
+    """Copy the large files that are missing, and return how many there are, how many were copied, and their bytes."""
+    have = dict(target.stored())
+    count = copied = size = 0
+    for sha256, bytes_ in source.stored():
+        count += 1
+        if have.get(sha256) == bytes_:
+            continue
+        path = source.find(sha256)
+        if path is None:
+            continue  # removed meanwhile, because nothing names it
+        faults.reach("pond.backup.large")
+        copy_hashed(source.store, path, target.store, sharded(sha256), sha256)
+        copied, size = copied + 1, size + bytes_
+        progress("copying large files", copied, None)
+    return count, copied, size
+
+
+# -- and back ----------------------------------------------------------------------------------------------------------
+
+
+def restore(
+    place: BackupPlace, to: PondPlace, id_: str | None = None, progress: Progress = silent, **settings: Any
+) -> Pond:
+    """Make a pond of a backup, by default the newest, in databases of any kind. All is verified on its way.
+
+    An interrupted restore goes on where it ended. Raises ``AlreadyExistsError`` when there is another pond.
+    """
+    chosen = place.choose(id_)
+    key = place.config.backup_key
+    given = settings if key is None else {**settings, "backup_key": key.reveal()}
+    with telemetry.timed("pond.restore", place.url):
+        lake = _started(to.data, chosen, settings)
+        lake = lake or _restored(place, DATA, to.data, chosen.data, given, progress)
+        try:
+            _copy_large(place.large_files, LargeFiles(lake.handle.context.store), progress)
+            faults.reach("pond.restore.large")
+            control = _restored(place, CONTROL, to.control, chosen.control, given, progress)
+        except BaseException:
+            lake.close()
+            raise
+        pond = Pond(lake, control)
+        pond.recover()
+    return pond
+
+
+def _restored(
+    place: BackupPlace, part: str, to: LakePlace, id_: str, settings: dict[str, Any], progress: Progress
+) -> Lake:
+    if to.data_path is None:
+        raise InputError("no data path was given for the pond", hint="add ?data_path=s3://bucket/pond to its URL")
+    to.make_folder()
+    return restore_backup(
+        f"{place.url.rstrip('/')}/{part}", to.url, to.data_path, backup=id_, progress=progress, catalog="", **settings
+    )
+
+
+def _started(to: LakePlace, chosen: PondBackup, settings: dict[str, Any]) -> Lake | None:
+    """Return the data of a restore that was interrupted after them, to go on; None when there are none."""
+    try:
+        lake = to.open(**settings)
+    except NotFoundError:
+        return None
+    last = last_commit(lake)
+    if last is None or last.txn_id != chosen.txn_id:
+        lake.close()
+        raise AlreadyExistsError("Pond already exists", hint="restore into an empty place")
+    return lake
+
+
+def pull(pond: Pond, place: BackupPlace, progress: Progress = silent) -> PondBackup | None:
+    """Bring a pond to the state of the newest backup of the same pond; None when it has that already.
+
+    Raises ``CommitConflict`` when both have transactions that the other lacks.
+    """
+    newest = place.choose()
+    if newest.pond_id != pond.control.pond_id():
+        raise AlreadyExistsError("pond backup already exists", hint=f"{place.url} has backups of another pond")
+    if pond.knows(newest.txn_id):
+        pond.recover()  # an earlier pull may have ended before its end
+        return None
+    mine = pond.last_commit()
+    with telemetry.timed("pond.pull", place.url):
+        if mine.txn_id not in _remote_ids(place, newest):
+            raise CommitConflict(
+                "local and remote states are not equal, repair needed",
+                hint=f"transaction #{mine.txn_seq:03d} of this pond is not in the backup; restore it elsewhere",
+            )
+        _copy_large(place.large_files, pond.large_files, progress)
+        faults.reach("pond.pull.large")
+        replace_from_backup(pond.lake, f"{place.url.rstrip('/')}/{DATA}", newest.data, place.config, progress)
+        faults.reach("pond.pull.data")
+        pond.recover()
+    return newest
+
+
+def _remote_ids(place: BackupPlace, newest: PondBackup) -> set[str]:
+    """Return the ids of the transactions that a backup has."""
+    from quacklake.maintenance.backup.image import folder_of, read_batches
+
+    found: set[str] = set()
+    for batch in read_batches(place.store(DATA), folder_of(newest.data), "ducklake_snapshot_changes"):
+        if hasattr(batch, "num_rows"):
+            found.update(_ids(batch.column("commit_extra_info").to_pylist()))
+    return found
+
+
+def _ids(texts: list[str | None]) -> Iterator[str]:
+    for text in texts:
+        try:
+            yield json.loads(text or "{}")["pond"]["txn_id"]
+        except (ValueError, KeyError, TypeError):
+            continue

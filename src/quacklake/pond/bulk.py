@@ -1,0 +1,182 @@
+"""The short way of a large CSV file into a series: DuckDB reads it once, straight into a data file.
+
+Types are those of the first rows, and every later row is checked against them while it is read. The times are looked at
+in the file that was written. Whatever is out of the ordinary, such as a row that does not fit, times out of order or a
+time that the series has already, sends the file the long way (``spool``), which knows what to do or say.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from quacklake import telemetry
+from quacklake.duckdb_versions import arrow_reader, connect, first_row
+from quacklake.errors import CorruptFileError, InputError, QuacklakeError
+from quacklake.format.names import fold, literal, quote
+from quacklake.format.schema import TableSchema
+from quacklake.operations.input_files import InputFiles
+from quacklake.operations.reference import TableRef
+from quacklake.operations.staging import Staged, stage
+from quacklake.pond.fs import FS
+from quacklake.pond.spool import Watch
+from quacklake.pond.times import TimeColumn, find_column, number_bound, utc
+from quacklake.transaction import Transaction
+
+LARGE = 16 << 20
+"""The bytes of a file from which on the short way is worth a try."""
+_SAMPLE = 20_480
+_BATCH_ROWS = 1 << 20
+_SHRINKS = 4
+"""CSV is about so many times as large as the same rows in Parquet."""
+_INT, _DOUBLE, _TEXT, _ZONED, _LOCAL = "BIGINT", "DOUBLE", "VARCHAR", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP"
+_ARROW = {
+    _INT: pa.int64(),
+    _DOUBLE: pa.float64(),
+    _TEXT: pa.string(),
+    _ZONED: pa.timestamp("us", "UTC"),
+    _LOCAL: pa.timestamp("us"),
+}
+_READ = {_INT: _DOUBLE, _LOCAL: _TEXT}
+"""Types that are read as others, because DuckDB would read values so that are something else."""
+_STORED = {"int64": _INT, "float64": _DOUBLE, "varchar": _TEXT}
+_WHOLE = 1 << 53
+"""Whole numbers below it are still what they were when they are read as doubles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """Rows that were written: their number, the bytes of their file, and their first and last time."""
+
+    rows: int
+    bytes: int
+    first: dt.datetime | None
+    last: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPlan:
+    """A query that reads a file, the columns it gives, and about how many bytes of Parquet they are."""
+
+    query: str
+    schema: pa.Schema
+    time: str
+    size: int
+
+
+def plan(files: InputFiles, wanted: str | None, zone: str | None, known: TableSchema | None) -> BulkPlan | None:
+    """Return how to read a file the short way; None when it has to go the long way.
+
+    ``wanted`` is the time column, if it is known, and ``known`` the other columns of the series, if it exists.
+    """
+    size = _size(files)
+    if size is None:
+        return None
+    try:
+        types = files.sampled(_SAMPLE)
+        name = find_column(list(types), wanted)
+        found = None if name is None else _chosen(types, name, known)
+        if name is None or found is None:
+            return None
+        rows = files.as_sql({column: _READ.get(type_, type_) for column, type_ in found.items()})
+        most = _largest(rows, name) if found[name] == _INT else None
+        bounds = {name: number_bound(most)}
+        checked = ", ".join(
+            f"{_guard(column, type_, bounds.get(column, _WHOLE))} AS {quote(column)}" for column, type_ in found.items()
+        )
+        instant = TimeColumn(name, _ARROW[found[name]], zone).expression(most)
+    except QuacklakeError:
+        return None  # the long way says what is wrong
+    fields = [pa.field(column, _ARROW[_ZONED if column == name else type_]) for column, type_ in found.items()]
+    query = f"SELECT * REPLACE ({instant} AS {quote(name)}) FROM (SELECT {checked} FROM ({rows}))"
+    return BulkPlan(query, pa.schema(fields), name, size // _SHRINKS)
+
+
+def _size(files: InputFiles) -> int | None:
+    """Return the bytes of one large plain CSV file of this machine, else None."""
+    if files.found.format != "csv" or files.found.folders or len(files.found.paths) != 1:
+        return None
+    path = Path(files.found.paths[0])
+    if path.suffix.lower() in (".gz", ".zst") or not path.is_file() or path.stat().st_size < LARGE:
+        return None
+    return path.stat().st_size
+
+
+def _chosen(types: Mapping[str, str], name: str, known: TableSchema | None) -> dict[str, str] | None:
+    """Return the type of each column, None when one has a type that later rows could change without an error."""
+    stored = {} if known is None else {fold(column.name): column.type for column in known.columns}
+    found: dict[str, str] = {}
+    for column, type_ in types.items():
+        if column != name and known is not None:
+            type_ = _STORED.get(stored.get(fold(column), ""), "")
+        if type_ not in _ARROW or (type_ == _LOCAL and column != name):
+            return None
+        found[column] = type_
+    return found if name in found and found[name] != _TEXT else None
+
+
+def _guard(column: str, type_: str, bound: int) -> str:
+    """Return SQL for a column that is an error where a value is not of its type, though DuckDB would read it."""
+    name = quote(column)
+    refusal = f"error({literal(f'a value of {column} does not fit')})"
+    if type_ == _INT:  # DuckDB would round 1.5
+        return f"CASE WHEN {name} <> trunc({name}) OR abs({name}) >= {bound:d} THEN {refusal} ELSE {name}::BIGINT END"
+    if type_ == _LOCAL:  # DuckDB would ignore a zone
+        local = f"CAST({name} AS TIMESTAMP)"
+        zoned = f"ends_with({name}, 'Z') OR CAST(CAST({name} AS TIMESTAMPTZ) AS TIMESTAMP) <> {local}"
+        return f"CASE WHEN {zoned} THEN {refusal} ELSE {local} END"
+    return name
+
+
+def _largest(rows: str, name: str) -> int:
+    """Return the largest number of a column in the first rows."""
+    with connect(config={"autoinstall_known_extensions": False}) as connection:
+        row = first_row(
+            connection, f"SELECT max(abs({quote(name)})) FROM (SELECT {quote(name)} FROM ({rows}) LIMIT {_SAMPLE:d})"
+        )
+    return 0 if row is None or row[0] is None else int(row[0])
+
+
+def write(fs: FS, table: str, rows: BulkPlan, accepts: Callable[[Bulk], bool]) -> Bulk | None:
+    """Write rows into a table that exists; None when they have to go the long way, and nothing was written.
+
+    They have to when a row does not fit, when times are missing, repeated or out of order, and if ``accepts`` says no.
+    """
+    changes, ref = fs.backend.changes, TableRef.parse(table)
+    context = changes.handle.context
+    if context.writer.encrypted:
+        return None
+
+    def work(tx: Transaction) -> Bulk | None:
+        info = tx.find_table(ref.schema, ref.name)
+        if rows.size >= context.write_options(info).target_file_size:
+            return None  # several files would not keep the order of rows
+        with stage(context, tx, info, rows.query, rows.schema, rows.size) as staged:
+            bulk = _look(staged, rows.time)
+            if bulk is not None and accepts(bulk):
+                staged.keep()
+                return bulk
+        return None
+
+    try:
+        with telemetry.timed("pond.bulk"):
+            return changes.handle.run(work)
+    except (InputError, CorruptFileError):
+        return None
+
+
+def _look(staged: Staged, time: str) -> Bulk | None:
+    """Return what was written; None unless each row has a time that is later than the one before."""
+    watch = Watch()
+    for batch in arrow_reader(
+        staged.connection, f"SELECT epoch_us({quote(time)}) FROM {staged.relation}", batch_rows=_BATCH_ROWS
+    ):
+        watch.look(batch.column(0))
+        if not watch.increasing:
+            return None
+    first, last = (None if each is None else utc(each.as_py()) for each in (watch.first, watch.previous))
+    return Bulk(staged.rows, staged.bytes, first, last)

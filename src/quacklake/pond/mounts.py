@@ -1,0 +1,154 @@
+"""Ponds that are mounted in another pond: opened when they are first looked at, and never written to."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from uuid import NAMESPACE_URL, uuid5
+
+from quacklake.config import resolve
+from quacklake.connectors.options import resolved
+from quacklake.errors import ConfigError, InputError, NotFoundError, PathError
+from quacklake.lake.connect import connect, lend_backup
+from quacklake.lake.lake import Lake
+from quacklake.pond.factories.mount import Mount, MountFile, MountSeries, MountTable
+from quacklake.pond.large_files import LargeFiles
+from quacklake.pond.nodes import CONFIG, FACTORY, EntryType, Node
+from quacklake.pond.paths import join, table_of
+from quacklake.pond.places import DATA, find
+
+if TYPE_CHECKING:
+    from quacklake.pond.fs import FS, NodePath
+
+_KINDS = {
+    EntryType.DIRECTORY: Mount.name,
+    EntryType.TABLE: MountTable.name,
+    EntryType.SERIES: MountSeries.name,
+    EntryType.DATA: MountFile.name,
+}
+_DEEPEST = 8
+"""The most mounts below each other."""
+
+
+class OpenState(Protocol):
+    """Opens the newest state of the tree of a lake."""
+
+    def __call__(self, lake: Lake, large_files: LargeFiles, mounts: Mounts) -> FS: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """A mounted pond that is open: its lake, and its tree as it was when it was opened."""
+
+    alias: str
+    lake: Lake
+    fs: FS
+
+
+class Mounts:
+    """The mounted ponds of an open pond."""
+
+    def __init__(self, open_state: OpenState, depth: int = 0, config_file: str | None = None) -> None:
+        self._open_state, self._depth, self._config_file = open_state, depth, config_file
+        self._opened: dict[tuple[str, str], Mounted] = {}
+        self._stack = ExitStack()
+
+    def close(self) -> None:
+        """Close every mounted pond."""
+        self._opened.clear()
+        self._stack.close()
+
+    def children(self, node: Node) -> dict[str, Node]:
+        """Return the nodes of a mounted directory by name. Links are shown as what they lead to in their own pond."""
+        found, path = self._at(node)
+        if not found.is_directory:
+            raise InputError(f"{path} of the mounted pond is not a directory")
+        mounted = self._of(node)
+        nodes = {}
+        for name in mounted.fs.children(found.node) or {}:
+            inner = _followed(mounted.fs, join(path, name))
+            if inner is not None and inner.entry_type in _KINDS:
+                nodes[name] = _shown(node, name, join(path, name), inner)
+        return nodes
+
+    def open(self, node: Node) -> BinaryIO:
+        """Return the bytes of a file of a mounted pond; large ones are verified first."""
+        return self._of(node).fs.open(self._at(node)[0])
+
+    def versions(self, node: Node) -> tuple[Node, ...]:
+        """Return the versions of a series of a mounted pond."""
+        return self._at(node)[0].versions
+
+    def table(self, node: Node) -> tuple[Mounted, str]:
+        """Return the pond and the name of the table there of a mounted table or series."""
+        mounted, (found, _) = self._of(node), self._at(node)
+        if not found.node.file_type.has_rows:
+            raise InputError(f"{found.path} of the mounted pond is computed there", hint="copy it into the pond")
+        return mounted, table_of(found.path)
+
+    def _at(self, node: Node) -> tuple[NodePath, str]:
+        path = str((node.attribute(CONFIG) or {}).get("path", "/"))
+        return self._of(node).fs.get(path), path
+
+    def _of(self, node: Node) -> Mounted:
+        config: Mapping[str, Any] = node.attribute(CONFIG) or {}
+        key = (str(config.get("pond", "")), str(config.get("backup", "")))
+        if key not in self._opened:
+            if self._depth >= _DEEPEST:
+                raise PathError("the mounts of a pond lead in a circle", hint=f"no more than {_DEEPEST} are followed")
+            self._opened[key] = self._open(*(resolved(text, Mount.name) for text in key))
+        return self._opened[key]
+
+    def _open(self, pond: str, backup: str) -> Mounted:
+        inner = Mounts(self._open_state, self._depth + 1, self._config_file)
+        self._stack.callback(inner.close)
+        if pond:
+            place = find(pond)
+            if not place.may_exist():
+                raise place.missing()
+            lake = self._stack.enter_context(place.data.open(read_only=True, config_file=self._config_file))
+            large_files = LargeFiles(lake.handle.context.store)
+        else:
+            lake, large_files = self._lend(backup)
+        return Mounted(f"mount_{len(self._opened)}", lake, self._open_state(lake, large_files, inner))
+
+    def _lend(self, url: str) -> tuple[Lake, LargeFiles]:
+        """Open the newest backup of a pond, whose files are read where they are."""
+        from quacklake.pond.backup import BackupPlace
+
+        place = BackupPlace(url, resolve({}, config_file=self._config_file))
+        if place.config.backup_key is not None and place.store().is_sealed:
+            raise ConfigError("an encrypted backup cannot be mounted", hint="restore it, and mount the restored pond")
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="pond-mount-"))
+        catalog = f"sqlite:///{Path(folder, 'lake.db')}"
+        lend_backup(f"{url.rstrip('/')}/{DATA}", catalog, place.choose().data, place.config)
+        lake = connect(catalog, catalog="", create=False, read_only=True, config_file=self._config_file)
+        return self._stack.enter_context(lake), place.large_files
+
+
+def _followed(fs: FS, path: str) -> NodePath | None:
+    """Return a node, or what a link leads to; None for a link that leads nowhere."""
+    try:
+        return fs.get(path)
+    except (NotFoundError, PathError, InputError):
+        return None
+
+
+def _shown(above: Node, name: str, path: str, inner: NodePath) -> Node:
+    """Return a node of a mounted pond as one of this pond."""
+    attributes = {key: value for key, value in inner.node.extended_attributes.items() if key not in (FACTORY, CONFIG)}
+    config = {**(above.attribute(CONFIG) or {}), "path": path}
+    return replace(
+        inner.node,
+        node_id=str(uuid5(NAMESPACE_URL, f"pond:{above.node_id}/{name}")),
+        part_id=above.node_id,
+        name=name,
+        file_type=EntryType.DYNAMIC,
+        size=inner.size,
+        content=None,
+        extended_attributes={**attributes, FACTORY: _KINDS[inner.entry_type], CONFIG: config},
+    )

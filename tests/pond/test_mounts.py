@@ -1,0 +1,139 @@
+"""Ponds below a path of another pond: readable as if they were there, and never written to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quacklake.config import resolve
+from quacklake.errors import ConfigError, PathError, QuacklakeError, ReadOnlyError
+from quacklake.pond import Pond
+from quacklake.pond.backup import BackupPlace, backup
+from quacklake.pond.queries import everything, rows
+from quacklake.pond.series import append_series
+from services.s3 import S3Server
+from tests.cli.conftest import Run
+from tests.pond.conftest import readings
+
+BIG = os.urandom(100_000)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
+    """A pond to mount."""
+    with Pond.create(tmp_path_factory.mktemp("other") / "O") as pond:
+
+        def fill(fs: object) -> None:
+            assert hasattr(fs, "make_directory")
+            fs.make_directory("/site/inner", parents=True)
+            append_series(fs, "/site/dock.series", readings(200))  # type: ignore[arg-type]
+            fs.write_file("/site/big", BIG)  # type: ignore[attr-defined]
+            fs.write_file("/site/inner/small", b"small")  # type: ignore[attr-defined]
+            fs.make_link("/site/link", "inner/small")  # type: ignore[attr-defined]
+            fs.make_link("/site/broken", "nowhere")  # type: ignore[attr-defined]
+
+        pond.run(["fill"], fill)
+        yield pond
+
+
+@pytest.fixture
+def pond(tmp_path: Path, template: Path) -> Iterator[Pond]:
+    with Pond.open(shutil.copytree(template, tmp_path / "P")) as opened:
+        yield opened
+
+
+def place_of(pond: Pond) -> str:
+    return str(Path(pond.lake.data_path).parent.parent)
+
+
+def check(pond: Pond) -> None:
+    fs = pond.fs()
+    paths = [each.path for each in fs.glob("**/*")]
+    assert paths == [
+        "/m",
+        "/m/big",
+        "/m/dock.series",
+        "/m/inner",
+        "/m/inner/small",
+        "/m/link",
+    ]
+    assert (fs.read("/m/big"), fs.read("/m/inner/small"), fs.read("/m/link")) == (BIG, b"small", b"small")
+    with rows(pond, "/m/dock.series", "SELECT count(*) AS n, max(temp) AS t FROM source") as found:
+        assert found.read_all().to_pylist() == [{"n": 200, "t": 199.0}]
+    with everything(pond) as relations:
+        assert relations.query('SELECT count(*) AS n FROM "/m/dock.series"').read_all().to_pylist() == [{"n": 200}]
+
+
+def test_a_pond_appears_below_a_path(pond: Pond, other: Pond) -> None:
+    pond.run(["mount"], lambda fs: fs.make_node("/m", "mount", {"pond": place_of(other), "path": "/site"}))
+    check(pond)
+    assert [each.node.version for each in pond.fs().glob("/m/*.series")] == [1]
+
+
+def test_nothing_is_written_through_a_mount_and_no_path_leaves_it(pond: Pond, other: Pond) -> None:
+    pond.run(["mount"], lambda fs: fs.make_node("/m", "mount", {"pond": place_of(other), "path": "/site"}))
+    before = other.lake.current_snapshot()
+    for work in (
+        lambda fs: fs.write_file("/m/new", b"x"),
+        lambda fs: fs.write_file("/m/inner/new", b"x"),
+        lambda fs: fs.make_directory("/m/d"),
+        lambda fs: fs.remove("/m/big"),
+        lambda fs: fs.move("/m/big", "/big"),
+        lambda fs: append_series(fs, "/m/dock.series", readings(1, 900)),
+    ):
+        with pytest.raises(QuacklakeError):
+            pond.run(["write"], work)
+    with pytest.raises(ReadOnlyError):
+        pond.run(["write"], lambda fs: fs.write_file("/m/new", b"x"))
+    assert other.lake.current_snapshot() == before
+    assert not pond.fs().exists("/m/../site")
+    with pytest.raises(PathError):
+        pond.fs().get("/m/../../site")
+    for config in ({"pond": "x", "path": "../up"}, {"pond": "x", "backup": "y"}, {}, {"ponds": "x"}):
+        with pytest.raises(ConfigError):
+            pond.run(["mount"], lambda fs, c=config: fs.make_node("/bad", "mount", c))
+    with pytest.raises(ConfigError, match="no factory for nodes of your own"):
+        pond.run(["mount"], lambda fs: fs.make_node("/bad", "mount-file", {}))
+
+
+def test_a_mount_that_cannot_be_opened_hides_nothing_else(pond: Pond, tmp_path: Path) -> None:
+    def work(fs: object) -> None:
+        fs.make_node("/gone", "mount", {"pond": str(tmp_path / "gone")})  # type: ignore[attr-defined]
+        fs.make_node("/self", "mount", {"pond": str(tmp_path / "P")})  # type: ignore[attr-defined]
+        fs.make_directory("/there")  # type: ignore[attr-defined]
+
+    pond.run(["mount"], work)
+    assert {"/gone", "/there"} <= {each.path for each in pond.fs().glob("*")}
+    with pytest.raises(QuacklakeError, match="Pond does not exist"):
+        pond.fs().get("/gone/a")
+    assert "/there" in {each.path for each in pond.fs().glob("**/there")}
+
+
+def test_a_backup_on_s3_is_mounted_where_it_is(
+    pond: Pond, other: Pond, s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    backup(other, BackupPlace(f"{s3_bucket}/o", resolve({})))
+    pond.run(["mount"], lambda fs: fs.make_node("/m", "mount", {"backup": f"{s3_bucket}/o", "path": "/site"}))
+    check(pond)
+
+
+def test_commands_read_through_a_mount(new: Run, other: Pond, tmp_path: Path) -> None:
+    Path("m.yaml").write_text(
+        "kind: Factory\nname: m\nspec:\n  path: /m\n  factory: mount\n"
+        f"  config: {{pond: {place_of(other)}, path: /site}}\n"
+    )
+    assert new("apply", "-f", "m.yaml").code == 0
+    assert "/m/dock.series" in new("list").out
+    assert "200 total rows" in new("cat", "/m/dock.series", "--limit", "3").out
+    assert "mount-series" in new("describe", "/m/dock.series").out
+    assert new("copy", "/m/dock.series", f"host://{tmp_path}/out.csv").code == 0
+    assert len(Path(tmp_path, "out.csv").read_text().splitlines()) == 201
+    assert "mount-file" not in new("list-factories").out
+    assert new("rm", "/m/big").code != 0
+    assert "no problem" in new("verify").out
