@@ -17,6 +17,7 @@ Counts = dict[str, tuple[int, int]]
 
 FOLDERS = {
     "tests/connectors/": 0.6,
+    "tests/crash/": 0.6,
     "tests/materialized/": 0.6,
     "tests/pipelines/": 0.5,
     "tests/pond/": 0.6,
