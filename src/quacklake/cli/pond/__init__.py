@@ -35,6 +35,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("set-temporal-bounds", "Show only a range of time of a series", "rows:set_temporal_bounds", _ROWS),
     Entry("mknod", "Make a node that a factory computes", "make:mknod", _MAKE),
     Entry("list-factories", "List the factories", "make:list_factories", _MAKE),
+    Entry("run", "Run a collector, or keep all of them going", "running:run", _MAKE),
     Entry("show", "Show what each transaction changed", "history:show", _PAST),
     Entry("log", "List the commands that changed the pond", "history:log", _PAST),
     Entry("recover", "Complete the log of commands after a crash", "history:recover", _PAST),

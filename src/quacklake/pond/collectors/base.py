@@ -6,7 +6,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from quacklake.errors import CancelledError, CommitError, QuacklakeError
 from quacklake.pond.factories.registry import Factory
@@ -15,6 +15,8 @@ from quacklake.pond.nodes import STATE, EntryType
 from quacklake.pond.pond import Pond
 from quacklake.pond.series import Imported
 from quacklake.progress import Progress, silent
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,13 @@ class Run:
     stop: threading.Event = field(default_factory=threading.Event)
     progress: Progress = silent
     say: Callable[[str], None] = lambda text: None
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Held for a transaction, so that the collectors of one process do not get into each other's way."""
+
+    def transact(self, work: Callable[[FS], T]) -> T:
+        """Run work in a transaction of the pond, and return its result."""
+        with self.turn:
+            return self.pond.run(self.args, work)
 
     def wait(self, seconds: float) -> None:
         """Sleep. Raises ``CancelledError`` as soon as the run is told to stop."""
@@ -71,6 +80,8 @@ class Runnable(Factory):
     kind = EntryType.DYNAMIC
     serves: ClassVar[bool] = False
     """True for one that listens until it is told to stop."""
+    every: ClassVar[str] = "*/15 * * * *"
+    """The schedule of a node that has none."""
 
     @abstractmethod
     def run(self, run: Run, config: Mapping[str, Any]) -> Report:
@@ -110,7 +121,7 @@ def commit(run: Run, items: Sequence[Item], *, also: Callable[[FS], None] | None
             return done
 
         try:
-            return Report(tuple(run.pond.run(run.args, work)), tuple(failures))
+            return Report(tuple(run.transact(work)), tuple(failures))
         except QuacklakeError as error:
             if not refused:
                 raise

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from quacklake import faults, telemetry
-from quacklake.errors import CancelledError, InternalError, LimitError, QuacklakeError
+from quacklake.errors import CancelledError, ConnectorUnavailableError, InternalError, QuacklakeError
 from quacklake.pond.collectors.base import Item, Run, commit
 from quacklake.pond.fs import FS
 from quacklake.pond.inputs import ImportOptions
@@ -54,16 +54,20 @@ class GroupCommit:
         self._thread.start()
 
     def write(self, tables: Mapping[str, pa.Table], timeout: float) -> None:
-        """Return when the rows are in the pond. Raises what refused them, ``LimitError`` when too many wait."""
+        """Return when the rows are in the pond. Raises what refused them, ``ConnectorUnavailableError`` when too many wait."""
         batch = Batch(tables)
         if self._stopped.is_set():
             raise CancelledError("the listener stops", hint="send it again")
         try:
             self._queue.put_nowait(batch)
         except queue.Full:
-            raise LimitError("too many requests wait to be committed", hint="send it again later") from None
+            raise ConnectorUnavailableError(
+                "too many requests wait to be committed", hint="send it again later"
+            ) from None
         if not batch.done.wait(timeout):
-            raise LimitError(f"the rows were not committed in {timeout:.0f} seconds", hint="send it again")
+            raise ConnectorUnavailableError(
+                f"the rows were not committed in {timeout:.0f} seconds", hint="send it again"
+            )
         if batch.error is not None:
             raise batch.error
 
@@ -106,7 +110,7 @@ class GroupCommit:
         """Commit all batches as one version of each series; one by one when that is refused."""
         if len(batches) > 1:
             try:
-                self._count(self._run.pond.run(self._run.args, lambda fs: self._append(fs, _merged(batches))))
+                self._count(self._run.transact(lambda fs: self._append(fs, _merged(batches))))
                 return
             except (QuacklakeError, pa.ArrowInvalid, pa.ArrowTypeError):
                 telemetry.count("pond.listener.split")

@@ -8,15 +8,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
-
-import urllib3
 
 from quacklake import telemetry
 from quacklake.config.values import parse_duration, parse_size
 from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, ResultTooLargeError
 from quacklake.pond.factories.options import Options
+
+if TYPE_CHECKING:
+    import urllib3
 
 _BLOCK = 1 << 16
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -77,6 +78,8 @@ class HttpClient:
     """Requests to one server. Headers and bodies never appear in errors, nor does what the server says."""
 
     def __init__(self, url: str, limits: HttpLimits | None = None, wait: Callable[[float], None] = time.sleep) -> None:
+        import urllib3  # it takes a while to load, and most commands of a pond need none
+
         self.url, self.limits, self._wait = url, limits or HttpLimits(), wait
         self._host = urlsplit(url).netloc
         self._pool = urllib3.PoolManager(maxsize=2, retries=False)
@@ -105,8 +108,8 @@ class HttpClient:
                 name = "too many requests" if reply.status == 429 else f"status {reply.status}"
                 failure = ConnectorUnavailableError(f"{self._host} answers {name}", number=reply.status)
                 wait = _retry_after(reply.headers, wait)
-            except urllib3.exceptions.HTTPError as error:
-                failure = ConnectorUnavailableError(f"{self._host} cannot be reached: {_reason(error)}")
+            except _Lost as lost:
+                failure = ConnectorUnavailableError(f"{self._host} cannot be reached: {lost}")
             if attempt == self.limits.retries:
                 break
             if wait > self.limits.max_wait:
@@ -118,18 +121,25 @@ class HttpClient:
         raise failure
 
     def _once(self, method: str, path: str, headers: Mapping[str, str] | None, body: bytes | None) -> Reply:
-        deadline = time.monotonic() + self.limits.timeout
+        from urllib3.exceptions import HTTPError
+
         telemetry.count("pond.http.requests")
-        response = self._pool.request(
-            method,
-            f"{self.url}{path}",
-            body=body,
-            headers={"Accept-Encoding": "gzip", "User-Agent": "quacklake-pond", **(headers or {})},
-            timeout=self.limits.timeout,
-            redirect=False,
-            retries=False,
-            preload_content=False,
-        )
+        try:
+            response = self._pool.request(
+                method,
+                f"{self.url}{path}",
+                body=body,
+                headers={"Accept-Encoding": "gzip", "User-Agent": "quacklake-pond", **(headers or {})},
+                timeout=self.limits.timeout,
+                redirect=False,
+                retries=False,
+                preload_content=False,
+            )
+            return self._read(response)
+        except HTTPError as error:
+            raise _Lost(_reason(error)) from None
+
+    def _read(self, response: urllib3.BaseHTTPResponse) -> Reply:
         whole = False
         try:
             if response.status in _REDIRECTS:
@@ -138,7 +148,7 @@ class HttpClient:
                     hint="set url to the new address if you trust it",
                     number=response.status,
                 )
-            content = self._body(response, deadline)
+            content = self._body(response)
             whole = True
             return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, content)
         finally:
@@ -147,8 +157,8 @@ class HttpClient:
             else:
                 response.close()
 
-    def _body(self, response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-        found = bytearray()
+    def _body(self, response: urllib3.BaseHTTPResponse) -> bytes:
+        found, deadline = bytearray(), time.monotonic() + self.limits.timeout
         while block := response.read(_BLOCK, decode_content=True):
             found += block
             if len(found) > self.limits.max_body:
@@ -157,7 +167,7 @@ class HttpClient:
                     hint="raise http.max_body if that is expected",
                 )
             if time.monotonic() > deadline:
-                raise urllib3.exceptions.TimeoutError("the answer takes too long")
+                raise _Lost("the answer takes too long")
         return bytes(found)
 
 
@@ -172,13 +182,19 @@ def _retry_after(headers: Mapping[str, str], otherwise: float) -> float:
         return otherwise
 
 
+class _Lost(Exception):
+    """A request without an answer; the text is the kind of failure."""
+
+
 def _reason(error: BaseException) -> str:
     """Return the kind of a failure. Its text may have the address with its query, so it is not shown."""
+    from urllib3 import exceptions
+
     words = {
-        urllib3.exceptions.ConnectTimeoutError: "the connection takes too long",
-        urllib3.exceptions.NewConnectionError: "no connection",
-        urllib3.exceptions.TimeoutError: "the answer takes too long",
-        urllib3.exceptions.SSLError: "the certificate is not accepted",
-        urllib3.exceptions.ProtocolError: "the connection was lost",
+        exceptions.ConnectTimeoutError: "the connection takes too long",
+        exceptions.NewConnectionError: "no connection",
+        exceptions.TimeoutError: "the answer takes too long",
+        exceptions.SSLError: "the certificate is not accepted",
+        exceptions.ProtocolError: "the connection was lost",
     }
     return next((text for kind, text in words.items() if isinstance(error, kind)), type(error).__name__)

@@ -271,4 +271,4 @@ def _archive(run: Run, options: HydroVuOptions, words: list[str]) -> Report:
             done.append(fs.move(options.active_series(device), target).path)
         return done
 
-    return Report(notes=tuple(f"archived {path}" for path in run.pond.run(run.args, work)))
+    return Report(notes=tuple(f"archived {path}" for path in run.transact(work)))

@@ -76,6 +76,7 @@ class Inbox(Runnable):
 
     name = "inbox"
     description = "Watches a folder: its files become versions of series"
+    every = "every 5s"
 
     def check(self, config: Mapping[str, Any]) -> None:
         InboxOptions.of(config)

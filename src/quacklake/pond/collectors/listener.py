@@ -23,13 +23,14 @@ from quacklake import telemetry
 from quacklake.config.values import Secret
 from quacklake.connectors.options import resolved
 from quacklake.errors import (
-    CancelledError,
+    AlreadyExistsError,
     ConfigError,
     ConnectorError,
     InputError,
     LimitError,
+    NotFoundError,
     QuacklakeError,
-    ResultTooLargeError,
+    ReadOnlyError,
 )
 from quacklake.pond.collectors import line_protocol, otlp
 from quacklake.pond.collectors.base import Report, Run, Runnable
@@ -44,6 +45,8 @@ from quacklake.pond.paths import check_name, parts
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _RETRY_SECONDS = "1"
 _LOOK = 0.05
+_WRONG = (InputError, AlreadyExistsError, NotFoundError, ReadOnlyError)
+"""Errors that sending the same again would not cure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class HttpListener(Runnable):
 
     name = "http-listener"
     description = "Takes line protocol (Telegraf) and OTLP metrics over HTTP"
+    every = "every 5s"
     serves = True
 
     def check(self, config: Mapping[str, Any]) -> None:
@@ -205,13 +209,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self._refuse(404, "not found", f"there is no {split.path[:80]}")
             else:
                 posts[split.path](query)
-        except ResultTooLargeError as error:
+        except LimitError as error:
             self._refuse(413, "request too large", error.message)
-        except (LimitError, CancelledError) as error:
+        except _WRONG as error:
+            self._refuse(400, "invalid", error.message)
+        except QuacklakeError as error:  # a sender tries again after 503, and gives up after any other
             self._refuse(503, "unavailable", error.message)
-        except QuacklakeError as error:
-            wrong = isinstance(error, InputError)
-            self._refuse(400 if wrong else 503, "invalid" if wrong else "unavailable", error.message)
 
     def _lines(self, query: dict[str, str]) -> None:
         text = self._body()

@@ -54,6 +54,7 @@ class LogfileIngest(Runnable):
 
     name = "logfile-ingest"
     description = "Keeps a log that is rotated, byte by byte"
+    every = "every 1min"
 
     def check(self, config: Mapping[str, Any]) -> None:
         LogOptions.of(config)
@@ -71,7 +72,7 @@ class LogfileIngest(Runnable):
         ]
         if not active and not archived:
             raise InputError(f"logfile-ingest: there is no file {options.active}", hint="check active_pattern")
-        return Report(tuple(run.pond.run(run.args, lambda fs: _mirror(fs, options.path, active, archived))))
+        return Report(tuple(run.transact(lambda fs: _mirror(fs, options.path, active, archived))))
 
 
 def _files(pattern: str) -> list[Path]:

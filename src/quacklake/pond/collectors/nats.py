@@ -55,6 +55,7 @@ class NatsCollector(Runnable):
 
     name = "nats"
     description = "Collects the messages of a NATS stream"
+    every = "every 10s"
 
     def check(self, config: Mapping[str, Any]) -> None:
         NatsOptions.of(config)
