@@ -65,13 +65,18 @@ def test_collectors_of_yaml_run_by_name_and_by_path(new: Run, hydrovu: HydroVuSi
     assert "is a secret, which a pond does not keep" in new("apply", "-f", "pond.yaml").err
 
 
-def test_watching_runs_everything_and_a_failure_disturbs_nobody(shared: Pond, tmp_path: Path) -> None:
+def test_watching_runs_everything_and_a_failure_disturbs_nobody(folder: Path, tmp_path: Path) -> None:
+    with Pond.open(folder) as pond:
+        _watch(pond, tmp_path)
+
+
+def _watch(pond: Pond, tmp_path: Path) -> None:
     drop = tmp_path / "drop"
     drop.mkdir()
     (drop / "a.csv").write_text(csv(2))
-    folder = {"folder": str(drop), "path": "/watched/{name}.series", "settle": "0s"}
-    collector(shared, "good", "inbox", folder, schedule="every 1s")
-    collector(shared, "bad", "inbox", {**folder, "folder": str(tmp_path / "none")}, schedule="every 1s")
+    options = {"folder": str(drop), "path": "/watched/{name}.series", "settle": "0s"}
+    collector(pond, "good", "inbox", options, schedule="every 1s")
+    collector(pond, "bad", "inbox", {**options, "folder": str(tmp_path / "none")}, schedule="every 1s")
     events: list[Event] = []
     took = threading.Event()
     stop = threading.Event()
@@ -83,22 +88,23 @@ def test_watching_runs_everything_and_a_failure_disturbs_nobody(shared: Pond, tm
         elif event.report is not None and event.report.rows:
             (drop / "b.csv").write_text(csv(3))  # after the first run
 
-    watcher = Watcher(shared, "/collectors", ["pond", "run", "--watch"], tell, stop)
+    watcher = Watcher(pond, "/collectors", ["pond", "run", "--watch"], tell, stop)
     thread = threading.Thread(target=watcher.run, args=(20,))
     begun = time.monotonic()
     thread.start()
     assert took.wait(15)
     # one that is removed is let go of
-    shared.run(["test"], lambda fs: fs.remove("/collectors/bad"))
+    pond.run(["test"], lambda fs: fs.remove("/collectors/bad"))
     watcher.stop()
     thread.join(10)
     assert not thread.is_alive()
+    pond.run(["test"], lambda fs: fs.remove("/collectors", recursive=True))
     failed = [each for each in events if each.error is not None]
-    assert {each.path for each in failed} == {"/collectors/bad"}
+    assert {each.path for each in failed} == {"/collectors/bad"}, failed
     assert failed[0].retry_in is not None
     assert failed[0].retry_in >= 1.9  # it backs off
     assert len(failed) <= 2 + (time.monotonic() - begun) / 2
-    commands = [each.command for each in shared.control.transactions()]
+    commands = [each.command for each in pond.control.transactions()]
     assert "pond run --watch /collectors/good" in commands
 
 

@@ -23,6 +23,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("init", "Create a pond", "start:init", _START),
     Entry("apply", "Create what YAML files describe, or change it", "make:apply", _START),
     Entry("status", "Show where the pond is, what it holds, and whether it needs recovery", "history:status", _START),
+    Entry("demo", "Collect a week of simulated readings", "demo:demo", _START),
     Entry("list", "List files, directories, tables and series", "tree:list_", _TREE),
     Entry("copy", "Copy files into the pond, or out of it", "copying:copy", _TREE),
     Entry("mkdir", "Make a directory", "tree:mkdir", _TREE),

@@ -54,7 +54,10 @@ class GroupCommit:
         self._thread.start()
 
     def write(self, tables: Mapping[str, pa.Table], timeout: float) -> None:
-        """Return when the rows are in the pond. Raises what refused them, ``ConnectorUnavailableError`` when too many wait."""
+        """Return when the rows are in the pond.
+
+        Raises what refused them, and ``ConnectorUnavailableError`` when too many wait.
+        """
         batch = Batch(tables)
         if self._stopped.is_set():
             raise CancelledError("the listener stops", hint="send it again")
