@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from quacklake.errors import ConnectorError
 from quacklake.pond.simulators import HydroVuSettings, HydroVuSimulator, LakeTechSettings, LakeTechSimulator
 
 if TYPE_CHECKING:
@@ -20,25 +21,29 @@ DEVICES = json.dumps([{"name": "Vulink", "id": 4990594334457856}, {"name": "AT50
 
 
 def test_hydrovu_is_read_a_part_for_each_device(session: SparkSession, tmp_path: Path) -> None:
-    settings = HydroVuSettings(interval=3600, end=HydroVuSettings.begin + 86_399, page_seconds=43_200, throttle_every=3)
     from pyspark.sql import functions as f
 
-    from quacklake.pond.collectors.spark import register_collectors
+    from quacklake.pond.collectors.spark import HydroVuReader, register_collectors
 
     register_collectors(session)
+    settings = HydroVuSettings(interval=3600, end=HydroVuSettings.begin + 86_399, page_seconds=43_200, throttle_every=3)
     with HydroVuSimulator(settings) as server:
         options: dict[str, Any] = {"url": server.url, "client_id": "client", "devices": DEVICES}
         # the processes of Spark have the environment of its start: a file serves here
         secret = tmp_path / "secret"
         secret.write_text("not-a-secret")
         frame = session.read.format("hydrovu").options(**options, client_secret=f"${{file:{secret}}}").load()
-        assert frame.rdd.getNumPartitions() == 2
-        found = frame.where("device = 'AT500'").groupBy("parameter", "unit").agg(f.count("*"), f.min("timestamp"))
-        names = {(row[0], row[1]): row[2] for row in found.collect()}
-        assert names == {("Temperature", "C"): 24, ("Depth", "m"): 24, ("Actual Conductivity", "µS/cm"): 24}
-        wrong = session.read.format("hydrovu").options(**options, client_secret="sesame").load()
-        with pytest.raises(Exception, match="HydroVu refuses the client") as error:
-            wrong.collect()
+        parts = f.collect_set(f.spark_partition_id())
+        found = frame.groupBy("device", "parameter", "unit").agg(f.count("*"), parts).collect()
+        assert {tuple(row)[1:4] for row in found if row[0] == "AT500"} == {
+            ("Temperature", "C", 24),
+            ("Depth", "m", 24),
+            ("Actual Conductivity", "µS/cm", 24),
+        }
+        assert {row[0]: row[4] for row in found} == {"Vulink": [0], "AT500": [1]}
+        reader = HydroVuReader({**options, "devices": json.loads(DEVICES), "client_secret": "sesame"})
+        with pytest.raises(ConnectorError, match="HydroVu refuses the client") as error:
+            reader.partitions()
         assert "sesame" not in str(error.value)
 
 
@@ -49,14 +54,14 @@ def test_laketech_is_read_a_part_for_each_file(session: SparkSession) -> None:
 
     register_collectors(session)
     with LakeTechSimulator(LakeTechSettings(days=1, interval=21_600)) as server:
-        frame = session.read.format("laketech").options(url=f"{server.url}/inbox", timezone="America/New_York").load()
-        assert frame.rdd.getNumPartitions() == 4
-        found = {row[0]: row[1] for row in frame.groupBy("file").count().collect()}
-        assert found == {
-            "2024-01-01-bottom.csv": 12,
-            "2024-01-01-report.xls": 8,
-            "2024-01-01-surface.csv": 24,
-            "2024-01-01-vulink.csv": 8,
+        place = f"{server.url}/inbox"
+        frame = session.read.format("laketech").options(url=place, timezone="America/New_York").load()
+        first = f.min(f.unix_timestamp("timestamp"))
+        found = frame.groupBy("file").agg(f.count("*"), first).collect()
+        midnight = HydroVuSettings.begin + 5 * 3600
+        assert {tuple(row) for row in found} == {
+            ("2024-01-01-bottom.csv", 12, midnight),
+            ("2024-01-01-report.xls", 8, midnight),
+            ("2024-01-01-surface.csv", 24, midnight),
+            ("2024-01-01-vulink.csv", 8, midnight),
         }
-        first = frame.agg(f.min(f.unix_timestamp("timestamp"))).collect()[0][0]
-        assert first == HydroVuSettings.begin + 5 * 3600

@@ -6,6 +6,7 @@ import io
 import json
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,27 +113,30 @@ class HydroVu:
     def pages(self, location: int, start: int, *, max_pages: int) -> Iterator[tuple[pa.Table, bool]]:
         """Yield the readings from a time on, page by page, each with whether another one follows.
 
-        Raises ``LimitError`` for a server whose pages do not end, ``ConnectorError`` for an answer that is no page.
+        The next page is asked for while one is parsed. Raises ``LimitError`` for a server whose pages do not end,
+        ``ConnectorError`` for an answer that is no page.
         """
-        following, seen = "", set[str]()
-        for _ in range(max_pages):
-            headers = {"X-ISI-Start-Page": following} if following else None
-            reply = self._get(f"/v1/locations/{location}/data", {"startTime": str(start)}, headers)
-            if reply.status == 404:  # there is nothing at this time or after it
-                return
-            page = long_table(_ok(reply, f"location {location}").body, f"location {location}")
-            following = reply.headers.get("x-isi-next-page", "")
-            if following in seen:
-                raise LimitError(
-                    f"the pages of location {location} go in a circle", hint="nothing was taken; tell the operator"
-                )
-            seen.add(following)
-            yield page, bool(following)
-            if not following:
-                return
-        raise LimitError(
-            f"location {location} has more than {max_pages} pages", hint="raise max_pages, or lower max_points_per_run"
-        )
+        what, seen = f"location {location}", set[str]()
+
+        def ask(page: str) -> Reply:
+            headers = {"X-ISI-Start-Page": page} if page else None
+            return self._get(f"/v1/locations/{location}/data", {"startTime": str(start)}, headers)
+
+        with ThreadPoolExecutor(1, "hydrovu") as ahead:
+            reply = ask("")
+            for _ in range(max_pages):
+                if reply.status == 404:  # there is nothing at this time or after it
+                    return
+                body, following = _ok(reply, what).body, reply.headers.get("x-isi-next-page", "")
+                if following in seen:
+                    raise LimitError(f"the pages of {what} go in a circle", hint="nothing was taken; tell the operator")
+                seen.add(following)
+                coming = ahead.submit(ask, following) if following else None
+                yield long_table(body, what), coming is not None
+                if coming is None:
+                    return
+                reply = coming.result()
+        raise LimitError(f"{what} has more than {max_pages} pages", hint="raise max_pages, or set begin")
 
 
 def long_table(body: bytes, what: str) -> pa.Table:

@@ -84,6 +84,8 @@ class HydroVuSettings:
     retry_after: str = "0"
     fail_every: int = 0
     """Every so many requests for readings, the answer is 503."""
+    remember: bool = True
+    """Whether pages that were made once are kept."""
     hostile: str = ""
     """endless, huge, redirect, malformed, html, shape, text, future, disorder, duplicate or conflict."""
     redirect_to: str = ""
@@ -191,7 +193,9 @@ class HydroVuSimulator(Simulator[HydroVuSettings]):
         key = (settings, location, first, last)
         body = self._pages.get(key)
         if body is None:
-            body = self._pages[key] = json.dumps(_readings(settings, location, first, last)).encode()
+            body = json.dumps(_readings(settings, location, first, last)).encode()
+            if settings.remember:
+                self._pages[key] = body
         headers = {"x-isi-requests-this-minute": str(self._asked)}
         if last < newest or settings.hostile == "endless":
             following = first if settings.hostile == "endless" else last + 1
