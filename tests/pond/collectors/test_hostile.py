@@ -70,12 +70,14 @@ def test_readings_out_of_order_and_repeated_ones_are_put_right(
     assert rows(shared, active(f"/{hostile}")) == rows(shared, active(f"/plain-{hostile}"))
 
 
+@pytest.mark.daily(0.5)
 def test_the_last_of_two_readings_can_count(shared: Pond, hydrovu: HydroVuSimulator, collect: Collect) -> None:
     hydrovu.change(hostile="conflict", page_seconds=10 * 86_400)
     assert collect("hydrovu", config(hydrovu, "/last", on_conflict="last")).failures == ()
     assert rows(shared, active("/last")).column("Depth.m")[0].as_py() == -99.0
 
 
+@pytest.mark.daily(0.5)
 def test_one_bad_device_does_not_stop_the_others(shared: Pond, hydrovu: HydroVuSimulator, collect: Collect) -> None:
     """The clock of one device is wrong; what it sent is refused whole, the others are stored."""
     bad = HydroVuSettings(hostile="future", end=hydrovu.settings.begin + 3600, interval=3600)
@@ -87,6 +89,7 @@ def test_one_bad_device_does_not_stop_the_others(shared: Pond, hydrovu: HydroVuS
     assert times[0].as_py().timestamp() == hydrovu.settings.begin + 3600
 
 
+@pytest.mark.daily(0.5)
 def test_a_series_whose_column_changes_type_is_refused(
     shared: Pond, hydrovu: HydroVuSimulator, collect: Collect
 ) -> None:
