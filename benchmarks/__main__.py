@@ -31,6 +31,7 @@ NAMES = (
     "spark",
     "pipelines",
     "sinks",
+    "collecting",
     "memory",
     "pond_import",
     "cli",

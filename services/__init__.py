@@ -1,4 +1,5 @@
-"""Real servers for development, tests and benchmarks: PostgreSQL, MariaDB, S3, NATS, Kafka, catalogs of Iceberg, Spark.
+"""Real servers for development, tests and benchmarks: PostgreSQL, MariaDB, S3, NATS, Kafka, catalogs of Iceberg, Spark,
+and simulators of what a pond collects from.
 
 Each server listens on 127.0.0.1 only, on a free port, keeps its files in a temporary directory and ends with the
 process that started it::
@@ -17,6 +18,7 @@ from services.nats import NatsServer
 from services.postgres import PostgresServer
 from services.process import Server, Unavailable
 from services.s3 import MotoServer, S3Server
+from services.simulators import HydroVuServer, LakeTechServer
 from services.spark import SparkCluster, SparkConnectServer
 
 __all__ = [
@@ -24,8 +26,10 @@ __all__ = [
     "USUAL",
     "DatabaseServer",
     "HiveServer",
+    "HydroVuServer",
     "IcebergRestServer",
     "KafkaServer",
+    "LakeTechServer",
     "MotoServer",
     "MySQLServer",
     "NatsServer",
@@ -50,6 +54,8 @@ SERVERS: dict[str, type[Server]] = {
         HiveServer,
         SparkCluster,
         SparkConnectServer,
+        HydroVuServer,
+        LakeTechServer,
     )
 }
 USUAL = ("postgres", "mysql", "s3")

@@ -22,7 +22,7 @@ from quacklake.pond.backend import Backend
 from quacklake.pond.factories import registry
 from quacklake.pond.factories.mount import Mount
 from quacklake.pond.large_files import Readable
-from quacklake.pond.nodes import CONFIG, FACTORY, ROWS, TARGET, EntryType, Node, new_id
+from quacklake.pond.nodes import CONFIG, FACTORY, ROWS, SCHEDULE, STATE, TARGET, EntryType, Node, new_id
 from quacklake.pond.paths import ROOT, check_name, is_folder, parts, table_of
 from quacklake.pond.patterns import Part, compile_pattern
 from quacklake.pond.tree import Place, Tree, matches, walk
@@ -290,18 +290,39 @@ class FS:
         return self._node_path(made)
 
     def make_node(
-        self, path: str, factory: str, config: Mapping[str, Any], *, replace: bool = False, start: Place | None = None
+        self,
+        path: str,
+        factory: str,
+        config: Mapping[str, Any],
+        *,
+        schedule: str | None = None,
+        replace: bool = False,
+        start: Place | None = None,
     ) -> NodePath:
-        """Make a dynamic node: what a factory computes from its options."""
+        """Make a dynamic node: what a factory computes from its options, or runs on a schedule.
+
+        A node that is replaced keeps how far it has come, unless it gets another factory.
+        """
         registry.find(factory).check(config)
         place = self.new_place(path, start=start, replace=EntryType.DYNAMIC if replace else None)
-        attributes = {FACTORY: factory, CONFIG: dict(config)}
+        attributes: dict[str, Any] = {FACTORY: factory, CONFIG: dict(config)}
+        if schedule is not None:
+            attributes[SCHEDULE] = schedule
+        if not place.missing and place.node.attribute(FACTORY) == factory and place.node.attribute(STATE) is not None:
+            attributes[STATE] = place.node.attribute(STATE)
         if place.missing:
             made = self.add(place, place.missing[0], EntryType.DYNAMIC, extended_attributes=attributes)
             return self._node_path(made)
         if place.node.extended_attributes == attributes:
             return self._node_path(place)
         return self._node_path(self.put(place, _next(place.node, self.txn_seq, extended_attributes=attributes)))
+
+    def set_attribute(self, found: NodePath, name: str, value: Any) -> NodePath:
+        """Set an attribute of a node that is no series. Nothing changes when it has the value already."""
+        if found.node.attribute(name) == value:
+            return found
+        attributes = {**found.node.extended_attributes, name: value}
+        return self._node_path(self.put(found.place, _next(found.node, self.txn_seq, extended_attributes=attributes)))
 
     def move(self, source: str, target: str) -> NodePath:
         """Move a node, with all below it, to a new path or into an existing directory. Nothing is copied."""

@@ -19,6 +19,8 @@ NODES = "pond.nodes"
 """The table of the tree."""
 TARGET, FACTORY, CONFIG = "target", "factory", "config"
 """Attributes: where a symbolic link leads; what computes a dynamic node, and with which options."""
+SCHEDULE, STATE = "schedule", "state"
+"""Attributes of nodes that run: when, as a cron expression, and how far they have come."""
 TIMESTAMP_COLUMN, MIN_OVERRIDE, MAX_OVERRIDE, ROWS, SOURCE, SOURCE_SHA256 = (
     "timestamp_column",
     "min_override",

@@ -16,6 +16,7 @@ from quacklake.pond.fs import FS
 from quacklake.pond.inputs import ImportOptions, parse_host, rows_of
 from quacklake.pond.nodes import SOURCE_SHA256, EntryType
 from quacklake.pond.paths import parts
+from quacklake.pond.schedules import parse_schedule
 from quacklake.pond.series import Origin, append_series, write_table
 
 API_VERSION = "pond/v1"
@@ -142,11 +143,33 @@ def _factory(fs: FS, resource: Resource, _: ImportOptions) -> str:
         options.text("factory"),
         options.mapping("config"),
     )
+    schedule = options.text("schedule", "") or None
     options.finish()
-    check_secrets(config, f"Factory {resource.name}")
+    return _node(fs, resource, path, factory, config, schedule)
+
+
+def _collector(factory: str) -> Callable[[FS, Resource, ImportOptions], str]:
+    """Return the kind of a collector: its options, and the schedule that it runs on."""
+
+    def apply_collector(fs: FS, resource: Resource, _: ImportOptions) -> str:
+        config = dict(resource.spec)
+        schedule = config.pop("schedule", None)
+        folder = config.get("folder")
+        if isinstance(folder, str) and not folder.startswith("${"):
+            config["folder"] = str((resource.folder / folder).absolute())
+        path = f"{COLLECTORS}/{resource.name}"
+        return _node(fs, resource, path, factory, config, None if schedule is None else str(schedule))
+
+    return apply_collector
+
+
+def _node(fs: FS, resource: Resource, path: str, factory: str, config: Mapping[str, Any], schedule: str | None) -> str:
+    check_secrets(config, f"{resource.kind} {resource.name}")
+    if schedule is not None:
+        parse_schedule(schedule)
     found = fs.find(path, follow=False)
     _make_parents(fs, path)
-    made = fs.make_node(path, factory, config, replace=True)
+    made = fs.make_node(path, factory, config, schedule=schedule, replace=True)
     if found is None:
         return CREATED
     return UNCHANGED if made.node == found.node else CHANGED
@@ -214,10 +237,18 @@ def _remote(fs: FS, resource: Resource, _: ImportOptions) -> str:
     return CREATED if remotes.put(fs, wanted) else CHANGED
 
 
+COLLECTORS = "/collectors"
+"""The directory of the collectors that YAML describes."""
 KINDS: dict[str, Callable[[FS, Resource, ImportOptions], str]] = {
     "Directory": _directory,
     "Factory": _factory,
+    "HydroVu": _collector("hydrovu"),
+    "Inbox": _collector("inbox"),
+    "LakeTech": _collector("laketech"),
     "Link": _link,
+    "Listener": _collector("http-listener"),
+    "Logfiles": _collector("logfile-ingest"),
+    "Nats": _collector("nats"),
     "Remote": _remote,
     "Series": _series,
     "Table": _table,

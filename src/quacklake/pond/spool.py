@@ -23,7 +23,7 @@ from quacklake.pond.times import TimeColumn, utc
 
 _BATCH_ROWS = 65_536
 _MEMORY = "256MB"
-_ZONE = r"(Z|[+-]\d\d(:?\d\d)?)\s*$"
+ZONE = r"(Z|[+-]\d\d(:?\d\d)?)\s*$"
 """The end of a text that tells its time zone."""
 FUTURE = dt.timedelta(days=1)
 """The most that a clock may be ahead."""
@@ -112,7 +112,7 @@ class Spool:
             )
         zones = first_row(
             self._connection,
-            f"SELECT count(*) FILTER (regexp_matches({column}, {literal(_ZONE)})), count({column}) FROM arrived",
+            f"SELECT count(*) FILTER (regexp_matches({column}, {literal(ZONE)})), count({column}) FROM arrived",
         )
         assert zones is not None
         if 0 < zones[0] < zones[1]:

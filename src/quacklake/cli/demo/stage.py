@@ -52,6 +52,10 @@ class Stage:
         """Print the call that the demo makes now."""
         self.console.print(Text(f"  >>> {code}", style="green"), soft_wrap=True)
 
+    def command(self, text: str) -> None:
+        """Print the command that the demo runs now."""
+        self.console.print(Text(f"  $ {text}", style="green"), soft_wrap=True)
+
     def sql(self, statement: str) -> None:
         """Print the statement that DuckDB runs now."""
         self.console.print(Text(f"  D {statement};", style="yellow"), soft_wrap=True)

@@ -20,6 +20,7 @@ from quacklake.cli.demo import stage as shop
 from quacklake.cli.demo.stage import Stage, open_lake, own_settings
 from quacklake.cli.demo.streaming import stream
 from quacklake.cli.output import human_size
+from quacklake.cli.pond.demo import collect
 from quacklake.duckdb_versions import connect
 from quacklake.errors import CommitConflict
 from quacklake.lake.lake import Lake
@@ -48,6 +49,7 @@ def tell(console: Console, directory: Path, *, kept: bool = False, count: int = 
         if count:
             stream(stage, directory, count)
         _meet_duckdb(stage, directory)
+        collect(stage, directory)
     stage.console.print()
     stage.say(f"{stage.steps} steps in {time.perf_counter() - begun:.1f} seconds.")
     if kept:

@@ -46,15 +46,21 @@ def mknod(
         str | None, option("--config-path", "A YAML file with the options of the factory.", "FILE")
     ] = None,
     overwrite: Annotated[bool, option("--overwrite", "Replace the options of an existing node.")] = False,
+    schedule: Annotated[
+        str | None, option("--schedule", "When `pond run --watch` runs it: a cron expression, or every 10min.", "TEXT")
+    ] = None,
 ) -> None:
     """The options are checked, and kept in the node. The node is computed whenever somebody looks at it."""
     from quacklake.pond.resources import check_secrets
+    from quacklake.pond.schedules import parse_schedule
 
     config = _config(config_path)
     check_secrets(config, factory)
+    if schedule is not None:
+        parse_schedule(schedule)
 
     def work(_: Pond, fs: FS) -> str:
-        return fs.make_node(path, factory, config, replace=overwrite).path
+        return fs.make_node(path, factory, config, schedule=schedule, replace=overwrite).path
 
     made = context.change(work)
     context.output.result(f"made {made} with the factory {factory}", {"path": made, "factory": factory})

@@ -14,7 +14,7 @@ class Options:
     def __init__(self, what: str, given: Any) -> None:
         if not isinstance(given, Mapping):
             raise ConfigError(f"{what} takes a mapping of options, not {given!r:.60}")
-        self._what = what
+        self.what = what
         self._left = {str(key): value for key, value in given.items()}
         self._known: list[str] = []
 
@@ -29,9 +29,9 @@ class Options:
         found = self.take(key, default)
         if found is None:
             near = nearest(key, self._left)
-            raise ConfigError(f"{self._what} has no {key}", hint=near and f"{key} instead of {next(iter(self._left))}")
+            raise ConfigError(f"{self.what} has no {key}", hint=near and f"{key} instead of {next(iter(self._left))}")
         if isinstance(found, Mapping | list):
-            raise ConfigError(f"{self._what}: {key} is a text, not {found!r:.40}")
+            raise ConfigError(f"{self.what}: {key} is a text, not {found!r:.40}")
         return str(found)
 
     def texts(self, key: str) -> list[str]:
@@ -40,28 +40,28 @@ class Options:
         if isinstance(found, str):
             return [found]
         if not isinstance(found, Sequence) or not all(isinstance(each, str) for each in found):
-            raise ConfigError(f"{self._what}: {key} is a list of texts, not {found!r:.40}")
+            raise ConfigError(f"{self.what}: {key} is a list of texts, not {found!r:.40}")
         return list(found)
 
     def mapping(self, key: str) -> dict[str, Any]:
         """Return a mapping, an empty one when it is missing."""
         found = self.take(key, {})
         if not isinstance(found, Mapping):
-            raise ConfigError(f"{self._what}: {key} is a mapping, not {found!r:.40}")
+            raise ConfigError(f"{self.what}: {key} is a mapping, not {found!r:.40}")
         return {str(name): value for name, value in found.items()}
 
     def mappings(self, key: str) -> list[Mapping[str, Any]]:
         """Return a list of mappings."""
         found = self.take(key, [])
         if not isinstance(found, Sequence) or not all(isinstance(each, Mapping) for each in found):
-            raise ConfigError(f"{self._what}: {key} is a list of mappings, not {found!r:.40}")
+            raise ConfigError(f"{self.what}: {key} is a list of mappings, not {found!r:.40}")
         return list(found)
 
     def boolean(self, key: str) -> bool:
         """Return true or false, false when it is missing."""
         found = self.take(key, False)
         if not isinstance(found, bool):
-            raise ConfigError(f"{self._what}: {key} is true or false, not {found!r:.40}")
+            raise ConfigError(f"{self.what}: {key} is true or false, not {found!r:.40}")
         return found
 
     def finish(self) -> None:
@@ -69,4 +69,4 @@ class Options:
         if self._left:
             key = next(iter(self._left))
             hint = nearest(key, self._known) or f"it has: {', '.join(self._known)}"
-            raise ConfigError(f"{self._what} has no option {key!r}", hint=hint)
+            raise ConfigError(f"{self.what} has no option {key!r}", hint=hint)

@@ -61,13 +61,21 @@ def register(factory: F) -> F:
     return factory
 
 
+def _load_collectors() -> None:
+    """Register the collectors, which need the pond itself and are loaded when one is first looked for."""
+    import quacklake.pond.collectors  # noqa: F401
+
+
 def factories() -> list[Factory]:
     """Return every factory, by name."""
+    _load_collectors()
     return [_FACTORIES[name] for name in sorted(_FACTORIES) if not _FACTORIES[name].is_internal]
 
 
 def find(name: str) -> Factory:
     """Return a factory. Raises ``NotFoundError`` that suggests another name."""
+    if name not in _FACTORIES:
+        _load_collectors()
     found = _FACTORIES.get(name)
     if found is None:
         hint = nearest(name, _FACTORIES) or "`pond list-factories` shows those there are"

@@ -1,0 +1,59 @@
+"""Simulators of the services that a pond collects from, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from services.process import Server
+
+__all__ = ["HydroVuServer", "LakeTechServer"]
+
+
+class _SimulatorServer(Server):
+    """A simulator of ``quacklake.pond.simulators``; ``settings`` are those of its dataclass."""
+
+    module: ClassVar[str]
+
+    def __init__(
+        self, directory: Path | None = None, *, durable: bool = True, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(directory, durable=durable)
+        self.settings = dict(settings or {})
+
+    @property
+    def url(self) -> str:
+        """The address for clients."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def prepare(self) -> None:
+        """Nothing has to be made: a simulator has no files."""
+
+    def command(self) -> Sequence[str | Path]:
+        settings = json.dumps(self.settings)
+        return [sys.executable, "-m", self.module, "--port", str(self.port), "--settings", settings]
+
+    def ready(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return True
+        except OSError:
+            return False
+
+
+class HydroVuServer(_SimulatorServer):
+    """HydroVu: tokens, friendly names, locations and pages of readings."""
+
+    name = "hydrovu"
+    module = "quacklake.pond.simulators.hydrovu"
+
+
+class LakeTechServer(_SimulatorServer):
+    """LakeTech: an inbox of CSV files and reports in HTML."""
+
+    name = "laketech"
+    module = "quacklake.pond.simulators.laketech"

@@ -1,0 +1,74 @@
+"""``pond demo``: from simulated sensors to series, in a few seconds."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from quacklake.cli.options import option
+from quacklake.cli.output import plural
+from quacklake.cli.pond.context import PondContext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quacklake.cli.demo.stage import Stage
+
+
+def demo(
+    context: PondContext,
+    keep: Annotated[
+        str | None,
+        option("--keep", "Make the pond in this folder and keep it.", "DIR"),
+    ] = None,
+) -> None:
+    """Simulators of HydroVu and LakeTech are started on this machine, and a week of their readings is collected.
+
+    Every number that it prints is read from the pond. With --keep, a second run takes seconds and finds nothing new.
+    """
+    from quacklake.cli.demo.stage import Stage, own_settings
+    from quacklake.errors import InputError
+
+    if not context.output.for_people:
+        raise InputError("the demo supports only --output table")
+    stage, begun = Stage(context.output.console), time.perf_counter()
+    with own_settings(), _folder(keep) as folder:
+        collect(stage, folder)
+    stage.say(f"It took {time.perf_counter() - begun:.1f} seconds.")
+
+
+@contextmanager
+def _folder(keep: str | None) -> Iterator[Path]:
+    if keep is not None:
+        Path(keep).mkdir(parents=True, exist_ok=True)
+        yield Path(keep)
+        return
+    with tempfile.TemporaryDirectory(prefix="pond-demo-") as folder:
+        yield Path(folder)
+
+
+def collect(stage: Stage, folder: Path) -> None:
+    """Tell how a pond in a folder collects a week of readings. The folder may have one already."""
+    from quacklake.pond.demo import collect_week
+    from quacklake.pond.places import DATA
+    from quacklake.pond.pond import Pond
+    from quacklake.pond.queries import rows
+
+    stage.step("Collect a week of readings into a pond")
+    place = folder / "pond"
+    with Pond.open(place) if (place / DATA).exists() else Pond.create(place) as pond:
+        stage.say("HydroVu and LakeTech are simulated by servers on this machine; YAML says what to collect.")
+        done = collect_week(pond, folder, stage.command)
+        changed = sum(each.result != "unchanged" for each in done.applied)
+        stage.say(f"{plural(len(done.applied), 'resource')}, {changed} of them new or changed.")
+        for name, report in done.reports.items():
+            series = len({each.path for each in report.imported})
+            stage.say(f"  {name}: {report.rows:,} rows in {series} series" if series else f"  {name}: nothing is new")
+        stage.command("pond cat /derived/daily")
+        with rows(pond, "/derived/daily") as found:
+            stage.table(found.read_all())
+        kept = [each.rows or 0 for each in pond.fs().glob("**/*.series")]
+        stage.say(f"The pond has {sum(kept):,} rows in {len(kept)} series, in {len(pond.commits())} transactions.")

@@ -1,0 +1,144 @@
+"""Folders that are watched, and logs that are rotated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quacklake.errors import ConfigError, InputError, LimitError
+from quacklake.pond import Pond
+from tests.pond.collectors.conftest import Collect, errors, rows
+from tests.pond.conftest import csv
+
+
+@pytest.fixture
+def drop() -> Path:
+    folder = Path("drop").absolute()
+    folder.mkdir()
+    return folder
+
+
+def test_files_of_a_folder_become_versions_each_once(shared: Pond, collect: Collect, drop: Path) -> None:
+    options = {"folder": str(drop), "path": "/drop/{name}.series", "settle": "0s"}
+    (drop / "dock.csv").write_text(csv(3))
+    (drop / "lake.csv").write_text(csv(2))
+    assert collect("inbox", options).rows == 5
+    assert collect("inbox", options).imported == ()
+    (drop / "dock.csv").write_text(csv(5))  # the file has grown
+    report = collect("inbox", options)
+    assert [(each.path, each.version, each.rows, each.repeated) for each in report.imported] == [
+        ("/drop/dock.series", 2, 2, 3)
+    ]
+    (drop / "dock.csv").rename(drop / "lake2.csv")
+    assert collect("inbox", options).rows == 5  # another name is another series
+
+
+@pytest.mark.daily(0.5)
+def test_all_files_can_be_one_series(shared: Pond, collect: Collect, drop: Path) -> None:
+    (drop / "1.csv").write_text(csv(3))
+    (drop / "2.csv").write_text(csv(3, 3))
+    (drop / "same.csv").write_text(csv(3))
+    options = {"folder": str(drop), "path": "/one.series", "settle": "0s"}
+    assert [each.rows for each in collect("inbox", options).imported] == [3, 3, 0]
+    assert collect("inbox", options).imported == ()
+    assert rows(shared, "/one.series").num_rows == 6
+
+
+@pytest.mark.daily(0.5)
+def test_a_bad_file_is_reported_and_the_others_are_taken(shared: Pond, collect: Collect, drop: Path) -> None:
+    (drop / "bad.csv").write_text("timestamp,temp\n2024-01-01T00:00:00Z,1\n2024-01-01T00:01:00Z,1,2\n")
+    (drop / "future.csv").write_text("timestamp,temp\n2999-01-01T00:00:00Z,1\n")
+    (drop / "good.csv").write_text(csv(2))
+    before = shared.lake.current_snapshot()
+    report = collect("inbox", {"folder": str(drop), "path": "/bad/{name}.series", "settle": "0s"})
+    assert "line 3 has 3 fields" in errors(report)["bad.csv"]
+    assert "in the future" in errors(report)["future.csv"]
+    assert [each.path for each in shared.fs().glob("/bad/*")] == ["/bad/good.series"]
+    assert shared.lake.current_snapshot() == before + 1
+
+
+def test_a_file_that_is_still_written_is_left_for_later(collect: Collect, drop: Path) -> None:
+    (drop / "now.csv").write_text(csv(2))
+    assert collect("inbox", {"folder": str(drop), "path": "/later/{name}.series", "settle": "1h"}).imported == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"pattern": "../*.csv"}, ConfigError, "leads out of the folder"),
+        ({"path": "/in/{user}.series"}, ConfigError, "path cannot be"),
+        ({"folder": "nowhere"}, InputError, "there is no folder"),
+        ({"max_files": 1}, LimitError, "more than 1 files"),
+        ({"timezone": "Mars"}, InputError, "no time zone"),
+    ],
+)
+def test_wrong_options_of_a_folder_are_refused(
+    collect: Collect, drop: Path, options: dict[str, object], kind: type[Exception], words: str
+) -> None:
+    (drop / "a.csv").write_text(csv(1))
+    (drop / "b.csv").write_text(csv(1))
+    with pytest.raises(kind, match=words):
+        collect("inbox", {"folder": str(drop), "settle": "0s", **options})
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rotated_log_is_kept_byte_by_byte(shared: Pond, collect: Collect, drop: Path) -> None:
+    active = drop / "app.log"
+    options = {
+        "active_pattern": str(active),
+        "archived_pattern": str(drop / "app.log.*"),
+        "pond_path": "/logs/app",
+    }
+
+    def kept() -> dict[str, bytes]:
+        fs = shared.fs()
+        return {each.path.rpartition("/")[2]: fs.read(each.path) for each in fs.glob("/logs/app/*")}
+
+    active.write_bytes(b"one\n")
+    collect("logfile-ingest", options)
+    assert kept() == {"app.log": b"one\n"}
+    active.write_bytes(b"one\ntwo\n")
+    collect("logfile-ingest", options)
+    assert kept() == {"app.log": b"one\ntwo\n"}
+    assert collect("logfile-ingest", options).imported == ()
+    # a line more is written, then the log is rotated
+    active.write_bytes(b"one\ntwo\nthree\n")
+    active.rename(drop / "app.log.1")
+    active.write_bytes(b"four\n")
+    collect("logfile-ingest", options)
+    assert kept() == {"app.log.1": b"one\ntwo\nthree\n", "app.log": b"four\n"}
+    # rotated twice since the last look: the name app.log.1 comes again with other bytes
+    (drop / "app.log.1").rename(drop / "app.log.2")
+    active.rename(drop / "app.log.1")
+    active.write_bytes(b"five\n")
+    collect("logfile-ingest", options)
+    found = kept()
+    assert sorted(found.values()) == [b"five\n", b"four\n", b"one\ntwo\nthree\n"]
+    assert collect("logfile-ingest", options).imported == ()
+    assert kept() == found
+
+
+@pytest.mark.daily(0.5)
+def test_a_log_that_was_cut_off_keeps_what_it_was(shared: Pond, collect: Collect, drop: Path) -> None:
+    active = drop / "cut.log"
+    options = {"active_pattern": str(active), "pond_path": "/logs/cut"}
+    active.write_bytes(b"long ago\n")
+    collect("logfile-ingest", options)
+    active.write_bytes(b"new\n")
+    collect("logfile-ingest", options)
+    fs = shared.fs()
+    assert sorted(fs.read(each.path) for each in fs.glob("/logs/cut/*")) == [b"long ago\n", b"new\n"]
+
+
+def test_wrong_options_of_a_log_are_refused(collect: Collect, drop: Path) -> None:
+    with pytest.raises(InputError, match="there is no file"):
+        collect("logfile-ingest", {"active_pattern": str(drop / "none.log"), "pond_path": "/logs/x"})
+    with pytest.raises(ConfigError, match="has no pond_path"):
+        collect("logfile-ingest", {"active_pattern": "x"})
+    for name in ("a.log", "b.log"):
+        (drop / name).write_text("x")
+    with pytest.raises(InputError, match="2 files are called"):
+        collect("logfile-ingest", {"active_pattern": str(drop / "*.log"), "pond_path": "/logs/x"})
