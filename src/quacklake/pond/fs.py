@@ -69,6 +69,7 @@ class FS:
     def __init__(self, backend: Backend, txn_seq: int = 0) -> None:
         self.backend = backend
         self.txn_seq = txn_seq
+        self._open: set[str] = set()
 
     @cached_property
     def tree(self) -> Tree:
@@ -93,8 +94,18 @@ class FS:
         if node.file_type is EntryType.DIRECTORY:
             return self.tree.children(node.node_id)
         if node.file_type is EntryType.DYNAMIC and registry.looks_like(node) is EntryType.DIRECTORY:
-            return registry.computed_children(node)
+            return self._computed(node)
         return None
+
+    def _computed(self, node: Node) -> Mapping[str, Node]:
+        """Return what a dynamic directory holds; nothing while it is being found out, so that it never holds itself."""
+        if node.node_id in self._open:
+            return {}
+        self._open.add(node.node_id)
+        try:
+            return registry.computed_children(self, node)
+        finally:
+            self._open.discard(node.node_id)
 
     def find(self, path: str, *, follow: bool = True, start: Place | None = None) -> NodePath | None:
         """Return the node at a path, or None."""

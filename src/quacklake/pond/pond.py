@@ -144,6 +144,11 @@ class Pond:
         """The large files."""
         return LargeFiles(self.lake.handle.context.store)
 
+    @property
+    def read_only(self) -> bool:
+        """True when the pond is open for reading only."""
+        return self.lake.handle.context.catalog.read_only
+
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def fs(self, at: int | str | None = None) -> FS:
