@@ -78,7 +78,9 @@ def test_late_readings_change_their_bucket_only(home: Home) -> None:
     assert current(home, name)
     assert [n for n in range(5) if before[n] != after[n]] == [2]
     assert after[2]["temp.count"] == 61 and after[2]["temp.sum"] == before[2]["temp.sum"] + 1000
-    view = next(each for each in home.pond.lake.materialized_views.list().to_pylist() if f"{home.path}/dock" in each["name"])
+    view = next(
+        each for each in home.pond.lake.materialized_views.list().to_pylist() if f"{home.path}/dock" in each["name"]
+    )
     assert view["way"] == "groups"
 
 
@@ -183,9 +185,19 @@ def test_a_join_has_a_row_for_each_time_and_a_prefix_for_each_scope(home: Home) 
 
 def test_a_join_says_which_column_two_inputs_have(home: Home) -> None:
     append(home, "a.series", readings(1))
-    make(home, "j", "timeseries-join", {"inputs": [{"pattern": f"{home.path}/a.series"}] * 2 + [{"pattern": f"{home.path}/a.series", "scope": ""}]})
+    make(
+        home,
+        "j",
+        "timeseries-join",
+        {"inputs": [{"pattern": f"{home.path}/a.series"}] * 2 + [{"pattern": f"{home.path}/a.series", "scope": ""}]},
+    )
     assert len(read(home, "j")) == 3  # inputs of one scope are one series
-    make(home, "k", "timeseries-join", {"inputs": [{"pattern": f"{home.path}/a.series"}, {"pattern": f"{home.path}/j", "scope": "x"}]})
+    make(
+        home,
+        "k",
+        "timeseries-join",
+        {"inputs": [{"pattern": f"{home.path}/a.series"}, {"pattern": f"{home.path}/j", "scope": "x"}]},
+    )
     assert list(read(home, "k")[0]) == ["timestamp", "temp", "x.temp"]
 
 

@@ -1,4 +1,4 @@
-"""Materialized views of reductions: made, brought up to date, read when they are, and dropped when nobody needs them."""
+"""Materialized views of reductions: make them, bring them up to date, and drop those that nobody needs."""
 
 from __future__ import annotations
 
@@ -61,6 +61,13 @@ def numbers_of(schema: pa.Schema, time: str) -> list[str]:
     return [each.name for each in schema if each.name != time and any(kind(each.type) for kind in kinds)]
 
 
+def options_of(found: NodePath) -> ReducedOptions | None:
+    """Return the options of a series that is a reduction of another; None for any other node."""
+    if found.node.file_type is not EntryType.DYNAMIC or registry.factory_of(found.node).name != ReducedSeries.name:
+        return None
+    return ReducedOptions.of(found.node.attribute(CONFIG) or {})
+
+
 def kept(fs: FS, options: ReducedOptions) -> Kept | None:
     """Return how the reduction of a stored series is kept; None for a computed one, whose changes nobody knows."""
     found = fs.get(options.source)
@@ -106,10 +113,8 @@ def refresh(pond: Pond, found: NodePath) -> str | None:
 
     A failure is logged, and its rows are then computed for each reader.
     """
-    if found.node.file_type is not EntryType.DYNAMIC or registry.factory_of(found.node).name != ReducedSeries.name:
-        return None
     try:
-        known = kept(pond.fs(), ReducedOptions.of(found.node.attribute(CONFIG) or {}))
+        known = _known(pond.fs(), found)
         return None if known is None else _bring(pond, known)
     except QuacklakeError as error:
         _log.warning("could not refresh %s: %s", found.path, error.message)
@@ -131,7 +136,7 @@ def _bring(pond: Pond, known: Kept) -> str:
 def reduced_nodes(fs: FS) -> Iterator[NodePath]:
     """Yield every series that is a reduction of another."""
     for found in fs.glob("**/*"):
-        if found.node.file_type is EntryType.DYNAMIC and registry.factory_of(found.node).name == ReducedSeries.name:
+        if options_of(found) is not None:
             yield found
 
 
@@ -150,7 +155,7 @@ def maintain(pond: Pond) -> Upkeep:
     dropped = 0
     if SCHEMA in pond.lake.schemas():
         fs = pond.fs()
-        wanted = {known.view for found in reduced_nodes(fs) if (known := _known(fs, found)) is not None}
+        wanted = {known.view for found in reduced_nodes(fs) if (known := _wanted(fs, found)) is not None}
         for table in pond.lake.tables(SCHEMA):
             name = table.removeprefix(f"{SCHEMA}.")
             if name not in wanted:
@@ -160,7 +165,12 @@ def maintain(pond: Pond) -> Upkeep:
 
 
 def _known(fs: FS, found: NodePath) -> Kept | None:
+    options = options_of(found)
+    return None if options is None else kept(fs, options)
+
+
+def _wanted(fs: FS, found: NodePath) -> Kept | None:
     try:
-        return kept(fs, ReducedOptions.of(found.node.attribute(CONFIG) or {}))
-    except QuacklakeError:
+        return _known(fs, found)
+    except QuacklakeError:  # the series is gone, or has other columns
         return None

@@ -77,8 +77,8 @@ class ReducedSeries(RowsFactory):
 class TemporalReduce(DirectoryFactory):
     """A directory for each series that ``in_pattern`` names, with a series for each resolution: ``dock/res=1h.series``.
 
-    ``out_pattern`` names the directories; ``$0`` is what the first wildcard stands for. ``allowed_lateness`` is accepted
-    and has no effect: late readings are never too late.
+    ``out_pattern`` names the directories; ``$0`` is what the first wildcard stands for. ``allowed_lateness`` is
+    accepted and has no effect: late readings are never too late.
     """
 
     name = "temporal-reduce"

@@ -65,7 +65,8 @@ class TimeseriesJoin(RowsFactory):
             others = [quote(name) for name in relations.columns(source) if name != time]
             columns = ", ".join([f"{quote(time)} AS {quote(times[each.scope])}", *others])
             limits = time_filter(time, each.begin, each.end)
-            scopes.setdefault(each.scope, []).append(f"SELECT {columns} FROM {source}{f' WHERE {limits}' * bool(limits)}")
+            condition = "" if limits is None else f" WHERE {limits}"
+            scopes.setdefault(each.scope, []).append(f"SELECT {columns} FROM {source}{condition}")
         return self._joined(relations, schema, scopes, times)
 
     def _joined(
