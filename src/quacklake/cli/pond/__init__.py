@@ -12,7 +12,15 @@ from quacklake.cli.programs import Program
 
 __all__ = ["COMMANDS", "POND", "main", "run"]
 
-_START, _TREE, _ROWS, _MAKE, _PAST, _CARE = "Start", "Files", "Rows", "Compute", "History", "Maintain"
+_START, _TREE, _ROWS, _MAKE, _SHOW, _PAST, _CARE = (
+    "Start",
+    "Files",
+    "Rows",
+    "Compute",
+    "Publish",
+    "History",
+    "Maintain",
+)
 
 _CONFIG = (
     Entry("show", "Show the settings of the pond", "care:config_show"),
@@ -30,11 +38,14 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("rm", "Remove a node; older states keep it", "tree:rm", _TREE),
     Entry("describe", "Show what a node is and holds", "tree:describe", _TREE),
     Entry("cat", "Print a file, or the rows of a table or series", "rows:cat", _ROWS),
+    Entry("plot", "Draw a series in the terminal, or as SVG, PNG or HTML", "looks:plot", _ROWS),
     Entry("sql", "Run a query over everything in the pond", "rows:sql", _ROWS),
     Entry("detect-overlaps", "List versions of series that cover the same time", "rows:detect_overlaps", _ROWS),
     Entry("set-temporal-bounds", "Show only a range of time of a series", "rows:set_temporal_bounds", _ROWS),
     Entry("mknod", "Make a node that a factory computes", "make:mknod", _MAKE),
     Entry("list-factories", "List the factories", "make:list_factories", _MAKE),
+    Entry("export", "Write series as Parquet by year and month, or a site of charts", "looks:export", _SHOW),
+    Entry("serve", "Serve the folder of a site on this machine", "looks:serve", _SHOW),
     Entry("show", "Show what each transaction changed", "history:show", _PAST),
     Entry("log", "List the commands that changed the pond", "history:log", _PAST),
     Entry("recover", "Complete the log of commands after a crash", "history:recover", _PAST),

@@ -38,7 +38,9 @@ def draw(title: str, line: Line, start: int, end: int, columns: int = 80, rows: 
     if not any(value is not None for value in line.values):
         return [title, "  no readings"]
     low, high = extent([*line.values, *(line.low or ()), *(line.high or ())])
-    ticks = {round((high - tick) / (high - low) * (rows - 1)): tick for tick in value_ticks(low, high, max(rows // 3, 2))}
+    ticks = {
+        round((high - tick) / (high - low) * (rows - 1)): tick for tick in value_ticks(low, high, max(rows // 3, 2))
+    }
     margin = max(len(number_text(tick)) for tick in ticks.values()) + 2
     canvas = Canvas(max(columns - margin - 1, 8), rows)
 

@@ -112,7 +112,9 @@ def svg(panels: Sequence[Panel], start: int, end: int, width: int) -> str:
     for shape in shapes(panels, start, end, width):
         if shape.text:
             (x, y), words = shape.spots[0], escape(shape.text)
-            parts.append(f'<text class="{shape.role}" x="{x:.1f}" y="{y:.1f}" text-anchor="{shape.anchor}">{words}</text>')
+            parts.append(
+                f'<text class="{shape.role}" x="{x:.1f}" y="{y:.1f}" text-anchor="{shape.anchor}">{words}</text>'
+            )
         else:
             path = "L".join(f"{x:.1f} {y:.1f}" for x, y in shape.spots)
             parts.append(f'<path class="{shape.role}" d="M{path}{"Z" if shape.role == "band" else ""}"/>')
@@ -129,7 +131,9 @@ def png(panels: Sequence[Panel], start: int, end: int, width: int) -> bytes:
     try:
         from PIL import Image, ImageDraw, ImageFont
     except ImportError:
-        raise ConfigError("PNG pictures need the package pillow", hint="pip install 'quacklake[plot]', or --to x.svg") from None
+        raise ConfigError(
+            "PNG pictures need the package pillow", hint="pip install 'quacklake[plot]', or --to x.svg"
+        ) from None
     image = Image.new("RGB", (width * _SHARP, PANEL * len(panels) * _SHARP), "white")
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(12 * _SHARP)
     for shape in shapes(panels, start, end, width):
