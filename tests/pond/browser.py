@@ -7,11 +7,20 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+_START = """
+import os, sys
+reading, writing = (os.dup(os.dup(os.dup(int(each)))) for each in sys.argv[1:3])
+os.dup2(reading, 3)
+os.dup2(writing, 4)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
+"""Starts Chromium, which reads commands from file descriptor 3 and answers on 4."""
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
@@ -28,10 +37,8 @@ class Browser:
         out_read, out_write = os.pipe()
         in_read, in_write = os.pipe()
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
-        # Chromium reads commands from file descriptor 3 and answers on 4
-        script = f'exec "$0" "$@" 3<&{out_read} 4>&{in_write}'
         self.process = subprocess.Popen(
-            ["/bin/sh", "-c", script, program, *options, f"--user-data-dir={profile}", "about:blank"],
+            [sys.executable, "-c", _START, str(out_read), str(in_write), program, *options, f"--user-data-dir={profile}"],
             pass_fds=(out_read, in_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

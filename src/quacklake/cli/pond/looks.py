@@ -46,10 +46,10 @@ def plot(
         raise InputError(f"{target.name} is none of {', '.join(_FORMATS)}", hint="--to picture.svg")
     first, last = parse_bound(time_start, "--time-start"), parse_bound(time_end, "--time-end")
     if target is None:
-        size = width or shutil.get_terminal_size().columns
+        size = width if width is not None else shutil.get_terminal_size().columns
         pixels = size * _DOTS
     else:
-        size = width or 900
+        size = 900 if width is None else width
         pixels = _HTML_WIDTH if target.suffix.lower() == ".html" else plot_width(size)
     with context.pond(write=True) as pond:
         seen = viewport(pond, path, first, last, pixels, column)

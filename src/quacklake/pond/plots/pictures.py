@@ -43,8 +43,8 @@ def shapes(panels: Sequence[Panel], start: int, end: int, width: int) -> Iterato
 
 
 def plot_width(width: int) -> int:
-    """Return how many pixels of a picture the lines have."""
-    return max(width - _LEFT - _RIGHT, 1)
+    """Return how many pixels of a picture the lines have; none when it is too narrow for any."""
+    return max(width - _LEFT - _RIGHT, 0)
 
 
 def _panel(panel: Panel, start: int, end: int, width: int, top: int) -> Iterator[Shape]:
