@@ -14,7 +14,7 @@ from quacklake.pond import Pond
 from quacklake.pond.series import append_series
 from quacklake.pond.site.export import export_site, store_site
 from quacklake.pond.site.serving import server
-from tests.pond.browser import Browser, find_browser
+from services.browser import Browser, find_browser
 from tests.pond.conftest import START
 
 pytestmark = pytest.mark.skipif(
@@ -43,7 +43,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "depth": pa.array([float(n % 7) for n in minutes]),
     }
     chart = {"name": "temp", "series": "/dock.series", "title": "Dock"}
-    pages = [{"name": "index", "content": "# Dock", "charts": [chart]}, {"name": "more", "content": "[home](index.html)"}]
+    pages = [
+        {"name": "index", "content": "# Dock", "charts": [chart]},
+        {"name": "more", "content": "[home](index.html)"},
+    ]
     folder = tmp_path_factory.mktemp("site")
     with Pond.memory() as pond:
         pond.run(["test"], lambda fs: append_series(fs, "/dock.series", pa.table(columns)))
@@ -95,7 +98,9 @@ def test_the_keyboard_the_wheel_and_the_legend_work(browser: Browser, site: Path
     for kind in ("keyDown", "keyUp"):
         browser.call("Input.dispatchKeyEvent", type=kind, key="+", text="+" if kind == "keyDown" else "")
     assert browser.run(width) == pytest.approx(before / 2)
-    box = browser.run("(() => {const r = document.querySelector('canvas').getBoundingClientRect(); return [r.x, r.y]})()")
+    box = browser.run(
+        "(() => {const r = document.querySelector('canvas').getBoundingClientRect(); return [r.x, r.y]})()"
+    )
     browser.call("Input.dispatchMouseEvent", type="mouseWheel", x=box[0] + 300, y=box[1] + 100, deltaX=0, deltaY=-200)
     browser.until(f"{width} < {before / 3}")
     browser.run("document.querySelector('.series').click()")

@@ -88,7 +88,12 @@ def test_a_picture_as_png() -> None:
 
 def test_ticks_are_round_times() -> None:
     day = 86_400_000_000
-    assert time_ticks(0, 3 * day, 4) == [(0, "1970-01-01"), (day, "1970-01-02"), (2 * day, "1970-01-03"), (3 * day, "1970-01-04")]
+    assert time_ticks(0, 3 * day, 4) == [
+        (0, "1970-01-01"),
+        (day, "1970-01-02"),
+        (2 * day, "1970-01-03"),
+        (3 * day, "1970-01-04"),
+    ]
     assert [text for _, text in time_ticks(0, 400 * day, 4)] == ["1970-01", "1970-07", "1971-01"]
     assert [text for _, text in time_ticks(0, 4000 * day, 4)] == ["1970", "1975", "1980"]
     assert [text for _, text in time_ticks(day, day + 20_000_000, 3)] == ["00:00:00", "00:00:10", "00:00:20"]

@@ -30,7 +30,10 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def build(lines: list[list[tuple[int, float | None]]], folder: Path) -> Manifest:
     with tempfile.TemporaryDirectory() as scratch, TileBuilder(Path(scratch)) as builder:
         for readings in lines:
-            times, values = pa.array([t for t, _ in readings], pa.int64()), pa.array([v for _, v in readings], pa.float64())
+            times, values = (
+                pa.array([t for t, _ in readings], pa.int64()),
+                pa.array([v for _, v in readings], pa.float64()),
+            )
             builder.add(pa.table({"t": times, "v": values}).to_reader())
         return builder.write("c", folder)
 
@@ -44,7 +47,13 @@ def decode(folder: Path, level: int, tile: int) -> list[Points]:
         ts, vs = base64.b64decode(times), base64.b64decode(values)
         parts = struct.unpack(f"<{len(ts) // 4}I", ts)
         lines.append(
-            list(zip([(tile + part / 2**32) * span(level) for part in parts], struct.unpack(f"<{len(vs) // 4}f", vs), strict=True))
+            list(
+                zip(
+                    [(tile + part / 2**32) * span(level) for part in parts],
+                    struct.unpack(f"<{len(vs) // 4}f", vs),
+                    strict=True,
+                )
+            )
         )
     return lines
 

@@ -63,7 +63,8 @@ def export(
     The folder of a series is written beside and moved into place when it is complete; with ``force``, in place of an
     earlier one. Times are in UTC. Raises ``AlreadyExistsError`` for a folder that is there.
     """
-    found = [each for each in pond.fs().glob(pattern) if each.entry_type.has_rows]
+    fs = pond.fs()
+    found = [each for each in fs.glob(pattern) if each.entry_type.has_rows]
     if not found:
         raise NotFoundError(f"no table or series is called {pattern}", hint="`pond list` shows what there is")
     places = [folder / each.path.strip("/").removesuffix(".series") for each in found]
@@ -74,7 +75,7 @@ def export(
         raise AlreadyExistsError(f"{taken} exists already", hint="pass --force to replace it")
     written = []
     for each, place in zip(found, places, strict=True):
-        reduces.refresh(pond, each)
+        reduces.refresh(pond, fs, each)
         part = place.with_name(f".{place.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)

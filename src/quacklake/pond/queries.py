@@ -151,7 +151,8 @@ def rows(
     A reduction that is kept is brought up to date first, unless the pond is open for reading only.
     """
     if at is None and not pond.read_only:
-        reduces.refresh(pond, pond.fs().get(path))
+        fs = pond.fs()
+        reduces.refresh(pond, fs, fs.get(path))
     with relations(pond, at) as found:
         shown = found.shown(found.fs.get(path), first, last)
         for name in (SERIES, SOURCE):

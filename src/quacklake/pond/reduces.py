@@ -108,13 +108,16 @@ def is_current(tx: LakeTransaction, known: Kept) -> bool:
 # -- keeping them up to date -------------------------------------------------------------------------------------------
 
 
-def refresh(pond: Pond, found: NodePath) -> str | None:
+def refresh(pond: Pond, fs: FS, found: NodePath) -> str | None:
     """Bring the view of a reduction up to date, making it first. Return the way it took; None when it is not kept.
 
-    A failure is logged, and its rows are then computed for each reader.
+    ``fs`` is the state in which the node was found. A failure is logged, and the rows are then computed for each
+    reader; so they are when the pond is open for reading only.
     """
+    if pond.read_only:
+        return None
     try:
-        known = _known(pond.fs(), found)
+        known = _known(fs, found)
         return None if known is None else _bring(pond, known)
     except QuacklakeError as error:
         _log.warning("could not refresh %s: %s", found.path, error.message)
@@ -151,10 +154,10 @@ class Upkeep:
 
 def maintain(pond: Pond) -> Upkeep:
     """Bring every reduction up to date, and drop the views that no node needs."""
-    ways = [way for found in reduced_nodes(pond.fs()) if (way := refresh(pond, found)) is not None]
+    fs = pond.fs()
+    ways = [way for found in reduced_nodes(fs) if (way := refresh(pond, fs, found)) is not None]
     dropped = 0
     if SCHEMA in pond.lake.schemas():
-        fs = pond.fs()
         wanted = {known.view for found in reduced_nodes(fs) if (known := _wanted(fs, found)) is not None}
         for table in pond.lake.tables(SCHEMA):
             name = table.removeprefix(f"{SCHEMA}.")

@@ -16,6 +16,7 @@ from quacklake.pond.downsampling import Line, Range, buckets_query, choose, of_r
 from quacklake.pond.factories.temporal_reduce import ReducedOptions
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.nodes import ROWS, TIMESTAMP_COLUMN, EntryType
+from quacklake.pond.paths import table_of
 from quacklake.pond.pond import Pond
 from quacklake.pond.queries import Relations, relations
 from quacklake.pond.reductions import Reduction
@@ -105,22 +106,30 @@ def viewport(
     found = fs.get(path)
     if not found.entry_type.has_rows:
         raise InputError(f"{found.path} is a {found.entry_type}, which has no rows")
-    if at is None and not pond.read_only:
-        reduces.refresh(pond, found)
+    if at is None:
+        reduces.refresh(pond, fs, found)
     with relations(pond, at) as opened:
-        schema = opened.tx.sql(f"SELECT * FROM {opened.name(found)} LIMIT 0").to_arrow().schema
+        schema = _schema(fs, opened, found)
         time = str(found.node.attribute(TIMESTAMP_COLUMN) or "") or require_column(schema.names, None, found.path)
         names = _columns(schema, time, columns, found.path)
-        first, last = extent(opened, found, time)
+        first, last = (start, end) if start is not None and end is not None else extent(opened, found, time)
         first, last = start or first or _EPOCH, end or last or _EPOCH
         over = Range(micros(first), max(micros(last), micros(first)), width)
-    source = _source(fs, found, time, names, over)
-    if source.reduction is not None and at is None and not pond.read_only:
-        reduces.refresh(pond, source.found)
-    with relations(pond, at) as opened:
-        lines = {name: _line(opened, source, name, over) for name in names}
+        source = _source(fs, found, time, names, over)
+        way = reduces.refresh(pond, fs, source.found) if source.reduction is not None and at is None else None
+        if way in (None, "none"):
+            lines = {name: _line(opened, source, name, over) for name in names}
+    if way not in (None, "none"):
+        with relations(pond) as opened:  # at the snapshot that the refresh has made
+            lines = {name: _line(opened, source, name, over) for name in names}
     text = None if source.reduction is None else source.reduction.resolution.text
     return Viewport(found.path, first, last, width, text, lines)
+
+
+def _schema(fs: FS, opened: Relations, found: NodePath) -> pa.Schema:
+    if found.node.file_type.has_rows:
+        return fs.backend.lake.table(table_of(found.path)).info.schema.to_arrow()
+    return opened.tx.sql(f"SELECT * FROM {opened.name(found)} LIMIT 0").to_arrow().schema
 
 
 def _columns(schema: pa.Schema, time: str, wanted: Sequence[str] | None, path: str) -> list[str]:

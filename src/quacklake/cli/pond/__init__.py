@@ -29,6 +29,7 @@ _CONFIG = (
 
 COMMANDS: tuple[Entry, ...] = (
     Entry("init", "Create a pond", "start:init", _START),
+    Entry("demo", "Make a pond with a week of readings, and a site that shows it", "looks:demo", _START),
     Entry("apply", "Create what YAML files describe, or change it", "make:apply", _START),
     Entry("status", "Show where the pond is, what it holds, and whether it needs recovery", "history:status", _START),
     Entry("list", "List files, directories, tables and series", "tree:list_", _TREE),

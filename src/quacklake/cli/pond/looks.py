@@ -1,4 +1,4 @@
-"""``pond plot``, ``export`` and ``serve``."""
+"""``pond plot``, ``export``, ``serve`` and ``demo``."""
 
 from __future__ import annotations
 
@@ -173,3 +173,21 @@ def serve(
             running.serve_forever()
         except KeyboardInterrupt:
             context.output.say("ended")
+
+
+def demo(
+    context: PondContext,
+    dir: Annotated[str, argument("DIR", "A folder for the pond and the site of the demo.")] = "pond-demo",
+) -> None:
+    """A week of readings of two sensors, their reductions, and a site of charts. Nothing else is needed or changed."""
+    from quacklake.pond import Pond
+    from quacklake.pond.demo import demo as build
+
+    folder = Path(dir)
+    place = folder / "pond"
+    with Pond.open(place) if (place / "data").exists() else Pond.create(place) as pond:
+        built = build(pond, folder / "site")
+    page = built.folder / "index.html"
+    pages, charts = plural(built.pages, "page"), plural(built.charts, "chart")
+    facts: dict[str, Any] = {"pond": str(place), "site": str(built.folder), "tiles": built.tiles}
+    context.output.result(f"{place} has a week of readings; {pages} with {charts} show it: open {page}", facts)

@@ -1,4 +1,4 @@
-"""A real browser for tests: Chromium without a window, spoken to through two pipes."""
+"""A real browser for tests and benchmarks: Chromium without a window, spoken to through two pipes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,16 @@ class Browser:
         in_read, in_write = os.pipe()
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(out_read), str(in_write), program, *options, f"--user-data-dir={profile}"],
+            [
+                sys.executable,
+                "-c",
+                _START,
+                str(out_read),
+                str(in_write),
+                program,
+                *options,
+                f"--user-data-dir={profile}",
+            ],
             pass_fds=(out_read, in_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -83,9 +93,7 @@ class Browser:
 
     def size(self, width: int, height: int, scheme: str = "light", media: str = "") -> None:
         """Set the size of the page, and whether it is light or dark, on the screen or printed."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-        )
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", media=media, features=features)
 
@@ -93,7 +101,10 @@ class Browser:
         """Open a page, and wait until its charts are painted."""
         self.events.clear()
         self.call("Page.navigate", url=url)
-        self.until("document.readyState === 'complete' && [...document.querySelectorAll('.chart')].every(c => c.dataset.painted)")
+        self.until(
+            "document.readyState === 'complete'"
+            " && [...document.querySelectorAll('.chart')].every(each => each.dataset.painted)"
+        )
 
     def run(self, script: str) -> Any:
         """Run JavaScript, wait for what it promises, and return its value."""
@@ -113,7 +124,11 @@ class Browser:
     def requests(self) -> list[str]:
         """Return the addresses that the page has asked for since it was opened."""
         self.run("0")
-        return [each["params"]["request"]["url"] for each in self.events if each.get("method") == "Network.requestWillBeSent"]
+        return [
+            each["params"]["request"]["url"]
+            for each in self.events
+            if each.get("method") == "Network.requestWillBeSent"
+        ]
 
     def problems(self) -> list[str]:
         """Return exceptions of the page, and what its console calls errors."""
@@ -132,10 +147,8 @@ class Browser:
     def close(self) -> None:
         """End the browser."""
         self._session = None
-        try:
+        with suppress(RuntimeError, OSError):
             self.call("Browser.close")
-        except (RuntimeError, OSError):
-            pass
         for file in (self._to, self._from):
             file.close()
         try:
