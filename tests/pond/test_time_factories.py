@@ -144,6 +144,12 @@ def test_waves_are_reduced_as_they_are_expected(home: Home) -> None:
     assert {row["pressure.avg"] for row in by_hour} == {1013.0}
 
 
+def test_dates_of_yaml_are_times(home: Home) -> None:
+    config = {"start": dt.date(2024, 1, 1), "end": dt.datetime(2024, 1, 1, 1, tzinfo=dt.UTC), "interval": "1h"}
+    make(home, "w", "synthetic-timeseries", {**config, "points": [{"name": "a", "components": [{"type": "line"}]}]})
+    assert [row["timestamp"] for row in read(home, "w")] == [START, START + hours(1)]
+
+
 def test_waves_have_their_shapes_and_a_seed_makes_noise_repeatable(home: Home) -> None:
     def wave(kind: str, **more: Any) -> dict[str, Any]:
         return {"name": kind, "components": [{"type": kind, **more}]}

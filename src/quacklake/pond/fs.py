@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, PathError, ReadOnlyError, nearest
 from quacklake.pond.backend import Backend
 from quacklake.pond.factories import registry
+from quacklake.pond.factories.options import plain
 from quacklake.pond.large_files import Readable
 from quacklake.pond.nodes import CONFIG, FACTORY, ROWS, TARGET, EntryType, Node, new_id
 from quacklake.pond.paths import ROOT, check_name, is_folder, parts, table_of
@@ -214,9 +215,10 @@ class FS:
         self, path: str, factory: str, config: Mapping[str, Any], *, replace: bool = False, start: Place | None = None
     ) -> NodePath:
         """Make a dynamic node: what a factory computes from its options."""
+        config = plain(config)
         registry.find(factory).check(config)
         place = self.new_place(path, start=start, replace=EntryType.DYNAMIC if replace else None)
-        attributes = {FACTORY: factory, CONFIG: dict(config)}
+        attributes = {FACTORY: factory, CONFIG: config}
         if place.missing:
             made = self.add(place, place.missing[0], EntryType.DYNAMIC, extended_attributes=attributes)
             return self._node_path(made)
