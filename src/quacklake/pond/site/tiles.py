@@ -161,7 +161,8 @@ class TileBuilder:
             self._connection.execute(
                 f"CREATE TABLE buckets_{number}_{level} AS SELECT b, min(ft) AS ft, arg_min(fv, ft) AS fv,"
                 f" max(lt) AS lt, arg_max(lv, lt) AS lv, arg_min(lot, lov) AS lot, min(lov) AS lov,"
-                f" arg_max(hit, hiv) AS hit, max(hiv) AS hiv, min(p) AS p, max(q) AS q FROM ({rows.format(width=span(level) // BUCKETS or 1)})"
+                f" arg_max(hit, hiv) AS hit, max(hiv) AS hiv, min(p) AS p, max(q) AS q"
+                f" FROM ({rows.format(width=span(level) // BUCKETS or 1)})"
                 f" GROUP BY b ORDER BY b"
             )
             done = level
