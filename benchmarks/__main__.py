@@ -22,6 +22,7 @@ NAMES = (
     "deletes",
     "feed",
     "materialized",
+    "pond_looks",
     "partitions",
     "writers",
     "tenants",

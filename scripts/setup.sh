@@ -104,6 +104,9 @@ install_packages() {
 }
 
 have_postgres() { compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null; }
+have_browser() {
+    command -v chromium-headless-shell || command -v chromium || command -v chromium-browser || command -v google-chrome
+} >/dev/null
 have_mariadb() { command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ]; }
 java_command() { command -v "${JAVA_HOME:+$JAVA_HOME/bin/}java"; }
 have_java() {
@@ -129,6 +132,8 @@ install_servers() {
     provide have_mariadb mariadb-server "no MariaDB: its tests are skipped; the package mariadb-server brings it"
     provide have_java openjdk-17-jre-headless \
         "no Java 17 or newer: the tests of Spark are skipped; the package openjdk-17-jre-headless brings it"
+    provide have_browser chromium-headless-shell \
+        "no browser: the tests of sites in one are skipped; the package chromium-headless-shell brings it"
 }
 
 have_venv || create_venv

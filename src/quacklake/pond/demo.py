@@ -1,4 +1,4 @@
-"""The demo of a pond: simulators are started, a week of their readings is collected, and the pond is asked about it.
+"""The demo of a pond: simulators are started, and a week of their readings is collected, reduced and shown by a site.
 
 Everything is made by YAML, as a user would. A second run finds that nothing is new.
 """
@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quacklake.errors import ConnectorError
+from quacklake.pond import reduces
 from quacklake.pond.collectors.base import Report
 from quacklake.pond.pond import Pond
 from quacklake.pond.resources import Applied, apply, load
 from quacklake.pond.running import run_once
 from quacklake.pond.simulators import HydroVuSettings, HydroVuSimulator, LakeTechSettings, LakeTechSimulator
+from quacklake.pond.site.export import Built, export_site
 
 DAYS = 7
+SITE = "docks"
+"""The name of the site that the YAML describes."""
 _VARIABLES = ("POND_DEMO_HYDROVU", "POND_DEMO_LAKETECH", "POND_DEMO_SECRET")
 _DOCUMENTS = """\
 # Readings of three devices from HydroVu, and the files of a LakeTech inbox.
@@ -56,6 +60,51 @@ spec:
     query: >
       SELECT date_trunc('day', timestamp) AS day, round(avg("Temperature.C"), 2) AS temperature,
       round(max("Depth.m"), 2) AS deepest FROM source GROUP BY 1 ORDER BY 1
+---
+apiVersion: pond/v1
+kind: Factory
+name: resolutions
+spec:
+  path: /reduced
+  factory: temporal-reduce
+  config:
+    in_pattern: /hydrovu/devices/*/*AT500_active.series
+    out_pattern: $1
+    resolutions: [1h, 1d]
+---
+apiVersion: pond/v1
+kind: Site
+name: docks
+spec:
+  title: The docks
+  description: Readings of our sensors
+  pages:
+    - name: index
+      title: This week
+      content: |
+        # The docks
+
+        A reading each quarter of an hour. Drag to move, scroll to zoom.
+      charts:
+        - name: temperature
+          title: Temperature (°C)
+          series: /hydrovu/devices/*/*AT500*.series
+          columns: [Temperature.C]
+        - name: depth
+          title: Depth (m)
+          series: /hydrovu/devices/*/*AT500*.series
+          columns: [Depth.m]
+    - name: hours
+      title: By the hour
+      content: |
+        # By the hour
+
+        The mean, the lowest and the highest temperature of each hour at Silver.
+      charts:
+        - name: hourly
+          title: Silver
+          series: /reduced/Silver/res=1h.series
+          columns: [Temperature.C.avg, Temperature.C.min, Temperature.C.max]
 """
 
 
@@ -119,3 +168,9 @@ def _variables(values: dict[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def build_site(pond: Pond, folder: Path) -> Built:
+    """Bring the resolutions of the demo up to date, and write its site into a folder."""
+    reduces.maintain(pond)
+    return export_site(pond, SITE, folder)

@@ -21,6 +21,7 @@ from quacklake.errors import (
 from quacklake.pond.backend import Backend
 from quacklake.pond.factories import registry
 from quacklake.pond.factories.mount import Mount
+from quacklake.pond.factories.options import plain
 from quacklake.pond.large_files import Readable
 from quacklake.pond.nodes import CONFIG, FACTORY, ROWS, SCHEDULE, STATE, TARGET, EntryType, Node, new_id
 from quacklake.pond.paths import ROOT, check_name, is_folder, parts, table_of
@@ -81,6 +82,7 @@ class FS:
     def __init__(self, backend: Backend, txn_seq: int = 0) -> None:
         self.backend = backend
         self.txn_seq = txn_seq
+        self._open: set[str] = set()
 
     @cached_property
     def tree(self) -> Tree:
@@ -109,7 +111,7 @@ class FS:
         if node.file_type is EntryType.DYNAMIC and registry.looks_like(node) is EntryType.DIRECTORY:
             if self.backend.mounts is not None and isinstance(registry.factory_of(node), Mount):
                 return self.backend.mounts.children(node)
-            return registry.computed_children(node)
+            return self._computed(node)
         return None
 
     def _reachable(self, node: Node) -> Mapping[str, Node] | None:
@@ -143,6 +145,16 @@ class FS:
         if node.file_type is EntryType.DIRECTORY:
             return branch.children(node.node_id)
         return self.children(node)
+
+    def _computed(self, node: Node) -> Mapping[str, Node]:
+        """Return what a dynamic directory holds; nothing while it is being found out, so that it never holds itself."""
+        if node.node_id in self._open:
+            return {}
+        self._open.add(node.node_id)
+        try:
+            return registry.computed_children(self, node)
+        finally:
+            self._open.discard(node.node_id)
 
     def find(self, path: str, *, follow: bool = True, start: Place | None = None) -> NodePath | None:
         """Return the node at a path, or None."""
@@ -303,9 +315,10 @@ class FS:
 
         A node that is replaced keeps how far it has come, unless it gets another factory.
         """
+        config = plain(config)
         registry.find(factory).check(config)
         place = self.new_place(path, start=start, replace=EntryType.DYNAMIC if replace else None)
-        attributes: dict[str, Any] = {FACTORY: factory, CONFIG: dict(config)}
+        attributes: dict[str, Any] = {FACTORY: factory, CONFIG: config}
         if schedule is not None:
             attributes[SCHEDULE] = schedule
         if not place.missing and place.node.attribute(FACTORY) == factory and place.node.attribute(STATE) is not None:

@@ -158,6 +158,11 @@ class Pond:
         """The ponds that are mounted in this one."""
         return Mounts(_newest)
 
+    @property
+    def read_only(self) -> bool:
+        """True when the pond is open for reading only."""
+        return self.lake.handle.context.catalog.read_only
+
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def fs(self, at: int | str | None = None) -> FS:

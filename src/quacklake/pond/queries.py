@@ -14,6 +14,7 @@ from quacklake.errors import ConfigError, InputError, NotFoundError
 from quacklake.format.names import quote
 from quacklake.lake.lake import LakeTransaction
 from quacklake.operations.handles import TransactionHandle
+from quacklake.pond import reduces
 from quacklake.pond.backend import LakeBackend
 from quacklake.pond.factories import registry
 from quacklake.pond.factories.mount import MountSeries, MountTable
@@ -21,8 +22,8 @@ from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.nodes import CONFIG, TIMESTAMP_COLUMN, EntryType, to_arrow
 from quacklake.pond.paths import DATA_SCHEMA, table_of
 from quacklake.pond.pond import Pond
-from quacklake.pond.series import bounds_of, time_filter
-from quacklake.pond.times import find_column
+from quacklake.pond.series import bounds_of
+from quacklake.pond.times import find_column, time_filter
 
 SERIES, SOURCE = "series", "source"
 """The names by which a query of ``cat`` calls the rows it is about."""
@@ -96,10 +97,14 @@ class Relations:
 
         Raises ``NotFoundError`` when there are none.
         """
-        found = [each for each in self.fs.glob(pattern) if each.entry_type.has_rows and each.path not in self._open]
+        found = self.matching(pattern)
         if not found:
             raise NotFoundError(f"no table or series is called {pattern}", hint="`pond list` shows what there is")
         return " UNION ALL BY NAME ".join(f"SELECT * FROM {self.shown(each)}" for each in found)
+
+    def matching(self, pattern: str) -> list[NodePath]:
+        """Return the tables and series that a pattern names, but for those that are being computed."""
+        return [each for each in self.fs.glob(pattern) if each.entry_type.has_rows and each.path not in self._open]
 
     def shown(self, found: NodePath, first: dt.datetime | None = None, last: dt.datetime | None = None) -> str:
         """Return the rows of a node between two times, as SQL; the bounds set by hand apply, too.
@@ -164,7 +169,13 @@ def rows(
     last: dt.datetime | None = None,
     at: int | str | None = None,
 ) -> Iterator[pa.RecordBatchReader]:
-    """Read the rows of a table or series, all versions as one: ``sql`` calls them ``series`` or ``source``."""
+    """Read the rows of a table or series, all versions as one: ``sql`` calls them ``series`` or ``source``.
+
+    A reduction that is kept is brought up to date first, unless the pond is open for reading only.
+    """
+    if at is None and not pond.read_only:
+        fs = pond.fs()
+        reduces.refresh(pond, fs, fs.get(path))
     with relations(pond, at) as found:
         node = found.fs.get(path)
         shown = found.shown(node, first, last)

@@ -18,6 +18,8 @@ from quacklake.pond.nodes import SOURCE_SHA256, EntryType
 from quacklake.pond.paths import parts
 from quacklake.pond.schedules import parse_schedule
 from quacklake.pond.series import Origin, append_series, write_table
+from quacklake.pond.site.definition import with_files
+from quacklake.pond.site.export import SITES, store_site
 
 API_VERSION = "pond/v1"
 CREATED, CHANGED, UNCHANGED = "created", "changed", "unchanged"
@@ -237,6 +239,22 @@ def _remote(fs: FS, resource: Resource, _: ImportOptions) -> str:
     return CREATED if remotes.put(fs, wanted) else CHANGED
 
 
+def _site(fs: FS, resource: Resource, _: ImportOptions) -> str:
+    """Keep the definition of a site, with the texts of its pages. ``pond export --site`` writes its files."""
+
+    def read(name: str) -> str:
+        (path,) = _find(resource, name)
+        try:
+            return path.read_text("utf-8")
+        except UnicodeDecodeError:
+            raise ConfigError(f"Site {resource.name}: {path.name} is no text in UTF-8") from None
+
+    spec = dict(resource.spec)
+    path = str(spec.pop("path", f"{SITES}/{resource.name}.yaml"))
+    stored = store_site(fs, path, with_files(spec, read))
+    return CREATED if stored is None else CHANGED if stored else UNCHANGED
+
+
 COLLECTORS = "/collectors"
 """The directory of the collectors that YAML describes."""
 KINDS: dict[str, Callable[[FS, Resource, ImportOptions], str]] = {
@@ -251,6 +269,7 @@ KINDS: dict[str, Callable[[FS, Resource, ImportOptions], str]] = {
     "Nats": _collector("nats"),
     "Remote": _remote,
     "Series": _series,
+    "Site": _site,
     "Table": _table,
 }
 """The kinds of resources, and what makes the pond have one."""

@@ -30,7 +30,7 @@ from quacklake.pond.nodes import (
 )
 from quacklake.pond.paths import table_of
 from quacklake.pond.spool import FUTURE, Spool
-from quacklake.pond.times import TimeColumn, check_zone, require_column, time_literal
+from quacklake.pond.times import TimeColumn, check_zone, require_column, time_filter
 from quacklake.pond.tree import Place
 
 Rows = InputFiles | Any
@@ -259,12 +259,6 @@ def _overlaps(versions: tuple[Node, ...], first: dt.datetime | None, last: dt.da
         and first <= row.max_event_time
         for row in versions
     )
-
-
-def time_filter(column: str, first: dt.datetime | None, last: dt.datetime | None) -> str | None:
-    """Return the SQL condition for times from ``first`` to ``last``, both included; None for all."""
-    found = [f"{quote(column)} {sign} {time_literal(bound)}" for sign, bound in ((">=", first), ("<=", last)) if bound]
-    return " AND ".join(found) or None
 
 
 def bounds_of(node: Node) -> tuple[dt.datetime | None, dt.datetime | None]:

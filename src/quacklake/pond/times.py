@@ -140,3 +140,9 @@ def parse_bound(text: str | None, what: str) -> dt.datetime | None:
 def time_literal(moment: dt.datetime) -> str:
     """Return an instant as SQL."""
     return f"TIMESTAMPTZ {literal(moment.astimezone(dt.UTC).isoformat(sep=' '))}"
+
+
+def time_filter(column: str, first: dt.datetime | None, last: dt.datetime | None) -> str | None:
+    """Return the SQL condition for times from ``first`` to ``last``, both included; None for all."""
+    found = [f"{quote(column)} {sign} {time_literal(bound)}" for sign, bound in ((">=", first), ("<=", last)) if bound]
+    return " AND ".join(found) or None

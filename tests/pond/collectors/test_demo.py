@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from quacklake.pond import Pond
-from quacklake.pond.demo import collect_week
+from quacklake.pond.demo import build_site, collect_week
 from tests.cli.conftest import Run
 
 
@@ -20,6 +20,10 @@ def test_a_second_run_finds_nothing_new() -> None:
         second = collect_week(pond, Path.cwd(), days=1)
         assert ({each.result for each in second.applied}, second.rows) == ({"unchanged"}, 0)
         assert pond.lake.current_snapshot() == snapshot
+        built = build_site(pond, Path.cwd() / "site")
+        assert (built.pages, built.charts, built.tiles) == (2, 3, 3)
+        page = (built.folder / "hours.html").read_text("utf-8")
+        assert "By the hour" in page and "Temperature.C.avg" in page
     assert not any(name.startswith("POND_DEMO") for name in os.environ)
 
 

@@ -12,7 +12,15 @@ from quacklake.cli.programs import Program
 
 __all__ = ["COMMANDS", "POND", "main", "run"]
 
-_START, _TREE, _ROWS, _MAKE, _PAST, _CARE = "Start", "Files", "Rows", "Compute", "History", "Maintain"
+_START, _TREE, _ROWS, _MAKE, _SHOW, _PAST, _CARE = (
+    "Start",
+    "Files",
+    "Rows",
+    "Compute",
+    "Publish",
+    "History",
+    "Maintain",
+)
 
 _CONFIG = (
     Entry("show", "Show the settings of the pond", "care:config_show"),
@@ -23,7 +31,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("init", "Create a pond", "start:init", _START),
     Entry("apply", "Create what YAML files describe, or change it", "make:apply", _START),
     Entry("status", "Show where the pond is, what it holds, and whether it needs recovery", "history:status", _START),
-    Entry("demo", "Collect a week of simulated readings", "demo:demo", _START),
+    Entry("demo", "Collect a week of simulated readings, and make a site that shows them", "demo:demo", _START),
     Entry("list", "List files, directories, tables and series", "tree:list_", _TREE),
     Entry("copy", "Copy files into the pond, or out of it", "copying:copy", _TREE),
     Entry("mkdir", "Make a directory", "tree:mkdir", _TREE),
@@ -31,12 +39,15 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("rm", "Remove a node; older states keep it", "tree:rm", _TREE),
     Entry("describe", "Show what a node is and holds", "tree:describe", _TREE),
     Entry("cat", "Print a file, or the rows of a table or series", "rows:cat", _ROWS),
+    Entry("plot", "Draw a series in the terminal, or as SVG, PNG or HTML", "looks:plot", _ROWS),
     Entry("sql", "Run a query over everything in the pond", "rows:sql", _ROWS),
     Entry("detect-overlaps", "List versions of series that cover the same time", "rows:detect_overlaps", _ROWS),
     Entry("set-temporal-bounds", "Show only a range of time of a series", "rows:set_temporal_bounds", _ROWS),
     Entry("mknod", "Make a node that a factory computes", "make:mknod", _MAKE),
     Entry("list-factories", "List the factories", "make:list_factories", _MAKE),
     Entry("run", "Run a collector, or keep all of them going", "running:run", _MAKE),
+    Entry("export", "Write series as Parquet by year and month, or a site of charts", "looks:export", _SHOW),
+    Entry("serve", "Serve the folder of a site on this machine", "looks:serve", _SHOW),
     Entry("show", "Show what each transaction changed", "history:show", _PAST),
     Entry("log", "List the commands that changed the pond", "history:log", _PAST),
     Entry("recover", "Complete the log of commands after a crash", "history:recover", _PAST),

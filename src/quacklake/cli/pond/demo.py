@@ -1,4 +1,4 @@
-"""``pond demo``: from simulated sensors to series, in a few seconds."""
+"""``pond demo``: from simulated sensors to a web page, in a few seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from quacklake.cli.options import option
+from quacklake.cli.options import argument
 from quacklake.cli.output import plural
 from quacklake.cli.pond.context import PondContext
 
@@ -20,14 +20,11 @@ if TYPE_CHECKING:
 
 def demo(
     context: PondContext,
-    keep: Annotated[
-        str | None,
-        option("--keep", "Make the pond in this folder and keep it.", "DIR"),
-    ] = None,
+    dir: Annotated[str | None, argument("DIR", "Keep the pond and the site in this folder.")] = None,
 ) -> None:
-    """Simulators of HydroVu and LakeTech are started on this machine, and a week of their readings is collected.
+    """Simulators of HydroVu and LakeTech run on this machine; a week of their readings becomes series and a site.
 
-    Every number that it prints is read from the pond. With --keep, a second run takes seconds and finds nothing new.
+    Every number that it prints is read from the pond. With a folder, a second run takes seconds and finds nothing new.
     """
     from quacklake.cli.demo.stage import Stage, own_settings
     from quacklake.errors import InputError
@@ -35,29 +32,31 @@ def demo(
     if not context.output.for_people:
         raise InputError("the demo supports only --output table")
     stage, begun = Stage(context.output.console), time.perf_counter()
-    with own_settings(), _folder(keep) as folder:
+    with own_settings(), _folder(dir) as folder:
         collect(stage, folder)
+        if dir is not None:
+            stage.say(f"Open {folder / 'site' / 'index.html'} in a browser.")
     stage.say(f"It took {time.perf_counter() - begun:.1f} seconds.")
 
 
 @contextmanager
-def _folder(keep: str | None) -> Iterator[Path]:
-    if keep is not None:
-        Path(keep).mkdir(parents=True, exist_ok=True)
-        yield Path(keep)
+def _folder(kept: str | None) -> Iterator[Path]:
+    if kept is not None:
+        Path(kept).mkdir(parents=True, exist_ok=True)
+        yield Path(kept)
         return
     with tempfile.TemporaryDirectory(prefix="pond-demo-") as folder:
         yield Path(folder)
 
 
 def collect(stage: Stage, folder: Path) -> None:
-    """Tell how a pond in a folder collects a week of readings. The folder may have one already."""
-    from quacklake.pond.demo import collect_week
+    """Tell how a pond in a folder collects a week of readings and shows it. The folder may have one already."""
+    from quacklake.pond.demo import SITE, build_site, collect_week
     from quacklake.pond.places import DATA
     from quacklake.pond.pond import Pond
     from quacklake.pond.queries import rows
 
-    stage.step("Collect a week of readings into a pond")
+    stage.step("Collect a week of readings into a pond, and show it")
     place = folder / "pond"
     with Pond.open(place) if (place / DATA).exists() else Pond.create(place) as pond:
         stage.say("HydroVu and LakeTech are simulated by servers on this machine; YAML says what to collect.")
@@ -70,5 +69,10 @@ def collect(stage: Stage, folder: Path) -> None:
         stage.command("pond cat /derived/daily")
         with rows(pond, "/derived/daily") as found:
             stage.table(found.read_all())
-        kept = [each.rows or 0 for each in pond.fs().glob("**/*.series")]
+        kept = [each.rows for each in pond.fs().glob("**/*.series") if each.rows is not None]
         stage.say(f"The pond has {sum(kept):,} rows in {len(kept)} series, in {len(pond.commits())} transactions.")
+        stage.command(f"pond export --site {SITE} --dir site")
+        built = build_site(pond, folder / "site")
+        stage.say(
+            f"{plural(built.pages, 'page')} with {plural(built.charts, 'chart')} that zoom, in {built.tiles} tiles."
+        )

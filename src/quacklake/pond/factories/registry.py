@@ -15,6 +15,7 @@ from quacklake.errors import NotFoundError, nearest
 from quacklake.pond.nodes import CONFIG, FACTORY, EntryType, Node
 
 if TYPE_CHECKING:
+    from quacklake.pond.fs import FS
     from quacklake.pond.queries import Relations
 
 
@@ -41,6 +42,10 @@ class DirectoryFactory(Factory):
     @abstractmethod
     def entries(self, config: Mapping[str, Any]) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
         """Return the nodes in the directory: each name with its factory and its options."""
+
+    def entries_in(self, fs: FS, config: Mapping[str, Any]) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
+        """Return the nodes in the directory as :meth:`entries` does, for a factory that has to look at the tree."""
+        return self.entries(config)
 
 
 class RowsFactory(Factory):
@@ -93,12 +98,12 @@ def looks_like(node: Node) -> EntryType:
     return factory_of(node).kind if node.file_type is EntryType.DYNAMIC else node.file_type
 
 
-def computed_children(node: Node) -> dict[str, Node]:
+def computed_children(fs: FS, node: Node) -> dict[str, Node]:
     """Return the nodes of a dynamic directory by name. Their ids are the same each time."""
     factory = factory_of(node)
     assert isinstance(factory, DirectoryFactory)
     found = {}
-    for name, (kind, config) in sorted(factory.entries(node.attribute(CONFIG) or {}).items()):
+    for name, (kind, config) in sorted(factory.entries_in(fs, node.attribute(CONFIG) or {}).items()):
         found[name] = Node(
             node_id=str(uuid5(NAMESPACE_URL, f"pond:{node.node_id}/{name}")),
             part_id=node.node_id,

@@ -1,0 +1,1 @@
+"""Pictures of series: in the terminal, and as SVG, PNG and HTML."""
