@@ -17,6 +17,8 @@ from quacklake.pond.queries import rows
 from quacklake.pond.series import append_series
 from tests.pond.conftest import START, Home, csv, readings
 
+pytestmark = pytest.mark.daily(0.35)
+
 
 def put(home: Home, text: str, **options: Any) -> Any:
     Path("in.csv").write_text(text)
