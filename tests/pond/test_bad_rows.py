@@ -17,6 +17,8 @@ from quacklake.pond.queries import rows
 from quacklake.pond.series import append_series
 from tests.pond.conftest import START, Home, csv, readings
 
+pytestmark = pytest.mark.daily(0.35)
+
 
 def put(home: Home, text: str, **options: Any) -> Any:
     Path("in.csv").write_text(text)
@@ -44,6 +46,14 @@ def test_a_number_that_is_none_is_named_by_its_line(home: Home) -> None:
     with pytest.raises(InputError, match=r"(?i)line: ?3|line 3|row 2|Line: 3"):
         put(home, "timestamp,temp\n2024-02-01T00:00:00Z,1\n2024-02-01T00:01:00Z,warm\n")
     assert count(home) == 3
+
+
+def test_a_fraction_in_a_column_of_whole_numbers_is_refused_and_not_rounded(home: Home) -> None:
+    put(home, "timestamp,n\n2024-01-01T00:00:00Z,1\n")
+    assert put(home, "timestamp,n\n2024-01-02T00:00:00Z,2.0\n").rows == 1
+    with pytest.raises(InputError, match=r'the column "n" takes whole numbers, and has 1.5'):
+        put(home, "timestamp,n\n2024-01-03T00:00:00Z,1.5\n")
+    assert count(home) == 2
 
 
 def test_a_column_that_changes_its_type_is_refused(home: Home) -> None:

@@ -17,6 +17,8 @@ from quacklake.pond.queries import rows
 from quacklake.pond.series import Imported
 from tests.pond.conftest import START, Home, csv
 
+pytestmark = pytest.mark.daily(0.35)
+
 
 @pytest.fixture(autouse=True)
 def short_ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:

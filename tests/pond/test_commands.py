@@ -13,6 +13,8 @@ import pytest
 from quacklake.cli.pond import COMMANDS
 from tests.pond.conftest import Run, csv, readings
 
+pytestmark = pytest.mark.daily(0.35)
+
 
 @pytest.fixture
 def inputs() -> None:

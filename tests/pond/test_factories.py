@@ -14,6 +14,8 @@ from quacklake.pond.queries import everything, rows
 from quacklake.pond.series import append_series
 from tests.pond.conftest import Home, readings
 
+pytestmark = pytest.mark.daily(0.35)
+
 
 def fill(home: Home) -> None:
     def work(wd: Any) -> None:

@@ -17,6 +17,8 @@ from quacklake.pond.large_files import FOLDER, THRESHOLD, LargeFiles
 from quacklake.storage import Store
 from tests.pond.conftest import Home
 
+pytestmark = pytest.mark.daily(0.35)
+
 
 def large(tmp_path: Path) -> LargeFiles:
     return LargeFiles(Store.open(str(tmp_path)))

@@ -15,6 +15,8 @@ from quacklake.pond import EntryType, Pond
 from quacklake.pond.series import append_series
 from tests.pond.conftest import Home, readings
 
+pytestmark = pytest.mark.daily(0.35)
+
 
 def test_hierarchical_directory_structure(home: Home) -> None:
     def work(wd):  # type: ignore[no-untyped-def]

@@ -18,6 +18,8 @@ from quacklake.pond.verifying import verify
 from tests.pond.conftest import readings
 from tests.seeds import SEED
 
+pytestmark = pytest.mark.daily(0.35)
+
 
 def work(fs: Any) -> None:
     """A bit of everything."""

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from quacklake.duckdb_versions import arrow_reader, connect, first_row
 from quacklake.engines.duckdb.connections import connect_store, file_name
 from quacklake.errors import InputError
-from quacklake.format.names import fold, quote, sql_value
+from quacklake.format.names import fold, literal, quote, sql_value
 from quacklake.format.schema import TableSchema
 from quacklake.operations.input_csv import (
     CsvOptions,
@@ -36,6 +36,7 @@ _BATCH_ROWS = 65_536
 _FAILURES = (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 _ARROW_FILE = b"ARROW1"
 _READERS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}
+_WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -60,6 +61,7 @@ class InputFiles:
     found: FoundFiles
     store: Store | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
+    _guessed: dict[str, str] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -160,7 +162,12 @@ class InputFiles:
         else:
             types = self._types(wanted)
         connection = self._connection()
+        whole = self._whole_numbers(wanted, types)
+        types |= dict.fromkeys(whole, "DOUBLE")
         sql, values = self._query(types, None if wanted is None else wanted.names)
+        if whole:
+            replaced = ", ".join(f"{_whole(name, type_)} AS {quote(name)}" for name, type_ in whole.items())
+            sql = f"SELECT * REPLACE ({replaced}) FROM ({sql})"
         reader = arrow_reader(connection, sql, values, batch_rows=_BATCH_ROWS)
         return reader.schema, _closing(connection, reader)
 
@@ -280,12 +287,28 @@ class InputFiles:
         known = {fold(column.name): column.duckdb_type() for column in columns if not column.travels_as_text}
         return {name: known.get(fold(name), guess) for name, guess in self._guess(wanted).items()}
 
+    def _whole_numbers(self, wanted: TableSchema | None, types: dict[str, str]) -> dict[str, str]:
+        """Return the columns of CSV files that the table has as whole numbers, and that are written as others."""
+        if self.found.format != "csv" or wanted is None:
+            return {}
+        guessed = self._guessed
+        return {name: type_ for name, type_ in types.items() if type_ in _WHOLE and guessed.get(name) == "DOUBLE"}
+
     def _guess(self, wanted: TableSchema | None) -> dict[str, str]:
         """Return the columns of the files with the types that DuckDB detects."""
         with self._connection() as connection:
             sql, values = self._query({}, None if wanted is None else wanted.names)
             described = connection.execute(f"DESCRIBE {sql}", values).fetchall()
-        return {str(name): str(type_) for name, type_, *_ in described}
+        self._guessed = {str(name): str(type_) for name, type_, *_ in described}
+        return self._guessed
+
+
+def _whole(name: str, type_: str) -> str:
+    """Return SQL for a number that must be whole: DuckDB would round 1.5 to 2."""
+    column = quote(name)
+    message = literal(f'the column "{name}" takes whole numbers, and has ')
+    wrong = f"{column} <> trunc({column}) OR abs({column}) >= {1 << 53:d}"
+    return f"CASE WHEN {wrong} THEN error({message} || {column}) ELSE {column}::{type_} END"
 
 
 def _has_header(connection: duckdb.DuckDBPyConnection, path: str, dialect: Dialect) -> bool:

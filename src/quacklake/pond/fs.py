@@ -109,8 +109,8 @@ class FS:
                 return Tree(self.backend.nodes_in(node)).children(node.node_id)
             return self.tree.children(node.node_id)
         if node.file_type is EntryType.DYNAMIC and registry.looks_like(node) is EntryType.DIRECTORY:
-            if self.backend.mounts is not None and isinstance(registry.factory_of(node), Mount):
-                return self.backend.mounts.children(node)
+            if isinstance(registry.factory_of(node), Mount):
+                return {} if self.backend.mounts is None else self.backend.mounts.children(node)
             return self._computed(node)
         return None
 

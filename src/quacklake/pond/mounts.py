@@ -30,14 +30,12 @@ _KINDS = {
     EntryType.SERIES: MountSeries.name,
     EntryType.DATA: MountFile.name,
 }
-_DEEPEST = 8
-"""The most mounts below each other."""
 
 
 class OpenState(Protocol):
-    """Opens the newest state of the tree of a lake."""
+    """Opens the newest state of the tree of a lake, in which no mount is followed."""
 
-    def __call__(self, lake: Lake, large_files: LargeFiles, mounts: Mounts) -> FS: ...
+    def __call__(self, lake: Lake, large_files: LargeFiles) -> FS: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +48,10 @@ class Mounted:
 
 
 class Mounts:
-    """The mounted ponds of an open pond."""
+    """The mounted ponds of an open pond. What a mounted pond computes or mounts itself is not shown."""
 
-    def __init__(self, open_state: OpenState, depth: int = 0, config_file: str | None = None) -> None:
-        self._open_state, self._depth, self._config_file = open_state, depth, config_file
+    def __init__(self, open_state: OpenState, config_file: str | None = None) -> None:
+        self._open_state, self._config_file = open_state, config_file
         self._opened: dict[tuple[str, str], Mounted] = {}
         self._stack = ExitStack()
 
@@ -71,7 +69,7 @@ class Mounts:
         nodes = {}
         for name in mounted.fs.children(found.node) or {}:
             inner = _followed(mounted.fs, join(path, name))
-            if inner is not None and inner.entry_type in _KINDS:
+            if inner is not None and inner.node.file_type in _KINDS:
                 nodes[name] = _shown(node, name, join(path, name), inner)
         return nodes
 
@@ -79,16 +77,9 @@ class Mounts:
         """Return the bytes of a file of a mounted pond; large ones are verified first."""
         return self._of(node).fs.open(self._at(node)[0])
 
-    def versions(self, node: Node) -> tuple[Node, ...]:
-        """Return the versions of a series of a mounted pond."""
-        return self._at(node)[0].versions
-
     def table(self, node: Node) -> tuple[Mounted, str]:
         """Return the pond and the name of the table there of a mounted table or series."""
-        mounted, (found, _) = self._of(node), self._at(node)
-        if not found.node.file_type.has_rows:
-            raise InputError(f"{found.path} of the mounted pond is computed there", hint="copy it into the pond")
-        return mounted, table_of(found.path)
+        return self._of(node), table_of(self._at(node)[0].path)
 
     def _at(self, node: Node) -> tuple[NodePath, str]:
         path = str((node.attribute(CONFIG) or {}).get("path", "/"))
@@ -98,14 +89,10 @@ class Mounts:
         config: Mapping[str, Any] = node.attribute(CONFIG) or {}
         key = (str(config.get("pond", "")), str(config.get("backup", "")))
         if key not in self._opened:
-            if self._depth >= _DEEPEST:
-                raise PathError("the mounts of a pond lead in a circle", hint=f"no more than {_DEEPEST} are followed")
             self._opened[key] = self._open(*(resolved(text, Mount.name) for text in key))
         return self._opened[key]
 
     def _open(self, pond: str, backup: str) -> Mounted:
-        inner = Mounts(self._open_state, self._depth + 1, self._config_file)
-        self._stack.callback(inner.close)
         if pond:
             place = find(pond)
             if not place.may_exist():
@@ -114,7 +101,7 @@ class Mounts:
             large_files = LargeFiles(lake.handle.context.store)
         else:
             lake, large_files = self._lend(backup)
-        return Mounted(f"mount_{len(self._opened)}", lake, self._open_state(lake, large_files, inner))
+        return Mounted(f"mount_{len(self._opened)}", lake, self._open_state(lake, large_files))
 
     def _lend(self, url: str) -> tuple[Lake, LargeFiles]:
         """Open the newest backup of a pond, whose files are read where they are."""
@@ -150,5 +137,5 @@ def _shown(above: Node, name: str, path: str, inner: NodePath) -> Node:
         file_type=EntryType.DYNAMIC,
         size=inner.size,
         content=None,
-        extended_attributes={**attributes, FACTORY: _KINDS[inner.entry_type], CONFIG: config},
+        extended_attributes={**attributes, FACTORY: _KINDS[inner.node.file_type], CONFIG: config},
     )

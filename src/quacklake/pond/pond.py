@@ -313,8 +313,8 @@ class Commit:
         return " ".join(self.args)
 
 
-def _newest(lake: Lake, large_files: LargeFiles, mounts: Mounts) -> FS:
-    fs = FS(LakeBackend(lake.at(version=lake.current_snapshot()), large_files, mounts))
+def _newest(lake: Lake, large_files: LargeFiles) -> FS:
+    fs = FS(LakeBackend(lake.at(version=lake.current_snapshot()), large_files))
     fs.tree  # noqa: B018 (read whole: a mounted directory is looked at node by node)
     return fs
 
