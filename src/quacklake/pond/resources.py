@@ -25,6 +25,8 @@ API_VERSION = "pond/v1"
 CREATED, CHANGED, UNCHANGED = "created", "changed", "unchanged"
 _SECRETS = ("password", "token", "secret", "access_key")
 _FILES = (".yaml", ".yml")
+_PLACES = ("folder", "active_pattern", "archived_pattern")
+"""Options of collectors that are paths of this machine: relative ones begin at the folder of the YAML file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +158,10 @@ def _collector(factory: str) -> Callable[[FS, Resource, ImportOptions], str]:
     def apply_collector(fs: FS, resource: Resource, _: ImportOptions) -> str:
         config = dict(resource.spec)
         schedule = config.pop("schedule", None)
-        folder = config.get("folder")
-        if isinstance(folder, str) and not folder.startswith("${"):
-            config["folder"] = str((resource.folder / folder).absolute())
+        for key in _PLACES:
+            place = config.get(key)
+            if isinstance(place, str) and not place.startswith("${"):
+                config[key] = str((resource.folder / place).absolute())
         path = f"{COLLECTORS}/{resource.name}"
         return _node(fs, resource, path, factory, config, None if schedule is None else str(schedule))
 

@@ -230,7 +230,7 @@ class Watcher:
             wait = min(_FIRST_BACK_OFF * 2 ** (job.failures - 1), _LONGEST_BACK_OFF)
             job.due = max(job.due, now + dt.timedelta(seconds=wait))
             wait = (job.due - now).total_seconds()
-        elif report is not None and report.more:
+        elif report is not None and report.more and report.rows:
             job.due = now
         if report is not None or failed:
             self._tell(Event(path, report, error, wait))

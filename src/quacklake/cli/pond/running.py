@@ -57,7 +57,13 @@ def run(
             timer.start()
         with stopping(stop.set), stages() as progress:
             report = run_once(
-                pond, name, context.args, words or (), stop=stop, progress=progress, say=context.output.say
+                pond,
+                name,
+                context.args,
+                words or (),
+                stop=stop,
+                progress=progress,
+                say=lambda text: _say(context, text),
             )
         if timer is not None:
             timer.cancel()
@@ -113,8 +119,13 @@ def _tell(context: PondContext, event: Event) -> None:
             facts |= {"code": event.error.code, "error": event.error.message, "retry_in": event.retry_in}
         json_line({"time": now, "path": event.path, **facts, **({"message": event.message} if event.message else {})})
         return
-    context.output.say(f"{now:%Y-%m-%d %H:%M:%S} {event.path}: {_sentence(event)}")
-    sys.stdout.flush()  # whoever reads along sees each line as it comes
+    _say(context, f"{now:%Y-%m-%d %H:%M:%S} {event.path}: {_sentence(event)}")
+
+
+def _say(context: PondContext, text: str) -> None:
+    """Print a line at once, for whoever reads along."""
+    context.output.say(text)
+    sys.stdout.flush()
 
 
 def _sentence(event: Event) -> str:

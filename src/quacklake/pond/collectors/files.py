@@ -32,11 +32,18 @@ def find_files(folder: Path, patterns: Sequence[str], *, settle: float, most: in
         path
         for pattern in patterns
         for path in folder.glob(pattern)
-        if path.is_file() and not path.name.startswith(".") and path.stat().st_mtime <= before
+        if not path.name.startswith(".") and _is_complete(path, before)
     }
     if len(found) > most:
         raise LimitError(f"{what}: {folder} has more than {most} files", hint="move some away, or raise max_files")
     return sorted(found)
+
+
+def _is_complete(path: Path, before: float) -> bool:
+    try:
+        return path.is_file() and path.stat().st_mtime <= before
+    except OSError:  # somebody has just moved it
+        return False
 
 
 def hash_of(path: Path) -> str:
