@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -39,13 +40,13 @@ from quacklake.materialized.definition import (
     Schedule,
 )
 from quacklake.materialized.query import Analysis, analyze, base_tables, volatile
-from quacklake.materialized.survey import BaseChange, StaleError, survey
-from quacklake.materialized.ways import Outcome, Refresh
+from quacklake.materialized.survey import BaseChange, StaleError, Survey, survey
+from quacklake.materialized.ways import Outcome, Prepared, Refresh
 from quacklake.materialized.workspace import Workspace, checked, workspace
 from quacklake.operations.change_feed import ChangeScan
 from quacklake.operations.context import LakeContext
 from quacklake.operations.evolution import partition
-from quacklake.operations.handles import LakeHandle
+from quacklake.operations.handles import LakeHandle, TransactionHandle
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.sql import tree
 from quacklake.sql.safety.checks import check
@@ -122,7 +123,7 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
             former.append(known.definition.id)
             tx.upkeep = True
             _check_cycle(context, tx.base, existing, request)
-        with workspace(context, tx) as space:
+        with workspace(context, tx, TransactionHandle(context, tx)) as space:
             parsed, tables = _resolved(space, request)
             analysis = _analyzed(space, parsed, tables)
             if analysis.reason is not None and not request.full:
@@ -323,13 +324,30 @@ def _outcome(space: Workspace, view: MaterializedView, *, full: bool, dry: bool 
         found = replace(found, since=None, reason="it was asked for")
     if not found.changed:
         return Outcome("none")
-    try:
-        parsed = space.parse(view, found.bases)
-        checked(space, view, tree.render(space.connection, parsed))
-    except (SqlError, NotFoundError, NotPermittedError, InputError) as error:
-        raise StaleError(error.message.partition("\n")[0]) from error
-    analysis = _analyzed(space, parsed, [base.table for base in found.bases])
-    return Refresh(space, view, parsed, analysis, found, dry).run()
+    return Refresh(space, view, _prepared(space, view, found), found, dry).run()
+
+
+_known: OrderedDict[Hashable, Prepared] = OrderedDict()
+_MOST_KNOWN = 256
+
+
+def _prepared(space: Workspace, view: MaterializedView, found: Survey) -> Prepared:
+    """Return the query of a view, parsed and checked against the tables as they are now. Raise ``StaleError``."""
+    tables = [base.table for base in found.bases]
+    named = tuple((base.known_as, base.table.schema_name, base.table.name, base.table.schema) for base in found.bases)
+    key = (view.definition.query, named, view.table.schema)
+    known = _known.pop(key, None)  # a refresh in another thread may take it meanwhile: then it is made again
+    if known is None:
+        try:
+            parsed = space.parse(view, found.bases)
+            checked(space, view, tree.render(space.connection, parsed))
+        except (SqlError, NotFoundError, NotPermittedError, InputError) as error:
+            raise StaleError(error.message.partition("\n")[0]) from error
+        known = Prepared(parsed, _analyzed(space, parsed, tables))
+    _known[key] = known
+    while len(_known) > _MOST_KNOWN:
+        _known.popitem(last=False)
+    return known
 
 
 def explain(handle: LakeHandle, ref: TableRef) -> RefreshReport:
