@@ -245,22 +245,26 @@ def _analyzed(space: Workspace, parsed: Node, tables: Sequence[TableInfo]) -> An
 # -- refreshing --------------------------------------------------------------------------------------------------------
 
 
-def refresh(handle: LakeHandle, ref: TableRef, *, full: bool = False) -> RefreshReport:
+def refresh(
+    handle: LakeHandle, ref: TableRef, *, full: bool = False, known: tuple[Snapshot, MaterializedView] | None = None
+) -> RefreshReport:
     """Bring a view to the newest snapshot. Of many that try, one does it, and the others find it done.
 
-    Raise ``NotFoundError``, or ``StaleViewError`` when the query can no longer run; the view keeps its rows.
+    ``known`` is the newest snapshot, and the view at it. Raise ``NotFoundError``, or ``StaleViewError`` when the query
+    can no longer run; the view keeps its rows.
     """
     context, started = handle.context, time.monotonic()
     for _ in range(_ATTEMPTS):
-        snapshot = context.latest()
-        view = registry.get(context, snapshot, ref)
-        if not full:
-            report = _nothing_to_do(context, view, snapshot, started)
-            if report is not None:
-                return report
+        if known is None:
+            snapshot = context.latest()
+            known = snapshot, registry.get(context, snapshot, ref)
+        (snapshot, view), known = known, None
+        found = _changes(context, view, snapshot)
+        if not full and found is not None and not found.changed and snapshot.id - (found.since or 0) <= _FAR:
+            return RefreshReport(view.name, "none", snapshot.id, seconds=time.monotonic() - started)
         try:
             with telemetry.timed("materialized.refresh", view.name):
-                return _run(handle, view, full=full, started=started)
+                return _run(handle, view, found, full=full, started=started)
         except StreamBatchDoneError:
             full = False  # somebody else has refreshed it
         except StreamFencedError:
@@ -268,21 +272,19 @@ def refresh(handle: LakeHandle, ref: TableRef, *, full: bool = False) -> Refresh
     raise StaleViewError(f'others refresh the materialized view "{ref.schema}.{ref.name}" all the time')
 
 
-def _nothing_to_do(
-    context: LakeContext, view: MaterializedView, snapshot: Snapshot, started: float
-) -> RefreshReport | None:
-    at = view.position
-    if at is None or at.stale is not None or snapshot.id - at.snapshot > _FAR:
+def _changes(context: LakeContext, view: MaterializedView, snapshot: Snapshot) -> Survey | None:
+    """Return what has happened since the position of a view; None when that must be found out again, and told."""
+    if view.position is None or view.position.stale is not None:
         return None
     try:
-        if survey(context, view, snapshot).changed:
-            return None
+        return survey(context, view, snapshot)
     except StaleError:
         return None
-    return RefreshReport(view.name, "none", snapshot.id, seconds=time.monotonic() - started)
 
 
-def _run(handle: LakeHandle, view: MaterializedView, *, full: bool, started: float) -> RefreshReport:
+def _run(
+    handle: LakeHandle, view: MaterializedView, found: Survey | None, *, full: bool, started: float
+) -> RefreshReport:
     context = handle.context
     own = LakeHandle(context, replace(handle.signature))
     ref = TableRef(view.table.schema_name, view.table.name)
@@ -293,13 +295,15 @@ def _run(handle: LakeHandle, view: MaterializedView, *, full: bool, started: flo
     def work(tx: Transaction) -> None:
         reports.clear()
         tx.upkeep = True
-        now = registry.get(context, tx.base, ref)
+        same = found is not None and found.snapshot.id == tx.base.id
+        now = view if same else registry.get(context, tx.base, ref)
         if now.position is not None and now.position.committed > tx.base.id:
             raise StreamBatchDoneError(f'the materialized view "{view.name}" was refreshed meanwhile')
         if now.definition.id != view.definition.id:
             raise NotFoundError(f'the materialized view "{view.name}" was replaced meanwhile')
         with workspace(context, tx) as space:
-            outcome = _outcome(space, now, full=full)
+            changes = found if same and found is not None else survey(context, now, tx.base)
+            outcome = _outcome(space, now, changes, full=full)
             report = _report(now.name, tx, outcome, space, started)
             _mark(own, tx, now.definition, -1 if now.position is None else now.position.epoch, report)
         reports.append(report)
@@ -317,9 +321,8 @@ def _run(handle: LakeHandle, view: MaterializedView, *, full: bool, started: flo
     return reports[0]
 
 
-def _outcome(space: Workspace, view: MaterializedView, *, full: bool, dry: bool = False) -> Outcome:
+def _outcome(space: Workspace, view: MaterializedView, found: Survey, *, full: bool, dry: bool = False) -> Outcome:
     """Change the rows of a view in a workspace. Raise ``StaleError``."""
-    found = survey(space.context, view, space.tx.base)
     if full:
         found = replace(found, since=None, reason="it was asked for")
     if not found.changed:
@@ -358,7 +361,7 @@ def explain(handle: LakeHandle, ref: TableRef) -> RefreshReport:
         view = registry.get(context, tx.base, ref)
         with workspace(context, tx) as space:
             try:
-                outcome = _outcome(space, view, full=False, dry=True)
+                outcome = _outcome(space, view, survey(context, view, tx.base), full=False, dry=True)
             except StaleError as error:
                 outcome = Outcome("stale", str(error))
             report = _report(view.name, tx, outcome, space, started)
