@@ -24,7 +24,6 @@ from quacklake.errors import (
     StaleViewError,
     StreamBatchDoneError,
     StreamFencedError,
-    UnsupportedFeatureError,
 )
 from quacklake.format.names import fold, quote, uuid7
 from quacklake.format.objects import MATERIALIZED_VIEW, TableInfo, view_stream
@@ -41,8 +40,8 @@ from quacklake.materialized.definition import (
 )
 from quacklake.materialized.query import Analysis, analyze, base_tables, volatile
 from quacklake.materialized.survey import BaseChange, StaleError, Survey, survey
-from quacklake.materialized.ways import Outcome, Prepared, Refresh
-from quacklake.materialized.workspace import Workspace, checked, workspace
+from quacklake.materialized.ways import Outcome, Prepared, Refresh, spark_text
+from quacklake.materialized.workspace import Workspace, checked, size_of, workspace
 from quacklake.operations.change_feed import ChangeScan
 from quacklake.operations.context import LakeContext
 from quacklake.operations.evolution import partition
@@ -50,6 +49,7 @@ from quacklake.operations.handles import LakeHandle, TransactionHandle
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.sql import tree
 from quacklake.sql.safety.checks import check
+from quacklake.sql.scans import Bound
 from quacklake.transaction import Transaction
 
 _FAR = 100
@@ -97,10 +97,6 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
         raise SqlError("Cannot specify both OR REPLACE and IF NOT EXISTS within single create statement")
     if request.engine not in ENGINES:
         raise InputError(f"there is no engine {request.engine!r}", hint=", ".join(ENGINES))
-    if request.engine == "spark":
-        raise UnsupportedFeatureError(
-            "materialized views are not refreshed on Spark yet", hint="engine = 'auto' or 'duckdb'"
-        )
     context, id_, started = handle.context, str(uuid7()), time.monotonic()
     reports: list[RefreshReport | None] = []
     former: list[str] = []
@@ -134,7 +130,8 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
             text = tree.stored(space.connection, tree.render(space.connection, parsed), parsed)
             if existing is not None:
                 tx.drop_table(existing)
-            made, count = _make(space, request, text)
+            space.engine = request.engine
+            made, count = _make(space, request, text, Prepared(parsed, analysis))
             bases = tuple(Base(table.schema_name, table.name, table.uuid) for table in tables)
             definition = Definition(id_, text, bases, request.schedule, request.engine, request.full)
             tx.upkeep = True
@@ -165,7 +162,7 @@ def registry_epoch(context: LakeContext, definition: Definition) -> int:
     return -1 if at is None else at.epoch
 
 
-def _make(space: Workspace, request: Request, text: str) -> tuple[TableInfo, int]:
+def _make(space: Workspace, request: Request, text: str, query: Prepared) -> tuple[TableInfo, int]:
     """Create the table of a view with the rows of its query."""
     space.session.statement(
         f"CREATE TABLE lake.{quote(request.ref.schema)}.{quote(request.ref.name)} AS {text} WITH NO DATA"
@@ -173,7 +170,10 @@ def _make(space: Workspace, request: Request, text: str) -> tuple[TableInfo, int
     table = space.tx.find_table(request.ref.schema, request.ref.name)
     if request.partition_by:
         table = partition(space.tx, table, request.partition_by)
-    return table, space.append(table, space.bind(text))
+    bound = space.bind(text)
+    size = size_of(*(scan.plan for scan in bound.scans))
+    rows = space.on_spark(table, lambda: spark_text(space, query.query, query.analysis), size)
+    return table, space.append(table, bound if rows is None else Bound(rows, None, []))
 
 
 def _resolved(space: Workspace, request: Request) -> tuple[Node, list[TableInfo]]:
@@ -302,6 +302,7 @@ def _run(
         if now.definition.id != view.definition.id:
             raise NotFoundError(f'the materialized view "{view.name}" was replaced meanwhile')
         with workspace(context, tx) as space:
+            space.engine = now.definition.engine
             changes = found if same and found is not None else survey(context, now, tx.base)
             outcome = _outcome(space, now, changes, full=full)
             report = _report(now.name, tx, outcome, space, started)
@@ -360,6 +361,7 @@ def explain(handle: LakeHandle, ref: TableRef) -> RefreshReport:
     try:
         view = registry.get(context, tx.base, ref)
         with workspace(context, tx) as space:
+            space.engine = view.definition.engine
             try:
                 outcome = _outcome(space, view, survey(context, view, tx.base), full=False, dry=True)
             except StaleError as error:
@@ -388,6 +390,7 @@ def _report(name: str, tx: Transaction, outcome: Outcome, space: Workspace, star
         files=space.files,
         bytes=space.bytes_read,
         seconds=time.monotonic() - started,
+        engine=space.used,
     )
 
 

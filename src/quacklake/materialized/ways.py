@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from quacklake.engines.duckdb.trees import Node, nodes
 from quacklake.format.bounds import every
 from quacklake.format.names import fold, quote
-from quacklake.materialized import rewriting
+from quacklake.materialized import on_spark, rewriting
 from quacklake.materialized.definition import MaterializedView
 from quacklake.materialized.query import Analysis, Branch, bucket, reads_of
+from quacklake.materialized.spans import Key, Span, by_text
 from quacklake.materialized.survey import BaseChange, Survey
-from quacklake.materialized.workspace import Feed, Key, Span, Workspace, by_text
+from quacklake.materialized.workspace import Feed, Workspace, size_of
 from quacklake.operations.row_changes import PLACES
 from quacklake.sql import tree
 from quacklake.sql.scans import Bound
@@ -94,7 +95,7 @@ class Refresh:
     def full(self, reason: str | None) -> Outcome:
         """Compute the view anew."""
         whole = self.prepared.text("whole", lambda: tree.render(self.work.connection, self.query))
-        bound = self.work.bind(whole)
+        bound = self._heavy(self.work.bind(whole), lambda: spark_text(self.work, self.query, self.analysis))
         if self.dry:
             return Outcome("full", reason)
         deleted = self.work.remove_all(self.view.table)
@@ -154,6 +155,7 @@ class Refresh:
                 parts.append(self._typed(self._with(number, {place: feed.came})))
         text = " UNION ALL ".join(parts)
         bound = Bound(text, None, []) if self._single else self.work.bind(text)
+        bound = self._of_feeds(bound, feeds)
         return Outcome("append") if self.dry else Outcome("append", inserted=self.work.append(self.view.table, bound))
 
     @property
@@ -224,7 +226,9 @@ class Refresh:
         (branch,) = self.analysis.branches
         changed = {place: feed.came for place, feed in self._changed(branch, feeds).items()}
         columns, table = self._columns(), self.view.table
-        partial = self._computed(self._typed(self._with(0, changed)), alone=self._single)
+        text = self._typed(self._with(0, changed))
+        bound = self._of_feeds(Bound(text, None, []) if self._single else self.work.bind(text), feeds)
+        partial = self.work.make(bound.sql, bound.values)
         keys = [place for place, item in enumerate(branch.items) if item.key]
         names = [columns[place][0] for place in keys]
         count = self.work.number(f"SELECT count(*) FROM {partial}")
@@ -257,7 +261,17 @@ class Refresh:
             return Outcome("groups")
         spans = self._spans(selected, touched, names)
         again = [self._again(select, touched, names, known) for select, known in zip(selected, spans, strict=True)]
-        bound = self.work.bind(" UNION ALL ".join(again))
+        bound = self._heavy(
+            self.work.bind(" UNION ALL ".join(again)),
+            lambda: spark_text(
+                self.work,
+                self.query,
+                self.analysis,
+                [self._near(select, known) for select, known in zip(selected, spans, strict=True)],
+            ),
+            f" WHERE {rewriting.packing([f'c{place}' for place in keys])}"
+            f" IN (SELECT {rewriting.packing(names)} FROM temp.main.{touched})",
+        )
         if self.dry:
             return Outcome("groups", keys=count)
         own = [(table.schema.columns[place], name) for place, name in zip(keys, names, strict=True)]
@@ -309,6 +323,13 @@ class Refresh:
         connection = self.work.connection
         items = [select["select_list"][place] for place in self.analysis.keys]
         conditions = [rewriting.within(connection, items, touched, names)]
+        near = self._near(select, spans)
+        return rewriting.query_text(connection, rewriting.restricted(connection, near, conditions))
+
+    def _near(self, select: Node, spans: Sequence[tuple[Key, Span]]) -> Node:
+        """Return a branch for the range of the touched keys: all rows of touched groups, and some of others."""
+        connection, conditions = self.work.connection, []
+        items = [select["select_list"][place] for place in self.analysis.keys]
         for item, (key, span) in zip(items, spans, strict=True):
             rounded = bucket(item)
             column = item if rounded is None else rounded[0]
@@ -316,7 +337,44 @@ class Refresh:
                 continue
             for text in span.conditions(key, rewriting.text_of(connection, column)):
                 conditions.append(tree.expression_of(connection, f"({text})"))
-        return rewriting.query_text(connection, rewriting.restricted(connection, select, conditions))
+        return rewriting.restricted(connection, select, conditions)
+
+    # -- on Spark ------------------------------------------------------------------------------------------------------
+
+    def _heavy(self, bound: Bound, text: Callable[[], str], where: str = "") -> Bound:
+        """Let Spark compute a query that was bound, if it should; ``where`` is left for DuckDB."""
+        size = size_of(*(scan.plan for scan in bound.scans))
+        rows = self.work.on_spark(self.view.table, text, size, dry=self.dry)
+        return bound if rows is None else Bound(f"SELECT * FROM ({self._typed(rows)}){where}", None, [])
+
+    def _of_feeds(self, bound: Bound, feeds: Mapping[int, Feed]) -> Bound:
+        """Let Spark compute the output of rows that came, if it should and can read them."""
+        if not all(self.work.is_plain(feed) for feed in feeds.values()):
+            return bound
+
+        def text() -> str:
+            made, branches = [], []
+            for branch, select in zip(self.analysis.branches, rewriting.branches_of(self.query), strict=True):
+                for place, feed in self._changed(branch, feeds).items():
+                    other = rewriting.relation(self.work.connection, f"{on_spark.FEEDS}.{feed.came}")
+                    made.append(rewriting.with_references(select, {place: other}))
+                    branches.append(branch)
+            return spark_text(self.work, self.query, replace(self.analysis, branches=tuple(branches)), made)
+
+        size = sum(self.work.plain_bytes(feed) for feed in feeds.values())
+        size += size_of(*(scan.plan for scan in bound.scans))
+        rows = self.work.on_spark(self.view.table, text, size, dry=self.dry)
+        return bound if rows is None else Bound(self._typed(rows), None, [])
+
+
+def spark_text(work: Workspace, query: Node, analysis: Analysis, selected: Sequence[Node] | None = None) -> str:
+    """Return the text of a query, or of some of its branches, in the form that is translated for Spark."""
+    if analysis.reason is not None:
+        return tree.render(work.connection, query)
+    selected = rewriting.branches_of(query) if selected is None else selected
+    keys = [[item.key for item in branch.items] for branch in analysis.branches]
+    made = [on_spark.for_spark(select, grouped) for select, grouped in zip(selected, keys, strict=True)]
+    return " UNION ALL ".join(rewriting.query_text(work.connection, select) for select in made)
 
 
 def _merging(branch: Branch, place: int, name: str, type_: str) -> str:

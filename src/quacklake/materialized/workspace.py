@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,13 +12,16 @@ import duckdb
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.trees import Node
-from quacklake.format.bounds import Predicate, compare, decode, every, some
-from quacklake.format.names import fold, literal, quote
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.bounds import Predicate, every
+from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.snapshots import Operation
-from quacklake.materialized import rewriting
+from quacklake.materialized import on_spark, rewriting
 from quacklake.materialized.definition import MaterializedView
+from quacklake.materialized.on_spark import SparkQueries
+from quacklake.materialized.spans import Key, Span, Spans, by_text, is_ordered
 from quacklake.materialized.survey import BaseChange, StaleError
 from quacklake.operations import dml
 from quacklake.operations.change_feed import ChangeScan
@@ -42,65 +45,8 @@ from quacklake.transaction import Transaction
 
 _CHANGE = "_ql_change"
 _CAME = "('insert', 'update_postimage')"
-#: Types that cannot be compared: their texts are. Others are compared as DuckDB does, also where equal values differ,
-#: such as 0.0 and -0.0: the dictionary of a Parquet file keeps one of them.
-_BY_TEXT = ("VARIANT", "GEOMETRY")
-_UNORDERED = ("FLOAT", "DOUBLE", "INTERVAL", "TIME WITH TIME ZONE", "BLOB", "JSON", "UUID", "BIT", "NULL")
 _LISTED = 64
 """The most values of a condition that lets scans skip files; with more, only the least and the greatest count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A column of a temporary table, and the width of the buckets that its values name, as SQL, if they do."""
-
-    name: str
-    type: str
-    width: str | None = None
-
-    @property
-    def ends(self) -> str:
-        """The end of a value's bucket, or the value itself."""
-        return quote(self.name) if self.width is None else f"TRY({quote(self.name)} + {self.width})"
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The values of a key: the least and the greatest, where buckets end, and all of them when they are few.
-
-    All are texts. ``low`` is None for a type without an order, for a column with NULL, and for no rows at all.
-    """
-
-    nulls: bool
-    low: str | None = None
-    high: str | None = None
-    end: str | None = None
-    end_type: str = ""
-    values: tuple[tuple[str, str], ...] = ()
-
-    def conditions(self, key: Key, expression: str) -> list[str]:
-        """Return conditions on an expression that hold for all values; those of a bucket are from its start to end."""
-        if self.low is None or self.end is None:
-            return []
-        found = [
-            f"{expression} >= CAST({literal(self.low)} AS {key.type})",
-            f"{expression} <= CAST({literal(self.end)} AS {self.end_type})",
-        ]
-        if self.values:
-            found.append(_any_of(self.values, expression, key.type, self.end_type, key.width is not None))
-        return found
-
-    def predicate(self, column: Column) -> Predicate:
-        """Return what a column that has only these values must have in a file."""
-        if self.low is None:
-            return every(())
-        if self.values:
-            return some(compare(column, "=", decode(value, column.type)) for value, _ in self.values)
-        least, most = decode(self.low, column.type), decode(self.high, column.type)
-        return every((compare(column, ">=", least), compare(column, "<=", most)))
-
-
-Spans = dict[str, Span]
 
 
 @dataclass
@@ -138,12 +84,18 @@ class Workspace:
     context: LakeContext
     tx: Transaction
     session: Session
+    engine: str = "auto"
+    """The engine that the view asks for."""
+    used: str = "duckdb"
+    """The engine that has computed rows."""
     files: int = 0
     files_total: int = 0
     bytes_read: int = 0
     _names: int = 0
     _feeds: dict[int, Feed] = field(default_factory=dict)
+    _plain_feeds: dict[str, tuple[ScanPlan, TableInfo]] = field(default_factory=dict)
     _unknown: list[str] = field(default_factory=list)
+    _spark: SparkQueries | None = None
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -189,7 +141,44 @@ class Workspace:
 
     def _count(self, plan: ScanPlan) -> None:
         self.files += plan.files.num_rows
-        self.bytes_read += sum(size or 0 for size in plan.files.column("file_size_bytes").to_pylist())
+        self.bytes_read += size_of(plan)
+
+    def on_spark(self, place: TableInfo, text: Callable[[], str], size: int, *, dry: bool = False) -> str | None:
+        """Compute a query on Spark, if the view asks for it, or if it reads so many bytes that Spark should.
+
+        Return the query of the rows, with the columns ``c0`` and so on; None when DuckDB is to compute it. Raise
+        ``UnsupportedFeatureError`` when the view asks for Spark, and the query is not known to mean the same there.
+        """
+        asked = self.engine == "spark"
+        if self.engine == "duckdb" or (not asked and size < self.context.config.view_spark_bytes):
+            return None
+        if self._spark is None:
+            engine = on_spark.started(self.context) if asked else on_spark.active(self.context)
+            if engine is None:
+                return None
+            self._spark = on_spark.SparkQueries(engine, self.tx, place)
+        try:
+            rows = self._spark.run(text(), self._plain_feeds, dry=dry)
+        except UnsupportedFeatureError as error:
+            if asked:
+                error.hint = error.hint or "let DuckDB compute it: WITH (engine = 'duckdb')"
+                raise
+            return None
+        self.used = "spark"
+        return rows
+
+    def is_plain(self, feed: Feed) -> bool:
+        """Return whether the rows of a feed only came, in files that any engine can read."""
+        return feed.came in self._plain_feeds
+
+    def plain_bytes(self, feed: Feed) -> int:
+        """Return the size of the files with the rows that came."""
+        return size_of(self._plain_feeds[feed.came][0])
+
+    def close(self) -> None:
+        """Remove what Spark has staged."""
+        if self._spark is not None:
+            self._spark.close()
 
     # -- temporary tables ----------------------------------------------------------------------------------------------
 
@@ -205,10 +194,10 @@ class Workspace:
         self._unknown.append(name)
         return name
 
-    def make(self, sql: str) -> str:
-        """Like ``keep``, for a query over temporary tables alone."""
+    def make(self, sql: str, values: Any = None) -> str:
+        """Like ``keep``, for a query that is bound already, or that reads temporary tables alone."""
         name = self.fresh()
-        self.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}")
+        self.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
         self._unknown.append(name)
         return name
 
@@ -258,6 +247,7 @@ class Workspace:
         self.connection.execute(f"CREATE TEMP VIEW {feed.came} AS {rows}")
         self.connection.execute(f"CREATE TEMP VIEW {feed.went} AS FROM {feed.came} WHERE false")
         feed.inserted = self.number(f"SELECT count(*) FROM {feed.came}") if count is None else count
+        self._plain_feeds[feed.came] = scan, table
         return feed
 
     def _mixed(self, plan: FeedPlan, base: BaseChange, wanted: frozenset[str]) -> Feed:
@@ -291,7 +281,7 @@ class Workspace:
         for key in keys:
             name = quote(key.name)
             asked.append(f"count({name})")
-            if _is_ordered(key.type):
+            if is_ordered(key.type):
                 asked += [f"count({key.ends})", f"approx_count_distinct({name})", f"min({name})::VARCHAR"]
                 asked += [f"max({name})::VARCHAR", f"max({key.ends})::VARCHAR", f"any_value(typeof({key.ends}))"]
             else:
@@ -391,6 +381,12 @@ class Workspace:
         return append_bound(self.session, self.tx, attached, table, _conforming(table, bound.sql), bound.values)
 
 
+def size_of(*plans: ScanPlan | None) -> int:
+    """Return the bytes of the files of some plans."""
+    sizes = (plan.files.column("file_size_bytes").to_pylist() for plan in plans if plan is not None)
+    return sum(size or 0 for each in sizes for size in each)
+
+
 def _conforming(table: TableInfo, sql: str) -> str:
     return conforming(table, {column.id: place for place, column in enumerate(table.schema.columns)}, sql)
 
@@ -400,34 +396,17 @@ def target(table: TableInfo) -> str:
     return f"lake.{quote(table.schema_name)}.{quote(table.name)}"
 
 
-def by_text(type_: str) -> bool:
-    """Return whether values of a type are compared by their texts."""
-    return any(odd in type_ for odd in _BY_TEXT)
-
-
-def _is_ordered(type_: str) -> bool:
-    plain = not any(mark in type_ for mark in ("[", "(", "STRUCT", "MAP")) or type_.startswith("DECIMAL(")
-    return plain and not by_text(type_) and type_ not in _UNORDERED
-
-
-def _any_of(values: Sequence[tuple[Any, ...]], expression: str, type_: str, end_type: str, ranges: bool) -> str:
-    if not ranges:
-        listed = ", ".join(f"CAST({literal(value)} AS {type_})" for value, _ in values)
-        return f"{expression} IN ({listed})"
-    return " OR ".join(
-        f"({expression} >= CAST({literal(first)} AS {type_}) AND {expression} <= CAST({literal(last)} AS {end_type}))"
-        for first, last in values
-    )
-
-
 @contextmanager
 def workspace(context: LakeContext, tx: Transaction, handle: Handle | None = None) -> Iterator[Workspace]:
     """Open a workspace on a transaction, in which queries can be bound; with a handle, one that runs statements too."""
     opened = cursor_on(context, tx) if handle is None else closing(session_of(handle))
     with opened as session:
         space = Workspace(context, tx, session)
-        with space.translated():
-            yield space
+        try:
+            with space.translated():
+                yield space
+        finally:
+            space.close()
 
 
 def checked(work: Workspace, view: MaterializedView, sql: str) -> None:
