@@ -14,7 +14,7 @@ from tests.prove.views import view_history
 from tests.seeds import LONG, SEED
 
 
-@pytest.mark.daily(0.25)
+@pytest.mark.daily(0.125)
 @pytest.mark.parametrize("layout", ["plain", "shared"])
 @pytest.mark.parametrize("database", ["sqlite", "duckdb", "postgres", "mysql"])
 def test_a_view_equals_the_answer_of_its_query_whatever_happens(

@@ -146,3 +146,21 @@ def test_a_failed_look_for_views_does_not_fail_the_commit_before_it(
             lake.create_table("made", [{"a": 2}])
         assert "could not look for materialized views" in caplog.text
         assert lake.table("made").to_pylist() == [{"a": 2}]
+
+
+def test_a_round_over_tenants_refreshes_what_is_due(tmp_path: Path) -> None:
+    plain_only("it has a shared lake of its own")
+    with quacklake.tenants(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data"), create=True) as tenants:
+        for name in ("acme", "idle"):
+            with tenants.open(name, create=True) as lake:
+                lake.sql("CREATE TABLE t (x INTEGER)")
+                when = "every 100 ms" if name == "acme" else "manual"
+                lake.create_materialized_view("total", "SELECT count(*) AS n FROM t", refresh=when)
+                lake.sql("INSERT INTO t SELECT * FROM range(30)")
+        time.sleep(0.1)
+        assert not tenants.maintain().failed
+        seen = {}
+        for name in ("acme", "idle"):
+            with tenants.open(name) as lake:
+                seen[name] = lake.sql("FROM total").fetchall()
+        assert seen == {"acme": [(30,)], "idle": [(0,)]}

@@ -15,7 +15,6 @@ from quacklake.errors import (
     NotFoundError,
     SqlError,
     StaleViewError,
-    UnsupportedFeatureError,
 )
 
 SALES = "CREATE TABLE sales (id INTEGER, shop VARCHAR, ts TIMESTAMP, amount INTEGER)"
@@ -120,6 +119,7 @@ def test_views_over_views_are_refreshed_in_order(lake: Lake) -> None:
         lake.sql("CREATE OR REPLACE MATERIALIZED VIEW shops AS SELECT shop FROM shops")
 
 
+@pytest.mark.daily(0.3)
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
@@ -130,7 +130,7 @@ def test_views_over_views_are_refreshed_in_order(lake: Lake) -> None:
         ("SELECT id, row_number() OVER (ORDER BY id) FROM sales", "no output column"),
         ("SELECT sum(amount) + 1 FROM sales", "no output column"),
         ("SELECT shop FROM sales UNION SELECT shop FROM sales", "UNION ALL"),
-        ("WITH a AS (SELECT * FROM sales) SELECT id FROM a", "WITH"),
+        ("WITH a AS (SELECT shop FROM sales LIMIT 3) SELECT shop FROM a", "common tables"),
         ("SELECT id FROM sales WHERE id IN (SELECT id FROM sales)", "subquery"),
         ("SELECT shop, count(*) FROM sales GROUP BY ROLLUP (shop)", "ROLLUP"),
         ("SELECT a.id FROM sales a FULL JOIN sales b ON a.id = b.id", "inner and left"),
@@ -149,9 +149,9 @@ def test_what_cannot_be_followed_is_refused_with_the_reason_unless_the_user_want
     assert report.way == "full" and reason.lower() in str(report.reason).lower()
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_a_query_that_cannot_run_or_reaches_out_changes_nothing(lake: Lake) -> None:
+    before = lake.current_snapshot()
+    for query in (
         "SELECT * FROM read_csv('/etc/passwd')",
         "SELECT id, getenv('HOME') FROM sales",
         "SELECT 1",
@@ -159,14 +159,11 @@ def test_what_cannot_be_followed_is_refused_with_the_reason_unless_the_user_want
         "SELECT id FROM sales WHERE id = ?",
         "SELECT nothing FROM sales",
         "DELETE FROM sales",
-    ],
-)
-def test_a_query_that_cannot_run_or_reaches_out_changes_nothing(lake: Lake, query: str) -> None:
-    before = lake.current_snapshot()
-    with pytest.raises((InputError, NotFoundError)):
-        lake.sql(f"CREATE MATERIALIZED VIEW v WITH (full = true) AS {query}", [1] if "?" in query else None)
-    assert lake.current_snapshot() == before
-    assert lake.materialized_views.names() == []
+    ):
+        with pytest.raises((InputError, NotFoundError)):
+            lake.sql(f"CREATE MATERIALIZED VIEW v WITH (full = true) AS {query}", [1] if "?" in query else None)
+        assert lake.current_snapshot() == before
+        assert lake.materialized_views.names() == []
 
 
 def test_only_a_refresh_changes_the_rows_of_a_view(lake: Lake) -> None:
@@ -222,8 +219,6 @@ def test_statements_with_mistakes_say_what_is_wrong(lake: Lake) -> None:
         lake.sql(f"CREATE MATERIALIZED VIEW v WITH (speed = 'high') AS {DAILY}")
     with pytest.raises(InputError, match="engine"):
         lake.sql(f"CREATE MATERIALIZED VIEW v WITH (engine = 'steam') AS {DAILY}")
-    with pytest.raises(UnsupportedFeatureError, match="Spark"):
-        lake.sql(f"CREATE MATERIALIZED VIEW v WITH (engine = 'spark') AS {DAILY}")
     with pytest.raises(NotFoundError, match="no materialized view"):
         lake.sql("REFRESH MATERIALIZED VIEW sales")
     lake.sql("BEGIN")

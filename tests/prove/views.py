@@ -89,7 +89,7 @@ class Queries:
     def make(self, views: dict[str, list[str]]) -> tuple[str, list[str]]:
         """Return a query and the names of its columns; ``views`` are those that it may read."""
         kinds = [self._rows, self._groups, self._groups, self._join, self._union, self._distinct, self._total]
-        kinds += [self._self_join, self._window, self._join]
+        kinds += [self._self_join, self._window, self._join, self._nested]
         if views and self.chance.random() < 0.25:
             return self._over(views)
         return self.chance.choice(kinds)()
@@ -153,6 +153,17 @@ class Queries:
 
     def _self_join(self) -> tuple[str, list[str]]:
         query = "SELECT l.k AS c0, count(*) AS c1 FROM c AS l JOIN c AS r ON l.id = r.id GROUP BY l.k"
+        return query, ["c0", "c1"]
+
+    def _nested(self) -> tuple[str, list[str]]:
+        where = self._where()
+        query = self.chance.choice(
+            (
+                f"WITH t AS (SELECT k AS key, x * 2 AS y FROM a{where}) SELECT key AS c0, sum(y) AS c1 FROM t GROUP BY key",
+                f"SELECT s.k AS c0, max(b.w) AS c1 FROM (SELECT id, k FROM a{where} ) AS s JOIN b ON s.id = b.id GROUP BY s.k",
+                f"SELECT c0, c1 FROM (SELECT g AS c0, f / 2 AS c1, x FROM a{where} ) WHERE x < 9",
+            )
+        )
         return query, ["c0", "c1"]
 
     def _window(self) -> tuple[str, list[str]]:

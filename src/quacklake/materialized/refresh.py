@@ -14,19 +14,20 @@ from typing import Any
 from quacklake import faults, telemetry
 from quacklake.catalog import Reader
 from quacklake.engines.duckdb.expressions import parser
-from quacklake.engines.duckdb.trees import Node
+from quacklake.engines.duckdb.trees import LAKE, Node
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
     NotFoundError,
     NotPermittedError,
+    QuacklakeError,
     SqlError,
     StaleViewError,
     StreamBatchDoneError,
     StreamFencedError,
 )
 from quacklake.format.names import fold, quote, uuid7
-from quacklake.format.objects import MATERIALIZED_VIEW, TableInfo, view_stream
+from quacklake.format.objects import MATERIALIZED_VIEW, TableInfo, ViewInfo, view_stream
 from quacklake.format.snapshots import Snapshot
 from quacklake.materialized import registry, rewriting
 from quacklake.materialized.definition import (
@@ -38,7 +39,8 @@ from quacklake.materialized.definition import (
     RefreshReport,
     Schedule,
 )
-from quacklake.materialized.query import Analysis, analyze, base_tables, volatile
+from quacklake.materialized.flattening import flattened, subquery
+from quacklake.materialized.query import Analysis, Columns, analyze, base_tables, volatile
 from quacklake.materialized.survey import BaseChange, StaleError, Survey, survey
 from quacklake.materialized.ways import Outcome, Prepared, Refresh, spark_text
 from quacklake.materialized.workspace import Workspace, checked, size_of, workspace
@@ -47,6 +49,7 @@ from quacklake.operations.context import LakeContext
 from quacklake.operations.evolution import partition
 from quacklake.operations.handles import LakeHandle, TransactionHandle
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.operations.views import MOST_VIEWS, too_deep
 from quacklake.sql import tree
 from quacklake.sql.safety.checks import check
 from quacklake.sql.scans import Bound
@@ -178,29 +181,67 @@ def _make(space: Workspace, request: Request, text: str, query: Prepared) -> tup
 
 def _resolved(space: Workspace, request: Request) -> tuple[Node, list[TableInfo]]:
     """Return the query with full names of its tables, and these. Raise for what is no table of the lake."""
-    parsed = tree.parse(space.connection, request.query)
-    try:
-        check(parsed, lambda *_: False)
-    except NotPermittedError as error:
-        raise InputError(f"a materialized view cannot have this query: {error.message}", hint=error.hint) from error
+    parsed = _checked(space, request.query)
     if any(node.get("class") == "PARAMETER" for node in tree.nodes(parsed)):
         raise InputError("the query of a materialized view takes no parameters")
     found: dict[int, TableInfo] = {}
-    for node in base_tables(parsed):
-        table = _table(space.tx, node, request)
-        node["alias"] = node.get("alias") or node["table_name"]
-        node.update(catalog_name="", schema_name=table.schema_name, table_name=table.name)
-        found[table.id] = table
+    _resolve(space, parsed, request, found, 0)
+    for table in found.values():
         if (fold(table.schema_name), fold(table.name)) == (fold(request.ref.schema), fold(request.ref.name)):
             raise InputError(f'the materialized view "{table.qualified_name}" cannot read itself')
     if not found:
         raise InputError("the query of a materialized view reads no table of the lake")
     columns = {(fold(t.schema_name), fold(t.name)): t.schema.names for t in found.values()}
     rewriting.expand_stars(parsed, columns)
-    return parsed, list(found.values())
+    return _flat(space, parsed, columns), list(found.values())
 
 
-def _table(tx: Transaction, node: Node, request: Request) -> TableInfo:
+def _checked(space: Workspace, query: str) -> Node:
+    parsed = tree.parse(space.connection, query)
+    try:
+        check(parsed, lambda *_: False)
+    except NotPermittedError as error:
+        raise InputError(f"a materialized view cannot have this query: {error.message}", hint=error.hint) from error
+    return parsed
+
+
+def _resolve(space: Workspace, parsed: Node, request: Request, found: dict[int, TableInfo], depth: int) -> None:
+    """Give tables their full names, and put the queries of views in the place of their names."""
+    for node in list(base_tables(parsed)):
+        table = _table(space.tx, node, request)
+        alias = node.get("alias") or node["table_name"]
+        if isinstance(table, TableInfo):
+            node.update(alias=alias, catalog_name="", schema_name=table.schema_name, table_name=table.name)
+            found[table.id] = table
+            continue
+        if depth >= MOST_VIEWS:
+            raise too_deep(table)
+        if table.dialect != "duckdb" or node.get("at_clause") or node.get("column_name_alias"):
+            raise InputError(
+                f'a materialized view cannot read the view "{table.qualified_name}"',
+                hint="write the query of the view instead",
+            )
+        inner = _checked(space, table.sql.replace(LAKE, ""))
+        _resolve(space, inner, replace(request, schema=table.schema_name, alias="lake"), found, depth + 1)
+        tree.replace(node, subquery(inner["node"], alias, table.aliases, node))
+
+
+def _flat(space: Workspace, parsed: Node, columns: Columns) -> Node:
+    """Return a query without common tables and subqueries, if it can be written so."""
+    if not any(node.get("type") == "SUBQUERY" or (node.get("cte_map") or {}).get("map") for node in tree.nodes(parsed)):
+        return parsed
+    connection = space.connection
+    given = space.types(tree.render(connection, parsed))
+    made = flattened(connection, parsed, columns, aggregates(), [name for name, _ in given])
+    if made is None:
+        return parsed
+    try:
+        return made if space.types(tree.render(connection, made)) == given else parsed
+    except QuacklakeError:
+        return parsed
+
+
+def _table(tx: Transaction, node: Node, request: Request) -> TableInfo | ViewInfo:
     catalog, schema, name = node.get("catalog_name"), node.get("schema_name"), node["table_name"]
     if catalog and fold(catalog) != fold(request.alias):
         raise InputError(f'"{catalog}" is another lake: a materialized view reads tables of its own')
@@ -208,14 +249,9 @@ def _table(tx: Transaction, node: Node, request: Request) -> TableInfo:
     if schema and not catalog and fold(schema) == fold(request.alias):
         places += [request.schema, DEFAULT_SCHEMA]  # lake.table
     for place in places:
-        table = tx.get_table(place, name)
-        if table is not None:
-            return table
-        if tx.objects.get_view(place, name) is not None:
-            raise InputError(
-                f'"{place}.{name}" is a view: a materialized view reads tables and materialized views',
-                hint="write the query of the view instead",
-            )
+        found = tx.get_table(place, name) or tx.objects.get_view(place, name)
+        if found is not None:
+            return found
     return tx.find_table(places[0], name)  # raises
 
 
