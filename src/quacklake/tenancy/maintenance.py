@@ -163,7 +163,7 @@ class TenantMaintainer:
         """Return the names of the catalogs that the next round would visit."""
         now = dt.datetime.now(dt.UTC)
         seen = islice(self._circle(), self._bounds.looks)
-        return list(islice((need.name for need in seen if wants(self.policy, need, now)), self._bounds.tenants))
+        return list(islice((need.name for need in seen if self._wants(need, now)), self._bounds.tenants))
 
     def run_once(self, progress: Progress = silent, stop: threading.Event | None = None) -> RoundReport:
         """Run one round; if ``stop`` is set, finish the running visits and end early."""
@@ -173,7 +173,7 @@ class TenantMaintainer:
         looked, last, ended = 0, None, False
         with telemetry.timed("maintenance.round"), ThreadPoolExecutor(self._threads, "quacklake-round") as pool:
             for need in self._circle():
-                if self._wants(need):
+                if self._wants(need, dt.datetime.now(dt.UTC)):
                     while len(running) >= self._threads:
                         running = _collect(running, visits)
                     ended = budget.is_set() or len(visits) + len(running) >= self._bounds.tenants
@@ -233,9 +233,9 @@ class TenantMaintainer:
             else:
                 around, after = True, -1
 
-    def _wants(self, need: CatalogNeed) -> bool:
+    def _wants(self, need: CatalogNeed, now: dt.datetime) -> bool:
         due = self._refresh is not None and need.views > 0
-        return due or wants(self.policy, need, dt.datetime.now(dt.UTC))
+        return due or wants(self.policy, need, now)
 
     def _visit(self, need: CatalogNeed, budget: RoundBudget) -> TenantVisit:
         begun = time.monotonic()
