@@ -8,6 +8,7 @@ import pytest
 
 import quacklake
 from quacklake.errors import InputError
+from tests.seeds import some
 
 FLAT = {
     "common": "WITH t AS (SELECT shop AS s, amount * 2 AS twice FROM sales WHERE amount > 5)"
@@ -41,22 +42,24 @@ def test_what_chooses_rows_and_columns_is_followed(tmp_path: Path) -> None:
         lake.sql("INSERT INTO shops VALUES ('s0', 'Here'), ('s1', 'There')")
         lake.sql("CREATE VIEW numbered AS SELECT id AS number, shop, amount FROM sales WHERE id <> 7")
         lake.sql("CREATE VIEW large (id, shop) AS SELECT number, shop, amount FROM numbered WHERE amount > 9")
-        names = {}
-        for name, query in FLAT.items():
-            names[name] = lake.sql(query).to_arrow().schema.names
+        chosen = some(FLAT, 3, "queries that are flattened")
+        for name in chosen:
+            query = FLAT[name]
+            names = lake.sql(query).to_arrow().schema.names
             lake.create_materialized_view(name, query)
-            assert lake.table(name).to_arrow().schema.names == names[name]
-        for query, reason in NOT_FLAT.items():
-            with pytest.raises(InputError, match=reason):
+            assert lake.table(name).to_arrow().schema.names == names
+        for query in some(NOT_FLAT, 2, "queries that are not flattened"):
+            with pytest.raises(InputError, match=NOT_FLAT[query]):
                 lake.create_materialized_view("refused", query)
-        assert lake.materialized_views.describe("plain")["bases"] == ["main.sales"]
+        if "plain" in chosen:
+            assert lake.materialized_views.describe("plain")["bases"] == ["main.sales"]
         lake.sql("DROP VIEW large")  # the views keep the query that it had
         for change in (
             "INSERT INTO sales VALUES (100, 's1', TIMESTAMP '2024-01-09', 77), (7, NULL, NULL, 50)",
             "UPDATE sales SET amount = amount + 3 WHERE id < 12; DELETE FROM shops WHERE shop = 's0'",
         ):
             lake.sql(change)
-            ways = {name: lake.refresh(name).way for name in FLAT}
+            ways = {name: lake.refresh(name).way for name in chosen}
             assert "full" not in ways.values(), ways
         for found in lake.materialized_views.verify():
             assert found.ok, (found, found.rows.to_pylist()[:5])
