@@ -159,7 +159,7 @@ class Queries:
         where = self._where()
         query = self.chance.choice(
             (
-                f"WITH t AS (SELECT k AS key, x * 2 AS y FROM a{where}) SELECT key AS c0, sum(y) AS c1 FROM t GROUP BY key",
+                f"WITH t AS (SELECT k AS key, x * 2 AS y FROM a{where} ) SELECT key AS c0, sum(y) AS c1 FROM t GROUP BY key",
                 f"SELECT s.k AS c0, max(b.w) AS c1 FROM (SELECT id, k FROM a{where} ) AS s JOIN b ON s.id = b.id GROUP BY s.k",
                 f"SELECT c0, c1 FROM (SELECT g AS c0, f / 2 AS c1, x FROM a{where} ) WHERE x < 9",
             )
