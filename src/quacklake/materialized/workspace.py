@@ -153,7 +153,12 @@ class Workspace:
         if self.engine == "duckdb" or (not asked and size < self.context.config.view_spark_bytes):
             return None
         if self._spark is None:
-            engine = on_spark.started(self.context) if asked else on_spark.active(self.context)
+            engine = on_spark.active(self.context)
+            if engine is None and asked and dry:
+                self.used = "spark"  # which is not started to tell that
+                return None
+            if engine is None and asked:
+                engine = on_spark.started(self.context)
             if engine is None:
                 return None
             self._spark = on_spark.SparkQueries(engine, self.tx, place)
