@@ -27,6 +27,7 @@ error that says "try again" (``transient``) is no failure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -161,6 +162,14 @@ def single(lake: Lake) -> None:
     two.append(rows(20, 40))
 
 
+def follow(lake: Lake) -> None:
+    """A materialized view that lacks changes of its table: rows that came, and rows that went."""
+    table = lake.create_table("followed", rows(0, 60))
+    lake.create_materialized_view("sums", "SELECT id % 7 AS k, count(*) AS n FROM followed GROUP BY ALL")
+    table.delete("id >= 50")
+    table.append(rows(100, 120))
+
+
 def grow(lake: Lake) -> None:
     """New rows, which a merge puts into one file with the rows that others have read."""
     lake.table("two").append(rows(200, 220))
@@ -223,6 +232,11 @@ def _updates(tables: Rows) -> Rows:
 def _renews(name: str) -> Callable[[Rows], Rows]:
     """The first twenty rows of a table get another value."""
     return lambda tables: _put(tables, name, [(id_, "new" if id_ < 20 else v, x) for id_, v, x in tables[name]])
+
+
+def _refreshes(tables: Rows) -> Rows:
+    counts = Counter(row[0] % 7 for row in tables["main.followed"])
+    return _put(tables, "main.sums", list(counts.items()))
 
 
 def _merges(tables: Rows) -> Rows:
@@ -304,6 +318,14 @@ _USUAL = [
     Operation("alter", alter, _alters),
     Operation("partition", partition, _partitions, block=False, touches=("main.t", "main.u")),
     Operation("transaction", transaction, _transacts, block=False, touches=("main.t", "main.u")),
+    Operation(
+        "refresh",
+        lambda lake: lake.refresh("sums"),
+        _refreshes,
+        block=False,
+        prepare=follow,
+        touches=("main.followed", "main.sums"),
+    ),
     Operation("describe", describe, _describes, block=False),
     Operation("optimize", lambda lake: lake.table("u").optimize(order_by=["id"]), _optimizes, block=False, touches=_U),
     Operation("flush", lambda lake: lake.maintenance.flush_inlined_data(), keeps, block=False, touches=_ALL),

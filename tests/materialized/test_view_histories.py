@@ -14,7 +14,7 @@ from tests.prove.views import view_history
 from tests.seeds import LONG, SEED
 
 
-@pytest.mark.daily(0.25)
+@pytest.mark.daily(0.125)
 @pytest.mark.parametrize("layout", ["plain", "shared"])
 @pytest.mark.parametrize("database", ["sqlite", "duckdb", "postgres", "mysql"])
 def test_a_view_equals_the_answer_of_its_query_whatever_happens(
@@ -26,5 +26,5 @@ def test_a_view_equals_the_answer_of_its_query_whatever_happens(
         url, folder = new_url(database), tmp_path / str(number)
         folder.mkdir()
         seed = f"{SEED}.{database}.{layout}.{number}"
-        tally = view_history(url, folder, seed, 14 if LONG else 6, stock, killing=LONG, options=options)
+        tally = view_history(url, folder, seed, 14 if LONG else 4, stock, killing=LONG, options=options)
         assert tally.comparisons > 0

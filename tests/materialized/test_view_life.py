@@ -34,6 +34,7 @@ def follows(lake: Lake) -> str:
     return way
 
 
+@pytest.mark.daily(0.4)
 def test_a_view_and_its_position_are_in_backups(tmp_path: Path) -> None:
     plain_only("the copy is a lake of its own")
     with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
@@ -43,6 +44,7 @@ def test_a_view_and_its_position_are_in_backups(tmp_path: Path) -> None:
         assert follows(copy) == "groups"
 
 
+@pytest.mark.daily(0.4)
 def test_views_go_with_tenants_that_are_exported_adopted_and_forked(tmp_path: Path) -> None:
     plain_only("it has a shared lake of its own")
     url = f"sqlite:///{tmp_path}/shared.db"
@@ -125,6 +127,7 @@ def test_the_runner_refreshes_what_is_due(tmp_path: Path) -> None:
         assert lake.materialized_views.describe("still")["lag_rows"] == 1
 
 
+@pytest.mark.daily(0.4)
 def test_a_deep_verification_finds_a_wrong_view(tmp_path: Path) -> None:
     from quacklake.operations import dml
 
@@ -146,3 +149,22 @@ def test_a_failed_look_for_views_does_not_fail_the_commit_before_it(
             lake.create_table("made", [{"a": 2}])
         assert "could not look for materialized views" in caplog.text
         assert lake.table("made").to_pylist() == [{"a": 2}]
+
+
+@pytest.mark.daily(0.4)
+def test_a_round_over_tenants_refreshes_what_is_due(tmp_path: Path) -> None:
+    plain_only("it has a shared lake of its own")
+    with quacklake.tenants(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data"), create=True) as tenants:
+        for name in ("acme", "idle"):
+            with tenants.open(name, create=True) as lake:
+                lake.sql("CREATE TABLE t (x INTEGER)")
+                when = "every 100 ms" if name == "acme" else "manual"
+                lake.create_materialized_view("total", "SELECT count(*) AS n FROM t", refresh=when)
+                lake.sql("INSERT INTO t SELECT * FROM range(30)")
+        time.sleep(0.1)
+        assert not tenants.maintain().failed
+        seen = {}
+        for name in ("acme", "idle"):
+            with tenants.open(name) as lake:
+                seen[name] = lake.sql("FROM total").fetchall()
+        assert seen == {"acme": [(30,)], "idle": [(0,)]}

@@ -75,7 +75,7 @@ def test_aggregates_merge_when_the_output_has_all_they_need(query: str, merges: 
         ("SELECT DISTINCT ON (k) id FROM t", "DISTINCT ON"),
         ("SELECT k, first(x) FROM t GROUP BY k", "order"),
         ("SELECT id FROM t INTERSECT SELECT id FROM d", "UNION ALL"),
-        ("SELECT id FROM (SELECT id FROM t)", "only tables"),
+        ("SELECT id FROM (SELECT id FROM t)", "subqueries"),
         ("SELECT x FROM t QUALIFY row_number() OVER () = 1", "QUALIFY"),
         ("SELECT t.k, e.v FROM t LEFT JOIN d ON t.id = d.id JOIN e ON e.id = d.id", "outer join"),
         ("SELECT d.name, median(t.x) FROM t LEFT JOIN d ON t.id = d.id GROUP BY d.name", "no output column"),

@@ -68,7 +68,17 @@ def test_rows_reach_every_sink_once_and_runs_go_on_where_the_last_ended(lake: qu
     for kind in KINDS:
         assert rows(kind, tmp_path, lake) == doubled(0, 81), kind
     assert all(each["state"] == "finished" for each in pipeline.status())
-    assert pipeline.behind() == 0
+
+
+def test_views_over_a_sink_are_refreshed_on_commit(lake: quacklake.Lake, tmp_path: Path) -> None:
+    add(lake, 0, 30)
+    Pipeline(lake, definition(tmp_path, ("lake",))).run(until_caught_up=True)
+    query = "SELECT id % 5 AS k, count(*) AS n FROM copied GROUP BY k"
+    lake.create_materialized_view("counts", query, refresh="on commit")
+    add(lake, 30, 45)
+    Pipeline(lake, definition(tmp_path, ("lake",))).run(until_caught_up=True)
+    assert sorted(lake.sql("FROM counts").fetchall()) == [(k, 9) for k in range(5)]
+    assert lake.materialized_views.describe("counts")["last_way"] == "merge"
 
 
 def test_branches_get_the_rows_of_their_conditions(lake: quacklake.Lake, tmp_path: Path) -> None:

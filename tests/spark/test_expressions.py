@@ -77,6 +77,7 @@ SAME: dict[str, tuple[str, ...]] = {
         "ts + INTERVAL '1 month 2 days 3.5 seconds'", "ts - INTERVAL 90 MINUTE", "tz + INTERVAL 2 HOUR", "tz - INTERVAL 36 HOUR", "year(da)", "month(ts)",
         "day(ts)", "quarter(da)", "week(da)", "dayofyear(da)", "dayofweek(da)", "isodow(ts)", "hour(ts)", "minute(ts)",
         "extract(dow FROM da)", "date_part('year', ts)", "date_trunc('month', ts)", "date_trunc('week', da)",
+        "date_trunc('hour', ts)", "date_trunc('minute', ts)", "date_trunc('second', ts)",
         "date_trunc('quarter', ts)", "date_trunc('day', ts)", "date_diff('day', da, ts::DATE)", "datediff('day', ts, TIMESTAMP '2024-01-01')",
         "last_day(da)", "greatest(da, DATE '2000-01-01')", "coalesce(da, ts)",
     ),

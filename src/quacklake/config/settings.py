@@ -179,6 +179,12 @@ class Config:
         10_000_000,
     )
     plan_max_files: int = _number("Most files that one scan may read", 1_000_000, 1, 1_000_000_000)
+    view_spark_bytes: int = _setting(
+        "size",
+        "Bytes of files from which a refresh of a materialized view runs on Spark, if a session is active",
+        8_000_000_000,
+        minimum=0,
+    )
     fetch_batch_rows: int = _number("Rows per batch of a result", 122_880, 1, 100_000_000)
     storage_max_retries: int = _number("How often a storage request is retried", 5, 0, 100)
     orphan_grace: timedelta = _setting(

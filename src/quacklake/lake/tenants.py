@@ -9,6 +9,7 @@ from quacklake.errors import InputError
 from quacklake.lake.lake import Lake
 from quacklake.maintenance.policy import Policy
 from quacklake.operations.context import boundary
+from quacklake.operations.handles import LakeHandle
 from quacklake.progress import Progress, silent
 from quacklake.tenancy.maintenance import RoundLimits, RoundReport, TenantMaintainer
 from quacklake.tenancy.tenants import TenantCatalogs, open_tenants
@@ -40,11 +41,15 @@ class Tenants(TenantCatalogs):
         if engine not in ("duckdb", "spark"):
             raise InputError(f"engine must be duckdb or spark, not {engine!r}")
         if engine == "duckdb":
-            return TenantMaintainer(self._tenancy, self.open_handle, self._config, policy, bounds, threads)
+            return TenantMaintainer(
+                self._tenancy, self.open_handle, self._config, policy, bounds, threads, refresh=_refresh_due
+            )
         from quacklake.spark.maintenance import SparkCompactors
 
         compactors = SparkCompactors(session)
-        return TenantMaintainer(self._tenancy, self.open_handle, self._config, policy, bounds, threads, compactors)
+        return TenantMaintainer(
+            self._tenancy, self.open_handle, self._config, policy, bounds, threads, compactors, _refresh_due
+        )
 
     def maintain(
         self,
@@ -56,7 +61,7 @@ class Tenants(TenantCatalogs):
         session: SparkSession | None = None,
         progress: Progress = silent,
     ) -> RoundReport:
-        """Run one round: maintain the catalogs that need it, each as ``Lake.maintain`` does.
+        """Run one round: maintain the catalogs that need it, each as ``Lake.maintain`` does; refresh their views.
 
         The round continues where the last one stopped, even one by another process, and ends when every catalog has had
         its turn or ``bounds`` are reached. ``threads`` catalogs run at a time. With ``engine="spark"``, Spark compacts,
@@ -65,6 +70,12 @@ class Tenants(TenantCatalogs):
         """
         found = self.maintainer(policy, bounds=bounds, threads=threads, engine=engine, session=session)
         return found.run_once(progress)
+
+
+def _refresh_due(handle: LakeHandle) -> None:
+    from quacklake.materialized.views import MaterializedViews
+
+    MaterializedViews(handle).refresh_due()
 
 
 def tenants(

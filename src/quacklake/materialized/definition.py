@@ -157,3 +157,5 @@ class RefreshReport:
     files_total: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    engine: str = "duckdb"
+    """The engine that computed the rows: ``duckdb`` or ``spark``."""

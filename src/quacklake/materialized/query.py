@@ -108,6 +108,9 @@ class Analysis:
         return "groups"
 
 
+_SUBQUERY = "only common tables, views and subqueries that choose rows and columns are followed"
+
+
 class NotIncremental(Exception):
     """Raised inside the analysis for a query that can only be computed in full."""
 
@@ -125,7 +128,7 @@ def selects(node: Node) -> Iterator[Node]:
         kind = str(node.get("setop_type") or node["type"]).replace("_NODE", "").replace("_", " ")
         raise NotIncremental(f"{kind} compares all rows: UNION ALL can be followed")
     if node["cte_map"]["map"]:
-        raise NotIncremental("common tables (WITH) are not followed")
+        raise NotIncremental(_SUBQUERY)
     _check_modifiers(node)
     children = node.get("children") or [node["left"], node["right"]]
     for child in children:
@@ -229,7 +232,7 @@ def _check_modifiers(node: Node) -> bool:
 
 def _branch(node: Node, columns: Columns, aggregates: frozenset[str]) -> Branch:
     if node["cte_map"]["map"]:
-        raise NotIncremental("common tables (WITH) are not followed")
+        raise NotIncremental(_SUBQUERY)
     distinct = _check_modifiers(node)
     if node.get("qualify"):
         raise NotIncremental("QUALIFY depends on all rows")
@@ -271,7 +274,9 @@ def _references(node: Node, columns: Columns, *, core: bool) -> Iterator[Referen
         yield Reference(node["schema_name"], node["table_name"], alias, core, frozenset(map(fold, columns[key])))
         return
     if node["type"] != "JOIN":
-        raise NotIncremental("only tables in FROM are followed: no subqueries, functions or values")
+        raise NotIncremental(
+            _SUBQUERY if node["type"] == "SUBQUERY" else "only tables in FROM are followed: no functions or values"
+        )
     left = node["join_type"] == "LEFT"
     if node["join_type"] not in ("INNER", "LEFT") or node.get("ref_type") not in ("REGULAR", "CROSS"):
         raise NotIncremental("only inner and left joins are followed")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -13,20 +14,20 @@ from typing import Any
 from quacklake import faults, telemetry
 from quacklake.catalog import Reader
 from quacklake.engines.duckdb.expressions import parser
-from quacklake.engines.duckdb.trees import Node
+from quacklake.engines.duckdb.trees import LAKE, Node
 from quacklake.errors import (
     AlreadyExistsError,
     InputError,
     NotFoundError,
     NotPermittedError,
+    QuacklakeError,
     SqlError,
     StaleViewError,
     StreamBatchDoneError,
     StreamFencedError,
-    UnsupportedFeatureError,
 )
 from quacklake.format.names import fold, quote, uuid7
-from quacklake.format.objects import MATERIALIZED_VIEW, TableInfo, view_stream
+from quacklake.format.objects import MATERIALIZED_VIEW, TableInfo, ViewInfo, view_stream
 from quacklake.format.snapshots import Snapshot
 from quacklake.materialized import registry, rewriting
 from quacklake.materialized.definition import (
@@ -38,17 +39,20 @@ from quacklake.materialized.definition import (
     RefreshReport,
     Schedule,
 )
-from quacklake.materialized.query import Analysis, analyze, base_tables, volatile
-from quacklake.materialized.survey import BaseChange, StaleError, survey
-from quacklake.materialized.ways import Outcome, Refresh
-from quacklake.materialized.workspace import Workspace, checked, workspace
+from quacklake.materialized.flattening import flattened, subquery
+from quacklake.materialized.query import Analysis, Columns, analyze, base_tables, volatile
+from quacklake.materialized.survey import BaseChange, StaleError, Survey, survey
+from quacklake.materialized.ways import Outcome, Prepared, Refresh, spark_text
+from quacklake.materialized.workspace import Workspace, checked, size_of, workspace
 from quacklake.operations.change_feed import ChangeScan
 from quacklake.operations.context import LakeContext
 from quacklake.operations.evolution import partition
-from quacklake.operations.handles import LakeHandle
+from quacklake.operations.handles import LakeHandle, TransactionHandle
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
+from quacklake.operations.views import MOST_VIEWS, too_deep
 from quacklake.sql import tree
 from quacklake.sql.safety.checks import check
+from quacklake.sql.scans import Bound
 from quacklake.transaction import Transaction
 
 _FAR = 100
@@ -96,10 +100,6 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
         raise SqlError("Cannot specify both OR REPLACE and IF NOT EXISTS within single create statement")
     if request.engine not in ENGINES:
         raise InputError(f"there is no engine {request.engine!r}", hint=", ".join(ENGINES))
-    if request.engine == "spark":
-        raise UnsupportedFeatureError(
-            "materialized views are not refreshed on Spark yet", hint="engine = 'auto' or 'duckdb'"
-        )
     context, id_, started = handle.context, str(uuid7()), time.monotonic()
     reports: list[RefreshReport | None] = []
     former: list[str] = []
@@ -122,7 +122,7 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
             former.append(known.definition.id)
             tx.upkeep = True
             _check_cycle(context, tx.base, existing, request)
-        with workspace(context, tx) as space:
+        with workspace(context, tx, TransactionHandle(context, tx)) as space:
             parsed, tables = _resolved(space, request)
             analysis = _analyzed(space, parsed, tables)
             if analysis.reason is not None and not request.full:
@@ -133,7 +133,8 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
             text = tree.stored(space.connection, tree.render(space.connection, parsed), parsed)
             if existing is not None:
                 tx.drop_table(existing)
-            made, count = _make(space, request, text)
+            space.engine = request.engine
+            made, count = _make(space, request, text, Prepared(parsed, analysis))
             bases = tuple(Base(table.schema_name, table.name, table.uuid) for table in tables)
             definition = Definition(id_, text, bases, request.schedule, request.engine, request.full)
             tx.upkeep = True
@@ -164,7 +165,7 @@ def registry_epoch(context: LakeContext, definition: Definition) -> int:
     return -1 if at is None else at.epoch
 
 
-def _make(space: Workspace, request: Request, text: str) -> tuple[TableInfo, int]:
+def _make(space: Workspace, request: Request, text: str, query: Prepared) -> tuple[TableInfo, int]:
     """Create the table of a view with the rows of its query."""
     space.session.statement(
         f"CREATE TABLE lake.{quote(request.ref.schema)}.{quote(request.ref.name)} AS {text} WITH NO DATA"
@@ -172,34 +173,75 @@ def _make(space: Workspace, request: Request, text: str) -> tuple[TableInfo, int
     table = space.tx.find_table(request.ref.schema, request.ref.name)
     if request.partition_by:
         table = partition(space.tx, table, request.partition_by)
-    return table, space.append(table, space.bind(text))
+    bound = space.bind(text)
+    size = size_of(*(scan.plan for scan in bound.scans))
+    rows = space.on_spark(table, lambda: spark_text(space, query.query, query.analysis), size)
+    return table, space.append(table, bound if rows is None else Bound(rows, None, []))
 
 
 def _resolved(space: Workspace, request: Request) -> tuple[Node, list[TableInfo]]:
     """Return the query with full names of its tables, and these. Raise for what is no table of the lake."""
-    parsed = tree.parse(space.connection, request.query)
-    try:
-        check(parsed, lambda *_: False)
-    except NotPermittedError as error:
-        raise InputError(f"a materialized view cannot have this query: {error.message}", hint=error.hint) from error
+    parsed = _checked(space, request.query)
     if any(node.get("class") == "PARAMETER" for node in tree.nodes(parsed)):
         raise InputError("the query of a materialized view takes no parameters")
     found: dict[int, TableInfo] = {}
-    for node in base_tables(parsed):
-        table = _table(space.tx, node, request)
-        node["alias"] = node.get("alias") or node["table_name"]
-        node.update(catalog_name="", schema_name=table.schema_name, table_name=table.name)
-        found[table.id] = table
+    _resolve(space, parsed, request, found, 0)
+    for table in found.values():
         if (fold(table.schema_name), fold(table.name)) == (fold(request.ref.schema), fold(request.ref.name)):
             raise InputError(f'the materialized view "{table.qualified_name}" cannot read itself')
     if not found:
         raise InputError("the query of a materialized view reads no table of the lake")
     columns = {(fold(t.schema_name), fold(t.name)): t.schema.names for t in found.values()}
     rewriting.expand_stars(parsed, columns)
-    return parsed, list(found.values())
+    return _flat(space, parsed, columns), list(found.values())
 
 
-def _table(tx: Transaction, node: Node, request: Request) -> TableInfo:
+def _checked(space: Workspace, query: str) -> Node:
+    parsed = tree.parse(space.connection, query)
+    try:
+        check(parsed, lambda *_: False)
+    except NotPermittedError as error:
+        raise InputError(f"a materialized view cannot have this query: {error.message}", hint=error.hint) from error
+    return parsed
+
+
+def _resolve(space: Workspace, parsed: Node, request: Request, found: dict[int, TableInfo], depth: int) -> None:
+    """Give tables their full names, and put the queries of views in the place of their names."""
+    for node in list(base_tables(parsed)):
+        table = _table(space.tx, node, request)
+        alias = node.get("alias") or node["table_name"]
+        if isinstance(table, TableInfo):
+            node.update(alias=alias, catalog_name="", schema_name=table.schema_name, table_name=table.name)
+            found[table.id] = table
+            continue
+        if depth >= MOST_VIEWS:
+            raise too_deep(table)
+        if table.dialect != "duckdb" or node.get("at_clause") or node.get("column_name_alias"):
+            raise InputError(
+                f'a materialized view cannot read the view "{table.qualified_name}"',
+                hint="write the query of the view instead",
+            )
+        inner = _checked(space, table.sql.replace(LAKE, ""))
+        _resolve(space, inner, replace(request, schema=table.schema_name, alias="lake"), found, depth + 1)
+        tree.replace(node, subquery(inner["node"], alias, table.aliases, node))
+
+
+def _flat(space: Workspace, parsed: Node, columns: Columns) -> Node:
+    """Return a query without common tables and subqueries, if it can be written so."""
+    if not any(node.get("type") == "SUBQUERY" or (node.get("cte_map") or {}).get("map") for node in tree.nodes(parsed)):
+        return parsed
+    connection = space.connection
+    given = space.types(tree.render(connection, parsed))
+    made = flattened(connection, parsed, columns, aggregates(), [name for name, _ in given])
+    if made is None:
+        return parsed
+    try:
+        return made if space.types(tree.render(connection, made)) == given else parsed
+    except QuacklakeError:
+        return parsed
+
+
+def _table(tx: Transaction, node: Node, request: Request) -> TableInfo | ViewInfo:
     catalog, schema, name = node.get("catalog_name"), node.get("schema_name"), node["table_name"]
     if catalog and fold(catalog) != fold(request.alias):
         raise InputError(f'"{catalog}" is another lake: a materialized view reads tables of its own')
@@ -207,14 +249,9 @@ def _table(tx: Transaction, node: Node, request: Request) -> TableInfo:
     if schema and not catalog and fold(schema) == fold(request.alias):
         places += [request.schema, DEFAULT_SCHEMA]  # lake.table
     for place in places:
-        table = tx.get_table(place, name)
-        if table is not None:
-            return table
-        if tx.objects.get_view(place, name) is not None:
-            raise InputError(
-                f'"{place}.{name}" is a view: a materialized view reads tables and materialized views',
-                hint="write the query of the view instead",
-            )
+        found = tx.get_table(place, name) or tx.objects.get_view(place, name)
+        if found is not None:
+            return found
     return tx.find_table(places[0], name)  # raises
 
 
@@ -244,22 +281,26 @@ def _analyzed(space: Workspace, parsed: Node, tables: Sequence[TableInfo]) -> An
 # -- refreshing --------------------------------------------------------------------------------------------------------
 
 
-def refresh(handle: LakeHandle, ref: TableRef, *, full: bool = False) -> RefreshReport:
+def refresh(
+    handle: LakeHandle, ref: TableRef, *, full: bool = False, known: tuple[Snapshot, MaterializedView] | None = None
+) -> RefreshReport:
     """Bring a view to the newest snapshot. Of many that try, one does it, and the others find it done.
 
-    Raise ``NotFoundError``, or ``StaleViewError`` when the query can no longer run; the view keeps its rows.
+    ``known`` is the newest snapshot, and the view at it. Raise ``NotFoundError``, or ``StaleViewError`` when the query
+    can no longer run; the view keeps its rows.
     """
     context, started = handle.context, time.monotonic()
     for _ in range(_ATTEMPTS):
-        snapshot = context.latest()
-        view = registry.get(context, snapshot, ref)
-        if not full:
-            report = _nothing_to_do(context, view, snapshot, started)
-            if report is not None:
-                return report
+        if known is None:
+            snapshot = context.latest()
+            known = snapshot, registry.get(context, snapshot, ref)
+        (snapshot, view), known = known, None
+        found = _changes(context, view, snapshot)
+        if not full and found is not None and not found.changed and snapshot.id - (found.since or 0) <= _FAR:
+            return RefreshReport(view.name, "none", snapshot.id, seconds=time.monotonic() - started)
         try:
             with telemetry.timed("materialized.refresh", view.name):
-                return _run(handle, view, full=full, started=started)
+                return _run(handle, view, found, full=full, started=started)
         except StreamBatchDoneError:
             full = False  # somebody else has refreshed it
         except StreamFencedError:
@@ -267,21 +308,19 @@ def refresh(handle: LakeHandle, ref: TableRef, *, full: bool = False) -> Refresh
     raise StaleViewError(f'others refresh the materialized view "{ref.schema}.{ref.name}" all the time')
 
 
-def _nothing_to_do(
-    context: LakeContext, view: MaterializedView, snapshot: Snapshot, started: float
-) -> RefreshReport | None:
-    at = view.position
-    if at is None or at.stale is not None or snapshot.id - at.snapshot > _FAR:
+def _changes(context: LakeContext, view: MaterializedView, snapshot: Snapshot) -> Survey | None:
+    """Return what has happened since the position of a view; None when that must be found out again, and told."""
+    if view.position is None or view.position.stale is not None:
         return None
     try:
-        if survey(context, view, snapshot).changed:
-            return None
+        return survey(context, view, snapshot)
     except StaleError:
         return None
-    return RefreshReport(view.name, "none", snapshot.id, seconds=time.monotonic() - started)
 
 
-def _run(handle: LakeHandle, view: MaterializedView, *, full: bool, started: float) -> RefreshReport:
+def _run(
+    handle: LakeHandle, view: MaterializedView, found: Survey | None, *, full: bool, started: float
+) -> RefreshReport:
     context = handle.context
     own = LakeHandle(context, replace(handle.signature))
     ref = TableRef(view.table.schema_name, view.table.name)
@@ -292,13 +331,16 @@ def _run(handle: LakeHandle, view: MaterializedView, *, full: bool, started: flo
     def work(tx: Transaction) -> None:
         reports.clear()
         tx.upkeep = True
-        now = registry.get(context, tx.base, ref)
+        same = found is not None and found.snapshot.id == tx.base.id
+        now = view if same else registry.get(context, tx.base, ref)
         if now.position is not None and now.position.committed > tx.base.id:
             raise StreamBatchDoneError(f'the materialized view "{view.name}" was refreshed meanwhile')
         if now.definition.id != view.definition.id:
             raise NotFoundError(f'the materialized view "{view.name}" was replaced meanwhile')
         with workspace(context, tx) as space:
-            outcome = _outcome(space, now, full=full)
+            space.engine = now.definition.engine
+            changes = found if same and found is not None else survey(context, now, tx.base)
+            outcome = _outcome(space, now, changes, full=full)
             report = _report(now.name, tx, outcome, space, started)
             _mark(own, tx, now.definition, -1 if now.position is None else now.position.epoch, report)
         reports.append(report)
@@ -316,20 +358,36 @@ def _run(handle: LakeHandle, view: MaterializedView, *, full: bool, started: flo
     return reports[0]
 
 
-def _outcome(space: Workspace, view: MaterializedView, *, full: bool, dry: bool = False) -> Outcome:
+def _outcome(space: Workspace, view: MaterializedView, found: Survey, *, full: bool, dry: bool = False) -> Outcome:
     """Change the rows of a view in a workspace. Raise ``StaleError``."""
-    found = survey(space.context, view, space.tx.base)
     if full:
         found = replace(found, since=None, reason="it was asked for")
     if not found.changed:
         return Outcome("none")
-    try:
-        parsed = space.parse(view, found.bases)
-        checked(space, view, tree.render(space.connection, parsed))
-    except (SqlError, NotFoundError, NotPermittedError, InputError) as error:
-        raise StaleError(error.message.partition("\n")[0]) from error
-    analysis = _analyzed(space, parsed, [base.table for base in found.bases])
-    return Refresh(space, view, parsed, analysis, found, dry).run()
+    return Refresh(space, view, _prepared(space, view, found), found, dry).run()
+
+
+_known: OrderedDict[Hashable, Prepared] = OrderedDict()
+_MOST_KNOWN = 256
+
+
+def _prepared(space: Workspace, view: MaterializedView, found: Survey) -> Prepared:
+    """Return the query of a view, parsed and checked against the tables as they are now. Raise ``StaleError``."""
+    tables = [base.table for base in found.bases]
+    named = tuple((base.known_as, base.table.schema_name, base.table.name, base.table.schema) for base in found.bases)
+    key = (view.definition.query, named, view.table.schema)
+    known = _known.pop(key, None)  # a refresh in another thread may take it meanwhile: then it is made again
+    if known is None:
+        try:
+            parsed = space.parse(view, found.bases)
+            checked(space, view, tree.render(space.connection, parsed))
+        except (SqlError, NotFoundError, NotPermittedError, InputError) as error:
+            raise StaleError(error.message.partition("\n")[0]) from error
+        known = Prepared(parsed, _analyzed(space, parsed, tables))
+    _known[key] = known
+    while len(_known) > _MOST_KNOWN:
+        _known.popitem(last=False)
+    return known
 
 
 def explain(handle: LakeHandle, ref: TableRef) -> RefreshReport:
@@ -339,8 +397,9 @@ def explain(handle: LakeHandle, ref: TableRef) -> RefreshReport:
     try:
         view = registry.get(context, tx.base, ref)
         with workspace(context, tx) as space:
+            space.engine = view.definition.engine
             try:
-                outcome = _outcome(space, view, full=False, dry=True)
+                outcome = _outcome(space, view, survey(context, view, tx.base), full=False, dry=True)
             except StaleError as error:
                 outcome = Outcome("stale", str(error))
             report = _report(view.name, tx, outcome, space, started)
@@ -367,6 +426,7 @@ def _report(name: str, tx: Transaction, outcome: Outcome, space: Workspace, star
         files=space.files,
         bytes=space.bytes_read,
         seconds=time.monotonic() - started,
+        engine=space.used,
     )
 
 

@@ -27,8 +27,8 @@ def views(context: LakeContext, snapshot: Snapshot) -> list[MaterializedView]:
     known = definitions(context, snapshot)
     if not known:
         return []
+    tables = [context.tables.by_id(snapshot, id_) for id_ in known]
     with context.catalog.read() as reader:
-        tables = [reader.tables.by_id(snapshot, id_) for id_ in known]
         found = [
             MaterializedView(table, known[table.id], position(reader, known[table.id].id))
             for table in tables

@@ -11,8 +11,9 @@ from quacklake.errors import QuacklakeError
 from quacklake.format.names import quote
 from quacklake.materialized import registry, rewriting
 from quacklake.materialized.definition import MaterializedView
+from quacklake.materialized.spans import by_text
 from quacklake.materialized.survey import BaseChange
-from quacklake.materialized.workspace import Workspace, by_text, target, workspace
+from quacklake.materialized.workspace import Workspace, target, workspace
 from quacklake.operations.handles import LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.sql import tree

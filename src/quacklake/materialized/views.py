@@ -199,9 +199,10 @@ class MaterializedViews:
         """Bring a view to the newest snapshot, after the views that it reads; ``full`` computes it anew."""
         latest = self.handle.context.latest()
         view = self._get(name, latest)
-        for below in self._below(view, latest):
-            refreshing.refresh(self.handle, _ref(below))
-        return refreshing.refresh(self.handle, _ref(view), full=full)
+        below = self._below(view, latest)
+        for each in below:
+            refreshing.refresh(self.handle, _ref(each))
+        return refreshing.refresh(self.handle, _ref(view), full=full, known=None if below else (latest, view))
 
     def explain(self, name: str) -> RefreshReport:
         """Return what a refresh would do, without doing it."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from quacklake.engines.duckdb.trees import Node, nodes
+from quacklake.format.bounds import every
 from quacklake.format.names import fold, quote
-from quacklake.materialized import rewriting
+from quacklake.materialized import on_spark, rewriting
 from quacklake.materialized.definition import MaterializedView
 from quacklake.materialized.query import Analysis, Branch, bucket, reads_of
+from quacklake.materialized.spans import Key, Span, by_text
 from quacklake.materialized.survey import BaseChange, Survey
-from quacklake.materialized.workspace import Feed, Workspace, by_text, target
+from quacklake.materialized.workspace import Feed, Workspace, size_of
+from quacklake.operations.row_changes import PLACES
 from quacklake.sql import tree
+from quacklake.sql.scans import Bound
 
 
 @dataclass
@@ -28,15 +32,39 @@ class Outcome:
 
 
 @dataclass
+class Prepared:
+    """A query that was parsed, checked and analyzed, with texts that were made of it, for the next refresh too."""
+
+    query: Node
+    analysis: Analysis
+    texts: dict[Hashable, str] = field(default_factory=dict)
+
+    def text(self, key: Hashable, make: Callable[[], str]) -> str:
+        """Return a text, which is made once."""
+        if key not in self.texts:
+            self.texts[key] = make()
+        return self.texts[key]
+
+
+@dataclass
 class Refresh:
     """One refresh of a view in a workspace. With ``dry`` it finds out what to do, and changes no row."""
 
     work: Workspace
     view: MaterializedView
-    query: Node
-    analysis: Analysis
+    prepared: Prepared
     survey: Survey
     dry: bool = False
+
+    @property
+    def query(self) -> Node:
+        """The tree of the query, which nobody changes."""
+        return self.prepared.query
+
+    @property
+    def analysis(self) -> Analysis:
+        """The ways that the query allows."""
+        return self.prepared.analysis
 
     def run(self) -> Outcome:
         """Bring the view to the snapshot of the workspace by the cheapest way that is right."""
@@ -66,10 +94,11 @@ class Refresh:
 
     def full(self, reason: str | None) -> Outcome:
         """Compute the view anew."""
-        bound = self.work.bind(tree.render(self.work.connection, self.query))
+        whole = self.prepared.text("whole", lambda: tree.render(self.work.connection, self.query))
+        bound = self._heavy(self.work.bind(whole), lambda: spark_text(self.work, self.query, self.analysis))
         if self.dry:
             return Outcome("full", reason)
-        deleted = self.work.delete(self.view.table, [])
+        deleted = self.work.remove_all(self.view.table)
         return Outcome("full", reason, deleted=deleted, inserted=self.work.append(self.view.table, bound))
 
     # -- what changed --------------------------------------------------------------------------------------------------
@@ -94,9 +123,19 @@ class Refresh:
         changed = self._changed(branch, feeds)
         return len(changed) <= 1 and all(branch.references[place].core for place in changed)
 
-    def _with(self, select: Node, others: Mapping[int, str]) -> str:
-        replaced = {place: rewriting.temporary(self.work.connection, name) for place, name in others.items()}
-        return rewriting.query_text(self.work.connection, rewriting.with_references(select, replaced))
+    def _with(self, number: int, others: Mapping[int, str]) -> str:
+        """Return the text of a branch that reads temporary relations in place of some of its tables."""
+
+        def make() -> str:
+            connection, select = self.work.connection, rewriting.branches_of(self.query)[number]
+            replaced = {place: rewriting.temporary(connection, name) for place, name in others.items()}
+            return rewriting.query_text(connection, rewriting.with_references(select, replaced))
+
+        return self.prepared.text(("with", number, *others.items()), make)
+
+    def _computed(self, sql: str, *, alone: bool) -> str:
+        """Compute a query into a temporary table; ``alone`` says that it reads temporary relations and nothing else."""
+        return self.work.make(sql) if alone else self.work.keep(sql)
 
     def _columns(self) -> list[tuple[str, str]]:
         return [(f"c{n}", column.duckdb_type()) for n, column in enumerate(self.view.table.schema.columns)]
@@ -111,33 +150,40 @@ class Refresh:
     def _append(self, feeds: Mapping[int, Feed]) -> Outcome:
         """Insert the output of the rows that came."""
         parts = []
-        for branch, select in zip(self.analysis.branches, rewriting.branches_of(self.query), strict=True):
+        for number, branch in enumerate(self.analysis.branches):
             for place, feed in self._changed(branch, feeds).items():
-                parts.append(self._typed(self._with(select, {place: feed.came})))
-        bound = self.work.bind(" UNION ALL ".join(parts))
+                parts.append(self._typed(self._with(number, {place: feed.came})))
+        text = " UNION ALL ".join(parts)
+        bound = Bound(text, None, []) if self._single else self.work.bind(text)
+        bound = self._of_feeds(bound, feeds)
         return Outcome("append") if self.dry else Outcome("append", inserted=self.work.append(self.view.table, bound))
+
+    @property
+    def _single(self) -> bool:
+        """True when every branch reads one table alone."""
+        return all(len(branch.references) == 1 for branch in self.analysis.branches)
 
     def _rows(self, feeds: Mapping[int, Feed]) -> Outcome:
         """Take away the output of the rows that went, and add that of the rows that came; equal rows cancel out."""
         columns = self._columns()
         parts = []
-        for branch, select in zip(self.analysis.branches, rewriting.branches_of(self.query), strict=True):
+        for number, branch in enumerate(self.analysis.branches):
             for place, feed in self._changed(branch, feeds).items():
                 for name, sign in ((feed.came, 1), (feed.went, -1)):
-                    parts.append(f"SELECT *, {sign} AS n FROM ({self._typed(self._with(select, {place: name}))})")
+                    parts.append(f"SELECT *, {sign} AS n FROM ({self._typed(self._with(number, {place: name}))})")
         texts = [f"CAST({name} AS VARCHAR) AS t_{name}" for name, type_ in columns if by_text(type_)]
         listed = ", ".join(name if not by_text(type_) else f"any_value({name}) AS {name}" for name, type_ in columns)
         grouped = [name if not by_text(type_) else f"t_{name}" for name, type_ in columns]
         source = f"SELECT *{''.join(f', {text}' for text in texts)} FROM ({' UNION ALL '.join(parts)})"
         hidden = "".join(f", {name}" for name in grouped if name.startswith("t_"))
         net = f"SELECT {listed}{hidden}, CAST(sum(n) AS BIGINT) AS n FROM ({source}) GROUP BY {', '.join(grouped)}"
-        delta = self.work.keep(f"SELECT * FROM ({net}) WHERE n <> 0")
+        delta = self._computed(f"SELECT * FROM ({net}) WHERE n <> 0", alone=self._single)
         if self.dry:
             return Outcome("rows", keys=self.work.number(f"SELECT count(*) FROM {delta}"))
         deleted = self._take_away(delta) if self.work.number(f"SELECT count(*) FROM {delta} WHERE n < 0") else 0
         names = ", ".join(name for name, _ in columns)
-        more = f"SELECT {names} FROM (SELECT {names}, unnest(range(n)) FROM {delta} WHERE n > 0)"
-        return Outcome("rows", deleted=deleted, inserted=self.work.append(self.view.table, more))
+        more = self.work.make(f"SELECT {names} FROM (SELECT {names}, unnest(range(n)) FROM {delta} WHERE n > 0)")
+        return Outcome("rows", deleted=deleted, inserted=self.work.insert(self.view.table, more))
 
     def _take_away(self, delta: str) -> int:
         """Delete as many rows as a delta says of each kind."""
@@ -150,16 +196,15 @@ class Refresh:
             else f"v.{mine} IS NOT DISTINCT FROM d.{name}"
             for mine, name, type_ in own
         )
-        bounds = [
-            condition for mine, name, type_ in own for condition in self.work.bounds(lost, name, type_, f"v.{mine}")
-        ]
+        spans = self.work.spans(lost, [Key(name, type_) for name, type_ in columns])
+        pairs = zip(table.schema.columns, columns, strict=True)
+        predicate = every(spans[name].predicate(column) for column, (name, _) in pairs)
         kinds = ", ".join(f"d.t_{name}" if by_text(type_) else f"d.{name}" for _, name, type_ in own)
         found = (
-            f"SELECT v.rowid AS id, d.n, row_number() OVER (PARTITION BY {kinds}) AS nth FROM {target(table)} AS v"
-            f" JOIN temp.main.{lost} AS d ON {equal}{_where(bounds)}"
+            f"SELECT {PLACES} FROM (SELECT {PLACES}, d.n, row_number() OVER (PARTITION BY {kinds}) AS nth"
+            f" FROM {{}} AS v JOIN temp.main.{lost} AS d ON {equal}) WHERE nth <= -n"
         )
-        gone = self.work.keep(f"SELECT id FROM ({found}) WHERE nth <= -n")
-        return self.work.delete(table, [f"v.rowid IN (SELECT id FROM temp.main.{gone})", *bounds])
+        return self.work.remove(table, self.work.found(table, found, predicate, guarded=True))
 
     # -- groups --------------------------------------------------------------------------------------------------------
 
@@ -178,23 +223,27 @@ class Refresh:
 
     def _merge(self, feeds: Mapping[int, Feed]) -> Outcome:
         """Aggregate the rows that came, and merge them with the stored groups, without reading the tables."""
-        (branch,), (select,) = self.analysis.branches, rewriting.branches_of(self.query)
+        (branch,) = self.analysis.branches
         changed = {place: feed.came for place, feed in self._changed(branch, feeds).items()}
         columns, table = self._columns(), self.view.table
-        partial = self.work.keep(self._typed(self._with(select, changed)))
+        text = self._typed(self._with(0, changed))
+        bound = self._of_feeds(Bound(text, None, []) if self._single else self.work.bind(text), feeds)
+        partial = self.work.make(bound.sql, bound.values)
         keys = [place for place, item in enumerate(branch.items) if item.key]
         names = [columns[place][0] for place in keys]
-        conditions = self._own_conditions(partial, keys, names)
         count = self.work.number(f"SELECT count(*) FROM {partial}")
         if self.dry:
             return Outcome("merge", keys=count)
-        own = ", ".join(f"v.{quote(column.name)} AS c{n}" for n, column in enumerate(table.schema.columns))
-        stored = self.work.keep(f"SELECT {own} FROM {target(table)} AS v{_where(conditions)}")
+        spans = self.work.spans(partial, [Key(*columns[place]) for place in keys])
+        own = [(table.schema.columns[place], name) for place, name in zip(keys, names, strict=True)]
+        stored = self.work.stored(table, partial, own, spans, values=True)
         merged = ", ".join(_merging(branch, place, *columns[place]) for place in range(len(columns)))
         grouped = f" GROUP BY {', '.join(names)}" if names else ""
-        rows = self.work.make(f"SELECT {merged} FROM (FROM {stored} UNION ALL FROM {partial}){grouped}")
-        deleted = self.work.delete(table, conditions)
-        return Outcome("merge", keys=count, deleted=deleted, inserted=self.work.append(table, f"FROM {rows}"))
+        listed = ", ".join(name for name, _ in columns)
+        both = f"SELECT {listed} FROM {stored.table} UNION ALL SELECT {listed} FROM {partial}"
+        rows = self.work.make(f"SELECT {merged} FROM ({both}){grouped}")
+        deleted = self.work.remove(table, stored)
+        return Outcome("merge", keys=count, deleted=deleted, inserted=self.work.insert(table, rows))
 
     def _groups(self, feeds: Mapping[int, Feed]) -> Outcome:
         """Compute the groups that the changes touch again, and replace them."""
@@ -206,19 +255,46 @@ class Refresh:
             for place in self._changed(branch, feeds):
                 parts.append(self._touched(branch, select, place, feeds))
         cast = ", ".join(f"CAST({name} AS {columns[p][1]}) AS {name}" for name, p in zip(names, keys, strict=True))
-        touched = self.work.keep(f"SELECT DISTINCT {cast} FROM ({' UNION ALL '.join(parts)})")
+        touched = self._computed(f"SELECT DISTINCT {cast} FROM ({' UNION ALL '.join(parts)})", alone=self._single)
         count = self.work.number(f"SELECT count(*) FROM {touched}")
         if not count:
             return Outcome("groups")
-        again = [
-            self._again(branch, select, touched, names)
-            for branch, select in zip(self.analysis.branches, selected, strict=True)
-        ]
-        bound = self.work.bind(" UNION ALL ".join(again))
+        spans = self._spans(selected, touched, names)
+        again = [self._again(select, touched, names, known) for select, known in zip(selected, spans, strict=True)]
+        bound = self._heavy(
+            self.work.bind(" UNION ALL ".join(again)),
+            lambda: spark_text(
+                self.work,
+                self.query,
+                self.analysis,
+                [self._near(select, known) for select, known in zip(selected, spans, strict=True)],
+            ),
+            f" WHERE {rewriting.packing([f'c{place}' for place in keys])}"
+            f" IN (SELECT {rewriting.packing(names)} FROM temp.main.{touched})",
+        )
         if self.dry:
             return Outcome("groups", keys=count)
-        deleted = self.work.delete(table, self._own_conditions(touched, keys, names))
+        own = [(table.schema.columns[place], name) for place, name in zip(keys, names, strict=True)]
+        stored = self.work.stored(table, touched, own, {key.name: span for key, span in spans[0]}, values=False)
+        deleted = self.work.remove(table, stored)
         return Outcome("groups", keys=count, deleted=deleted, inserted=self.work.append(table, bound))
+
+    def _spans(self, selected: Sequence[Node], touched: str, names: Sequence[str]) -> list[list[tuple[Key, Span]]]:
+        """Return for each branch the touched keys and their values; a key that rounds a time has a width."""
+        columns, keys = self._columns(), self.analysis.keys
+        found: list[list[tuple[Key, Span]]] = []
+        known: dict[tuple[Key, ...], list[tuple[Key, Span]]] = {}
+        for select in selected:
+            made = []
+            for place, name in zip(keys, names, strict=True):
+                rounded = bucket(select["select_list"][place])
+                made.append(Key(name, columns[place][1], None if rounded is None else rounded[1]))
+            asked = tuple(made)
+            if asked not in known:
+                spans = self.work.spans(touched, asked)
+                known[asked] = [(key, spans[key.name]) for key in asked]
+            found.append(known[asked])
+        return found
 
     def _touched(self, branch: Branch, select: Node, place: int, feeds: Mapping[int, Feed]) -> str:
         """Return the query of the keys that the changes of a reference touch, before them and after."""
@@ -242,40 +318,63 @@ class Refresh:
         made = rewriting.keys_of(connection, select, branch, self.analysis.keys, place, others, reads)
         return rewriting.query_text(connection, made)
 
-    def _again(self, branch: Branch, select: Node, touched: str, names: Sequence[str]) -> str:
+    def _again(self, select: Node, touched: str, names: Sequence[str], spans: Sequence[tuple[Key, Span]]) -> str:
         """Return the query of a branch for the touched keys alone."""
-        connection, keys, columns = self.work.connection, self.analysis.keys, self._columns()
-        items = [select["select_list"][place] for place in keys]
-        conditions = [rewriting.within(connection, items, touched, names)]
-        for item, place, name in zip(items, keys, names, strict=True):
-            for text in self._bounds(item, touched, name, columns[place][1]):
-                conditions.append(tree.expression_of(connection, f"({text})"))
-        return rewriting.query_text(connection, rewriting.restricted(connection, select, conditions))
-
-    def _bounds(self, item: Node, touched: str, name: str, type_: str) -> list[str]:
         connection = self.work.connection
-        if item.get("class") == "COLUMN_REF":
-            return self.work.bounds(touched, name, type_, rewriting.text_of(connection, item))
-        rounded = bucket(item)
-        if rounded is None:
-            return []
-        column, width = rounded
-        return self.work.bounds(touched, name, type_, rewriting.text_of(connection, column), width)
+        items = [select["select_list"][place] for place in self.analysis.keys]
+        conditions = [rewriting.within(connection, items, touched, names)]
+        near = self._near(select, spans)
+        return rewriting.query_text(connection, rewriting.restricted(connection, near, conditions))
 
-    def _own_conditions(self, touched: str, keys: Sequence[int], names: Sequence[str]) -> list[str]:
-        """Return the conditions on rows of the view whose keys are in a temporary table."""
-        if not keys:
-            return []
-        columns = self.view.table.schema.columns
-        own = [f"v.{quote(columns[place].name)}" for place in keys]
-        found = [f"{rewriting.packing(own)} IN (SELECT {rewriting.packing(names)} FROM temp.main.{touched})"]
-        for mine, place, name in zip(own, keys, names, strict=True):
-            found += self.work.bounds(touched, name, columns[place].duckdb_type(), mine)
-        return found
+    def _near(self, select: Node, spans: Sequence[tuple[Key, Span]]) -> Node:
+        """Return a branch for the range of the touched keys: all rows of touched groups, and some of others."""
+        connection, conditions = self.work.connection, []
+        items = [select["select_list"][place] for place in self.analysis.keys]
+        for item, (key, span) in zip(items, spans, strict=True):
+            rounded = bucket(item)
+            column = item if rounded is None else rounded[0]
+            if column.get("class") != "COLUMN_REF":
+                continue
+            for text in span.conditions(key, rewriting.text_of(connection, column)):
+                conditions.append(tree.expression_of(connection, f"({text})"))
+        return rewriting.restricted(connection, select, conditions)
+
+    # -- on Spark ------------------------------------------------------------------------------------------------------
+
+    def _heavy(self, bound: Bound, text: Callable[[], str], where: str = "") -> Bound:
+        """Let Spark compute a query that was bound, if it should; ``where`` is left for DuckDB."""
+        size = size_of(*(scan.plan for scan in bound.scans))
+        rows = self.work.on_spark(self.view.table, text, size, dry=self.dry)
+        return bound if rows is None else Bound(f"SELECT * FROM ({self._typed(rows)}){where}", None, [])
+
+    def _of_feeds(self, bound: Bound, feeds: Mapping[int, Feed]) -> Bound:
+        """Let Spark compute the output of rows that came, if it should and can read them."""
+        if not all(self.work.is_plain(feed) for feed in feeds.values()):
+            return bound
+
+        def text() -> str:
+            made, branches = [], []
+            for branch, select in zip(self.analysis.branches, rewriting.branches_of(self.query), strict=True):
+                for place, feed in self._changed(branch, feeds).items():
+                    other = rewriting.relation(self.work.connection, f"{on_spark.FEEDS}.{feed.came}")
+                    made.append(rewriting.with_references(select, {place: other}))
+                    branches.append(branch)
+            return spark_text(self.work, self.query, replace(self.analysis, branches=tuple(branches)), made)
+
+        size = sum(self.work.plain_bytes(feed) for feed in feeds.values())
+        size += size_of(*(scan.plan for scan in bound.scans))
+        rows = self.work.on_spark(self.view.table, text, size, dry=self.dry)
+        return bound if rows is None else Bound(self._typed(rows), None, [])
 
 
-def _where(conditions: Sequence[str]) -> str:
-    return f" WHERE {' AND '.join(f'({condition})' for condition in conditions)}" if conditions else ""
+def spark_text(work: Workspace, query: Node, analysis: Analysis, selected: Sequence[Node] | None = None) -> str:
+    """Return the text of a query, or of some of its branches, in the form that is translated for Spark."""
+    if analysis.reason is not None:
+        return tree.render(work.connection, query)
+    selected = rewriting.branches_of(query) if selected is None else selected
+    keys = [[item.key for item in branch.items] for branch in analysis.branches]
+    made = [on_spark.for_spark(select, grouped) for select, grouped in zip(selected, keys, strict=True)]
+    return " UNION ALL ".join(rewriting.query_text(work.connection, select) for select in made)
 
 
 def _merging(branch: Branch, place: int, name: str, type_: str) -> str:

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import duckdb
 
-from quacklake.duckdb_versions import first_row
+from quacklake.duckdb_versions import arrow_table, first_row
+from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.trees import Node
-from quacklake.format.names import fold, literal, quote
+from quacklake.errors import UnsupportedFeatureError
+from quacklake.format.bounds import Predicate, every
+from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo
-from quacklake.materialized import rewriting
+from quacklake.format.schema import Column
+from quacklake.format.snapshots import Operation
+from quacklake.materialized import on_spark, rewriting
 from quacklake.materialized.definition import MaterializedView
+from quacklake.materialized.on_spark import SparkQueries
+from quacklake.materialized.spans import Key, Span, Spans, by_text, is_ordered
 from quacklake.materialized.survey import BaseChange, StaleError
+from quacklake.operations import dml
 from quacklake.operations.change_feed import ChangeScan
+from quacklake.operations.conform import RowWriter
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle, TransactionHandle
 from quacklake.operations.reference import TableRef
+from quacklake.operations.row_changes import PLACES
+from quacklake.scan import ScanPlan
+from quacklake.scan.feed import FeedPlan, plain_inserts
 from quacklake.sql import tree
 from quacklake.sql.binder import Binder, Bound
 from quacklake.sql.failures import translated
@@ -28,21 +40,18 @@ from quacklake.sql.session import Session
 from quacklake.sql.sessions import session_of
 from quacklake.sql.statements.inserting import conforming
 from quacklake.sql.statements.rows import append_bound
+from quacklake.sql.views import cursor_on
 from quacklake.transaction import Transaction
 
 _CHANGE = "_ql_change"
 _CAME = "('insert', 'update_postimage')"
-#: Types that cannot be compared: their texts are. Others are compared as DuckDB does, also where equal values differ,
-#: such as 0.0 and -0.0: the dictionary of a Parquet file keeps one of them.
-_BY_TEXT = ("VARIANT", "GEOMETRY")
-_UNORDERED = ("FLOAT", "DOUBLE", "INTERVAL", "TIME WITH TIME ZONE", "BLOB", "JSON", "UUID", "BIT", "NULL")
 _LISTED = 64
 """The most values of a condition that lets scans skip files; with more, only the least and the greatest count."""
 
 
 @dataclass
 class Feed:
-    """The changes of a table in a temporary table."""
+    """The changes of a table since a snapshot, as two temporary relations: the rows that came and those that went."""
 
     table: str
     inserted: int
@@ -59,6 +68,15 @@ class Feed:
         return f"{self.table}_went"
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Rows of the view in a temporary table, with their places, and the plan by which they were found."""
+
+    table: str
+    plan: ScanPlan
+    predicate: Predicate
+
+
 @dataclass
 class Workspace:
     """Runs queries of a view at the snapshot of a transaction, and changes its rows in that transaction."""
@@ -66,11 +84,18 @@ class Workspace:
     context: LakeContext
     tx: Transaction
     session: Session
+    engine: str = "auto"
+    """The engine that the view asks for."""
+    used: str = "duckdb"
+    """The engine that has computed rows."""
     files: int = 0
     files_total: int = 0
     bytes_read: int = 0
     _names: int = 0
     _feeds: dict[int, Feed] = field(default_factory=dict)
+    _plain_feeds: dict[str, tuple[ScanPlan, TableInfo]] = field(default_factory=dict)
+    _unknown: list[str] = field(default_factory=list)
+    _spark: SparkQueries | None = None
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -96,26 +121,69 @@ class Workspace:
 
     def bind(self, sql: str) -> Bound:
         """Look up the names of a query, and plan its scans."""
+        for name in self._unknown:
+            self._announce(name)
+        self._unknown.clear()
         bound = Binder(self.session).bind(sql)
         for scan in bound.scans:
             if scan.plan is not None:
-                self.files += scan.plan.files.num_rows
-                self.bytes_read += sum(size or 0 for size in scan.plan.files.column("file_size_bytes").to_pylist())
+                self._count(scan.plan)
         return bound
 
     def types(self, sql: str) -> list[tuple[str, str]]:
         """Return the columns of a query."""
         with self.translated():
-            return self._types(sql)
+            return Binder(self.session).columns(sql)
 
     def translated(self) -> AbstractContextManager[None]:
         """Turn errors of DuckDB into those of Quacklake."""
         return translated([self.context.store.root], safe=False)
 
-    def _types(self, sql: str) -> list[tuple[str, str]]:
-        bound = Binder(self.session).bind(sql)
-        rows = self.connection.execute(f"DESCRIBE {bound.sql}", bound.values).fetchall()
-        return [(str(row[0]), str(row[1])) for row in rows]
+    def _count(self, plan: ScanPlan) -> None:
+        self.files += plan.files.num_rows
+        self.bytes_read += size_of(plan)
+
+    def on_spark(self, place: TableInfo, text: Callable[[], str], size: int, *, dry: bool = False) -> str | None:
+        """Compute a query on Spark, if the view asks for it, or if it reads so many bytes that Spark should.
+
+        Return the query of the rows, with the columns ``c0`` and so on; None when DuckDB is to compute it. Raise
+        ``UnsupportedFeatureError`` when the view asks for Spark, and the query is not known to mean the same there.
+        """
+        asked = self.engine == "spark"
+        if self.engine == "duckdb" or (not asked and size < self.context.config.view_spark_bytes):
+            return None
+        if self._spark is None:
+            engine = on_spark.active(self.context)
+            if engine is None and asked and dry:
+                self.used = "spark"  # which is not started to tell that
+                return None
+            if engine is None and asked:
+                engine = on_spark.started(self.context)
+            if engine is None:
+                return None
+            self._spark = on_spark.SparkQueries(engine, self.tx, place)
+        try:
+            rows = self._spark.run(text(), self._plain_feeds, dry=dry)
+        except UnsupportedFeatureError as error:
+            if asked:
+                error.hint = error.hint or "let DuckDB compute it: WITH (engine = 'duckdb')"
+                raise
+            return None
+        self.used = "spark"
+        return rows
+
+    def is_plain(self, feed: Feed) -> bool:
+        """Return whether the rows of a feed only came, in files that any engine can read."""
+        return feed.came in self._plain_feeds
+
+    def plain_bytes(self, feed: Feed) -> int:
+        """Return the size of the files with the rows that came."""
+        return size_of(self._plain_feeds[feed.came][0])
+
+    def close(self) -> None:
+        """Remove what Spark has staged."""
+        if self._spark is not None:
+            self._spark.close()
 
     # -- temporary tables ----------------------------------------------------------------------------------------------
 
@@ -128,14 +196,14 @@ class Workspace:
         """Compute a query into a temporary table, which DuckDB may put on disk, and return its name."""
         name, bound = self.fresh(), self.bind(sql)
         self.connection.execute(f"CREATE TEMP TABLE {name} AS {bound.sql}", bound.values)
-        self._announce(name)
+        self._unknown.append(name)
         return name
 
-    def make(self, sql: str) -> str:
-        """Like ``keep``, for a query over temporary tables alone."""
+    def make(self, sql: str, values: Any = None) -> str:
+        """Like ``keep``, for a query that is bound already, or that reads temporary tables alone."""
         name = self.fresh()
-        self.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}")
-        self._announce(name)
+        self.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}", values)
+        self._unknown.append(name)
         return name
 
     def _announce(self, name: str) -> None:
@@ -150,14 +218,45 @@ class Workspace:
         assert row is not None
         return int(row[0] or 0)
 
+    # -- changes of tables ---------------------------------------------------------------------------------------------
+
     def feed(self, base: BaseChange, since: int, wanted: frozenset[str]) -> Feed:
-        """Return the changes of a table since a snapshot, with the columns that the query may name."""
+        """Return the changes of a table since a snapshot, with the columns that the query may name.
+
+        Rows that only came are read where they are, when the query needs them. Otherwise the changes are kept in a
+        temporary table.
+        """
         if base.table.id in self._feeds:
             return self._feeds[base.table.id]
-        table, name = base.table, self.fresh()
+        table = base.table
         handle, ref = TransactionHandle(self.context, self.tx), TableRef(table.schema_name, table.name)
         plan = ChangeScan(handle, ref, since, None).plan()
-        self.bytes_read += sum(size or 0 for size in plan.rows.files.column("file_size_bytes").to_pylist())
+        self._count(plan.rows)
+        feed = None if base.deleted else self._plain(plan, table, wanted)
+        if feed is None:
+            feed = self._mixed(plan, base, wanted)
+        self._unknown += [feed.came, feed.went]
+        self._feeds[table.id] = feed
+        return feed
+
+    def _plain(self, plan: FeedPlan, table: TableInfo, wanted: frozenset[str]) -> Feed | None:
+        """Return the feed of rows that came in files of their own; None when others are in these files too."""
+        scan, rest = plain_inserts(plan)
+        if rest.rows.files.num_rows or (rest.inserted is not None and rest.inserted.num_rows):
+            return None
+        name, count = self.fresh(), scan.count()
+        listed = ", ".join(quote(column.name) for column in table.schema.columns if fold(column.name) in wanted)
+        query = self.context.engine.bind(self.connection, scan, prefix=name)
+        feed = Feed(name, 0, 0)
+        rows = f"SELECT {listed or '1 AS one'} FROM ({query})"
+        self.connection.execute(f"CREATE TEMP VIEW {feed.came} AS {rows}")
+        self.connection.execute(f"CREATE TEMP VIEW {feed.went} AS FROM {feed.came} WHERE false")
+        feed.inserted = self.number(f"SELECT count(*) FROM {feed.came}") if count is None else count
+        self._plain_feeds[feed.came] = scan, table
+        return feed
+
+    def _mixed(self, plan: FeedPlan, base: BaseChange, wanted: frozenset[str]) -> Feed:
+        table, name = base.table, self.fresh()
         query = self.context.engine.bind_feed(self.connection, plan, deletes=base.deleted, prefix=name)
         shown = plan.schema.columns[-len(table.schema.columns) :]
         columns = ", ".join(
@@ -175,58 +274,126 @@ class Workspace:
         for view, negated in ((feed.came, ""), (feed.went, "NOT ")):
             where = f"WHERE {_CHANGE} {negated}IN {_CAME}"
             self.connection.execute(f"CREATE TEMP VIEW {view} AS SELECT {listed or '1 AS one'} FROM {name} {where}")
-            self._announce(view)
-        self._feeds[table.id] = feed
         return feed
 
-    # -- conditions that let scans skip files --------------------------------------------------------------------------
+    # -- values that let scans skip files ------------------------------------------------------------------------------
 
-    def bounds(self, table: str, column: str, type_: str, expression: str, width: str | None = None) -> list[str]:
-        """Return conditions on an expression that hold for all values of a column of a temporary table.
-
-        ``width`` makes a value a bucket: the expression is at least the value, and at most the value plus the width.
-        """
-        if not _is_ordered(type_):
-            return []
-        name = quote(column)
-        end = f"TRY({name} + {width})" if width is not None else name
-        row = first_row(
-            self.connection,
-            f"SELECT count(*), count({name}), count({end}), approx_count_distinct({name}) FROM {table}",
-        )
+    def spans(self, table: str, keys: Sequence[Key]) -> Spans:
+        """Return the values of columns of a temporary table, by name."""
+        if not keys:
+            return {}
+        asked = ["count(*)"]
+        for key in keys:
+            name = quote(key.name)
+            asked.append(f"count({name})")
+            if is_ordered(key.type):
+                asked += [f"count({key.ends})", f"approx_count_distinct({name})", f"min({name})::VARCHAR"]
+                asked += [f"max({name})::VARCHAR", f"max({key.ends})::VARCHAR", f"any_value(typeof({key.ends}))"]
+            else:
+                asked += ["NULL"] * 6
+        row = first_row(self.connection, f"SELECT {', '.join(asked)} FROM {table}")
         assert row is not None
-        if not row[0] or row[0] != row[1] or row[0] != row[2]:
-            return []
-        span = f"min({name})::VARCHAR, max({end})::VARCHAR, any_value(typeof({end}))"
-        lower, upper, end_type = self.connection.execute(f"SELECT {span} FROM {table}").fetchall()[0]
-        conditions = [
-            f"{expression} >= CAST({literal(lower)} AS {type_})",
-            f"{expression} <= CAST({literal(upper)} AS {end_type})",
-        ]
-        if row[3] <= _LISTED:
-            values = self.connection.execute(
-                f"SELECT DISTINCT {name}::VARCHAR, ({end})::VARCHAR FROM {table} LIMIT {_LISTED + 1}"
-            ).fetchall()
-            if 1 < len(values) <= _LISTED:
-                conditions.append(_any_of(values, expression, type_, str(end_type), width is not None))
-        return conditions
+        found: Spans = {}
+        few: list[Key] = []
+        for at, key in enumerate(keys):
+            count, ends, distinct, low, high, end, end_type = row[1 + 7 * at : 8 + 7 * at]
+            nulls = count != row[0]
+            if low is None or nulls:
+                found[key.name] = Span(nulls)
+                continue
+            found[key.name] = Span(nulls, low, high, end if ends == count else None, str(end_type))
+            if distinct <= _LISTED and low != high:
+                few.append(key)
+        return found | self._listed(table, few, found)
+
+    def _listed(self, table: str, keys: Sequence[Key], known: Spans) -> Spans:
+        """Return the spans of keys that have few values, with all of them."""
+        if not keys:
+            return {}
+        lists = ", ".join(
+            f"list(DISTINCT [CAST({quote(key.name)} AS VARCHAR), CAST({key.ends} AS VARCHAR)])" for key in keys
+        )
+        row = first_row(self.connection, f"SELECT {lists} FROM {table}")
+        assert row is not None
+        found: Spans = {}
+        for key, values in zip(keys, row, strict=True):
+            complete = len(values) <= _LISTED and all(end is not None for _, end in values)
+            if complete:
+                found[key.name] = replace(known[key.name], values=tuple(sorted((one, end) for one, end in values)))
+        return found
 
     # -- the rows of the view ------------------------------------------------------------------------------------------
 
-    def append(self, table: TableInfo, bound: Bound | str) -> int:
-        """Insert the rows of a query with one value for each column."""
-        sql, values = (bound, None) if isinstance(bound, str) else (bound.sql, bound.values)
-        places = {column.id: place for place, column in enumerate(table.schema.columns)}
+    def stored(
+        self, table: TableInfo, touched: str, keys: Sequence[tuple[Column, str]], spans: Spans, *, values: bool
+    ) -> Stored:
+        """Find the rows of the view whose keys, columns of it, are in a temporary table under other names.
+
+        With ``values``, the temporary table that holds them has their columns too, as ``c0`` and so on.
+        """
+        own = [f"v.{quote(column.name)} AS c{n}" for n, column in enumerate(table.schema.columns)] if values else []
+        plain = not any(spans[name].nulls or by_text(column.duckdb_type()) for column, name in keys)
+        if not keys:
+            joined = ""
+        elif plain:
+            equal = " AND ".join(f"v.{quote(column.name)} = d.{name}" for column, name in keys)
+            joined = f" SEMI JOIN temp.main.{touched} AS d ON {equal}"
+        else:  # NULL counts as a value
+            mine = rewriting.packing([f"v.{quote(column.name)}" for column, _ in keys])
+            theirs = rewriting.packing([name for _, name in keys])
+            joined = f" WHERE {mine} IN (SELECT {theirs} FROM temp.main.{touched})"
+        predicate = every(spans[name].predicate(column) for column, name in keys)
+        return self.found(table, f"SELECT {', '.join([*own, PLACES])} FROM {{}} AS v{joined}", predicate)
+
+    def found(self, table: TableInfo, query: str, predicate: Predicate, *, guarded: bool = False) -> Stored:
+        """Keep the places, and more, of rows of the view: ``{}`` in the query stands for them."""
+        plan = self.tx.plan(table, predicate, max_files=self.context.config.plan_max_files)
+        self._count(plan)
+        name = self.fresh()
+        rows = self.context.engine.bind(self.connection, plan, rows=True, prefix=f"{name}_own", guarded=guarded)
+        self.connection.execute(f"CREATE TEMP VIEW {name}_rows AS {rows}")
+        self.connection.execute(f"CREATE TEMP TABLE {name} AS {query.replace('{}', f'temp.main.{name}_rows', 1)}")
+        return Stored(name, plan, predicate)
+
+    def remove(self, table: TableInfo, stored: Stored) -> int:
+        """Delete the rows that were found."""
+        self.tx.asks(Operation.DELETE)
+        places = arrow_table(self.connection, f"SELECT {PLACES} FROM {stored.table}")
+        pending = self.tx.pending(table)
+        pending.add_read(stored.predicate)
+        if places.num_rows:
+            pending.delete(stored.plan, places_to_target(places))
+        return int(places.num_rows)
+
+    def remove_all(self, table: TableInfo) -> int:
+        """Delete all rows of the view."""
+        plan = self.tx.plan(table)
+        known = plan.count()
+        count = self.context.engine.count(plan, None) if known is None else known
+        dml.delete(self.context, self.tx, table, None)
+        return count
+
+    def insert(self, table: TableInfo, rows: str) -> int:
+        """Insert the rows of a temporary table with one column, of the same type, for each of the view's."""
+        self.tx.asks(Operation.INSERT)
+        writer = RowWriter(self.context, self.tx, table, self.connection)
+        return writer.insert_query(_conforming(table, f"SELECT * FROM temp.main.{rows}"))
+
+    def append(self, table: TableInfo, bound: Bound) -> int:
+        """Insert the rows of a query with one value for each column, as they come."""
         attached = self.session.names.default
         assert attached is not None
-        return append_bound(self.session, self.tx, attached, table, conforming(table, places, sql), values)
+        return append_bound(self.session, self.tx, attached, table, _conforming(table, bound.sql), bound.values)
 
-    def delete(self, table: TableInfo, conditions: Sequence[str]) -> int:
-        """Delete the rows that meet all conditions, in which ``v`` is the view; all rows without any."""
-        where = f" WHERE {' AND '.join(f'({condition})' for condition in conditions)}" if conditions else ""
-        result = self.session.statement(f"DELETE FROM {target(table)} AS v{where}")
-        row = result.fetchone()
-        return int(row[0]) if row is not None else 0
+
+def size_of(*plans: ScanPlan | None) -> int:
+    """Return the bytes of the files of some plans."""
+    sizes = (plan.files.column("file_size_bytes").to_pylist() for plan in plans if plan is not None)
+    return sum(size or 0 for each in sizes for size in each)
+
+
+def _conforming(table: TableInfo, sql: str) -> str:
+    return conforming(table, {column.id: place for place, column in enumerate(table.schema.columns)}, sql)
 
 
 def target(table: TableInfo) -> str:
@@ -234,41 +401,17 @@ def target(table: TableInfo) -> str:
     return f"lake.{quote(table.schema_name)}.{quote(table.name)}"
 
 
-def by_text(type_: str) -> bool:
-    """Return whether values of a type are compared by their texts."""
-    return any(odd in type_ for odd in _BY_TEXT)
-
-
-def _is_ordered(type_: str) -> bool:
-    plain = not any(mark in type_ for mark in ("[", "(", "STRUCT", "MAP")) or type_.startswith("DECIMAL(")
-    return (
-        plain
-        and not by_text(type_)
-        and type_ not in _UNORDERED
-        and type_ not in ("BLOB", "JSON", "UUID", "BIT", "NULL")
-    )
-
-
-def _any_of(values: Sequence[tuple[Any, ...]], expression: str, type_: str, end_type: str, ranges: bool) -> str:
-    if not ranges:
-        listed = ", ".join(f"CAST({literal(value)} AS {type_})" for value, _ in values)
-        return f"{expression} IN ({listed})"
-    return " OR ".join(
-        f"({expression} >= CAST({literal(first)} AS {type_}) AND {expression} <= CAST({literal(last)} AS {end_type}))"
-        for first, last in values
-    )
-
-
 @contextmanager
 def workspace(context: LakeContext, tx: Transaction, handle: Handle | None = None) -> Iterator[Workspace]:
-    """Open a workspace on a transaction; with a handle, one that reads the lake of it, at any snapshot."""
-    session = session_of(handle or TransactionHandle(context, tx))
-    space = Workspace(context, tx, session)
-    try:
-        with space.translated():
-            yield space
-    finally:
-        session.close()
+    """Open a workspace on a transaction, in which queries can be bound; with a handle, one that runs statements too."""
+    opened = cursor_on(context, tx) if handle is None else closing(session_of(handle))
+    with opened as session:
+        space = Workspace(context, tx, session)
+        try:
+            with space.translated():
+                yield space
+        finally:
+            space.close()
 
 
 def checked(work: Workspace, view: MaterializedView, sql: str) -> None:
@@ -276,7 +419,7 @@ def checked(work: Workspace, view: MaterializedView, sql: str) -> None:
     found = [type_ for _, type_ in work.types(sql)]
     wanted = [column.duckdb_type() for column in view.table.schema.columns]
     for column, now, before in zip(view.table.schema.columns, found, wanted, strict=False):
-        if not work.number(f"SELECT (CAST(NULL AS {now}) IS NULL)::INT") or not _alike(work, now, before):
+        if now != before and not _alike(work, now, before):
             raise StaleError(f'the column "{column.name}" would be {now} now, and is {before}')
     if len(found) != len(wanted):
         raise StaleError(f"the query gives {len(found)} columns now, and the view has {len(wanted)}")

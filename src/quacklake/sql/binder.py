@@ -198,6 +198,14 @@ class Binder:
         self._planned().execute(_create_view(self.session.fresh_name(), aliases, tree.render(connection, parsed)))
         return text
 
+    def columns(self, sql: str) -> list[tuple[str, str]]:
+        """Return the names and types of a query's columns. No file is planned, and no row is read."""
+        parsed = tree.parse(self.session.connection, sql)
+        self._rewrite(parsed, _Scope())
+        text = tree.render(self.session.connection, parsed)
+        rows = self._planned().execute(f"DESCRIBE {text}").fetchall()
+        return [(str(row[0]), str(row[1])) for row in rows]
+
     def _rewrite(self, parsed: Node, scope: _Scope) -> Size | None:
         """Resolve the names of a query. Return its size if the session measures it."""
         self.session.guard.check(

@@ -27,9 +27,8 @@ from quacklake.transaction import Transaction
 _lock = threading.Lock()
 
 
-@contextmanager
-def _reading(context: LakeContext, tx: Transaction) -> Iterator[Session]:
-    """Yield a session that reads the lake as a transaction sees it; it is kept, because it takes long to make one."""
+def kept_session(context: LakeContext, tx: Transaction) -> Session:
+    """Return the session of this thread, which is kept, reading the lake as a transaction sees it."""
     with _lock:
         if context.view_sessions is None:
             base = LakeHandle(context).begin(tx.base, read_only=True)
@@ -37,6 +36,31 @@ def _reading(context: LakeContext, tx: Transaction) -> Iterator[Session]:
     session: Session = context.view_sessions.current()
     session.settle()
     session.work.read(session.attachments.find("lake"), tx)
+    return session
+
+
+@contextmanager
+def cursor_on(context: LakeContext, tx: Transaction) -> Iterator[Session]:
+    """Yield a connection of its own, with temporary tables of its own, that reads a lake as a transaction sees it.
+
+    It is for binding queries: a whole statement would read the lake at another snapshot.
+    """
+    kept = kept_session(context, tx)
+    try:
+        session = kept.cursor()
+    finally:
+        kept.work.forget_views()
+    session.work.read(session.attachments.find("lake"), tx)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+@contextmanager
+def _reading(context: LakeContext, tx: Transaction) -> Iterator[Session]:
+    """Yield a session that reads the lake as a transaction sees it."""
+    session = kept_session(context, tx)
     try:
         with translated([context.store.root]):
             yield session

@@ -25,6 +25,7 @@ from quacklake.catalog.statements import ROWS
 from quacklake.catalog.tables import Instant, readable_time
 from quacklake.config import Config, parse_duration
 from quacklake.errors import ConfigError, InputError, InternalError, LeaseHeldError, NotFoundError, QuacklakeError
+from quacklake.format.objects import MATERIALIZED_VIEW
 from quacklake.format.options import option
 from quacklake.maintenance.lake_maintenance import LakeMaintenance
 from quacklake.maintenance.policy import Policy
@@ -130,7 +131,8 @@ class RoundBudget:
 class TenantMaintainer:
     """Maintains the catalogs of a shared lake by a policy, in one round or in rounds until stopped.
 
-    ``maintenance`` makes the maintenance object of a catalog when DuckDB is not the engine.
+    ``maintenance`` makes the maintenance object of a catalog when DuckDB is not the engine. ``refresh`` refreshes the
+    materialized views of a catalog that are due.
     """
 
     def __init__(
@@ -142,6 +144,7 @@ class TenantMaintainer:
         bounds: RoundLimits | None,
         threads: int,
         maintenance: Callable[[LakeHandle], LakeMaintenance] = LakeMaintenance,
+        refresh: Callable[[LakeHandle], object] | None = None,
     ) -> None:
         if threads < 1:
             raise InputError(f"threads must be at least 1, not {threads}")
@@ -151,6 +154,7 @@ class TenantMaintainer:
         self._open = open_
         self._most_files = config.compaction_max_files
         self._maintenance = maintenance
+        self._refresh = refresh
         self._tenancy = tenancy
         self._bounds = bounds or RoundLimits()
         self._threads = threads
@@ -159,7 +163,7 @@ class TenantMaintainer:
         """Return the names of the catalogs that the next round would visit."""
         now = dt.datetime.now(dt.UTC)
         seen = islice(self._circle(), self._bounds.looks)
-        return list(islice((need.name for need in seen if wants(self.policy, need, now)), self._bounds.tenants))
+        return list(islice((need.name for need in seen if self._wants(need, now)), self._bounds.tenants))
 
     def run_once(self, progress: Progress = silent, stop: threading.Event | None = None) -> RoundReport:
         """Run one round; if ``stop`` is set, finish the running visits and end early."""
@@ -169,7 +173,7 @@ class TenantMaintainer:
         looked, last, ended = 0, None, False
         with telemetry.timed("maintenance.round"), ThreadPoolExecutor(self._threads, "quacklake-round") as pool:
             for need in self._circle():
-                if wants(self.policy, need, dt.datetime.now(dt.UTC)):
+                if self._wants(need, dt.datetime.now(dt.UTC)):
                     while len(running) >= self._threads:
                         running = _collect(running, visits)
                     ended = budget.is_set() or len(visits) + len(running) >= self._bounds.tenants
@@ -229,6 +233,10 @@ class TenantMaintainer:
             else:
                 around, after = True, -1
 
+    def _wants(self, need: CatalogNeed, now: dt.datetime) -> bool:
+        due = self._refresh is not None and need.views > 0
+        return due or wants(self.policy, need, now)
+
     def _visit(self, need: CatalogNeed, budget: RoundBudget) -> TenantVisit:
         begun = time.monotonic()
         report, failure = MaintenanceReport(), None
@@ -255,6 +263,8 @@ class TenantMaintainer:
             row = lake.context.catalog.tenant_row
             if row is None or row.id != need.id:
                 return MaintenanceReport()  # another catalog has this name now; it has its own turn
+            if self._refresh is not None and need.views:
+                self._refresh(lake)
             maintainer = Maintainer(self._maintenance(lake), self.policy, most_merges=max(left // files, 1))
             return maintainer.run_once(stop=budget)
 
@@ -310,6 +320,7 @@ class CatalogNeed:
 
     ``small_files`` and ``inlined_rows`` are the highest of any of its tables; times are those of the oldest. ``expire``
     and ``delete`` are options of the catalog; ``looked_ms`` is the time until which no search for orphans is needed.
+    ``views`` counts the materialized views with a schedule.
     """
 
     id: int
@@ -323,16 +334,17 @@ class CatalogNeed:
     expire: str | None = None
     delete: str | None = None
     looked_ms: int = 0
+    views: int = 0
 
 
 def needs(registry: Registry, after: int, limit: int, counted: Thresholds, orphans: int) -> list[CatalogNeed]:
     """Return the next catalogs by id; ``orphans`` is the lease for the search for orphans."""
     needed = []
     for row in registry.run("needs", _select_needs(registry, after, limit, counted, orphans)):
-        id_, name, small, worn, inlined, inlined_since, removable, expire, delete, looked, snapshot = row
+        id_, name, small, worn, inlined, inlined_since, removable, expire, delete, looked, views, snapshot = row
         numbers = (int(small or 0), int(worn or 0), int(inlined or 0))
         since = (inlined_since, snapshot, removable)
-        needed.append(CatalogNeed(id_, name, *numbers, *since, expire, delete, int(looked or 0)))
+        needed.append(CatalogNeed(id_, name, *numbers, *since, expire, delete, int(looked or 0), int(views or 0)))
     return needed
 
 
@@ -369,6 +381,9 @@ def _select_needs(registry: Registry, after: int, limit: int, counted: Threshold
     inlined = inlined.group_by(rows.c.catalog_id, rows.c.table_id).subquery()
     # Compare times in the form that the database stores, which may be text.
     oldest = sa.type_coerce(sa.func.min(inlined.c.since), Instant()).label("since")
+    tag = meta["tag"]
+    manual = '%"kind": "manual"%'
+    scheduled = (tag.c.key == MATERIALIZED_VIEW, tag.c.end_snapshot.is_(None), tag.c.value.not_like(manual))
     parts = (
         sa.select(small.c.catalog_id, sa.func.max(small.c.n).label("n")).group_by(small.c.catalog_id),
         of_page(d, sa.func.count().label("worn"), joined=[(f, mine)]).where(*lost).group_by(d.c.catalog_id),
@@ -377,6 +392,7 @@ def _select_needs(registry: Registry, after: int, limit: int, counted: Threshold
         option("expire_older_than"),
         option("delete_older_than"),
         of_page(leases, leases.c.expires_ms).where(leases.c.lease_id == orphans),
+        of_page(tag, count).where(*scheduled).group_by(tag.c.catalog_id),
     )
     source: Any = page
     columns: list[Any] = [page.c.catalog_id, page.c.catalog_name]

@@ -73,6 +73,10 @@ class TableCache:
         key = (snapshot.schema_version, fold(schema), fold(name))
         return self._get(key, lambda reader: reader.tables.find(snapshot, schema, name))
 
+    def by_id(self, snapshot: Snapshot, id_: int) -> TableInfo | None:
+        """Return a table of a snapshot by its id, or None."""
+        return self._get((snapshot.schema_version, "id", id_), lambda reader: reader.tables.by_id(snapshot, id_))
+
     def clear(self) -> None:
         """Forget everything, after a migration."""
         with self._lock:

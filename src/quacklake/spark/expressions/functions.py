@@ -189,8 +189,16 @@ def _date_part(call: TranslatedCall) -> str | None:
     return f"CAST({form.format(call.sql(call.count - 1))} AS BIGINT)"
 
 
+_CLOCK = ("hour", "minute", "second")
+
+
 def _truncated(call: TranslatedCall) -> str | None:
     unit = (call.constant(0) or "").lower()
+    if call.types[1] in STAMPS and unit in _CLOCK:
+        # date_trunc of Spark would go by the time zone of the session, in which an hour may be missing
+        parts = [f"{part}({call.sql(1)})" if at <= _CLOCK.index(unit) else "0" for at, part in enumerate(_CLOCK)]
+        start = f"CAST(CAST({call.sql(1)} AS DATE) AS TIMESTAMP_NTZ)"
+        return f"({start} + make_dt_interval(0, {', '.join(parts)}))" if call.type.type in STAMPS else None
     if call.types[1] not in _DATED or unit not in ("year", "quarter", "month", "week", "day"):
         return None
     day = f"CAST({call.sql(1)} AS DATE)"

@@ -166,14 +166,23 @@ class Staging:
         if self.sealed:
             with settings(self.session, WRITING), writing():
                 return frame.selectExpr(*select).localCheckpoint()
+        folder = self._folder(frame, select)
+        reader = self.session.read.options(**READ_OPTIONS).schema(schema)
+        return reader.parquet(spark_path(self.store.url(folder)))
+
+    def write(self, frame: DataFrame, select: Sequence[str]) -> list[str]:
+        """Stage the values of SQL expressions over a DataFrame, and return the paths of the Parquet files."""
+        folder = self._folder(frame, select)
+        return [entry.path for entry in self.store.list(folder) if entry.path.endswith(".parquet")]
+
+    def _folder(self, frame: DataFrame, select: Sequence[str]) -> str:
         folder = f"{self.location}staged-{uuid7()}"
         self._folders.append(folder)
         self.store.make_parent(f"{folder}/rows")
         with settings(self.session, WRITING), writing():
             rows = frame.selectExpr(*select)
             rows.write.mode("append").options(**_OPTIONS).parquet(spark_uri(self.store.url(folder)))
-        reader = self.session.read.options(**READ_OPTIONS).schema(schema)
-        return reader.parquet(spark_path(self.store.url(folder)))
+        return folder
 
     def discard(self) -> None:
         """Remove the files. A file that cannot be removed is left to maintenance as an orphan."""
