@@ -79,7 +79,7 @@ class Site:
 def _once(what: str, names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"there are two {what}s {name!r}", hint=f"give one of them another name")
+            raise ConfigError(f"there are two {what}s {name!r}", hint="give one of them another name")
 
 
 def _page(given: Mapping[str, Any], default: dt.timedelta | None) -> Page:

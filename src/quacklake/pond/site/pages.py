@@ -138,7 +138,8 @@ def feed_xml(site: Site, charts: Mapping[str, Chart], most: int = 30) -> str:
     entries.sort(key=lambda entry: (entry[0], entry[1]), reverse=True)
     base = f"{site.site_url}/" if site.site_url else ""
     items = "\n".join(
-        f"<item><title>{escape(title)}</title><link>{escape(base + link)}</link><description>{escape(words)}</description>"
+        f"<item><title>{escape(title)}</title><link>{escape(base + link)}</link>"
+        f"<description>{escape(words)}</description>"
         f'<guid isPermaLink="false">{escape(f"{base}{link}@{at.isoformat()}")}</guid>'
         f"<pubDate>{format_datetime(at)}</pubDate></item>"
         for at, title, link, words in entries[:most]

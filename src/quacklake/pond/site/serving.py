@@ -35,4 +35,6 @@ def server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, directory=str(folder)))
     except OSError as error:
-        raise InputError(f"the port {port} cannot be used: {error.strerror}", hint="choose another with --port") from None
+        raise InputError(
+            f"the port {port} cannot be used: {error.strerror}", hint="choose another with --port"
+        ) from None

@@ -1,9 +1,9 @@
 """Tiles: the points of a chart cut into files, so that a page reads at most two for any range of time.
 
 Time is cut at powers of two: a tile of level ``e`` spans ``1024 * 4 ** e`` milliseconds from a multiple of that. The
-coarsest level has at most two tiles. A tile with few readings has them all; one with many has the first, lowest, highest
-and last of each of 2048 buckets, and four tiles of the next level below it. So tiles of the past do not change when new
-readings arrive.
+coarsest level has at most two tiles. A tile with few readings has them all; one with many has the first, lowest,
+highest and last of each of 2048 buckets, and four tiles of the next level below it. So tiles of the past do not change
+when new readings arrive.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quacklake.format.names import literal
 
@@ -101,7 +102,7 @@ class TileBuilder:
         run(f"DROP TABLE raw_{number}")
 
     def write(self, chart: str, folder: Path) -> Manifest:
-        """Write the tiles of a chart below a folder, and return what there is. Files that are the same stay untouched."""
+        """Write the tiles of a chart below a folder, and return what there is. Equal files stay as they are."""
         bounds = self._bounds()
         if bounds is None:
             return Manifest(0, 0, _FINEST)
@@ -155,11 +156,13 @@ class TileBuilder:
         done: int | None = None
         for level in sorted(levels):
             if done is not None:
-                rows = f"SELECT CAST(floor(b / {4 ** (level - done)}) AS BIGINT) AS b, * EXCLUDE (b) FROM buckets_{number}_{done}"
+                coarser = f"CAST(floor(b / {4 ** (level - done)}) AS BIGINT) AS b"
+                rows = f"SELECT {coarser}, * EXCLUDE (b) FROM buckets_{number}_{done}"
             self._connection.execute(
-                f"CREATE TABLE buckets_{number}_{level} AS SELECT b, min(ft) AS ft, arg_min(fv, ft) AS fv, max(lt) AS lt,"
-                f" arg_max(lv, lt) AS lv, arg_min(lot, lov) AS lot, min(lov) AS lov, arg_max(hit, hiv) AS hit,"
-                f" max(hiv) AS hiv, min(p) AS p, max(q) AS q FROM ({rows.format(width=span(level) // BUCKETS or 1)})"
+                f"CREATE TABLE buckets_{number}_{level} AS SELECT b, min(ft) AS ft, arg_min(fv, ft) AS fv,"
+                f" max(lt) AS lt, arg_max(lv, lt) AS lv, arg_min(lot, lov) AS lot, min(lov) AS lov,"
+                f" arg_max(hit, hiv) AS hit, max(hiv) AS hiv, min(p) AS p, max(q) AS q"
+                f" FROM ({rows.format(width=span(level) // BUCKETS or 1)})"
                 f" GROUP BY b ORDER BY b"
             )
             done = level
@@ -177,7 +180,10 @@ class TileBuilder:
                     columns[number].update(self._packed(level, chosen, rows))
         for tile in chunk:
             data = [list(column.get(tile, ("", ""))) for column in columns]
-            yield tile, f"pondTile({json.dumps(f'{chart}/{level}/{tile}')},{json.dumps(data, separators=(',', ':'))});\n"
+            yield (
+                tile,
+                f"pondTile({json.dumps(f'{chart}/{level}/{tile}')},{json.dumps(data, separators=(',', ':'))});\n",
+            )
 
     def _raw_points(self, number: int) -> str:
         """Return all readings of a line, with not-a-number in the middle of gaps, as SQL with bounds for ``t``."""
@@ -192,41 +198,47 @@ class TileBuilder:
         width = span(level) // BUCKETS or 1
         near = f"(SELECT * FROM buckets_{number}_{level} WHERE lt >= $low - {width} AND ft < $high + {width})"
         gaps = (
-            f"SELECT (last + ft) // 2 AS t, 'nan'::DOUBLE AS v FROM (SELECT ft, p, lag(lt) OVER o AS last, lag(q) OVER o"
-            f" AS before FROM {near} WINDOW o AS (ORDER BY b)) WHERE p <> before AND ft - last >= {width}"
+            f"SELECT (last + ft) // 2 AS t, 'nan'::DOUBLE AS v FROM"
+            f" (SELECT ft, p, lag(lt) OVER o AS last, lag(q) OVER o AS before FROM {near}"
+            f" WINDOW o AS (ORDER BY b)) WHERE p <> before AND ft - last >= {width}"
         )
-        points = " UNION ".join(f"SELECT {t} AS t, {v} AS v FROM {near}" for t, v in _M4)
-        return f"SELECT DISTINCT t, v FROM ({points} UNION ALL {gaps})"
+        times, values = (", ".join(pair[side] for pair in _M4) for side in (0, 1))
+        points = f"SELECT unnest([{times}]) AS t, unnest([{values}]) AS v FROM {near}"
+        return f"SELECT DISTINCT t, v FROM ({points}) UNION ALL {gaps}"
 
     def _packed(self, level: int, chosen: Sequence[int], rows: str) -> Iterator[tuple[int, tuple[str, str]]]:
         """Yield the times and values of tiles. A time is a part of the span of its tile, in 2 ** -32."""
         size = span(level)
         wanted = ", ".join(map(str, chosen))
         query = (
-            f"SELECT tile, list(CAST((t - tile * {size}) * {2**32 // size if size < 2**32 else 1} //"
-            f" {max(size // 2**32, 1)} AS UINTEGER) ORDER BY t, v) AS ts, list(CAST(v AS FLOAT) ORDER BY t, v) AS vs FROM"
+            f"SELECT tile, CAST((t - tile * {size}) * {2**32 // size if size < 2**32 else 1} // {max(size // 2**32, 1)}"
+            f" AS UINTEGER) AS part, CAST(v AS FLOAT) AS v FROM"
             f" (SELECT CAST(floor(t / {size}) AS BIGINT) AS tile, t, v FROM ({rows}))"
-            f" WHERE tile IN ({wanted}) GROUP BY tile"
+            f" WHERE tile IN ({wanted}) ORDER BY tile, t, v"
         )
         low, high = min(chosen) * size, (max(chosen) + 1) * size
         found = self._connection.execute(query, {"low": low, "high": high}).to_arrow_table().combine_chunks()
-        times, values = (_slices(found.column(name)) for name in ("ts", "vs"))
-        for tile, ts, vs in zip(found.column("tile").to_pylist(), times, values, strict=True):
-            yield tile, (ts, vs)
+        if not found.num_rows:
+            return
+        times, values = (_bytes(found.column(name)) for name in ("part", "v"))
+        first = 0
+        runs = pc.run_end_encode(found.column("tile").chunk(0))
+        for tile, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            yield tile, (_text(times[first * 4 : end * 4]), _text(values[first * 4 : end * 4]))
+            first = end
 
 
 _M4 = (("ft", "fv"), ("lot", "lov"), ("hit", "hiv"), ("lt", "lv"))
 
 
-def _slices(column: pa.ChunkedArray) -> Iterator[str]:
-    """Yield the bytes of each list of numbers of four bytes, in base 64."""
-    for array in column.chunks:
-        offsets = array.offsets.to_pylist()
-        content = array.values.buffers()[1]
-        shift = array.values.offset
-        view = memoryview(content) if content is not None else memoryview(b"")
-        for first, last in zip(offsets, offsets[1:], strict=False):
-            yield base64.b64encode(view[(first + shift) * 4 : (last + shift) * 4]).decode()
+def _bytes(column: pa.ChunkedArray) -> memoryview:
+    """Return the bytes of a column of numbers of four bytes without nulls, which is one chunk."""
+    array = column.chunk(0)
+    return memoryview(array.buffers()[1])[array.offset * 4 : (array.offset + len(array)) * 4]
+
+
+def _text(content: memoryview) -> str:
+    return base64.b64encode(content).decode()
 
 
 def write_text(path: Path, text: str) -> bool:
