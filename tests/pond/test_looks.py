@@ -248,6 +248,11 @@ def test_a_server_sends_the_site_to_this_machine_only(tmp_path: Path) -> None:
             thread.join()
 
 
+def test_serve_wants_a_site(run: Run) -> None:
+    answer = run("serve", "nowhere")
+    assert answer.code != 0 and "no index.html" in answer.err
+
+
 def test_a_pond_without_a_site_says_so() -> None:
     from quacklake.errors import NotFoundError
     from quacklake.pond.site.export import find_site

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quacklake.errors import ConfigError
+from quacklake.errors import ConfigError, NotFoundError
 from quacklake.pond import Pond
 from quacklake.pond.factories.temporal_reduce import ReducedOptions
 from quacklake.pond.nodes import CONFIG
@@ -93,6 +93,15 @@ def test_a_reduction_that_is_behind_is_computed_for_its_readers(home: Home) -> N
         path = f"{home.path}/reduced/dock/res=1h.series"
         assert found.query(f'SELECT count(*) AS n FROM "{path}"').read_all().to_pylist() == [{"n": 2}]
     assert not current(home, "reduced/dock/res=1h.series")
+
+
+def test_a_query_looks_only_at_the_computed_nodes_that_it_names(home: Home) -> None:
+    make(home, "broken", "sql-derived-table", {"patterns": {"source": f"{home.path}/none"}})
+    with everything(home.pond, sql="SELECT 1 AS n") as found:
+        assert found.query("SELECT 1 AS n").read_all().to_pylist() == [{"n": 1}]
+    sql = f'SELECT * FROM "{home.path.upper()}/broken"'
+    with pytest.raises(NotFoundError, match="no table or series"), everything(home.pond, sql=sql):
+        pass
 
 
 @pytest.mark.daily(0.35)
@@ -237,6 +246,7 @@ def test_a_pivot_puts_series_side_by_side(home: Home) -> None:
         ("temporal-reduce", {"in_pattern": "/a", "resolutions": ["0s"]}, "zero"),
         ("temporal-reduce", {"in_pattern": "/a", "resolutions": ["1h"], "aggregations": ["mean"]}, "no aggregation"),
         ("temporal-reduce", {"in_pattern": "/a", "resolutions": ["1h"], "out_pattern": "a/b"}, "not a path"),
+        ("temporal-reduce", {"in_pattern": "/*", "resolutions": ["1h"], "out_pattern": "$1"}, "has 1 wildcards"),
         ("temporal-reduce", {"in_pattern": "/a", "resolutions": ["1h"], "refresh": "never"}, "refresh cannot be"),
         ("timeseries-join", {"inputs": [{"pattern": "/a"}]}, "two inputs"),
         ("timeseries-pivot", {"pattern": "/a"}, "no columns"),

@@ -11,7 +11,7 @@ import pyarrow as pa
 from quacklake.engines.duckdb.expressions import parser
 from quacklake.engines.duckdb.trees import parse_query
 from quacklake.errors import ConfigError, InputError, NotFoundError
-from quacklake.format.names import quote
+from quacklake.format.names import fold, quote
 from quacklake.lake.lake import LakeTransaction
 from quacklake.operations.handles import TransactionHandle
 from quacklake.pond import reduces
@@ -126,10 +126,12 @@ class Relations:
         """Return the columns of a relation."""
         return list(self.tx.sql(f"SELECT * FROM {name} LIMIT 0").to_arrow().column_names)
 
-    def define_all(self) -> None:
-        """Make a name for every computed table and series."""
+    def define_all(self, sql: str | None = None) -> None:
+        """Make a name for every computed table and series; with ``sql``, for those whose paths are in that text."""
+        text = None if sql is None else fold(sql)
         for found in self.fs.glob("**/*"):
-            if found.node.file_type is EntryType.DYNAMIC and found.entry_type.has_rows:
+            is_named = text is None or fold(found.path).replace('"', '""') in text
+            if is_named and found.node.file_type is EntryType.DYNAMIC and found.entry_type.has_rows:
                 self.name(found)
 
     def query(self, sql: str, names: Mapping[str, str] | None = None) -> pa.RecordBatchReader:
@@ -195,10 +197,13 @@ def _order(found: NodePath) -> str:
 
 
 @contextmanager
-def everything(pond: Pond, at: int | str | None = None) -> Iterator[Relations]:
-    """Open all of a pond to SQL: ``nodes``, ``txns``, and every table and series by its path."""
+def everything(pond: Pond, at: int | str | None = None, sql: str | None = None) -> Iterator[Relations]:
+    """Open all of a pond to SQL: ``nodes``, ``txns``, and every table and series by its path.
+
+    ``sql`` is the query that will be run, if it is known: then only the computed nodes that it names are looked at.
+    """
     with relations(pond, at) as found:
-        found.define_all()
+        found.define_all(sql)
         found.tx.register("nodes", nodes_table(found.fs))
         found.tx.register("txns", pond.control.records())
         found.tx.sql(f"USE {DATA_SCHEMA}")

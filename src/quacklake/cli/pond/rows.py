@@ -116,7 +116,7 @@ def sql(
     count = count_of(limit)
     from quacklake.pond.queries import everything
 
-    with context.pond(write=True) as pond, everything(pond, at) as relations:
+    with context.pond(write=True) as pond, everything(pond, at, query) as relations:
         context.output.first_rows(relations.query(query), count)
 
 

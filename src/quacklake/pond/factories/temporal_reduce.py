@@ -13,6 +13,7 @@ from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import DirectoryFactory, RowsFactory, register
 from quacklake.pond.nodes import EntryType
 from quacklake.pond.paths import check_name
+from quacklake.pond.patterns import compile_pattern
 from quacklake.pond.reductions import Reduction, Resolution, aggregations_of, as_options
 
 if TYPE_CHECKING:
@@ -123,6 +124,14 @@ class TemporalReduce(DirectoryFactory):
         for text in names:
             Resolution.parse(text)
             check_name(f"res={text}.series")
+        wild = [part for part in compile_pattern(pattern) if part.any_depth or part.regex is not None]
+        captures = sum(1 if part.regex is None else part.regex.groups for part in wild)
+        for found in _CAPTURE.finditer(out):
+            if int(found[1]) >= captures:
+                raise ConfigError(
+                    f"{self.name}: {found[0]} in out_pattern, and in_pattern has {captures} wildcards",
+                    hint="$0 is what the first wildcard stands for",
+                )
         if "/" in out:
             raise ConfigError(f"{self.name}: out_pattern is a name, not a path", hint="out_pattern: $0")
         shared = {"aggregations": aggregations, "refresh": refresh}
@@ -135,12 +144,6 @@ def _title(out: str, source: NodePath) -> str:
         return source.path.rpartition("/")[2].removesuffix(".series")
 
     def capture(found: re.Match[str]) -> str:
-        number = int(found[1])
-        if number >= len(source.captures):
-            raise ConfigError(
-                f"temporal-reduce: {found[0]} in out_pattern, and in_pattern has {len(source.captures)} wildcards",
-                hint="$0 is what the first wildcard stands for",
-            )
-        return source.captures[number]
+        return source.captures[int(found[1])]
 
     return check_name(_CAPTURE.sub(capture, out).strip("/").replace("/", "_") or source.path.rpartition("/")[2])
