@@ -57,6 +57,15 @@ def test_small_files_are_merged_and_only_large_files_that_nothing_names_go(tmp_p
         assert pond.fs().read("/gone") == b"G" * 70_000
 
 
+def test_resolutions_are_brought_up_to_date(tmp_path: Path, template: Path) -> None:
+    config = {"in_pattern": "/*.series", "out_pattern": "$0", "resolutions": ["1h"]}
+    with Pond.open(shutil.copytree(template, tmp_path / "P")) as pond:
+        pond.run(["add"], lambda fs: append_series(fs, "/s.series", readings(50)))
+        pond.run(["reduce"], lambda fs: fs.make_node("/reduced", "temporal-reduce", config))
+        done = [maintain(pond, Policy()).reductions for _ in range(2)]
+        assert [(each.refreshed, each.current) for each in done] == [(1, 0), (0, 1)]
+
+
 def test_maintain_as_a_command(new: Run) -> None:
     assert "data: delete_orphaned_files: every 1 day, due" in new("maintain", "--dry-run").out
     assert new("maintain", "--small-files", "2", "--flush-rows", "1").code == 0

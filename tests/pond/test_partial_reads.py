@@ -1,4 +1,4 @@
-"""What is about one path reads only the nodes that it needs, and finds what a look at the whole tree finds."""
+"""A look at one path reads only the nodes that it needs, and finds what a look at the whole tree finds."""
 
 from __future__ import annotations
 

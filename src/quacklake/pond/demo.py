@@ -110,7 +110,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What the demo has done: the resources, and the report of each collector."""
+    """The result of the demo: the resources, and the report of each collector."""
 
     applied: tuple[Applied, ...]
     reports: dict[str, Report]

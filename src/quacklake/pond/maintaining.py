@@ -12,10 +12,12 @@ from quacklake import faults
 from quacklake.errors import LeaseHeldError
 from quacklake.maintenance.policy import Job, Policy
 from quacklake.maintenance.scheduler import JobReport, Maintainer
+from quacklake.pond import reduces
 from quacklake.pond.control import BEGIN, is_running
 from quacklake.pond.nodes import NODES
 from quacklake.pond.places import CONTROL, DATA
 from quacklake.pond.pond import Pond
+from quacklake.pond.reduces import Upkeep
 from quacklake.progress import Progress, silent
 
 GRACE = dt.timedelta(days=2)
@@ -33,10 +35,11 @@ class LargeReport:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceDone:
-    """What was done, or is due, by lake; and the large files."""
+    """The work that was done, or is due, by lake; the large files, and the resolutions of series."""
 
     jobs: tuple[tuple[str, Job | JobReport], ...]
     large: LargeReport
+    reductions: Upkeep
 
 
 def maintain(
@@ -47,11 +50,12 @@ def maintain(
     grace: dt.timedelta = GRACE,
     progress: Progress = silent,
 ) -> MaintenanceDone:
-    """Run the maintenance that is due under a policy; with ``dry_run`` only tell what is.
+    """Bring resolutions up to date, and run the maintenance that is due under a policy; with ``dry_run`` only tell it.
 
     Large files are removed when no snapshot names them and they are older than ``grace``. Raises ``LeaseHeldError``
     while another process maintains the pond, or a command that changes it runs and large files are to be removed.
     """
+    reductions = Upkeep(0, 0, 0) if dry_run else reduces.maintain(pond)
     jobs: list[tuple[str, Job | JobReport]] = []
     for name, lake in ((DATA, pond.lake), (CONTROL, pond.control.lake)):
         maintainer = Maintainer(lake.maintenance, policy)
@@ -66,7 +70,8 @@ def maintain(
             )
         faults.reach("pond.maintain.large")
         pond.large_files.store.delete([path for path, _ in free])
-    return MaintenanceDone(tuple(jobs), LargeReport(len(free), sum(size for _, size in free), not dry_run))
+    large = LargeReport(len(free), sum(size for _, size in free), not dry_run)
+    return MaintenanceDone(tuple(jobs), large, reductions)
 
 
 def _unnamed(pond: Pond, grace: dt.timedelta) -> Iterator[tuple[str, int]]:

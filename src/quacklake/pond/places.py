@@ -1,4 +1,4 @@
-"""Where a pond is: a folder, the URL of a database, or a YAML file that names both of its lakes."""
+"""The place of a pond: a folder, the URL of a database, or a YAML file that names both of its lakes."""
 
 from __future__ import annotations
 

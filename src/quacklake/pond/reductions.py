@@ -87,7 +87,7 @@ EVERYTHING = tuple(Aggregation(kind) for kind in ("avg", "min", "max", "count"))
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """What becomes of the rows of a bucket."""
+    """The resolution and the aggregates of each bucket of time."""
 
     resolution: Resolution
     aggregations: tuple[Aggregation, ...]

@@ -106,7 +106,7 @@ class _Job:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What the job was made from; it is made anew when this changes."""
+        """The definition of the job, which is created again when this changes."""
         return _key(self.found)
 
 

@@ -54,7 +54,7 @@ class Cron:
     months: frozenset[int]
     weekdays: frozenset[int]
     either: bool
-    """Whether one of the two fields of days is enough."""
+    """True when one of the two fields of days is enough."""
     zone: str = "UTC"
 
     def next(self, after: dt.datetime) -> dt.datetime:

@@ -67,7 +67,7 @@ class Viewport:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What points are read from: the series, or one of its reductions."""
+    """The place that points are read from: the series, or one of its reductions."""
 
     found: NodePath
     time: str

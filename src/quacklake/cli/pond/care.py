@@ -40,7 +40,7 @@ def verify(
 
 @also(POLICY)
 def maintain(context: PondContext, dry_run: DryRun = False, **options: Any) -> None:
-    """It merges small files of tables and series, expires old states if asked to, and removes files that nothing needs.
+    """It refreshes resolutions, merges small files, expires old states if asked to, and removes what nothing needs.
 
     Large files are removed two days after the last state that names them is gone. Times are written as 30s, 12h or 7d.
     """
@@ -55,10 +55,18 @@ def maintain(context: PondContext, dry_run: DryRun = False, **options: Any) -> N
     ]
     large = done.large
     lines = [f"{job['lake']}: {sentence(job)}" for job in jobs]
+    if done.reductions.refreshed:
+        lines.insert(0, f"{plural(done.reductions.refreshed, 'resolution')} brought up to date")
     if large.files:
         verb = "removed" if large.removed else "would be removed"
         lines.append(f"{plural(large.files, 'large file')} ({human_size(large.bytes)}) {verb}")
-    facts = {"jobs": jobs, "large_files": large.files, "large_bytes": large.bytes, "dry_run": dry_run}
+    facts = {
+        "jobs": jobs,
+        "refreshed": done.reductions.refreshed,
+        "large_files": large.files,
+        "large_bytes": large.bytes,
+        "dry_run": dry_run,
+    }
     context.output.result("\n".join(lines) or "nothing is due", facts)
     failed = next((job["error"] for job in jobs if job.get("error")), None)
     if failed is not None:

@@ -1,4 +1,4 @@
-"""What every collector shares: a run, its report, and the one transaction in which it writes."""
+"""The common parts of collectors: a run, its report, and the one transaction in which it writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run did. ``more`` says that the source has more, which the next run takes."""
+    """The report of a run. ``more`` says that the source has more, which the next run takes."""
 
     imported: tuple[Imported, ...] = ()
     failures: tuple[Failure, ...] = ()

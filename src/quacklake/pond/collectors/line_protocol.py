@@ -45,7 +45,7 @@ class _Rows:
 
 @dataclass(slots=True)
 class _Lines:
-    """What a request has so far. Senders repeat measurement and tags: each such head is parsed once."""
+    """The points of a request so far. Senders repeat measurement and tags: each such head is parsed once."""
 
     factor: int
     now: int

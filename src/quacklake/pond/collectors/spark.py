@@ -54,7 +54,7 @@ def _config(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 class _Part(InputPartition):
-    """What one task reads. It may hold a token, so its text form shows nothing."""
+    """The part that one task reads. It may hold a token, so its text form shows nothing."""
 
     def __repr__(self) -> str:
         return "<a part of a source>"

@@ -10,7 +10,7 @@ from quacklake.errors import ConstraintError, SchemaMismatchError
 from quacklake.format.names import check_name, fold, literal, quote
 
 REFUSE, LAST = "refuse", "last"
-"""What becomes of two readings of one thing at one time: nothing is taken, or the last one counts."""
+"""The choices for two readings of one thing at one time: nothing is taken, or the last one counts."""
 ON_CONFLICT = (REFUSE, LAST)
 TIME = "timestamp"
 _EARLIEST, _LATEST = -62_135_596_800_000_000, 253_402_300_799_000_000

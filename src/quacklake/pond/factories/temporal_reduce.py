@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from quacklake.pond.queries import Relations
 
 ON_READ, ON_COMMIT = "on read", "on commit"
-"""When a resolution is brought up to date: when somebody reads it, or after each write, too."""
+"""The moments at which a resolution is brought up to date: when somebody reads it, or also after each write."""
 _CAPTURE = re.compile(r"\$(\d+)")
 
 

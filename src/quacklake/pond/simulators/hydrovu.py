@@ -85,7 +85,7 @@ class HydroVuSettings:
     fail_every: int = 0
     """Every so many requests for readings, the answer is 503."""
     remember: bool = True
-    """Whether pages that were made once are kept."""
+    """True to keep pages that were made once."""
     hostile: str = ""
     """endless, huge, redirect, malformed, html, shape, text, future, disorder, duplicate or conflict."""
     redirect_to: str = ""
