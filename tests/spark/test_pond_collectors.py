@@ -34,8 +34,8 @@ def test_hydrovu_is_read_a_part_for_each_device(session: SparkSession, tmp_path:
         secret = tmp_path / "secret"
         secret.write_text("not-a-secret")
         frame = session.read.format("hydrovu").options(**options, client_secret=f"${{file:{secret}}}").load()
-        parts = f.collect_set(f.spark_partition_id())
-        found = frame.groupBy("device", "parameter", "unit").agg(f.count("*"), parts).collect()
+        placed = frame.withColumn("part", f.spark_partition_id())
+        found = placed.groupBy("device", "parameter", "unit").agg(f.count("*"), f.collect_set("part")).collect()
         assert {tuple(row)[1:4] for row in found if row[0] == "AT500"} == {
             ("Temperature", "C", 24),
             ("Depth", "m", 24),
