@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import json
 import os
@@ -348,3 +349,21 @@ def test_a_home_folder_is_found(people: quacklake.Table, folder: Path, monkeypat
     monkeypatch.setenv("HOME", os.fspath(folder))
     Path("people.csv").write_text(CSV)
     assert people.append("~/people.csv") == 2
+
+
+def test_times_of_csv_files_are_neither_cut_nor_shifted(lake: quacklake.Lake) -> None:
+    zoned = "x\n2024-01-01T10:00:00+02:00\n2024-06-01T00:00:00Z\n"
+    expected = [dt.datetime(2024, 1, 1, 8), dt.datetime(2024, 6, 1)]
+    for name, type_ in (("local", "TIMESTAMP"), ("seconds", "TIMESTAMP_S"), ("day", "DATE")):
+        lake.sql(f"CREATE TABLE {name} (x {type_})")
+    Path("zoned.csv").write_text(zoned)
+    for name in ("local", "seconds"):
+        lake.table(name).append("zoned.csv")
+        assert sorted(lake.table(name).to_arrow()["x"].to_pylist()) == expected
+    for text in (zoned, "x\n2024-01-01 10:00:00\n"):
+        Path("times.csv").write_text(text)
+        with pytest.raises(InputError, match=r'the column "x" takes days, and has 2024-01-01 (08|10):00'):
+            lake.table("day").append("times.csv")
+    Path("days.csv").write_text("x\n2024-01-01 00:00:00\n2024-01-02 00:00:00\n")
+    lake.table("day").append("days.csv")
+    assert sorted(lake.table("day").to_arrow()["x"].to_pylist()) == [dt.date(2024, 1, 1), dt.date(2024, 1, 2)]

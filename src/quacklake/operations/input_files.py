@@ -37,6 +37,8 @@ _FAILURES = (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 _ARROW_FILE = b"ARROW1"
 _READERS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
+_LOCAL = frozenset({"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
+_ZONED = "TIMESTAMP WITH TIME ZONE"
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -162,11 +164,11 @@ class InputFiles:
         else:
             types = self._types(wanted)
         connection = self._connection()
-        whole = self._whole_numbers(wanted, types)
-        types |= dict.fromkeys(whole, "DOUBLE")
+        exact = self._exact(wanted, types)
+        types |= {name: type_ for name, (type_, _) in exact.items()}
         sql, values = self._query(types, None if wanted is None else wanted.names)
-        if whole:
-            replaced = ", ".join(f"{_whole(name, type_)} AS {quote(name)}" for name, type_ in whole.items())
+        if exact:
+            replaced = ", ".join(f"{value} AS {quote(name)}" for name, (_, value) in exact.items())
             sql = f"SELECT * REPLACE ({replaced}) FROM ({sql})"
         reader = arrow_reader(connection, sql, values, batch_rows=_BATCH_ROWS)
         return reader.schema, _closing(connection, reader)
@@ -287,12 +289,23 @@ class InputFiles:
         known = {fold(column.name): column.duckdb_type() for column in columns if not column.travels_as_text}
         return {name: known.get(fold(name), guess) for name, guess in self._guess(wanted).items()}
 
-    def _whole_numbers(self, wanted: TableSchema | None, types: dict[str, str]) -> dict[str, str]:
-        """Return the columns of CSV files that the table has as whole numbers, and that are written as others."""
+    def _exact(self, wanted: TableSchema | None, types: dict[str, str]) -> dict[str, tuple[str, str]]:
+        """Return the columns of CSV files that DuckDB would round, cut or shift to the type of the table.
+
+        Each has the type to read it as, and SQL for its value, which raises an error where something would be lost.
+        """
         if self.found.format != "csv" or wanted is None:
             return {}
-        guessed = self._guessed
-        return {name: type_ for name, type_ in types.items() if type_ in _WHOLE and guessed.get(name) == "DOUBLE"}
+        found: dict[str, tuple[str, str]] = {}
+        for name, type_ in types.items():
+            guess = self._guessed.get(name, "")
+            if type_ in _WHOLE and guess == "DOUBLE":
+                found[name] = guess, _whole(name, type_)
+            elif type_ == "DATE" and guess.startswith("TIMESTAMP"):
+                found[name] = guess, _day(name, guess)
+            elif type_ in _LOCAL and guess == _ZONED:
+                found[name] = guess, f"make_timestamp(epoch_us({quote(name)}))::{type_}"
+        return found
 
     def _guess(self, wanted: TableSchema | None) -> dict[str, str]:
         """Return the columns of the files with the types that DuckDB detects."""
@@ -309,6 +322,14 @@ def _whole(name: str, type_: str) -> str:
     message = literal(f'the column "{name}" takes whole numbers, and has ')
     wrong = f"{column} <> trunc({column}) OR abs({column}) >= {1 << 53:d}"
     return f"CASE WHEN {wrong} THEN error({message} || {column}) ELSE {column}::{type_} END"
+
+
+def _day(name: str, type_: str) -> str:
+    """Return SQL for a time that must be a day: DuckDB would leave out the rest."""
+    column = quote(name)
+    moment = f"make_timestamp(epoch_us({column}))" if type_ == _ZONED else column
+    message = literal(f'the column "{name}" takes days, and has ')
+    return f"CASE WHEN {moment} <> {moment}::DATE THEN error({message} || {moment}) ELSE {moment}::DATE END"
 
 
 def _has_header(connection: duckdb.DuckDBPyConnection, path: str, dialect: Dialect) -> bool:
