@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from quacklake.duckdb_versions import connect
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, nearest
 from quacklake.format.names import fold, literal, quote
 from quacklake.pond import reduces
@@ -125,12 +126,12 @@ def _write(
         parts = "".join(f", {part}({utc}) AS {quote(part)}" for part in temporal)
         reader = opened.tx.sql(f"SELECT *{parts} FROM {source}{order}").to_reader()
         _copy(reader, folder, temporal)
-    with duckdb.connect() as connection:
+    with connect() as connection:
         return [_described(connection, found, file, folder, time) for file in sorted(folder.rglob("*.parquet"))]
 
 
 def _copy(reader: pa.RecordBatchReader, folder: Path, temporal: Sequence[str]) -> None:
-    with duckdb.connect() as connection:
+    with connect() as connection:
         connection.execute("SET memory_limit = '1GB'")
         connection.execute(f"SET temp_directory = {literal(str(folder / '.spill'))}")
         connection.execute("SET timezone = 'UTC'")

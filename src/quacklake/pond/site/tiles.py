@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quacklake.duckdb_versions import arrow_table, connect
 from quacklake.format.names import literal
 
 LIMIT = 8192
@@ -65,7 +65,7 @@ class TileBuilder:
     """
 
     def __init__(self, scratch: Path) -> None:
-        self._connection = duckdb.connect(str(scratch / "tiles.duckdb"))
+        self._connection = connect(str(scratch / "tiles.duckdb"))
         self._connection.execute("SET memory_limit = '1GB'")
         self._connection.execute(f"SET temp_directory = {literal(str(scratch / 'spill'))}")
         self._lines = 0
@@ -217,7 +217,7 @@ class TileBuilder:
             f" WHERE tile IN ({wanted}) ORDER BY tile, t, v"
         )
         low, high = min(chosen) * size, (max(chosen) + 1) * size
-        found = self._connection.execute(query, {"low": low, "high": high}).to_arrow_table().combine_chunks()
+        found = arrow_table(self._connection, query, {"low": low, "high": high}).combine_chunks()
         if not found.num_rows:
             return
         times, values = (_bytes(found.column(name)) for name in ("part", "v"))
