@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quacklake.duckdb_versions import arrow_table
 from quacklake.pond.downsampling import Line, Range, buckets_query, choose, of_rows
 
 Readings = list[tuple[int, float | None]]
@@ -25,7 +26,7 @@ def line(connection: duckdb.DuckDBPyConnection, readings: Readings, over: Range,
         {"t": pa.array([t for t, _ in readings], pa.int64()), "x": pa.array([v for _, v in readings], pa.float64())}
     )
     connection.register("readings", table)
-    found = connection.execute(buckets_query("readings", "t", "x", over)).to_arrow_table()
+    found = arrow_table(connection, buckets_query("readings", "t", "x", over))
     return choose(of_rows(found.to_pydict()), over, gap=gap)
 
 
