@@ -46,7 +46,7 @@ def read(session: SparkSession, server: NatsServer, stream: str, **options: Any)
 def test_messages_go_into_a_lake_once_each_and_bad_ones_beside(
     session: SparkSession, nats: NatsConnection, nats_server: NatsServer, stream: str, tmp_path: Path
 ) -> None:
-    from quacklake.connectors.nats.spark import decode
+    from quacklake.connectors.nats.spark import decode, rejected_of, rows_of
 
     lake = quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=str(tmp_path / "data"))
     lake.sql("CREATE TABLE events (id BIGINT, name VARCHAR, _subject VARCHAR, _sequence BIGINT)")
@@ -56,7 +56,8 @@ def test_messages_go_into_a_lake_once_each_and_bad_ones_beside(
 
     def run() -> None:
         messages = read(session, nats_server, stream)
-        rows, letters = decode(messages, "json", "id BIGINT, name STRING")
+        decoded = decode(messages, "json", "id BIGINT, name STRING")
+        rows, letters = rows_of(decoded), rejected_of(decoded)
         for name, frame in (
             ("events", rows.select("id", "name", "_subject", "_sequence")),
             ("letters", letters.select("_data", "_sequence", "_reason")),
