@@ -16,13 +16,16 @@ Counts = dict[str, tuple[int, int]]
 """Of how many things how many were taken, by their purpose."""
 
 FOLDERS = {
-    "tests/connectors/": 0.6,
-    "tests/crash/": 0.6,
-    "tests/materialized/": 0.6,
-    "tests/pipelines/": 0.5,
-    "tests/pond/": 0.6,
-    "tests/prove/": 0.5,
-    "tests/spark/": 0.5,
+    "tests/conformance/": 0.6,
+    "tests/connectors/": 0.5,
+    "tests/crash/": 0.5,
+    "tests/maintenance/": 0.6,
+    "tests/materialized/": 0.5,
+    "tests/pipelines/": 0.4,
+    "tests/pond/": 0.4,
+    "tests/prove/": 0.4,
+    "tests/spark/": 0.4,
+    "tests/tenants/": 0.6,
 }
 """Folders whose tests take long, and the share of those without a mark of their own."""
 _TESTS = "tests"

@@ -336,6 +336,11 @@ def _safe(lake: Lake, theirs: Theirs, text: str) -> Any:
         return session.sql(text.format(file=theirs.file, folder=theirs.folder)).fetchall()
 
 
+def _attached(lake: Lake, _: Theirs) -> Any:
+    lake.attach(lake, "again")
+    return lake.sql("SELECT * FROM again.mine").fetchall()
+
+
 def _registered(lake: Lake, _: Theirs) -> Any:
     with duckdb.connect() as connection:
         lake.register(connection)
@@ -367,6 +372,7 @@ def _quiet() -> Iterator[Case]:
         "version": lambda m, o: m.version,
         "migrate": lambda m, o: m.migrate(),
         "signed": lambda m, o: m.signed(author="x").tables(),
+        "attach": _attached,
         "register": _registered,
         "streams.claim": lambda m, o: m.streams.claim(o.stream, "query of mine").epoch,
         "create_schema": lambda m, o: m.create_schema("both"),
