@@ -413,9 +413,8 @@ def bucket(item: Node) -> tuple[Node, str] | None:
     True
     """
     if item.get("class") == "CAST":
-        target = item.get("cast_type", {}).get("id")
         child: Node = item["child"]
-        return (child, "INTERVAL 1 DAY") if target == "DATE" and child.get("class") == "COLUMN_REF" else None
+        return (child, "INTERVAL 1 DAY") if _target(item) == "DATE" and child.get("class") == "COLUMN_REF" else None
     name, children = fold(str(item.get("function_name", ""))), item.get("children") or []
     if name not in _BUCKETS or len(children) != 2 or children[1].get("class") != "COLUMN_REF":
         return None
@@ -427,6 +426,12 @@ def bucket(item: Node) -> tuple[Node, str] | None:
     if unit in ("second", "minute", "hour", "day", "week", "month", "quarter", "year"):
         return children[1], f"INTERVAL 1 {unit.upper()}"
     return None
+
+
+def _target(cast: Node) -> str:
+    """Return the type that a cast is to, in the trees of either version of DuckDB."""
+    known = cast.get("cast_type") or {}
+    return str(known.get("id") or cast.get("type_expr", {}).get("type_name", ""))
 
 
 def _interval(node: Node) -> str | None:
@@ -448,7 +453,7 @@ def _interval(node: Node) -> str | None:
         constant = constant_of(child)
         if constant is not None and isinstance(constant.value, int) and name in _SPANS:
             return f"{name}({constant.value})"
-    if node.get("class") == "CAST" and node.get("cast_type", {}).get("id") == "INTERVAL":
+    if node.get("class") == "CAST" and _target(node) == "INTERVAL":
         constant = constant_of(node["child"])
         if constant is not None and isinstance(constant.value, str) and "'" not in constant.value:
             return f"INTERVAL '{constant.value}'"
