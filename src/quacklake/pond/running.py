@@ -48,7 +48,10 @@ def find_runnable(fs: FS, name: str) -> NodePath:
                 )
             return found
     known = {each.path.rpartition("/")[2]: each.path for each in all_runnable(fs)}
-    hint = nearest(name, [*known, *known.values()]) or f"there is: {', '.join(sorted(known.values())) or 'none'}"
+    others = ", ".join(sorted(known.values()))
+    hint = nearest(name, [*known, *known.values()]) or (
+        f"there is {others}" if others else "`pond apply -f FILE` makes collectors"
+    )
     raise NotFoundError(f"there is no collector {name!r}", hint=hint)
 
 
