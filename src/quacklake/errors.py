@@ -18,6 +18,7 @@ The tree::
     ├── AlreadyExistsError             an object exists already
     ├── ReadOnlyError                  a write on a read-only lake, snapshot or catalog
     ├── NotPermittedError              a safe session does not allow the statement
+    ├── UnauthenticatedError           a request has no valid token
     ├── LimitError                     a statement exceeds a limit
     │   ├── StatementTimeoutError      a statement takes too long
     │   ├── MemoryLimitError           a statement needs too much memory or temporary space
@@ -139,6 +140,15 @@ class ReadOnlyError(QuacklakeError, Terminal, code="read_only"): ...
 
 class NotPermittedError(QuacklakeError, Terminal, code="not_permitted"):
     """A safe session does not allow the statement; nothing of it was run."""
+
+
+class UnauthenticatedError(QuacklakeError, Terminal, code="unauthenticated"):
+    """A request carries no token, or one that is unknown, expired or revoked. The message does not say which."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the request has no valid token", hint="send Authorization: Bearer <token>; an administrator makes tokens"
+        )
 
 
 class LimitError(QuacklakeError, Terminal, code="limit"): ...

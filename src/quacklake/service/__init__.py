@@ -1,0 +1,1 @@
+"""Serve lakes to other programs: HTTP, Arrow Flight SQL and an Iceberg REST catalog."""
