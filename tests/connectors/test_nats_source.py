@@ -116,6 +116,29 @@ def test_a_number_with_a_fraction_is_no_integer(form: str) -> None:
     assert decoded.rejected.column("_reason").to_pylist() == [f"id is not of type BIGINT: {text}" for text in bad]
 
 
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_times_keep_their_offset_and_days_are_days(form: str) -> None:
+    texts = ["2024-01-01T10:00:00+02:00", "2024-01-01T10:00:00Z", "2024-01-01 10:00:00", "2024-01-01"]
+    bodies = [f'{{"t": "{text}"}}' if form == "json" else text for text in texts]
+    moments = Decoder(form, "t TIMESTAMP").decode(messages([body.encode() for body in bodies]))
+    assert [moment.hour for moment in moments.rows.column("t").to_pylist()] == [8, 10, 10, 0]
+    days = Decoder(form, "t DATE").decode(messages([body.encode() for body in bodies]))
+    assert days.rows.column("t").to_pylist() == [dt.date(2024, 1, 1)]
+    assert days.rejected.num_rows == 3
+    assert "t is not of type DATE" in days.rejected.column("_reason")[0].as_py()
+
+
+def test_values_inside_nested_columns_are_neither_rounded_nor_shifted() -> None:
+    columns = 'n STRUCT(i BIGINT, "at" TIMESTAMP), l INTEGER[]'
+    body = '{{"n": {{"i": {}, "at": "2024-01-01T10:00:00+02:00"}}, "l": [{}]}}'
+    bodies = [body.format(*pair).encode() for pair in [(7, 1), (1.5, 1), (7, 2.5), ("9007199254740993", "1e2")]]
+    decoded = Decoder("json", columns).decode(messages(bodies))
+    at = dt.datetime(2024, 1, 1, 8)
+    expected = [{"n": {"i": 7, "at": at}, "l": [1]}, {"n": {"i": 9007199254740993, "at": at}, "l": [100]}]
+    assert decoded.rows.select(["n", "l"]).to_pylist() == expected
+    assert decoded.rejected.num_rows == 2
+
+
 def test_arrow_streams_have_many_rows_and_raw_ones_none_to_refuse() -> None:
     rows = pa.table({"id": [1, 2], "other": ["a", "b"]})
     sink = pa.BufferOutputStream()

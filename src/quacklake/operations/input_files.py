@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 
 from quacklake.duckdb_versions import arrow_reader, connect, first_row
 from quacklake.engines.duckdb.connections import connect_store, file_name
+from quacklake.engines.duckdb.exact_reading import LOCAL, WHOLE, ZONED, day, lossless, whole, wider
 from quacklake.errors import InputError
-from quacklake.format.names import fold, literal, quote, sql_value
+from quacklake.format.names import fold, quote, sql_value
 from quacklake.format.schema import TableSchema
 from quacklake.operations.input_csv import (
     CsvOptions,
@@ -36,9 +37,6 @@ _BATCH_ROWS = 65_536
 _FAILURES = (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 _ARROW_FILE = b"ARROW1"
 _READERS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}
-_WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
-_LOCAL = frozenset({"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
-_ZONED = "TIMESTAMP WITH TIME ZONE"
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -168,6 +166,7 @@ class InputFiles:
         types |= {name: type_ for name, (type_, _) in exact.items()}
         sql, values = self._query(types, None if wanted is None else wanted.names)
         if exact:
+            connection.execute("SET TimeZone = 'UTC'")
             replaced = ", ".join(f"{value} AS {quote(name)}" for name, (_, value) in exact.items())
             sql = f"SELECT * REPLACE ({replaced}) FROM ({sql})"
         reader = arrow_reader(connection, sql, values, batch_rows=_BATCH_ROWS)
@@ -290,21 +289,35 @@ class InputFiles:
         return {name: known.get(fold(name), guess) for name, guess in self._guess(wanted).items()}
 
     def _exact(self, wanted: TableSchema | None, types: dict[str, str]) -> dict[str, tuple[str, str]]:
-        """Return the columns of CSV files that DuckDB would round, cut or shift to the type of the table.
+        """Return the columns of text that DuckDB would round, cut or shift to the given types.
 
         Each has the type to read it as, and SQL for its value, which raises an error where something would be lost.
         """
+        if self.found.format == "json":
+            return self._exact_json(types)
         if self.found.format != "csv" or wanted is None:
             return {}
         found: dict[str, tuple[str, str]] = {}
         for name, type_ in types.items():
             guess = self._guessed.get(name, "")
-            if type_ in _WHOLE and guess == "DOUBLE":
-                found[name] = guess, _whole(name, type_)
+            if type_ in WHOLE and guess == "DOUBLE":
+                found[name] = guess, whole(name, type_)
             elif type_ == "DATE" and guess.startswith("TIMESTAMP"):
-                found[name] = guess, _day(name, guess)
-            elif type_ in _LOCAL and guess == _ZONED:
+                found[name] = guess, day(name, guess)
+            elif type_ in LOCAL and guess == ZONED:
                 found[name] = guess, f"make_timestamp(epoch_us({quote(name)}))::{type_}"
+        return found
+
+    def _exact_json(self, types: dict[str, str]) -> dict[str, tuple[str, str]]:
+        found: dict[str, tuple[str, str]] = {}
+        with self._connection() as connection:
+            for name, type_ in types.items():
+                guess = self._guessed.get(name, "")
+                if name in self.found.folders or type_ == guess == "DATE" or (type_ in WHOLE and guess in WHOLE):
+                    continue
+                wide = wider(connection.type(type_))
+                if wide != str(connection.type(type_)):
+                    found[name] = wide, lossless(name, type_, wide)
         return found
 
     def _guess(self, wanted: TableSchema | None) -> dict[str, str]:
@@ -314,22 +327,6 @@ class InputFiles:
             described = connection.execute(f"DESCRIBE {sql}", values).fetchall()
         self._guessed = {str(name): str(type_) for name, type_, *_ in described}
         return self._guessed
-
-
-def _whole(name: str, type_: str) -> str:
-    """Return SQL for a number that must be whole: DuckDB would round 1.5 to 2."""
-    column = quote(name)
-    message = literal(f'the column "{name}" takes whole numbers, and has ')
-    wrong = f"{column} <> trunc({column}) OR abs({column}) >= {1 << 53:d}"
-    return f"CASE WHEN {wrong} THEN error({message} || {column}) ELSE {column}::{type_} END"
-
-
-def _day(name: str, type_: str) -> str:
-    """Return SQL for a time that must be a day: DuckDB would leave out the rest."""
-    column = quote(name)
-    moment = f"make_timestamp(epoch_us({column}))" if type_ == _ZONED else column
-    message = literal(f'the column "{name}" takes days, and has ')
-    return f"CASE WHEN {moment} <> {moment}::DATE THEN error({message} || {moment}) ELSE {moment}::DATE END"
 
 
 def _has_header(connection: duckdb.DuckDBPyConnection, path: str, dialect: Dialect) -> bool:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from quacklake.connectors.nats.protocol import StoredMessages
 from quacklake.duckdb_versions import arrow_table
+from quacklake.engines.duckdb.exact_reading import wider
 from quacklake.errors import ConfigError
 from quacklake.format.names import quote
 
@@ -60,6 +61,8 @@ class Decoder:
         self.form = form
         self._connection = duckdb.connect(config={"enable_external_access": "false"})
         self._types = _declared(self._connection, columns or "_data BLOB")
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._wide = self._wider()
         arrow = arrow_table(self._connection, f"SELECT {', '.join(_nulls(self._types))}").schema
         taken = [name for name in self._types if name in METADATA.names]
         if taken:
@@ -96,30 +99,53 @@ class Decoder:
 
     def _json(self, bodies: pa.BinaryArray) -> tuple[pa.Table, None, dict[int, str]]:
         texts, bad = _texts(bodies)
-        shape = literal(json.dumps({name: _shape(kind) for name, kind in self._types.items()}))
+        shape = literal(json.dumps({name: _shape(self._wide.get(name, kind)) for name, kind in self._types.items()}))
         row = f"TRY(json_transform_strict(body, {shape}))"
         integers = [literal(pointer(name)) for name, kind in self._types.items() if kind.id in _INTEGERS]
         if integers:  # DuckDB would round 1.5, and take true for 1
             kinds = f"TRY(json_type(body, [{', '.join(integers)}]))"
             wrong = f"list_contains({kinds}, 'DOUBLE') OR list_contains({kinds}, 'BOOLEAN')"
             row = f"CASE WHEN NOT ({wrong}) THEN {row} END"
-        found = self._query(f"SELECT {row} AS row FROM messages", texts).column("row")
+        query = f"SELECT {row} AS row FROM messages"
+        if self._wide:
+            parts, lost = [], []
+            for name, kind in self._types.items():
+                value = f"row.{quote(name)}"
+                if name in self._wide:
+                    lost.append(_lost(value, kind, self._wide[name]))
+                    value = f"TRY_CAST({value} AS {kind})"
+                parts.append(f"{quote(name)} := {value}")
+            fits = f"row IS NOT NULL AND NOT ({' OR '.join(lost)})"
+            query = f"SELECT CASE WHEN {fits} THEN struct_pack({', '.join(parts)}) END AS row FROM ({query})"
+        found = self._query(query, texts).column("row")
         # Most bodies have every key. The others are read again, column by column.
         if found.null_count:
             missing = [place for place in np.flatnonzero(found.is_null().to_numpy()).tolist() if place not in bad]
             found = self._lenient(found.combine_chunks(), texts, missing, bad) if missing else found
         return _unpacked(found.take(_others(len(bodies), bad)) if bad else found, self.columns), None, bad
 
+    def _wider(self) -> dict[str, Any]:
+        """Return the columns that JSON is read into as wider types, so that nothing is rounded, cut or shifted."""
+        if self.form != "json":
+            return {}
+        # Whole numbers are checked by the kind of the JSON value.
+        others = {name: kind for name, kind in self._types.items() if kind.id not in _INTEGERS}
+        wide = {name: self._connection.type(wider(kind)) for name, kind in others.items()}
+        return {name: kind for name, kind in wide.items() if str(kind) != str(self._types[name])}
+
     def _lenient(self, found: pa.Array, texts: pa.Array, places: Sequence[int], bad: dict[int, str]) -> pa.ChunkedArray:
         """Read bodies that lack keys, and say what is wrong with those that lack more than that."""
         parts, checks = [], ["WHEN json_type(body) <> 'OBJECT' THEN 'the JSON is not an object'"]
         for name, kind in self._types.items():
-            path, shape = literal(pointer(name)), literal(json.dumps(_shape(kind)))
+            path, shape = literal(pointer(name)), literal(json.dumps(_shape(self._wide.get(name, kind))))
             value = f"json_extract(body, {path})"
             part = f"TRY(json_transform_strict({value}, {shape}))"
-            parts.append(f"{quote(name)} := {part}")
             reason = literal(f"{name} is not of type {kind}: ")
             wrong = f"{part} IS NULL"
+            if name in self._wide:
+                wrong += f" OR {_lost(part, kind, self._wide[name])}"
+                part = f"TRY_CAST({part} AS {kind})"
+            parts.append(f"{quote(name)} := {part}")
             if kind.id in _INTEGERS:
                 number = f"TRY(CAST({value} AS DOUBLE))"
                 wrong += f" OR json_type({value}) = 'BOOLEAN' OR {number} <> trunc({number})"
@@ -197,6 +223,11 @@ def _declared(connection: duckdb.DuckDBPyConnection, columns: str) -> dict[str, 
     return dict(zip(described.columns, described.types, strict=True))
 
 
+def _lost(value: str, kind: Any, wide: Any) -> str:
+    """Return a condition that is true where a value of the wider type does not fit."""
+    return f"CAST(TRY_CAST({value} AS {kind}) AS {wide}) IS DISTINCT FROM {value}"
+
+
 def _nulls(types: Mapping[str, Any]) -> list[str]:
     return [f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in types.items()]
 
@@ -219,9 +250,13 @@ def _from_text(value: str, kind: Any) -> str:
     if kind.id in _INTEGERS:  # DuckDB would round 1.5
         number = f"TRY_CAST({value} AS DOUBLE)"
         return f"CASE WHEN {number} = trunc({number}) THEN {cast} END"
-    if kind.id not in ("struct", "list"):
+    if kind.id in ("struct", "list"):
+        return f"coalesce(TRY(json_transform_strict({value}, {literal(json.dumps(_shape(kind)))})), {cast})"
+    wide = wider(kind)
+    if wide == str(kind):
         return cast
-    return f"coalesce(TRY(json_transform_strict({value}, {literal(json.dumps(_shape(kind)))})), {cast})"
+    told = f"TRY_CAST({value} AS {wide})"
+    return f"CASE WHEN NOT ({_lost(told, kind, wide)}) THEN TRY_CAST({told} AS {kind}) END"
 
 
 def literal(text: str) -> str:
