@@ -11,28 +11,39 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from quacklake.errors import SqlError
 from quacklake.format.names import fold
 
-_SPACE = r"\s\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
-_LETTER = r"a-zA-Z_\x80-\x9f\xa1-\u1fff\u200c-\u202e\u2030-\u205e\u2061-\u2fff\u3001-\ufefe\uff00-\U0010ffff"
-_TAG = rf"(?:[{_LETTER}][{_LETTER}\d]*)?"
-_LEXER = re.compile(
-    rf"""
-    (?P<space>[{_SPACE}]+|--[^\r\n]*)
-  | (?P<comment>/\*)
-  | (?P<string>[eE]'(?:[^'\\]|\\.|'')*' | [xX]'[^']*' | '(?:[^']|'')*' | \$(?P<tag>{_TAG})\$.*?\$(?P=tag)\$)
-  | (?P<name>"(?:[^"]|"")*")
-  | (?P<open>['"`]|\${_TAG}\$)
-  | (?P<number>(?:\d+(?:_\d+)*(?:\.(?:\d+(?:_\d+)*)?)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?)
-  | (?P<word>[{_LETTER}][{_LETTER}\d$]*)
-  | (?P<parameter>\?\d*|\$(?:\d+|[{_LETTER}][{_LETTER}\d$]*))
-  | (?P<symbol>=>|:=|::|->>|->|<=|>=|<>|!=|\|\||.)
-    """,
-    re.VERBOSE | re.DOTALL | re.ASCII,
-)
+_SPACE = r"\s"
+_LETTER = r"a-zA-Z_"
+_WIDE_SPACE = r"\s\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
+_WIDE_LETTER = r"a-zA-Z_\x80-\x9f\xa1-\u1fff\u200c-\u202e\u2030-\u205e\u2061-\u2fff\u3001-\ufefe\uff00-\U0010ffff"
+
+
+@cache
+def _lexer(ascii: bool) -> re.Pattern[str]:
+    """Return the pattern of a word, for texts in ASCII or for any text, which takes long to compile."""
+    space, letter = (_SPACE, _LETTER) if ascii else (_WIDE_SPACE, _WIDE_LETTER)
+    tag = rf"(?:[{letter}][{letter}\d]*)?"
+    return re.compile(
+        rf"""
+        (?P<space>[{space}]+|--[^\r\n]*)
+      | (?P<comment>/\*)
+      | (?P<string>[eE]'(?:[^'\\]|\\.|'')*' | [xX]'[^']*' | '(?:[^']|'')*' | \$(?P<tag>{tag})\$.*?\$(?P=tag)\$)
+      | (?P<name>"(?:[^"]|"")*")
+      | (?P<open>['"`]|\${tag}\$)
+      | (?P<number>(?:\d+(?:_\d+)*(?:\.(?:\d+(?:_\d+)*)?)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?)
+      | (?P<word>[{letter}][{letter}\d$]*)
+      | (?P<parameter>\?\d*|\$(?:\d+|[{letter}][{letter}\d$]*))
+      | (?P<symbol>=>|:=|::|->>|->|<=|>=|<>|!=|\|\||.)
+        """,
+        re.VERBOSE | re.DOTALL | re.ASCII,
+    )
+
+
 _COMMENT = re.compile(r"/\*|\*/")
 _OPEN, _CLOSED = frozenset("([{"), frozenset(")]}")
 _DOLLAR = re.compile(r"\$([^$]*)\$(.*)\$\1\$", re.DOTALL)
@@ -66,8 +77,9 @@ class Word:
         return self.text
 
 
-def words_of(text: str, lexer: re.Pattern[str] = _LEXER) -> list[Word]:
+def words_of(text: str, lexer: re.Pattern[str] | None = None) -> list[Word]:
     """Return the words of a text. Raises ``SqlError`` for a string, a name or a comment without an end."""
+    lexer = lexer or _lexer(text.isascii())
     words = []
     at = 0
     while (match := lexer.match(text, at)) is not None:
