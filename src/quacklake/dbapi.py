@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import pyarrow as pa
 
 from quacklake import errors
+from quacklake.format.evolution import PRIMARY_KEY, key_columns
 from quacklake.lake.connect import connect as connect_lake
 from quacklake.lake.lake import Lake
 from quacklake.sql.result import Result
@@ -253,6 +254,16 @@ class Connection:
             self._session.close()
             if self._owned:
                 self.lake.close()
+
+    def primary_key(self, schema: str, table: str) -> tuple[str, ...]:
+        """Return the columns of a table's primary key, as the open transaction sees it; none if there is no table."""
+        self._check_open()
+        attached = self._session.attachments.get("lake")
+        assert attached is not None
+        with _translated():
+            view = self._session.view(attached)
+            found = view.get_table(schema, table)
+            return () if found is None else key_columns(found.schema, view.objects.tags(found).own.get(PRIMARY_KEY))
 
     def cancel(self) -> bool:
         """Cancel the running statement from another thread. Return False when nothing runs."""
