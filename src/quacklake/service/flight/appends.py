@@ -39,6 +39,7 @@ PREFIX = "flight-append "
 """The beginning of the names of streams that stand for the keys of appends."""
 
 _MOST_KEY = 512
+_ALIGNED = 8
 _EVERY = 500
 """Appends with a key after which old keys are looked for."""
 
@@ -127,7 +128,7 @@ class Upload:
                 size += batch.nbytes
                 if size > self._most:
                     raise ResultTooLargeError(f"an append has at most {self._most} bytes", hint="send it in parts")
-                yield batch
+                yield _aligned(batch)
             found = self._next()
 
     def rows(self) -> pa.RecordBatchReader:
@@ -143,6 +144,17 @@ class Upload:
         """Raise ``CancelledError`` when the client has gone: what came may be a part of what it has."""
         if self._context.is_cancelled():
             raise CancelledError("the client has gone before the append was committed")
+
+
+def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose buffers lie where processors like them: those of a message of gRPC may lie anywhere."""
+    buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None]
+    if all(buffer.address % _ALIGNED == 0 for buffer in buffers):
+        return batch
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
 
 
 def append(caller: Caller, upload: Upload, ingestion: Ingestion, settings: FlightSettings) -> dict[str, Any]:

@@ -143,7 +143,8 @@ def _token(header: str | None) -> tuple[str | None, bool]:
         return rest.strip(), False
     if kind.lower() == "basic":
         try:
-            decoded = base64.b64decode(rest.strip(), validate=True).decode()
+            text = rest.strip().rstrip("=")
+            decoded = base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode()  # Go leaves "=" out
         except (binascii.Error, UnicodeDecodeError):
             raise UnauthenticatedError from None
         return decoded.partition(":")[2], True

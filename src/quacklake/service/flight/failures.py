@@ -39,22 +39,22 @@ class _Untraced(Exception):
     """
 
     @property
-    def __cause__(self) -> BaseException | None:  # type: ignore[override]
+    def __cause__(self) -> BaseException | None:
         raise AttributeError
 
     @__cause__.setter
     def __cause__(self, _: object) -> None: ...
 
 
-class InvalidArgument(_Untraced, pa.ArrowInvalid):
+class InvalidArgument(_Untraced, pa.ArrowInvalid):  # type: ignore[misc]
     """The status INVALID_ARGUMENT."""
 
 
-class NotFound(_Untraced, pa.ArrowKeyError):
+class NotFound(_Untraced, pa.ArrowKeyError):  # type: ignore[misc]
     """The status NOT_FOUND."""
 
 
-class Unimplemented(_Untraced, pa.ArrowNotImplementedError):
+class Unimplemented(_Untraced, pa.ArrowNotImplementedError):  # type: ignore[misc]
     """The status UNIMPLEMENTED."""
 
 
@@ -75,7 +75,7 @@ _BY_CLASS: tuple[tuple[Any, type[Exception]], ...] = (
 )
 
 
-def to_status(error: BaseException) -> Exception:
+def to_status(error: BaseException) -> Any:
     """Return the error that Flight sends for another one."""
     if isinstance(error, STATUSES):
         return error

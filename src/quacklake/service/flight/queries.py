@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,16 +28,17 @@ CATALOG = "lake"
 """The name of the lake in statements and in metadata."""
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
+_TRANSACTIONS = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
 _SPARE = 4
 """Connections that wait for the next statement of a principal."""
 
 
 @dataclass
 class _Root:
-    """The sessions of a principal: they share a DuckDB, and its memory."""
+    """The sessions of a principal: they share a DuckDB, and its memory. ``handle`` is that of the principal's lake."""
 
     first: Session
-    context: object
+    handle: object
     spare: list[Session] = field(default_factory=list)
 
 
@@ -52,8 +53,7 @@ class Sessions:
 
     def lend(self, caller: Caller, *, read_only: bool) -> Session:
         """Return a session on the lake of a caller, for ``give_back`` or ``close``."""
-        context = caller.identity.lake.handle.context
-        key = (caller.principal, id(context), read_only)
+        key = (caller.principal, id(caller.identity.lake.handle), read_only)
         with self._lock:
             if self._closed:
                 raise InputError("the server has shut down")
@@ -82,7 +82,7 @@ class Sessions:
         except BaseException:
             first.close()
             raise
-        return _Root(first, caller.identity.lake.handle.context)
+        return _Root(first, caller.identity.lake.handle)
 
     def give_back(self, session: Session) -> None:
         """Take a session back whose result was read to its end."""
@@ -191,7 +191,7 @@ def _view(caller: Caller, snapshot: int | None) -> Transaction:
 def _stream(result: Result, session: Session, release: Callable[[], None], sessions: Sessions) -> Stream:
     is_read = False
 
-    def read() -> Iterator[pa.RecordBatch]:
+    def read() -> Generator[pa.RecordBatch, None, None]:
         nonlocal is_read
         yield from result.to_batches()
         is_read = True
@@ -221,11 +221,16 @@ def run_one(session: Session, sql: str, parameters: Parameters, view: Transactio
 
 
 def single(session: Session, sql: str) -> str:
-    """Return the text of the only statement in a text."""
+    """Return the text of the only statement in a text. Raises ``InputError`` for one about transactions."""
     session.guard.text(sql)
     parts = split(sql)
     if len(parts) != 1:
         raise InputError(f"one statement is expected, not {len(parts)}", hint="send each statement by itself")
+    if words_of(parts[0])[0].upper in _TRANSACTIONS:
+        raise InputError(
+            "a statement does not begin or end a transaction",
+            hint="use the actions BeginTransaction and EndTransaction: autocommit, commit and rollback in most clients",
+        )
     return parts[0]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -106,7 +106,7 @@ def start(caller: Caller, queries: Queries, settings: FlightSettings, part: Part
         running.reader.close()
         release()
 
-    return Stream(running.reader.schema, batches, lambda: work.interrupt() or running.cancel(), close)
+    return Stream(running.reader.schema, batches, work.interrupt, close)
 
 
 def _part(at: LakeAt, scan: TableScan, settings: FlightSettings, part: Part) -> RunningScan:
@@ -125,7 +125,7 @@ def _part(at: LakeAt, scan: TableScan, settings: FlightSettings, part: Part) -> 
 
 def _limited(
     running: RunningScan, work: Running, budget: TimeBudget, settings: FlightSettings
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     rows = size = 0
     while True:
         with work.working(budget):

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 from pyarrow import flight
 
-from quacklake.errors import TenantBusyError
+from quacklake.errors import CancelledError, TenantBusyError
 from quacklake.service.flight.failures import to_status
 
 _TICK = 0.05
@@ -97,6 +97,8 @@ class Watch:
     _watched: set[_Watched] = field(default_factory=set)
     _thread: threading.Thread | None = None
     _closed: bool = False
+    stopping: bool = False
+    """Set when results are to end before their last batch."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -132,7 +134,8 @@ class Watch:
             return len(self._watched)
 
     def interrupt_all(self) -> None:
-        """Stop the work of every call."""
+        """Stop the work of every call, and send no more batches."""
+        self.stopping = True
         with self._changed:
             found = list(self._watched)
         for watched in found:
@@ -170,6 +173,7 @@ class Sending:
 
     def __init__(self, stream: Stream, watch: Watch, context: Any) -> None:
         self._stream = stream
+        self._watch = watch
         self._remove = watch.add(context, stream.interrupt)
 
     def __iter__(self) -> Sending:
@@ -177,6 +181,8 @@ class Sending:
 
     def __next__(self) -> pa.RecordBatch:
         try:
+            if self._watch.stopping:
+                raise CancelledError("the server shuts down", hint="read the rows from another one")
             return next(self._stream.batches)
         except StopIteration:
             self._end()

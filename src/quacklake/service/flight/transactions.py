@@ -115,8 +115,6 @@ class Transactions:
         found = self._find(caller, id_)
         with self.session(caller, context, id_) as session:
             result = run_one(session, statement.sql, statement.parameters)
-            if not session.work.explicit:
-                raise InputError("a transaction is ended by EndTransaction, not by a statement")
             base = session.view(session.attachments.find(CATALOG)).base.id
 
         def read() -> Iterator[pa.RecordBatch]:
