@@ -139,6 +139,7 @@ def test_a_server_that_was_killed_at_its_commit_has_the_rows_once(tmp_path: Path
     url = f"sqlite:///{tmp_path}/lake.db"
     with quacklake.connect(url, data_path=tmp_path / "files") as lake:
         lake.create_table("t", SCHEMA)
+        lake.streams.claim("another", "one")  # makes the table of streams
     # the first commit is that of the key, the second that of the rows
     fault = f"2:kill:catalog.commit.{moment}"
     with process("server", url, QUACKLAKE_FAULT=fault) as (server, location):
