@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 from pyarrow import flight
 
-from quacklake.errors import CancelledError, TenantBusyError
+from quacklake.errors import TenantBusyError
 from quacklake.service.flight.failures import to_status
 
 _TICK = 0.05
@@ -182,7 +182,8 @@ class Sending:
     def __next__(self) -> pa.RecordBatch:
         try:
             if self._watch.stopping:
-                raise CancelledError("the server shuts down", hint="read the rows from another one")
+                # a client of Arrow takes "cancelled" for Ctrl-C
+                raise flight.FlightUnavailableError("[cancelled] the server shuts down\n  hint: call another one")
             return next(self._stream.batches)
         except StopIteration:
             self._end()
