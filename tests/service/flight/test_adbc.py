@@ -212,3 +212,25 @@ def test_a_query_is_cancelled(shop: Served) -> None:
             cursor.fetchall()
         timer.join()
         assert asked(connection, "SELECT 1") == [(1,)]
+
+
+def test_rows_of_a_transaction_outlive_its_next_statement(shop: Served) -> None:
+    with shop.adbc(READER, autocommit=False) as connection, connection.cursor() as first:
+        first.execute("SELECT range AS i FROM range(200000)")
+        reader = first.fetch_record_batch()
+        read = reader.read_next_batch().num_rows
+        assert asked(connection, "SELECT count(*) FROM items") == [(100,)]
+        connection.commit()
+        assert read + reader.read_all().num_rows == 200_000
+
+
+def test_a_statement_that_returns_rows_changes_them_once(shop: Served) -> None:
+    shop.lake.sql("CREATE TABLE returned (i BIGINT)")
+    with shop.adbc() as connection, connection.cursor() as cursor:
+        partitions, _ = cursor.adbc_execute_partitions("INSERT INTO returned VALUES (1), (2) RETURNING i * 10 AS ten")
+        cursor.adbc_read_partition(partitions[0])
+        assert sorted(cursor.fetchall()) == [(10,), (20,)]
+        with pytest.raises(dbapi.Error, match="not_permitted"):
+            cursor.adbc_read_partition(partitions[0])
+            cursor.fetchall()
+    assert shop.lake.table("returned").count() == 2

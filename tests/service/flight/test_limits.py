@@ -16,6 +16,7 @@ from pyarrow import flight
 from quacklake.errors import ConfigError, InputError, NotPermittedError
 from quacklake.service.flight import FlightService, FlightSettings
 from quacklake.service.flight.tickets import Sealer
+from quacklake.service.flight.transactions import KeptRows, OpenTransaction
 from quacklake.service.identity import Role, TokenGate
 from tests.service.flight.calls import PARAMETERS, ROWS, Calls, described
 from tests.service.flight.conftest import OTHER, READER, WRITER, Served, command, options, path, serve
@@ -126,6 +127,17 @@ def test_a_principal_has_so_many_transactions(tight: Served) -> None:
         for id_ in used:
             calls.packed("EndTransaction", transaction_id=id_, action=2)
         calls.packed("EndTransaction", transaction_id=calls.begin(), action=1)
+
+
+def test_rows_of_a_transaction_are_kept_up_to_a_limit() -> None:
+    batch = pa.record_batch({"i": pa.array(range(100), pa.int64())})
+    transaction = OpenTransaction("me", None)
+    for most, count in ((10, 1), (800, 2), (2400, 3)):
+        rows = KeptRows(transaction, iter([batch] * 3))
+        rows.keep(most)
+        assert [next(rows).num_rows for _ in range(count)] == [100] * count
+        with pytest.raises(StopIteration if count == 3 else InputError):
+            next(rows)
 
 
 def test_old_keys_of_appends_are_forgotten(tight: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,17 +54,12 @@ class Sessions:
     def lend(self, caller: Caller, *, read_only: bool) -> Session:
         """Return a session on the lake of a caller, for ``give_back`` or ``close``."""
         key = (caller.principal, id(caller.identity.lake.handle), read_only)
-        with self._lock:
-            if self._closed:
-                raise InputError("the server has shut down")
-            root = self._roots.get(key)
-            if root is None:
-                root = self._roots[key] = self._open(caller, read_only)
-            self._roots.move_to_end(key)
-            gone = [self._roots.popitem(last=False)[1] for _ in range(len(self._roots) - self._settings.max_principals)]
-            lent = root.spare.pop() if root.spare else root.first.cursor()
-        for old in gone:
-            _close(old)
+        lent = self._from(key)
+        if lent is None:
+            self._add(key, self._open(caller, read_only))
+            lent = self._from(key)
+        if lent is None:
+            raise InputError("the server has shut down")
         wanted = caller.schema or "main"
         try:
             if fold(lent.names.schema) != fold(wanted):
@@ -73,6 +68,26 @@ class Sessions:
             lent.close()
             raise
         return lent
+
+    def _from(self, key: tuple[str, int, bool]) -> Session | None:
+        with self._lock:
+            root = self._roots.get(key)
+            if root is None:
+                return None
+            self._roots.move_to_end(key)
+            return root.spare.pop() if root.spare else root.first.cursor()
+
+    def _add(self, key: tuple[str, int, bool], opened: _Root) -> None:
+        """Keep a root, unless another call was faster; the principals that were not here for long make room."""
+        with self._lock:
+            if self._closed or key in self._roots:
+                gone = [opened]
+            else:
+                self._roots[key] = opened
+                most = self._settings.max_principals
+                gone = [self._roots.popitem(last=False)[1] for _ in range(len(self._roots) - most)]
+        for old in gone:
+            _close(old)
 
     def _open(self, caller: Caller, read_only: bool) -> _Root:
         first = new_session(safety=self._settings.safety(read_only=read_only))

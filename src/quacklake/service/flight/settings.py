@@ -64,6 +64,8 @@ class FlightSettings:
     """The most tables of a listing."""
     max_transactions: int = 16
     """The most open transactions of a principal."""
+    max_kept: int | str = "64MB"
+    """The most bytes of a result that are kept when the next statement of its transaction comes before its end."""
     transaction_seconds: float = 600.0
     """Seconds after which an idle transaction is rolled back."""
     max_principals: int = 64
@@ -80,7 +82,7 @@ class FlightSettings:
             value = getattr(self, each.name)
             if isinstance(value, int | float) and not isinstance(value, bool) and value < _LEAST.get(each.name, 0):
                 raise ConfigError(f"FlightSettings({each.name}={value!r}): a number below zero makes no sense")
-        for name in ("endpoint_bytes", "max_put_bytes", "max_message"):
+        for name in ("endpoint_bytes", "max_put_bytes", "max_message", "max_kept"):
             self.size(name)
         self.safety(read_only=True)
         if (self.certificate is None) != (self.key is None):

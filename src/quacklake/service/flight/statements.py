@@ -24,6 +24,9 @@ from quacklake.service.identity import Role
 #: The kinds of sealed texts.
 QUERY, RESULT, PREPARED, TRANSACTION = "query", "result", "prepared statement", "transaction"
 
+_COUNT = "Count"
+"""The only column of the answer of a statement that changes rows and returns none."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -123,12 +126,12 @@ class Statements:
     def info(self, caller: Caller, context: Any, asked: Asked, descriptor: Any) -> flight.FlightInfo:
         """Run a statement and return the ticket of its rows.
 
-        The result waits a while for the reader. Later, the ticket runs a query again, at the same snapshot; that of a
-        statement which has changed rows holds its answer.
+        The result waits a while for the reader. Later, the ticket runs a query again, at the same snapshot, where only
+        reading is allowed. The ticket of a statement that has changed rows holds their number.
         """
         answer = self._run(caller, context, asked)
         try:
-            if answer.changed >= 0:
+            if answer.changed >= 0 and answer.stream.schema.names == [_COUNT]:
                 table = pa.Table.from_batches(list(answer.stream.batches), answer.stream.schema)
                 ticket = self._sealer.seal(RESULT, caller.principal, rows=_ipc(table))
                 answer.stream.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from pyarrow import flight
 from quacklake.errors import TenantBusyError
 from quacklake.service.flight.failures import to_status
 
+_log = logging.getLogger("quacklake.service.flight")
 _TICK = 0.05
 """Seconds between two looks at the calls that run."""
 
@@ -157,12 +159,15 @@ class Watch:
                 if self._closed:
                     return
                 # a context may only be asked while its call is there, and removing a call takes this lock
-                gone = [watched for watched in self._watched if watched.context.is_cancelled()]
-            for watched in gone:
-                watched.interrupt()
-            if time.monotonic() - tidied >= 1.0:
-                self.tidy()
-                tidied = time.monotonic()
+                gone = [watched for watched in list(self._watched) if watched.context.is_cancelled()]
+            try:
+                for watched in gone:
+                    watched.interrupt()
+                if time.monotonic() - tidied >= 1.0:
+                    tidied = time.monotonic()
+                    self.tidy()
+            except Exception as error:  # the watch goes on
+                _log.error("the watch over calls failed: %s", error, exc_info=error)
 
 
 class Sending:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,46 @@ class OpenTransaction:
     used: float = field(default_factory=time.monotonic)
     lock: threading.RLock = field(default_factory=threading.RLock)
     ended: bool = False
+    rows: KeptRows | None = None
+    """The rows of the last statement."""
+
+
+class KeptRows:
+    """The rows of a statement in a transaction, read one call at a time.
+
+    The next statement needs the connection: it keeps the rows that are left, up to a limit.
+    """
+
+    def __init__(self, transaction: OpenTransaction, batches: Iterator[pa.RecordBatch]) -> None:
+        self._transaction = transaction
+        self._batches = batches
+        self._kept: deque[pa.RecordBatch] = deque()
+        self._too_many = False
+
+    def __iter__(self) -> KeptRows:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        with self._transaction.lock:
+            self._transaction.used = time.monotonic()
+            if self._kept:
+                return self._kept.popleft()
+            if self._too_many:
+                raise InputError(
+                    "the next statement of the transaction came before the rows of this one were read",
+                    hint="read large results to their end first, or use autocommit",
+                )
+            return next(self._batches)
+
+    def keep(self, most: int) -> None:
+        """Read the rows that are left."""
+        for batch in self._batches:
+            if most < 0:
+                self._too_many = True
+                break
+            self._kept.append(batch)
+            most -= batch.nbytes
+        self._batches = iter(())
 
 
 class Transactions:
@@ -76,6 +117,8 @@ class Transactions:
             if session is None:
                 return
             try:
+                if found.rows is not None:
+                    found.rows.keep(self._settings.size("max_kept"))
                 session.sql("COMMIT" if commit else "ROLLBACK")
             finally:
                 session.close()
@@ -95,8 +138,11 @@ class Transactions:
                     session.close()
                     raise
                 found.session = session
+            rows, found.rows = found.rows, None
             try:
                 with self._watch.watching(context, found.session.interrupt):
+                    if rows is not None:
+                        rows.keep(self._settings.size("max_kept"))
                     yield found.session
             finally:
                 found.used = time.monotonic()
@@ -116,37 +162,28 @@ class Transactions:
         with self.session(caller, context, id_) as session:
             result = run_one(session, statement.sql, statement.parameters)
             base = session.view(session.attachments.find(CATALOG)).base.id
-
-        def read() -> Iterator[pa.RecordBatch]:
-            batches = result.to_batches()
-            while True:
-                with found.lock:
-                    found.used = time.monotonic()
-                    batch = next(batches, None)
-                if batch is None:
-                    return
-                yield batch
-
-        return Answer(Stream(result.schema, read(), session.interrupt, lambda: None), base, result.rowcount)
+            rows = found.rows = KeptRows(found, result.to_batches())
+        return Answer(Stream(result.schema, rows, session.interrupt, lambda: None), base, result.rowcount)
 
     def tidy(self, *, everything: bool = False) -> None:
         """Roll back the transactions that nobody uses."""
         oldest = time.monotonic() - self._settings.transaction_seconds
         with self._lock:
-            late = [
-                (id_, tx)
-                for id_, tx in self._open.items()
-                if everything or (tx.session is not None and tx.used < oldest)
-            ]
-            for id_, _ in late:
-                del self._open[id_]
-        for _, found in late:
+            late = {
+                id_: found
+                for id_, found in self._open.items()
+                if everything or (found.session is not None and found.used < oldest)
+            }
+        for id_, found in late.items():
             if not found.lock.acquire(timeout=1.0 if everything else 0.0):
-                continue  # a statement of it runs; its result is not committed, as nobody can end it any more
+                continue  # a statement of it runs
             try:
+                with self._lock:
+                    self._open.pop(id_, None)
                 found.ended = True
                 if found.session is not None:
                     found.session.close()
+                    found.session = None
             finally:
                 found.lock.release()
 
