@@ -27,7 +27,7 @@ from tests.service.flight.calls import (
 from tests.service.flight.conftest import ADMIN, OTHER, READER, SECRET, WRITER, Served, command, options, path
 
 _OWN = {"init", "port", "run", "serve", "shutdown", "wait"}
-"""What a server does for its own process, not for clients."""
+"""Methods of a server for its own process, not for clients."""
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ _BY_CLASS: tuple[tuple[Any, type[Exception]], ...] = (
     (UnauthenticatedError, flight.FlightUnauthenticatedError),
     (NotPermittedError | ReadOnlyError, flight.FlightUnauthorizedError),
     (StatementTimeoutError, flight.FlightTimedOutError),
-    (CancelledError, flight.FlightCancelledError),
+    (CancelledError, flight.FlightServerError),  # a client of Arrow takes the status CANCELLED for its own Ctrl-C
     (Transient, flight.FlightUnavailableError),
     (_HIDDEN | CommitUnknown, flight.FlightInternalError),
     (NotFoundError, NotFound),

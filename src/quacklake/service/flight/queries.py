@@ -136,7 +136,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a statement gave: rows on their way, the snapshot they are of, and how many rows it changed, -1 for none."""
+    """The outcome of a statement: its rows, the snapshot they are of, and how many rows it changed, -1 for none."""
 
     stream: Stream
     snapshot: int

@@ -16,7 +16,7 @@ _LEAST = {"port": 0, "endpoint_bytes": 1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlightSettings:
-    """Where a Flight server listens, and what a principal may use of it. ``None`` switches a limit off.
+    """The address of a Flight server, and its limits for each principal. ``None`` switches a limit off.
 
     Raises ``ConfigError`` for settings that make no sense.
     """

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 from pyarrow import flight
 
-from quacklake.errors import TenantBusyError
+from quacklake.errors import CancelledError, TenantBusyError
 from quacklake.service.flight.failures import to_status
 
 _log = logging.getLogger("quacklake.service.flight")
@@ -79,9 +79,15 @@ class Stream:
     batches: Iterator[pa.RecordBatch]
     interrupt: Callable[[], object]
     close: Callable[[], None]
+    is_cancelled: bool = False
 
     def __post_init__(self) -> None:
         self.close = _Once(self.close)
+
+    def cancel(self) -> None:
+        """End the stream before its next batch."""
+        self.is_cancelled = True
+        self.interrupt()
 
 
 @dataclass(eq=False)
@@ -189,6 +195,8 @@ class Sending:
             if self._watch.stopping:
                 # a client of Arrow takes "cancelled" for Ctrl-C
                 raise flight.FlightUnavailableError("[cancelled] the server shuts down\n  hint: call another one")
+            if self._stream.is_cancelled:
+                raise CancelledError("the query was cancelled")
             return next(self._stream.batches)
         except StopIteration:
             self._end()
@@ -248,7 +256,7 @@ class Held:
         if waits is not None:
             waits[2].close()
         elif read is not None:
-            read.interrupt()
+            read.cancel()
         return waits is not None or read is not None
 
     def make_room(self, principal: str) -> bool:
