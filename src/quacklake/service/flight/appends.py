@@ -27,6 +27,7 @@ from quacklake.errors import (
 from quacklake.format.objects import StreamMark
 from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.operations.handles import TransactionHandle
+from quacklake.operations.options import StreamPositions
 from quacklake.operations.reference import TableRef
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.scans import table_name
@@ -169,7 +170,8 @@ def append(caller: Caller, upload: Upload, ingestion: Ingestion, settings: Fligh
         with lake.transaction(author=caller.principal) as tx:
             rows = ingestion.into(tx, upload.rows())
             upload.check_whole()
-        return {"rows": rows, "snapshot": None if tx.snapshot is None else tx.snapshot.id}
+        committed = tx.handle.tx.committed
+        return {"rows": rows, "snapshot": None if committed is None else committed.id}
     return _once(caller, upload, ingestion, key, settings)
 
 
@@ -179,14 +181,14 @@ def _once(caller: Caller, upload: Upload, ingestion: Ingestion, key: str, settin
         raise InputError(f"the key of an append has at most {_MOST_KEY} characters")
     lake = caller.identity.lake
     name = PREFIX + hashlib.sha256(f"{caller.principal}\n{key}".encode()).hexdigest()
-    mark = lake.streams.claim(name, table_name(ingestion.ref))
+    mark = StreamPositions(lake.handle).claim(name, table_name(ingestion.ref))
     if mark.epoch >= 0:
         upload.skip()
         return _answer(mark)
     try:
         with lake.transaction(author=caller.principal) as tx:
             rows = ingestion.into(tx, upload.rows())
-            tx.mark(name, 0, mark.run, json.dumps({"rows": rows, "time": int(time.time())}))
+            tx.handle.tx.mark(name, 0, mark.run, json.dumps({"rows": rows, "time": int(time.time())}))
             upload.check_whole()
     except (StreamFencedError, StreamBatchDoneError):
         known = _mark(lake, name)
@@ -214,11 +216,11 @@ def _forget_old(lake: Lake, settings: FlightSettings) -> None:
     """Remove the keys of old appends, from time to time."""
     if next(_appended) % _EVERY:
         return
-    oldest = time.time() - settings.key_seconds
-    for stream in lake.streams.list().to_pylist():
+    oldest, streams = time.time() - settings.key_seconds, StreamPositions(lake.handle)
+    for stream in streams.list().to_pylist():
         if stream["stream"].startswith(PREFIX) and json.loads(stream["position"] or "{}").get("time", 0) < oldest:
             with suppress(NotFoundError):  # another server was faster
-                lake.streams.forget(stream["stream"])
+                streams.forget(stream["stream"])
 
 
 def append_in(session: Session, catalog: str, upload: Upload, ingestion: Ingestion) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
-from quacklake.errors import QuacklakeError
+from quacklake.errors import NotPermittedError, QuacklakeError
 from quacklake.format.names import quote
 from quacklake.operations.reference import TableRef
 from quacklake.service.flight import scans
@@ -160,9 +161,10 @@ def table_types(caller: Caller) -> pa.Table:
 def primary_keys(caller: Caller, command: Any) -> pa.Table:
     """Return the primary key of a table, which a lake keeps and does not enforce; none for a table that is missing."""
     ref = TableRef(_optional(command, "db_schema") or caller.schema or "main", command.table)
-    lake, rows = caller.identity.lake, []
+    lake, rows, keys = caller.identity.lake, [], ()
     if _optional(command, "catalog") in (None, CATALOG) and lake.handle.view().get_table(ref.schema, ref.name):
-        keys = lake.table(scans.table_name(ref)).primary_key
+        with suppress(NotPermittedError):
+            keys = lake.table(scans.table_name(ref)).primary_key
         rows = [(CATALOG, ref.schema, ref.name, column, None, number) for number, column in enumerate(keys, 1)]
     return pa.Table.from_pylist([dict(zip(PRIMARY_KEYS.names, row, strict=True)) for row in rows], PRIMARY_KEYS)
 

@@ -83,8 +83,12 @@ def parts(
 
 
 def _is_plain(scan: TableScan) -> bool:
-    """Return whether a scan reads all rows and columns of a table; others are not divided."""
-    return type(scan) is TableScan and scan._where is None and scan._columns is None
+    """Return whether a scan reads all rows and columns of a table; others are not divided.
+
+    A principal that may not see everything gets one endpoint, which is read as any other scan of its is.
+    """
+    is_whole = type(scan) is TableScan and scan._where is None and scan._columns is None
+    return is_whole and not getattr(scan._handle, "restricted", False)
 
 
 def start(caller: Caller, queries: Queries, settings: FlightSettings, part: Part) -> Stream:
