@@ -19,6 +19,7 @@ NAMES = (
     "planning",
     "tpch",
     "sql",
+    "flight",
     "deletes",
     "feed",
     "materialized",

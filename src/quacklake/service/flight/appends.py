@@ -1,0 +1,240 @@
+"""Rows that clients send: appends, exactly once where a key asks for it, and the bulk ingestion of Flight SQL."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.catalog import own_tables
+from quacklake.errors import (
+    AlreadyExistsError,
+    CancelledError,
+    CommitConflict,
+    InputError,
+    NotFoundError,
+    ResultTooLargeError,
+    StreamBatchDoneError,
+    StreamFencedError,
+    UnsupportedFeatureError,
+)
+from quacklake.format.objects import StreamMark
+from quacklake.lake.lake import Lake, LakeTransaction
+from quacklake.operations.handles import TransactionHandle
+from quacklake.operations.options import StreamPositions
+from quacklake.operations.reference import TableRef
+from quacklake.service.flight.callers import Caller
+from quacklake.service.flight.scans import table_name
+from quacklake.service.flight.settings import FlightSettings
+from quacklake.service.identity import Role
+from quacklake.sql.session import Session
+from quacklake.transaction import Transaction
+
+PREFIX = "flight-append "
+"""The beginning of the names of streams that stand for the keys of appends."""
+
+_MOST_KEY = 512
+_ALIGNED = 8
+_EVERY = 500
+"""Appends with a key after which old keys are looked for."""
+
+
+@dataclass(frozen=True)
+class Ingestion:
+    """A table that rows go into, and what to do when it exists or not."""
+
+    ref: TableRef
+    create: bool = False
+    append: bool = True
+    replace: bool = False
+
+    @property
+    def role(self) -> Role:
+        """The role that this needs. To replace a table also drops its grants and its history under that name."""
+        return Role.ADMIN if self.replace else Role.WRITER
+
+    def into(self, tx: LakeTransaction, rows: pa.RecordBatchReader) -> int:
+        """Write the rows in a transaction; return how many. Raises ``AlreadyExistsError`` or ``NotFoundError``."""
+        name, tables = table_name(self.ref), tx.handle.view()
+        exists = tables.get_table(self.ref.schema, self.ref.name) is not None
+        if exists and not (self.append or self.replace):
+            raise AlreadyExistsError(f"the table {name} exists", hint="append to it, or replace it")
+        if not exists and not self.create:
+            tables.find_table(self.ref.schema, self.ref.name)
+        if not exists or self.replace:
+            tx.create_table(name, rows.schema, replace=self.replace and exists)
+        return tx.table(name).append(rows)
+
+
+#: The words of the protocol: what to do when the table does not exist, and when it does.
+_CREATE, _FAIL_MISSING = 1, 2
+_FAIL, _APPEND, _REPLACE = 1, 2, 3
+
+
+def ingestion_of(command: Any, schema: str | None) -> Ingestion:
+    """Return what a ``CommandStatementIngest`` asks for. Raises ``UnsupportedFeatureError`` or ``InputError``."""
+    if command.temporary:
+        raise UnsupportedFeatureError("a lake has no temporary tables")
+    if not command.table:
+        raise InputError("the name of the table is missing")
+    if command.HasField("catalog") and command.catalog not in ("", "lake"):
+        raise NotFoundError("there is no such catalog", hint='the catalog of a lake is called "lake"')
+    options = command.table_definition_options
+    if options.if_not_exist not in (_CREATE, _FAIL_MISSING) or options.if_exists not in (_FAIL, _APPEND, _REPLACE):
+        raise InputError("the command does not say what to do when the table exists, or when it does not")
+    chosen = command.schema if command.HasField("schema") and command.schema else schema or "main"
+    return Ingestion(
+        TableRef(chosen, command.table),
+        create=options.if_not_exist == _CREATE,
+        append=options.if_exists == _APPEND,
+        replace=options.if_exists == _REPLACE,
+    )
+
+
+class Upload:
+    """The rows of a ``do_put``, at most as many bytes as the settings allow."""
+
+    def __init__(self, reader: Any, context: Any, settings: FlightSettings) -> None:
+        self._reader = reader
+        self._context = context
+        self._most = settings.size("max_put_bytes")
+        self.schema: pa.Schema = reader.schema
+        self._first = self._next()
+        self.key = self._first[1] if self._first is not None else None
+        """The application metadata of the first batch, if it has any."""
+
+    def _next(self) -> tuple[pa.RecordBatch, str | None] | None:
+        try:
+            chunk = self._reader.read_chunk()
+        except StopIteration:
+            return None
+        metadata = chunk.app_metadata
+        try:
+            return chunk.data, None if metadata is None else metadata.to_pybytes().decode() or None
+        except UnicodeDecodeError:
+            raise InputError("the application metadata of the first batch is the key of an append, a text") from None
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        size, found = 0, self._first
+        self._first = None
+        while found is not None:
+            batch = found[0]
+            if batch is not None:
+                size += batch.nbytes
+                if size > self._most:
+                    raise ResultTooLargeError(f"an append has at most {self._most} bytes", hint="send it in parts")
+                yield _aligned(batch)
+            found = self._next()
+
+    def rows(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream, once."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def skip(self) -> None:
+        """Read the rows to their end: the client sends all before it looks at the answer."""
+        for _ in self._batches():
+            pass
+
+    def check_whole(self) -> None:
+        """Raise ``CancelledError`` when the client has gone: what came may be a part of what it has."""
+        if self._context.is_cancelled():
+            raise CancelledError("the client has gone before the append was committed")
+
+
+def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose buffers lie where processors like them: those of a message of gRPC may lie anywhere."""
+    buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None]
+    if all(buffer.address % _ALIGNED == 0 for buffer in buffers):
+        return batch
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
+
+
+def append(caller: Caller, upload: Upload, ingestion: Ingestion, settings: FlightSettings) -> dict[str, Any]:
+    """Write the rows of an upload in one snapshot; return ``rows`` and ``snapshot``.
+
+    With a key, from the header or the first batch, a repeat of the append changes nothing and returns the same.
+    """
+    caller.identity.require(ingestion.role)
+    lake = caller.identity.lake
+    key = caller.key or upload.key
+    if key is None:
+        with lake.transaction(author=caller.principal) as tx:
+            rows = ingestion.into(tx, upload.rows())
+            upload.check_whole()
+        committed = tx.handle.tx.committed
+        return {"rows": rows, "snapshot": None if committed is None else committed.id}
+    return _once(caller, upload, ingestion, key, settings)
+
+
+def _once(caller: Caller, upload: Upload, ingestion: Ingestion, key: str, settings: FlightSettings) -> dict[str, Any]:
+    """Append under a key. The key is a stream with one batch, which commits together with the rows."""
+    if len(key) > _MOST_KEY:
+        raise InputError(f"the key of an append has at most {_MOST_KEY} characters")
+    lake = caller.identity.lake
+    name = PREFIX + hashlib.sha256(f"{caller.principal}\n{key}".encode()).hexdigest()
+    mark = StreamPositions(lake.handle).claim(name, table_name(ingestion.ref))
+    if mark.epoch >= 0:
+        upload.skip()
+        return _answer(mark)
+    try:
+        with lake.transaction(author=caller.principal) as tx:
+            rows = ingestion.into(tx, upload.rows())
+            tx.handle.tx.mark(name, 0, mark.run, json.dumps({"rows": rows, "time": int(time.time())}))
+            upload.check_whole()
+    except (StreamFencedError, StreamBatchDoneError):
+        known = _mark(lake, name)
+        if known is None or known.epoch < 0:
+            raise CommitConflict("another append with this key is being written", hint="try again") from None
+        return _answer(known)
+    done = _mark(lake, name)
+    _forget_old(lake, settings)
+    return {"rows": rows, "snapshot": None} if done is None else _answer(done)
+
+
+def _mark(lake: Lake, name: str) -> StreamMark | None:
+    with lake.handle.context.catalog.read() as reader:
+        return own_tables.find_stream(reader, name)
+
+
+def _answer(mark: StreamMark) -> dict[str, Any]:
+    return {"rows": json.loads(mark.position or "{}").get("rows"), "snapshot": mark.snapshot_id}
+
+
+_appended = iter(range(1, 1 << 62))
+
+
+def _forget_old(lake: Lake, settings: FlightSettings) -> None:
+    """Remove the keys of old appends, from time to time."""
+    if next(_appended) % _EVERY:
+        return
+    oldest, streams = time.time() - settings.key_seconds, StreamPositions(lake.handle)
+    for stream in streams.list().to_pylist():
+        if stream["stream"].startswith(PREFIX) and json.loads(stream["position"] or "{}").get("time", 0) < oldest:
+            with suppress(NotFoundError):  # another server was faster
+                streams.forget(stream["stream"])
+
+
+def append_in(session: Session, catalog: str, upload: Upload, ingestion: Ingestion) -> int:
+    """Write the rows of an upload in the open transaction of a session; return how many."""
+    attached = session.attachments.find(catalog)
+    session.work.check(ends=False)
+
+    def work(tx: Transaction) -> int:
+        rows = ingestion.into(LakeTransaction(TransactionHandle(attached.context, tx)), upload.rows())
+        upload.check_whole()
+        return rows
+
+    try:
+        return session.write(attached, work)
+    except BaseException:
+        session.work.aborted = True  # some of its changes may be noted already
+        raise

@@ -1,0 +1,236 @@
+"""Flight SQL as ADBC's driver speaks it: what BI tools and data frames use."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from decimal import Decimal
+from typing import Any
+
+import adbc_driver_flightsql.dbapi as dbapi
+import pyarrow as pa
+import pytest
+
+from tests.service.flight.conftest import ADMIN, READER, WRITER, Served
+
+
+@pytest.fixture(scope="module")
+def shop(served: Served) -> Served:
+    served.lake.sql("CREATE TABLE items AS SELECT range AS id, 'item ' || range AS name FROM range(100)")
+    served.lake.create_table("keyed", {"a": int, "b": str, "c": float}, primary_key=["b", "a"])
+    served.lake.sql("CREATE VIEW cheap AS SELECT id FROM items WHERE id < 10")
+    served.lake.sql("CREATE SCHEMA stock")
+    served.lake.sql("CREATE TABLE stock.items AS SELECT 'other' AS name")
+    return served
+
+
+def asked(connection: dbapi.Connection, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return list(cursor.fetchall())
+
+
+def test_a_query_gives_rows_and_columns(shop: Served) -> None:
+    with shop.adbc(READER) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT id, name FROM items ORDER BY id LIMIT 2")
+        assert [column[0] for column in cursor.description] == ["id", "name"]
+        assert cursor.fetchall() == [(0, "item 0"), (1, "item 1")]
+        cursor.execute("SELECT 1 AS a, 2 AS a WHERE false")
+        assert cursor.fetch_arrow_table().schema.names == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, -1.5, "žluť", b"\x00\xff", True, dt.date(2024, 2, 29), dt.datetime(2024, 1, 1, 12), Decimal("1.25"), None],
+    ids=repr,
+)
+def test_a_parameter_keeps_its_value(shop: Served, value: object) -> None:
+    with shop.adbc(READER) as connection:
+        assert asked(connection, "SELECT ? AS v, ? IS NULL", (value, value)) == [(value, value is None)]
+
+
+def test_a_prepared_statement_serves_many_threads(shop: Served) -> None:
+    found: dict[int, Any] = {}
+    with shop.adbc(READER) as connection:
+
+        def ask(number: int) -> None:
+            with connection.cursor() as cursor:
+                for id_ in range(number, 100, 25):
+                    cursor.execute("SELECT name FROM items WHERE id = ?", (id_,))
+                    found[id_] = cursor.fetchall()
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == {id_: [(f"item {id_}",)] for number in range(4) for id_ in range(number, 100, 25)}
+
+
+def test_a_statement_that_is_wrong_fails_with_our_code(shop: Served) -> None:
+    with shop.adbc(READER) as connection:
+        with pytest.raises(dbapi.Error, match=r"input\.sql"):
+            asked(connection, "SELECT nothing FROM items")
+        with pytest.raises(dbapi.Error, match="one statement is expected"):
+            asked(connection, "SELECT 1; SELECT 2")
+        with pytest.raises(dbapi.Error, match=r"not_permitted"):
+            asked(connection, "INSERT INTO items VALUES (1, 'x')")
+        assert asked(connection, "SELECT 1") == [(1,)]
+
+
+def test_changes_are_counted_and_committed(shop: Served) -> None:
+    shop.lake.sql("CREATE TABLE counted (i BIGINT, t VARCHAR)")
+    with shop.adbc() as connection, connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO counted VALUES (?, ?)", [(1, "a"), (2, "b"), (3, None)])
+        assert cursor.rowcount == 3
+        before = shop.lake.current_snapshot()
+        assert asked(connection, "UPDATE counted SET t = 'c' WHERE i > 1") == [(2,)]
+        assert shop.lake.current_snapshot() == before + 1
+        with pytest.raises(dbapi.Error):  # the second row fails, and the first is not there either
+            cursor.executemany("INSERT INTO counted VALUES (?::BIGINT, 'x')", [("4",), ("no number",)])
+    assert shop.lake.sql("FROM counted ORDER BY i").fetchall() == [(1, "a"), (2, "c"), (3, "c")]
+
+
+def test_a_transaction_is_seen_by_nobody_else_before_its_end(shop: Served) -> None:
+    shop.lake.sql("CREATE TABLE pending (i BIGINT)")
+    with shop.adbc(autocommit=False) as connection:
+        asked(connection, "INSERT INTO pending VALUES (1)")
+        asked(connection, "INSERT INTO pending VALUES (2), (3)")
+        assert asked(connection, "SELECT count(*) FROM pending") == [(3,)]
+        assert shop.lake.table("pending").count() == 0
+        before = shop.lake.current_snapshot()
+        connection.commit()
+        assert shop.lake.current_snapshot() == before + 1
+        assert shop.lake.table("pending").count() == 3
+        asked(connection, "DELETE FROM pending")
+        assert asked(connection, "SELECT count(*) FROM pending") == [(0,)]
+        connection.rollback()
+        assert asked(connection, "SELECT count(*) FROM pending") == [(3,)]
+    assert shop.lake.table("pending").count() == 3
+
+
+def test_a_transaction_reads_one_snapshot(shop: Served) -> None:
+    shop.lake.sql("CREATE TABLE still AS SELECT 1 AS i")
+    with shop.adbc(READER, autocommit=False) as connection:
+        assert asked(connection, "SELECT count(*) FROM still") == [(1,)]
+        shop.lake.sql("INSERT INTO still SELECT 2")
+        assert asked(connection, "SELECT count(*) FROM still") == [(1,)]
+        connection.commit()
+        assert asked(connection, "SELECT count(*) FROM still") == [(2,)]
+
+
+def test_bulk_ingestion_does_what_its_mode_says(shop: Served) -> None:
+    rows, others = pa.table({"a": [1, 2]}), pa.table({"b": ["x"]})
+    with shop.adbc(ADMIN) as connection, connection.cursor() as cursor:
+        with pytest.raises(dbapi.Error, match="not_found"):
+            cursor.adbc_ingest("bulk", rows, mode="append")
+        assert cursor.adbc_ingest("bulk", rows, mode="create") == 2
+        with pytest.raises(dbapi.Error, match="already_exists"):
+            cursor.adbc_ingest("bulk", rows, mode="create")
+        assert cursor.adbc_ingest("bulk", rows, mode="append") == 2
+        assert cursor.adbc_ingest("bulk", rows.to_reader(), mode="create_append") == 2
+        assert shop.lake.table("bulk").count() == 6
+        assert cursor.adbc_ingest("bulk", others, mode="replace") == 1
+        assert shop.lake.table("bulk").to_pylist() == [{"b": "x"}]
+        assert cursor.adbc_ingest("bulk", rows, mode="create", db_schema_name="stock") == 2
+        with pytest.raises(dbapi.Error, match="unsupported"):
+            cursor.adbc_ingest("bulk", rows, mode="create", temporary=True)
+    assert shop.lake.table("stock.bulk").count() == 2
+
+
+def test_only_an_administrator_replaces_a_table(shop: Served) -> None:
+    with shop.adbc(WRITER) as connection, connection.cursor() as cursor:
+        with pytest.raises(dbapi.Error, match="role admin"):
+            cursor.adbc_ingest("items", pa.table({"id": [1]}), mode="replace")
+    assert shop.lake.table("items").count() == 100
+
+
+def test_the_objects_of_a_lake_are_told(shop: Served) -> None:
+    with shop.adbc(READER) as connection:
+        [catalog] = connection.adbc_get_objects(depth="all").read_all().to_pylist()
+        assert catalog["catalog_name"] == "lake"
+        schemas = {each["db_schema_name"]: each["db_schema_tables"] for each in catalog["catalog_db_schemas"]}
+        assert set(schemas) == set(shop.lake.schemas())
+        main = {each["table_name"]: each for each in schemas["main"]}
+        assert main["cheap"]["table_type"] == "VIEW" and main["items"]["table_type"] == "TABLE"
+        assert [column["column_name"] for column in main["items"]["table_columns"]] == ["id", "name"]
+        assert [column["column_name"] for column in main["cheap"]["table_columns"]] == ["id"]
+        assert connection.adbc_get_table_types() == ["TABLE", "VIEW"]
+        assert connection.adbc_get_table_schema("items") == shop.lake.table("items").schema
+        narrow = connection.adbc_get_objects(
+            depth="tables", db_schema_filter="st%", table_name_filter="_tems", table_types_filter=["TABLE"]
+        )
+        [found] = narrow.read_all().to_pylist()[0]["catalog_db_schemas"]
+        assert [table["table_name"] for table in found["db_schema_tables"]] == ["items"]
+        assert connection.adbc_get_info()["vendor_name"] == "Quacklake"
+
+
+def test_a_schema_is_chosen_by_a_header_or_an_option(shop: Served) -> None:
+    with shop.adbc(READER, schema="stock") as connection:
+        assert asked(connection, "SELECT name FROM items") == [("other",)]
+        assert asked(connection, "SELECT count(*) FROM keyed") == [(0,)]  # main is looked in as well
+    kwargs = {
+        "adbc.flight.sql.authorization_header": f"Bearer {READER}",
+        "adbc.flight.sql.rpc.with_cookie_middleware": "true",
+    }
+    with dbapi.connect(shop.service.location, db_kwargs=kwargs, autocommit=True) as connection:
+        assert (connection.adbc_current_catalog, connection.adbc_current_db_schema) == ("lake", "main")
+        connection.adbc_current_db_schema = "stock"
+        assert connection.adbc_current_db_schema == "stock"
+        assert asked(connection, "SELECT name FROM items") == [("other",)]
+        with pytest.raises(dbapi.Error):
+            connection.adbc_current_db_schema = "nowhere"
+
+
+def test_a_user_may_give_the_token_as_password(shop: Served) -> None:
+    kwargs = {"username": "anybody", "password": READER}
+    with dbapi.connect(shop.service.location, db_kwargs=kwargs, autocommit=True) as connection:
+        assert asked(connection, "SELECT 1") == [(1,)]
+    with pytest.raises(dbapi.Error, match="unauthenticated"):
+        dbapi.connect(shop.service.location, db_kwargs=kwargs | {"password": "wrong"}, autocommit=True)
+
+
+def test_a_query_is_read_in_partitions(shop: Served) -> None:
+    with shop.adbc(READER) as connection, connection.cursor() as cursor:
+        partitions, schema = cursor.adbc_execute_partitions("SELECT id FROM items")
+        assert schema is not None and schema.names == ["id"]
+        found = []
+        for partition in partitions:
+            cursor.adbc_read_partition(partition)
+            found += cursor.fetchall()
+            cursor.adbc_read_partition(partition)  # a ticket can be read again: the query then runs again
+            assert len(cursor.fetchall()) == len(found)
+    assert sorted(found) == [(id_,) for id_ in range(100)]
+
+
+def test_a_query_is_cancelled(shop: Served) -> None:
+    with shop.adbc(READER) as connection, connection.cursor() as cursor:
+        timer = threading.Timer(0.5, cursor.adbc_cancel)
+        timer.start()
+        with pytest.raises(dbapi.Error, match=r"(?i)cancel"):
+            cursor.execute("SELECT count(*) FROM range(1000000000) a, range(100) b WHERE hash(a.range, b.range) = 1")
+            cursor.fetchall()
+        timer.join()
+        assert asked(connection, "SELECT 1") == [(1,)]
+
+
+def test_rows_of_a_transaction_outlive_its_next_statement(shop: Served) -> None:
+    with shop.adbc(READER, autocommit=False) as connection, connection.cursor() as first:
+        first.execute("SELECT range AS i FROM range(200000)")
+        reader = first.fetch_record_batch()
+        read = reader.read_next_batch().num_rows
+        assert asked(connection, "SELECT count(*) FROM items") == [(100,)]
+        connection.commit()
+        assert read + reader.read_all().num_rows == 200_000
+
+
+def test_a_statement_that_returns_rows_changes_them_once(shop: Served) -> None:
+    shop.lake.sql("CREATE TABLE returned (i BIGINT)")
+    with shop.adbc() as connection, connection.cursor() as cursor:
+        partitions, _ = cursor.adbc_execute_partitions("INSERT INTO returned VALUES (1), (2) RETURNING i * 10 AS ten")
+        cursor.adbc_read_partition(partitions[0])
+        assert sorted(cursor.fetchall()) == [(10,), (20,)]
+        with pytest.raises(dbapi.Error, match="not_permitted"):
+            cursor.adbc_read_partition(partitions[0])
+            cursor.fetchall()
+    assert shop.lake.table("returned").count() == 2

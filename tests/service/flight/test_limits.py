@@ -1,0 +1,257 @@
+"""The limits of a Flight server, its certificates, and settings that make no sense."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_flightsql.dbapi as dbapi
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from quacklake.errors import ConfigError, InputError, NotPermittedError
+from quacklake.service.flight import FlightService, FlightSettings
+from quacklake.service.flight.tickets import Sealer
+from quacklake.service.flight.transactions import KeptRows, OpenTransaction
+from quacklake.service.identity import Role, TokenGate
+from tests.service.flight.calls import PARAMETERS, ROWS, Calls, described
+from tests.service.flight.conftest import OTHER, READER, WRITER, Served, command, options, path, serve
+
+
+@pytest.fixture(scope="module")
+def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that allows little."""
+    found = serve(
+        tmp_path_factory.mktemp("tight"),
+        max_rows=1000,
+        max_bytes="100KB",
+        timeout=0.5,
+        max_streams=2,
+        max_all_streams=3,
+        held_seconds=60.0,
+        max_put_bytes="10KB",
+        max_message="8KB",
+        max_parameter_rows=5,
+        max_listed=2,
+        max_transactions=2,
+        transaction_seconds=0.1,
+        max_sessions=2,
+        max_principals=1,
+    )
+    with found.lake:
+        found.lake.sql("CREATE TABLE big AS SELECT range AS i FROM range(2000)")
+        found.lake.sql("CREATE TABLE wide AS SELECT repeat('x', 1000) AS t FROM range(500)")
+        found.lake.sql("CREATE TABLE small (i BIGINT)")
+        yield found
+        assert found.service.shutdown()
+
+
+@pytest.mark.parametrize("table", ["big", "wide"])
+def test_a_result_ends_at_its_limit(tight: Served, table: str) -> None:
+    for descriptor in (path(table), command(f"FROM {table}")):
+        with pytest.raises(pa.ArrowInvalid, match=r"limit\.result"):
+            tight.read(descriptor)
+    assert tight.sql(f"SELECT count(*) AS n FROM {table}").num_rows == 1
+
+
+def test_a_statement_ends_after_its_time(tight: Served) -> None:
+    with pytest.raises(flight.FlightTimedOutError, match=r"limit\.timeout"):
+        tight.sql("SELECT count(*) FROM range(100000000000) a WHERE hash(a.range) = 1")
+
+
+def test_a_principal_has_so_many_results_at_a_time(tight: Served) -> None:
+    handlers = tight.service.handlers
+    mine = [handlers.slots.take("somebody") for _ in range(2)]
+    with pytest.raises(Exception, match="too many results"):
+        handlers.slots.take("somebody")
+    other = handlers.slots.take("somebody else")
+    with pytest.raises(flight.FlightUnavailableError, match=r"limit\.tenant_busy"):
+        tight.sql("SELECT 1", OTHER)
+    for release in (*mine, other, other):  # to give back twice counts once
+        release()
+    assert handlers.slots.taken == 0
+    assert tight.sql("SELECT 1 AS i", OTHER).num_rows == 1
+
+
+def test_an_append_and_its_parameters_end_at_their_limits(tight: Served) -> None:
+    with tight.client() as client:
+        calls = Calls(client, options(WRITER))
+        with pytest.raises(pa.ArrowInvalid, match=r"limit\.result"):
+            calls.put(path("small"), pa.table({"i": pa.array(range(5000), pa.int64())}))
+        handle = calls.prepare("INSERT INTO small VALUES (?)")
+        update = described("CommandPreparedStatementUpdate", prepared_statement_handle=handle)
+        with pytest.raises(pa.ArrowInvalid, match="parameters"):
+            calls.put(update, pa.concat_tables([PARAMETERS] * 6))
+        assert calls.count(calls.put(update, pa.concat_tables([PARAMETERS] * 5))) == 5
+        for long in (lambda: calls.prepare("SELECT 1 --" + "x" * 20_000), lambda: calls.rows(command("x" * 20_000))):
+            with pytest.raises(pa.ArrowInvalid):
+                long()
+        with pytest.raises(pa.ArrowInvalid, match="more than 2 tables"):
+            list(client.list_flights(options=calls.options))
+        with pytest.raises(pa.ArrowInvalid, match="more than 2 tables"):
+            calls.rows(described("CommandGetTables"))
+        assert calls.rows(described("CommandGetTables", table_name_filter_pattern="b%")).num_rows == 1
+    assert tight.lake.table("small").count() == 5
+
+
+def test_a_transaction_that_nobody_uses_is_rolled_back(tight: Served) -> None:
+    with tight.client() as client:
+        calls = Calls(client, options(WRITER))
+        before = tight.lake.table("small").count()
+        id_ = calls.begin()
+        insert = described("CommandStatementUpdate", query="INSERT INTO small VALUES (1)", transaction_id=id_)
+        calls.put(insert, ROWS)
+        while id_ in tight.service.handlers.transactions._open:
+            tight.service.handlers.transactions.tidy()
+        with pytest.raises(pa.ArrowKeyError, match="no such transaction"):
+            calls.put(insert, ROWS)
+        with pytest.raises(pa.ArrowKeyError, match="no such transaction"):
+            calls.packed("EndTransaction", transaction_id=id_, action=1)
+        calls.packed("EndTransaction", transaction_id=id_, action=2)
+        assert tight.lake.table("small").count() == before
+
+
+def test_a_principal_has_so_many_transactions(tight: Served) -> None:
+    with tight.client() as client:
+        calls = Calls(client, options(WRITER))
+        ids = [calls.begin() for _ in range(4)]  # those that nothing was run in make room
+        used = ids[-2:]
+        for id_ in used:
+            calls.rows(described("CommandStatementQuery", query="SELECT 1", transaction_id=id_))
+        with pytest.raises(flight.FlightUnavailableError, match="open transactions"):
+            calls.begin()
+        for id_ in used:
+            calls.packed("EndTransaction", transaction_id=id_, action=2)
+        calls.packed("EndTransaction", transaction_id=calls.begin(), action=1)
+
+
+def test_rows_of_a_transaction_are_kept_up_to_a_limit() -> None:
+    batch = pa.record_batch({"i": pa.array(range(100), pa.int64())})
+    transaction = OpenTransaction("me", None)
+    for most, count in ((10, 1), (800, 2), (2400, 3)):
+        rows = KeptRows(transaction, iter([batch] * 3))
+        rows.keep(most)
+        assert [next(rows).num_rows for _ in range(count)] == [100] * count
+        with pytest.raises(StopIteration if count == 3 else InputError):
+            next(rows)
+
+
+def test_old_keys_of_appends_are_forgotten(tight: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quacklake.service.flight import appends
+
+    monkeypatch.setattr(appends, "_EVERY", 1)
+    assert tight.put("small", ROWS.to_batches(), x_quacklake_idempotency_key="kept")["rows"] == 1
+    assert tight.lake.streams.list().num_rows == 1
+    monkeypatch.setattr(appends.time, "time", lambda: 4e9)
+    tight.put("small", ROWS.to_batches(), x_quacklake_idempotency_key="new")
+    [left] = tight.lake.streams.list().to_pylist()
+    assert '"time": 4000000000' in left["position"]
+    tight.lake.streams.forget(left["stream"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"host": "0.0.0.0"},
+        {"host": "example.org"},
+        {"certificate": Path("x")},
+        {"key": Path("x")},
+        {"secret": b"short"},
+        {"port": -1},
+        {"max_bytes": "many"},
+        {"endpoint_bytes": "many"},
+        {"endpoint_bytes": 0},
+        {"timeout": -1},
+        {"max_streams": -1},
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        FlightSettings(**wrong)
+    assert "secret" not in repr(FlightSettings())
+
+
+def test_a_port_that_is_taken_is_told(tight: Served) -> None:
+    gate = TokenGate(tight.lake, {READER: Role.READER})
+    with pytest.raises(ConfigError, match="cannot listen"):
+        FlightService(gate, FlightSettings(port=tight.service.port)).serve()
+
+
+def test_a_seal_is_for_its_principal_its_kind_and_its_time() -> None:
+    now = 1000.0
+    sealer = Sealer(b"s" * 32, 60, 1000, now=lambda: now)
+    sealed = sealer.seal("query", "me", sql="SELECT 1", rows=b"\x00\xff", more=None)
+    opened = sealer.open(sealed, "me", "query", "other")
+    assert opened["sql"] == "SELECT 1" and opened["rows"] == b"\x00\xff" and opened["more"] is None
+    with pytest.raises(NotPermittedError):
+        sealer.open(sealed, "you", "query")
+    with pytest.raises(InputError, match="not expected"):
+        sealer.open(sealed, "me", "other")
+    for at in range(len(sealed)):
+        with pytest.raises(InputError, match="not made by this server"):
+            sealer.open(sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :], "me", "query")
+    now = 1061.0
+    with pytest.raises(InputError, match="expired"):
+        sealer.open(sealed, "me", "query")
+    with pytest.raises(InputError, match="more than 1000 bytes"):
+        sealer.seal("query", "me", sql="x" * 1000)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for this machine, signed by itself, and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    home = tmp_path_factory.mktemp("tls")
+    (home / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (home / "key.pem").write_bytes(secret)
+    return home / "cert.pem", home / "key.pem"
+
+
+def test_tls_is_spoken_with_clients_that_trust_the_certificate(tight: Served, certificate: tuple[Path, Path]) -> None:
+    gate = TokenGate(tight.lake, {READER: Role.READER})
+    settings = FlightSettings(host="localhost", certificate=certificate[0], key=certificate[1])
+    trusted = certificate[0].read_bytes()
+    with FlightService(gate, settings) as service:
+        assert service.location.startswith("grpc+tls://localhost:")
+        with flight.connect(service.location, tls_root_certs=trusted) as client:
+            assert Calls(client, options(READER)).rows(command("SELECT 1 AS i")).to_pylist() == [{"i": 1}]
+        kwargs = {
+            "adbc.flight.sql.authorization_header": f"Bearer {READER}",
+            "adbc.flight.sql.client_option.tls_root_certs": trusted.decode(),
+        }
+        with dbapi.connect(service.location, db_kwargs=kwargs, autocommit=True) as connection:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+                assert cursor.fetchall() == [(1,)]
+        with flight.connect(service.location) as client, pytest.raises(flight.FlightUnavailableError):
+            list(client.list_actions(options=options(READER)))
+    missing = FlightSettings(certificate=certificate[0].with_name("no.pem"), key=certificate[1])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        FlightService(gate, missing).serve()
