@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from quacklake import faults
-from quacklake.errors import CorruptFileError, LimitError, StorageError
+from quacklake.errors import CorruptFileError, LimitError, PathError, StorageError
 from quacklake.service.iceberg.settings import IcebergSettings
 from quacklake.storage import Store
 
@@ -94,14 +94,16 @@ class Cache:
             told = json.loads(self._store.read(place, limit=1 << 24))
             entry = _Entry(str(told["name"]), int(told["size"]), dict(told["facts"]))
             folder = entry.name.rpartition("/")[0]
+            if not entry.name.startswith(self._folder):
+                return None
             seen = next((each for each in self._store.list(folder) if each.path == entry.name), None)
-            if not entry.name.startswith(self._folder) or seen is None or seen.size != entry.size:
+            if seen is None or seen.size != entry.size:
                 return None
             if seen.mtime is None or time.time() - seen.mtime.timestamp() > self._settings.cache_seconds / 2:
                 # as new, so that it is not among the oldest
                 self._store.write(entry.name, self._store.read(entry.name))
                 self._store.write(place, json.dumps(asdict(entry)).encode())
-        except (CorruptFileError, LookupError, TypeError, ValueError):
+        except (CorruptFileError, PathError, LookupError, TypeError, ValueError):
             return None
         self._remember(key, entry)
         return entry

@@ -277,7 +277,7 @@ def _opened(token: str) -> str | None:
     if not token:
         return None
     try:
-        return base64.urlsafe_b64decode(token).decode()
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
         raise InputError("the pageToken is not one of this catalog") from None
 

@@ -160,13 +160,13 @@ class _Build:
         served = serve(current[1], self._version)  # what cannot be served now is refused, whatever it was
         times = dict(source.snapshots)
         kept: list[tuple[int, list[int], ServedSchema]] = []
-        for point, snapshots in reversed(states(times, source.points(), self._settings.states)):
-            reason = self._refusal(snapshots[0])
+        for point, seen_by in reversed(states(times, source.points(), self._settings.states)):
+            reason = self._refusal(seen_by[0])
             if reason is not None:
                 if not kept:
                     raise reason
                 break  # the history begins after what cannot be served
-            kept.append((point, snapshots, serve(self._schema(snapshots[0])[1], self._version)))
+            kept.append((point, seen_by, serve(self._schema(seen_by[0])[1], self._version)))
         snapshots = list(self._snapshots(kept[::-1], times))
         schemas = {each.schema_id for each in snapshots} | {current[0]}
         properties = {

@@ -7,6 +7,7 @@ the next type that holds them all; the files of such a table are copied. A type 
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -189,8 +190,8 @@ def _default(column: Column) -> Any:
             point = len(digits) - scale
             return f"{'-' if number < 0 else ''}{digits[:point]}{'.' if scale else ''}{digits[point:]}"
         case "uuid":
-            digits = f"{value:032x}"
-            return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+            assert isinstance(value, int)
+            return str(uuid.UUID(int=value))
     assert isinstance(value, int)
     return _temporal(value, name.base)
 
