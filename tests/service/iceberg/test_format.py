@@ -123,7 +123,7 @@ def test_names_that_readers_cannot_tell_apart_are_refused() -> None:
 @pytest.mark.parametrize("version", [2, 3])
 def test_manifests_are_what_other_avro_readers_read(version: int) -> None:
     schema = serve(TableSchema((Column(1, "id", "int64"),)), version).json(7)
-    metrics = {"lower_bounds": [{"key": 1, "value": b"\x01" * 8}], "value_counts": [{"key": 1, "value": 3}]}
+    metrics = {"lower_bounds": [(1, b"\x01" * 8)], "value_counts": [(1, 3)]}
     file = DataFile(5, "x", 3, 99, begin=4, row_id_start=10)
     entry = data_entry(1, 4, file, Placed("/data/x.parquet", 99), metrics, version)
     content = encode_manifest([entry], version=version, schema=schema, deletes=False)
@@ -131,7 +131,7 @@ def test_manifests_are_what_other_avro_readers_read(version: int) -> None:
     reader = fastavro.reader(io.BytesIO(content))
     (read,) = list(reader)
     assert reader.metadata["format-version"] == str(version) and reader.metadata["content"] == "data"
-    assert read["data_file"]["lower_bounds"] == metrics["lower_bounds"]
+    assert read["data_file"]["lower_bounds"] == [{"key": 1, "value": b"\x01" * 8}]
     assert (read["sequence_number"], read["data_file"].get("first_row_id")) == (4, 10 if version == 3 else None)
     listed = encode_list(
         [Manifest("/m", 1, False, 4, 4, (1, 0, 0), (3, 0, 0))], version=version, snapshot_id=4, parent=None
@@ -140,6 +140,45 @@ def test_manifests_are_what_other_avro_readers_read(version: int) -> None:
     # summaries with empty bounds would make readers leave out every file
     assert manifest["partitions"] is None
     assert (manifest["added_rows_count"], manifest["added_snapshot_id"]) == (3, 4)
+
+
+_INT64 = st.integers(-(2**63), 2**63 - 1)
+_PAIRS = st.lists(st.tuples(st.integers(0, 2**31 - 1), _INT64), min_size=1, max_size=3) | st.none()
+_BOUNDS = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.binary(max_size=200)), min_size=1, max_size=3) | st.none()
+_ENTRIES = st.fixed_dictionaries(
+    {
+        "status": st.integers(0, 2),
+        **dict.fromkeys(("snapshot_id", "sequence_number", "file_sequence_number"), _INT64),
+        "data_file": st.fixed_dictionaries(
+            {
+                "content": st.integers(0, 1),
+                "file_path": st.text(st.characters(exclude_categories=["Cs"]), max_size=80),
+                "file_format": st.sampled_from(["PARQUET", "PUFFIN"]),
+                **dict.fromkeys(("record_count", "file_size_in_bytes"), _INT64),
+                **dict.fromkeys(("value_counts", "null_value_counts", "nan_value_counts"), _PAIRS),
+                **dict.fromkeys(("lower_bounds", "upper_bounds"), _BOUNDS),
+                **dict.fromkeys(("first_row_id", "content_offset", "content_size_in_bytes"), _INT64 | st.none()),
+                "referenced_data_file": st.text("/aé", max_size=5) | st.none(),
+            }
+        ),
+    }
+)
+
+
+@given(st.lists(_ENTRIES, max_size=4), st.sampled_from([2, 3]))
+def test_entries_of_any_values_read_back(entries: list[dict[str, Any]], version: int) -> None:
+    schema = serve(TableSchema((Column(1, "id", "int64"),)), version).json(7)
+    content = encode_manifest(entries, version=version, schema=schema, deletes=False)
+    read: list[Any] = list(fastavro.reader(io.BytesIO(content)))
+    assert len(read) == len(entries)
+    for entry, found in zip(entries, read, strict=True):
+        file, kept = entry["data_file"], found.pop("data_file")
+        assert found == {key: value for key, value in entry.items() if key != "data_file"}
+        for key, value in file.items():
+            if isinstance(value, list):
+                value = [{"key": number, "value": each} for number, each in value]
+            missing = version == 2 and key in ("first_row_id", "content_offset", "content_size_in_bytes")
+            assert kept.get(key) == (None if missing else value), key
 
 
 @given(

@@ -104,8 +104,8 @@ def position_entry(point: int, files: Placed, rows: int, urls: Sequence[str]) ->
         "file_format": "PARQUET",
         "record_count": rows,
         "file_size_in_bytes": files.size,
-        "lower_bounds": [{"key": _FILE_PATH, "value": min(urls).encode()}],
-        "upper_bounds": [{"key": _FILE_PATH, "value": max(urls).encode()}],
+        "lower_bounds": [(_FILE_PATH, min(urls).encode())],
+        "upper_bounds": [(_FILE_PATH, max(urls).encode())],
         "referenced_data_file": urls[0] if len(urls) == 1 else None,
     }
     return _entry(ADDED, point, point, contents)
@@ -176,18 +176,18 @@ def _metrics(stats: Sequence[_Stats], records: int) -> dict[str, Any]:
     values, nulls, nans, lower, upper = [], [], [], [], []
     for column, type_, value_count, null_count, least, greatest, nan in stats:
         if value_count and null_count is not None and 0 <= null_count < records:
-            values.append({"key": column, "value": records})
-            nulls.append({"key": column, "value": null_count})
+            values.append((column, records))
+            nulls.append((column, null_count))
         low = bound(least, type_, upper=False)
         if low is not None:
-            lower.append({"key": column, "value": low})
+            lower.append((column, low))
         if type_ in _FLOATS:
             if nan is not False:
                 continue
-            nans.append({"key": column, "value": 0})
+            nans.append((column, 0))
         high = bound(greatest, type_, upper=True)
         if high is not None:
-            upper.append({"key": column, "value": high})
+            upper.append((column, high))
     return {
         "value_counts": values or None,
         "null_value_counts": nulls or None,

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["UNWRITABLE", "ServedSnapshot", "table_metadata"]
+__all__ = ["ServedSnapshot", "table_metadata", "unwritable"]
 
-UNWRITABLE = "quacklake-is-read-only://"
-"""The scheme of a place where no client can write, so that none leaves files in the lake before it is refused."""
+_NOWHERE = "quacklake-is-read-only"
+
+
+def unwritable(scheme: str, table_uuid: str) -> str:
+    """Return a place where no client can write, so that none leaves files in the lake before it is refused.
+
+    It is one of the lake's own kind of store, which readers look up: below a device, or in a bucket that none can be.
+
+    >>> unwritable("file", "u"), unwritable("s3", "u")
+    ('/dev/null/quacklake-is-read-only/u', 's3://quacklake-is-read-only..invalid/u')
+    """
+    if scheme == "file":
+        return f"/dev/null/{_NOWHERE}/{table_uuid}"
+    return f"{scheme}://{_NOWHERE}..invalid/{table_uuid}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +43,7 @@ def table_metadata(
     *,
     version: int,
     table_uuid: str,
+    location: str,
     name: str,
     schemas: Sequence[Mapping[str, Any]],
     current_schema: int,
@@ -41,12 +53,11 @@ def table_metadata(
     properties: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the metadata of a table; the last of its snapshots is the current one."""
-    place = f"{UNWRITABLE}{table_uuid}"
     newest = snapshots[-1] if snapshots else None
     document: dict[str, Any] = {
         "format-version": version,
         "table-uuid": table_uuid,
-        "location": place,
+        "location": location,
         "last-sequence-number": newest.id if newest else 0,
         "last-updated-ms": newest.time_ms if newest else 0,
         "last-column-id": last_column_id,
@@ -58,8 +69,8 @@ def table_metadata(
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
         "properties": {
-            "write.data.path": f"{place}/data",
-            "write.metadata.path": f"{place}/metadata",
+            "write.data.path": f"{location}/data",
+            "write.metadata.path": f"{location}/metadata",
             "write.object-storage.enabled": "false",
             "quacklake.table": name,
             **properties,
@@ -93,8 +104,3 @@ def _snapshot(snapshot: ServedSnapshot, version: int) -> dict[str, Any]:
         entry["first-row-id"] = snapshot.first_row_id
         entry["added-rows"] = snapshot.added_rows
     return entry
-
-
-def name_mapping(fields: Sequence[Mapping[str, Any]]) -> str:
-    """Return the property that gives field ids to columns of files that have none."""
-    return json.dumps(list(fields))

@@ -34,7 +34,7 @@ from quacklake.service.iceberg.manifests import (
     position_entry,
     vector_entry,
 )
-from quacklake.service.iceberg.metadata import ServedSnapshot, table_metadata
+from quacklake.service.iceberg.metadata import ServedSnapshot, table_metadata, unwritable
 from quacklake.service.iceberg.names import NameMappings
 from quacklake.service.iceberg.puffin import Vector, encode_positions, encode_puffin
 from quacklake.service.iceberg.settings import CACHE_FOLDER, IcebergSettings
@@ -178,6 +178,7 @@ class _Build:
         metadata = table_metadata(
             version=self._version,
             table_uuid=self._table.uuid,
+            location=unwritable(self._store.scheme, self._table.uuid),
             name=self._table.qualified_name,
             schemas=[serve(schema, self._version).json(id_) for id_, schema in source.past if id_ in schemas],
             current_schema=current[0],
