@@ -10,6 +10,7 @@ pytest.importorskip("pyiceberg", reason="the package pyiceberg is not installed"
 
 import quacklake
 from quacklake import Lake
+from quacklake.service.iceberg import IcebergSettings
 
 from .serving import Service, served
 
@@ -25,3 +26,10 @@ def service() -> Iterator[Service]:
 def lake(tmp_path: Path) -> Iterator[Lake]:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", tmp_path / "data", create=True) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def older_service() -> Iterator[Service]:
+    """The catalog in format 2."""
+    with served(IcebergSettings(format_version=2)) as running:
+        yield running

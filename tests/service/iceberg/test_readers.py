@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,19 +11,13 @@ from pyiceberg.exceptions import RESTError
 
 import quacklake
 from quacklake import Lake
+from quacklake.service.iceberg import IcebergSettings
 from tests.seeds import chance
 
 from .histories import History
-from .serving import Service, duckdb_reader, pyiceberg_reader, rows_of
+from .serving import Service, duckdb_reader, pyiceberg_reader, rows_of, served
 
 FILTERS = ("a > 0", "a IS NULL", "k >= 40", "a <= -5 AND k < 100")
-
-
-@pytest.fixture(scope="module")
-def older_service() -> Iterator[Service]:
-    """The catalog in format 2."""
-    with served(IcebergSettings(format_version=2)) as running:
-        yield running
 
 
 @pytest.mark.parametrize(
@@ -73,7 +67,8 @@ def test_catalogs_of_a_shared_lake_are_lakes_of_their_own(service: Service, tmp_
     with quacklake.tenants(f"sqlite:///{tmp_path}/shared.db", tmp_path / "data", create=True) as tenants:
         lakes = []
         for number, tenant in enumerate(("acme", "globex")):
-            lake = tenants.create(tenant)
+            tenants.create(tenant)
+            lake = tenants.open(tenant)
             history = History(lake, chance("iceberg tenants", number))
             history.run(6)
             lakes.append(lake)

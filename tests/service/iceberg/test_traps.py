@@ -23,13 +23,6 @@ from quacklake.service.iceberg import IcebergSettings
 from .serving import Service, duckdb_reader, pyiceberg_reader, rows_of, served
 
 
-@pytest.fixture(scope="module")
-def older_service() -> Iterator[Service]:
-    """The catalog in format 2."""
-    with served(IcebergSettings(format_version=2)) as running:
-        yield running
-
-
 def both(service: Service, lake: Lake, *, where: str | None = None, name: str = "t") -> Table:
     """Check that pyiceberg and DuckDB read what the lake holds; returns the table."""
     served_as = service.add(lake)
