@@ -16,13 +16,13 @@ __all__ = ["History"]
 _DAY = dt.date(2020, 1, 1)
 _TYPES = (
     "INTEGER", "BIGINT", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "DECIMAL(12,3)", "BOOLEAN", "SMALLINT",
-    "FLOAT", "BLOB", "UUID",
+    "FLOAT", "BLOB", "UUID", "UINTEGER", "TIMESTAMP_MS", "STRUCT(x INTEGER, y VARCHAR)", "INTEGER[]",
 )  # fmt: skip
 _WIDER = {"SMALLINT": "INTEGER", "INTEGER": "BIGINT", "FLOAT": "DOUBLE"}
 _DEFAULTS: dict[str, Any] = {
     "INTEGER": -7, "BIGINT": 5_000_000_000, "DOUBLE": 1.25, "VARCHAR": "d'é\"", "DATE": dt.date(1999, 12, 31),
     "TIMESTAMP": dt.datetime(2001, 2, 3, 4, 5, 6, 7), "DECIMAL(12,3)": Decimal("-1.500"), "BOOLEAN": True, "SMALLINT": 3,
-    "FLOAT": -0.5,
+    "FLOAT": -0.5, "UINTEGER": 4_000_000_000,
 }  # fmt: skip
 
 
@@ -80,6 +80,14 @@ class History:
                 return number % 2 == 0
             case "BLOB":
                 return bytes([number % 256, 0, 255])
+            case "UINTEGER":
+                return 3_000_000_000 + number
+            case "TIMESTAMP_MS":
+                return dt.datetime(2020, 1, 1) + dt.timedelta(milliseconds=number)
+            case "STRUCT(x INTEGER, y VARCHAR)":
+                return {"x": number, "y": self.value("VARCHAR")}
+            case "INTEGER[]":
+                return [number, None]
             case "UUID":
                 return f"{number % 256:02x}000000-0000-4000-8000-0000000000ff"
         return number
@@ -90,12 +98,10 @@ class History:
         return [{"k": key, **{name: self.value(type_) for name, type_ in self.columns.items()}} for key in keys]
 
     def insert_few(self) -> None:
-        self.table.append(self.rows(self.random.randint(1, 5)))
+        self.table.append(pa.Table.from_pylist(self.rows(self.random.randint(1, 5)), self.table.schema))
 
     def insert_many(self) -> None:
-        rows = self.rows(self.random.randint(20, 60))
-        schema = self.table.schema
-        self.table.append(pa.Table.from_pylist(rows, schema))
+        self.table.append(pa.Table.from_pylist(self.rows(self.random.randint(20, 60)), self.table.schema))
 
     def delete(self) -> None:
         self.table.delete(f"k % {self.random.randint(2, 12)} = {self.random.randint(0, 3)}")

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 
 import quacklake
 from quacklake import Lake
-from quacklake.service.iceberg import IcebergSettings
+from quacklake.service.iceberg import IcebergSettings, LakeTables
 
 from .serving import Service, duckdb_reader, pyiceberg_reader, rows_of, served
 
@@ -50,6 +50,7 @@ def numbers(count: int, first: int = 0) -> pa.Table:
     return pa.table({"id": pa.array(range(first, first + count), pa.int64())})
 
 
+@pytest.mark.daily(0.5)
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("vectors", [False, True])
 def test_deletes_of_later_snapshots_do_not_reach_older_ones(
@@ -138,6 +139,7 @@ UNSIGNED = pa.table(
 )
 
 
+@pytest.mark.daily(0.5)
 @pytest.mark.parametrize(
     "where", [None, "a > 100", "b >= 32768", "c >= 2147483648", "c = 4294967295", "d > 9223372036854775807"]
 )
@@ -152,6 +154,20 @@ def test_unsigned_numbers_and_milliseconds_are_right_and_found(service: Service,
         assert sorted(row[0] for row in found) == [2**63, 2**64 - 1]
     else:
         both(service, lake, where=where)
+
+
+def test_files_that_are_gone_are_not_looked_for(service: Service, lake: Lake) -> None:
+    lake.options.set("data_inlining_row_limit", 0)
+    for number in range(6):
+        if not number:
+            lake.create_table("t", UNSIGNED)
+        lake.table("t").overwrite(UNSIGNED.slice(number % 3, 1))
+    lake.tag("kept", 2)
+    lake.expire_snapshots(keep_last=2)
+    lake.cleanup_old_files(cleanup_all=True)
+    table = both(service, lake)
+    for snapshot in table.metadata.snapshots:
+        assert table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows == 1
 
 
 def test_milliseconds_in_files_become_microseconds(service: Service, lake: Lake) -> None:
@@ -173,6 +189,7 @@ def test_what_is_too_large_to_copy_is_refused_with_the_reason(lake: Lake, tmp_pa
         assert catalog.load_table("main.u").scan().to_arrow().num_rows == 10
 
 
+@pytest.mark.daily(0.4)
 @pytest.mark.parametrize("type_", ["HUGEINT", "UHUGEINT", "INTERVAL", "TIME WITH TIME ZONE", "VARIANT"])
 def test_types_that_iceberg_lacks_are_refused_by_name(service: Service, lake: Lake, type_: str) -> None:
     lake.create_table("t", {"id": "INTEGER", "odd": type_})
@@ -198,6 +215,10 @@ def test_what_spark_cannot_read_is_told(service: Service, lake: Lake) -> None:
     readers = json.loads(table.properties["quacklake.readers"])
     assert '"at" (time)' in readers["spark"] and '"ns" (timestamp_ns)' in readers["spark"]
     assert readers["pyiceberg"] == readers["duckdb"] == ""
+    lake.create_table("u", {"odd": "INTERVAL"})
+    tables = LakeTables(lake.handle.context, IcebergSettings())
+    assert tables.readers("main", "t") == readers
+    assert all("interval" in reason for reason in tables.readers("main", "u").values())
 
 
 def test_nanoseconds_need_format_3(service: Service, older_service: Service, lake: Lake) -> None:
@@ -210,6 +231,7 @@ def test_nanoseconds_need_format_3(service: Service, older_service: Service, lak
     assert found == [(1704164645000006000,)]
 
 
+@pytest.mark.daily(0.34)
 @pytest.mark.parametrize("key", ["day(ts)", "month(ts)", "hour(ts)", "year(ts)", "bucket(3, id)", "name"])
 def test_partitions_do_not_hide_rows(service: Service, lake: Lake, key: str) -> None:
     lake.options.set("data_inlining_row_limit", 0)

@@ -18,7 +18,7 @@ from quacklake.errors import (
     UnsupportedFeatureError,
 )
 
-__all__ = ["Failure", "failure_of"]
+__all__ = ["Failure", "Refusal", "failure_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +33,17 @@ class Failure:
         """Return the body of the answer."""
         return {"error": {"message": self.message, "type": self.type, "code": self.status}}
 
-    @property
-    def error(self) -> NamedNotFoundError:
-        """Return an exception that becomes this failure."""
-        return NamedNotFoundError(self)
 
+class Refusal(Exception):
+    """Ends a request with a failure."""
 
-class NamedNotFoundError(NotFoundError, code="not_found.iceberg"):
-    """A missing thing for which Iceberg has its own type of error."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+    def __init__(self, status: int, type_: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(status, type_, message)
 
 
 def failure_of(error: QuacklakeError) -> Failure:
     """Return what a client is told of an error, with its hint."""
-    if isinstance(error, NamedNotFoundError):
-        return error.failure
     text = error.message if error.hint is None else f"{error.message} ({error.hint})"
     match error:
         case UnauthenticatedError():

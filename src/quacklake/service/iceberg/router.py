@@ -23,7 +23,7 @@ from quacklake.catalog import Catalog
 from quacklake.errors import InputError, NotFoundError, QuacklakeError, UnauthenticatedError
 from quacklake.format.names import fold, full_name, parts_of
 from quacklake.format.objects import TableInfo
-from quacklake.service.iceberg.failures import Failure, failure_of
+from quacklake.service.iceberg.failures import Failure, Refusal, failure_of
 from quacklake.service.iceberg.settings import IcebergSettings
 from quacklake.service.iceberg.tables import LakeTables
 from quacklake.service.identity import Gate, Identity
@@ -79,6 +79,8 @@ class _Catalog:
             if request.method == "POST" and steps == ["oauth", "tokens"]:
                 body = await _body(request, self._settings.max_body)
             return await run_in_threadpool(self._answer, request, steps, body)
+        except Refusal as refusal:
+            return _failed(refusal.failure, request)
         except QuacklakeError as error:
             return _failed(failure_of(error), request)
         except Exception:
@@ -101,9 +103,8 @@ class _Catalog:
                 self._gate.enter(token)
                 raise NotFoundError("the Iceberg catalog has nothing of that name")
         if method != "GET":
-            return _failed(
-                Failure(406, "UnsupportedOperationException", "this Iceberg catalog is read-only: write to the lake"),
-                request,
+            raise Refusal(
+                406, "UnsupportedOperationException", "this Iceberg catalog is read-only: write to the lake itself"
             )
         return self._read(request, identity, path)
 
@@ -191,10 +192,9 @@ class _Catalog:
         view = identity.lake.handle.view()
         table = view.get_table(schema, name)
         if table is None:
-            raise Failure(404, "NoSuchTableException", f"there is no table {schema}.{name}").error
+            raise Refusal(404, "NoSuchTableException", f"there is no table {schema}.{name}")
         if not may_serve(identity, table):
-            failure = Failure(403, "ForbiddenException", "rows or columns of this table are hidden: read it by SQL")
-            return _failed(failure, request)
+            raise Refusal(403, "ForbiddenException", "rows or columns of this table are hidden: read it by SQL")
         if request.method == "HEAD":
             return Response(status_code=204)
         loaded = self._tables(identity).load(table.schema_name, table.name)
@@ -232,7 +232,7 @@ def _schema(identity: Identity, namespace: str) -> str:
     wanted = full_name(namespace.split(_SEPARATOR))
     found = next((info.name for info in identity.lake.handle.view().schemas() if fold(info.name) == fold(wanted)), None)
     if found is None:
-        raise Failure(404, "NoSuchNamespaceException", f"there is no schema {wanted}").error
+        raise Refusal(404, "NoSuchNamespaceException", f"there is no schema {wanted}")
     return found
 
 

@@ -8,8 +8,9 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +40,7 @@ from quacklake.service.iceberg.names import NameMappings
 from quacklake.service.iceberg.puffin import Vector, encode_positions, encode_puffin
 from quacklake.service.iceberg.settings import CACHE_FOLDER, IcebergSettings
 from quacklake.service.iceberg.source import Source, read_source
-from quacklake.service.iceberg.types import ServedSchema, serve
+from quacklake.service.iceberg.types import READERS, ServedSchema, serve
 from quacklake.storage import Store
 
 __all__ = ["LakeTables", "LoadedTable"]
@@ -98,6 +99,13 @@ class LakeTables:
                         self._loaded.popitem(last=False)
         return found
 
+    def readers(self, schema: str, name: str) -> dict[str, str]:
+        """Return for each known reader why it cannot read a table, an empty text if it can."""
+        try:
+            return dict(self.load(schema, name).readers)
+        except UnsupportedFeatureError as error:
+            return dict.fromkeys(READERS, error.message)
+
     def _remembered(self, key: tuple[object, ...]) -> LoadedTable | None:
         with self._lock:
             known = self._loaded.get(key)
@@ -115,14 +123,6 @@ def _cache_place(context: LakeContext, settings: IcebergSettings) -> tuple[Store
     catalog = context.catalog
     identity = f"{catalog.url}\n{catalog.tenant}\n{context.store.root}"
     return store, f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}/"
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A manifest, and the sizes of what it describes."""
-
-    manifest: Manifest
-    live_rows: int
 
 
 class _Build:
@@ -239,14 +239,7 @@ class _Build:
             parts = dict(self._parts(point, schema_id, schema, served))
             manifests = list(parts.values())
             key = self._cache.key("list", self._version, snapshots[0], [repr(each) for each in manifests])
-            made = self._cache.once(
-                key,
-                "avro",
-                lambda: (
-                    encode_list(manifests, version=self._version, snapshot_id=snapshots[0], parent=parent),  # noqa: B023
-                    {},
-                ),
-            )
+            made = self._cache.once(key, "avro", partial(self._list, manifests, snapshots[0], parent))
             for number, snapshot in enumerate(snapshots):
                 clock = max(clock, _millis(times[snapshot]))
                 added = sum(each.rows[0] for each in manifests if each.snapshot_id == snapshot and not each.deletes)
@@ -264,6 +257,9 @@ class _Build:
                 parent = snapshot
             before = parts
 
+    def _list(self, manifests: Sequence[Manifest], snapshot: int, parent: int | None) -> tuple[bytes, dict[str, Any]]:
+        return encode_list(manifests, version=self._version, snapshot_id=snapshot, parent=parent), {}
+
     def _parts(
         self, point: int, schema_id: int, schema: TableSchema, served: ServedSchema
     ) -> Iterator[tuple[str, Manifest]]:
@@ -271,19 +267,19 @@ class _Build:
         for number, chunk in enumerate(self._source.chunks):
             at = last_point(chunk.points, point)
             if at is not None:
-                data = self._memo(("data", number, at, schema_id), lambda: self._data(chunk, at, schema_id, served))  # noqa: B023
+                data = self._memo(("data", number, at, schema_id), partial(self._data, chunk, at, schema_id, served))
                 if data is not None:
                     yield f"data {number}", data
             at = last_point(chunk.delete_points, point)
             if at is not None:
-                gone = self._memo(("gone", number, at, schema_id), lambda: self._gone(chunk, at, schema_id, served))  # noqa: B023
+                gone = self._memo(("gone", number, at, schema_id), partial(self._gone, chunk, at, schema_id, served))
                 if gone is not None:
                     yield f"gone {number}", gone
         inlined = self._inlined(point, schema_id, schema, served)
         if inlined is not None:
             yield "inlined", inlined
 
-    def _memo(self, key: tuple[object, ...], make: Any) -> Manifest | None:
+    def _memo(self, key: tuple[object, ...], make: Callable[[], Manifest | None]) -> Manifest | None:
         if key not in self._manifests:
             self._manifests[key] = make()
         return self._manifests[key]
@@ -296,7 +292,11 @@ class _Build:
         files = [file for file in chunk.files if file.lives(point) or file.end == point]
         if not files:
             return None
-        placed = {file.id: self._place(file, schema_id, schema, served) for file in files}
+        # one that ended may be gone; nobody opens it
+        placed = {
+            file.id: self._place(file, schema_id, schema, served) if file.lives(point) else self._in_place(file)
+            for file in files
+        }
         facts = [
             (file.id, file.records, file.begin, file.end == point, file.row_id_start, placed[file.id].url)
             for file in files
@@ -382,11 +382,14 @@ class _Build:
             if served.copied is None and self._unfit(file, schema) is None:
                 if file.mapping_id is not None:
                     self._names.use(self._source.mappings[file.mapping_id])
-                known = Placed(self._store.url(file.path), file.size)
+                known = self._in_place(file)
             else:
                 known = self._copied(file, schema)
             self._placed[file.id, schema_id] = known
         return known
+
+    def _in_place(self, file: DataFile) -> Placed:
+        return Placed(self._store.url(file.path), file.size)
 
     def _copied(self, file: DataFile, schema: TableSchema) -> Placed:
         def make() -> tuple[pa.Buffer, dict[str, Any]]:

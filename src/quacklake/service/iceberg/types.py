@@ -22,7 +22,10 @@ from quacklake.format.types import INFINITY, parse_type, timestamp_text
 from quacklake.format.types import duckdb_type as own_duckdb_type
 from quacklake.service.iceberg.bounds import unscaled
 
-__all__ = ["ServedSchema", "copied_type", "full_names", "iceberg_type", "serve"]
+__all__ = ["READERS", "ServedSchema", "copied_type", "full_names", "iceberg_type", "serve"]
+
+READERS = ("pyiceberg", "duckdb", "spark")
+"""The readers of which it is known what they can read."""
 
 _SAME: Mapping[str, str] = {
     "boolean": "boolean", "int8": "int", "int16": "int", "int32": "int", "int64": "long", "float32": "float",
@@ -164,7 +167,7 @@ def _readers(schema: TableSchema) -> dict[str, str]:
     """Return what each known reader cannot read of a table."""
     lacking = [f'"{leaf.name}" ({leaf.type})' for leaf in schema.leaves() if leaf.type in _NOT_IN_SPARK]
     spark = f"Spark has no type for {', '.join(lacking)} and refuses the table" if lacking else ""
-    return {"pyiceberg": "", "duckdb": "", "spark": spark}
+    return dict.fromkeys(READERS, "") | {"spark": spark}
 
 
 def _default(column: Column) -> Any:
