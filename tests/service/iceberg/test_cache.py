@@ -18,6 +18,7 @@ from quacklake.faults import Fault, FaultInjected, arm, record
 from quacklake.service.iceberg import IcebergSettings, LakeTables
 from quacklake.service.iceberg.cache import Cache
 from quacklake.storage import Store
+from tests.layout import plain_only
 
 LOAD = """
 import sys, quacklake
@@ -59,12 +60,13 @@ def named(metadata: object) -> set[str]:
 @pytest.mark.daily(0.5)
 @pytest.mark.parametrize("point", ["storage.publish.before", "iceberg.cache.between"])
 def test_a_kill_while_files_are_written_leaves_none_that_is_half(lake: Lake, tmp_path: Path, point: str) -> None:
+    plain_only("the other process opens a plain lake")
     filled(lake)
     environment = os.environ | {"QUACKLAKE_FAULT": f"4:kill:{point}"}
     command = [sys.executable, "-c", LOAD, f"sqlite:///{tmp_path}/lake.db", str(tmp_path / "data")]
     died = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert died.returncode == -9, died.stderr
-    folder = tmp_path / "data" / "iceberg.cache"
+    folder = Path(lake.data_path, "iceberg.cache")
     assert generated(folder)
     check_whole(folder)
     loaded = tables(lake).load("main", "t")
@@ -94,9 +96,9 @@ def test_an_error_at_any_point_of_a_load_leaves_a_cache_that_serves(lake: Lake, 
 def test_another_process_finds_what_was_made(lake: Lake, tmp_path: Path) -> None:
     filled(lake)
     first = tables(lake).load("main", "t")
-    before = {path: path.stat().st_mtime_ns for path in generated(tmp_path / "data" / "iceberg.cache")}
+    before = {path: path.stat().st_mtime_ns for path in generated(Path(lake.data_path, "iceberg.cache"))}
     second = tables(lake).load("main", "t")  # with no memory of the first
-    after = {path: path.stat().st_mtime_ns for path in generated(tmp_path / "data" / "iceberg.cache")}
+    after = {path: path.stat().st_mtime_ns for path in generated(Path(lake.data_path, "iceberg.cache"))}
     assert (second.metadata, after) == (first.metadata, before)
 
 
@@ -107,20 +109,20 @@ def test_a_commit_makes_new_files_only_for_what_it_changed(lake: Lake, tmp_path:
         lake.table("t").append([{"id": number}])
     served = tables(lake)
     served.load("main", "t")
-    before = set(generated(tmp_path / "data" / "iceberg.cache"))
+    before = set(generated(Path(lake.data_path, "iceberg.cache")))
     lake.table("t").append([{"id": 99}])
     served.load("main", "t")
-    new = set(generated(tmp_path / "data" / "iceberg.cache")) - before
+    new = set(generated(Path(lake.data_path, "iceberg.cache"))) - before
     assert len(new) == 2  # a manifest and a list
     lake.create_table("other", {"id": "BIGINT"})
     served.load("main", "t")
-    assert set(generated(tmp_path / "data" / "iceberg.cache")) == before | new
+    assert set(generated(Path(lake.data_path, "iceberg.cache"))) == before | new
 
 
 def test_files_that_somebody_removed_are_made_again(lake: Lake, tmp_path: Path) -> None:
     filled(lake)
     first = tables(lake).load("main", "t")
-    for path in generated(tmp_path / "data" / "iceberg.cache"):
+    for path in generated(Path(lake.data_path, "iceberg.cache")):
         path.unlink()
     again = tables(lake).load("main", "t")
     assert all(Path(path).is_file() for path in named(again.metadata))
@@ -130,7 +132,7 @@ def test_files_that_somebody_removed_are_made_again(lake: Lake, tmp_path: Path) 
 def test_a_damaged_index_is_not_believed(lake: Lake, tmp_path: Path) -> None:
     filled(lake)
     tables(lake).load("main", "t")
-    folder = tmp_path / "data" / "iceberg.cache"
+    folder = Path(lake.data_path, "iceberg.cache")
     texts = (
         "",
         "[]",
@@ -175,8 +177,8 @@ def test_a_file_that_is_used_again_becomes_new(tmp_path: Path) -> None:
 def test_the_lake_is_whole_and_cleanup_leaves_the_cache_alone(lake: Lake, tmp_path: Path) -> None:
     filled(lake)
     tables(lake).load("main", "t")
-    before = set(generated(tmp_path / "data" / "iceberg.cache"))
+    before = set(generated(Path(lake.data_path, "iceberg.cache")))
     lake.delete_orphaned_files(cleanup_all=True)
-    assert set(generated(tmp_path / "data" / "iceberg.cache")) == before
+    assert set(generated(Path(lake.data_path, "iceberg.cache"))) == before
     assert lake.verify(deep=True).ok
     assert quacklake.__version__

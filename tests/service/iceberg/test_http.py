@@ -240,7 +240,7 @@ def test_requests_at_once_make_each_file_once_and_agree(service: Service, lake: 
     for thread in threads:
         thread.join()
     assert len(answers) == 8 and all(answer == answers[0] for answer in answers)
-    made = [path for path in (tmp_path / "data" / "iceberg.cache").rglob("*") if path.suffix in (".avro", ".puffin")]
+    made = [path for path in (Path(lake.data_path, "iceberg.cache")).rglob("*") if path.suffix in (".avro", ".puffin")]
     used = {snapshot["manifest-list"] for snapshot in answers[0]["metadata"]["snapshots"]}
     assert used <= {str(path) for path in made}
     assert len(made) == len({path.read_bytes() for path in made})

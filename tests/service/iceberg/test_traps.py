@@ -1,4 +1,4 @@
-"""Where readers of Iceberg go wrong silently if a lake's files are handed to them as they are."""
+"""The traps in which readers of Iceberg go wrong silently if a lake's files are handed to them as they are."""
 
 from __future__ import annotations
 
@@ -267,6 +267,62 @@ def test_nan_is_not_pruned_away(service: Service, lake: Lake) -> None:
     lake.create_table("t", pa.table({"f": [1.0, float("nan")]}))
     with duckdb_reader(service, service.add(lake)) as reader:
         assert reader.execute("SELECT count(*) FROM ice.main.t WHERE f > 5").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("inlined", [False, True])
+def test_values_of_every_other_type_are_right(service: Service, lake: Lake, inlined: bool) -> None:
+    values = {
+        "boolean": "true", "tinyint": "-128", "smallint": "-32768", "integer": "7", "bigint": "-9223372036854775808",
+        "real": "0.1", "double": "-1e300", "decimal(4,2)": "-1.25", "decimal(18,3)": "123456789012345.678",
+        "decimal(38,10)": "-1234567890123456789012345678.0123456789", "date": "'1600-02-29'", "time": "'23:59:59.999999'",
+        "timestamp": "'1969-12-31 23:59:59.999999'", "timestamp_s": "'2024-01-02 03:04:05'",
+        "timestamptz": "'2024-01-02 03:04:05.678901+02'", "varchar": "'dé\U0001f986'", "json": "'{\"a\": [1]}'",
+        "blob": "'\\x00\\xFF'::blob", "uuid": "'00112233-4455-6677-8899-aabbccddeeff'",
+        "struct(a integer[], b struct(c varchar))[]": "[{'a': [1, NULL], 'b': {'c': 'x'}}, NULL]",
+        "map(integer, struct(d date))": "map {3: {'d': '2024-01-01'}}",
+    }  # fmt: skip
+    lake.create_table("t", {f"c{number}": type_ for number, type_ in enumerate(values)})
+    lake.options.set("data_inlining_row_limit", 10 if inlined else 0)
+    row = ", ".join(f"CAST({value} AS {type_})" for type_, value in values.items())
+    lake.sql(f"INSERT INTO t SELECT {row}")
+    nothing = ["NULL" if "struct" not in type_ else f"CAST({value} AS {type_})" for type_, value in values.items()]
+    lake.sql(f"INSERT INTO t SELECT {', '.join(nothing)}")
+    assert (lake.table("t").plan().inlined is not None) is inlined
+    both(service, lake)
+
+
+def test_lists_of_structs_that_pyiceberg_takes_for_empty_are_told(service: Service, lake: Lake) -> None:
+    lake.create_table("t", {"l": "STRUCT(x INTEGER)[]", "m": "MAP(INTEGER, STRUCT(x INTEGER))", "fine": "INTEGER[]"})
+    lake.sql("INSERT INTO t VALUES (NULL, NULL, NULL), ([], map {}, []), ([{'x': 1}], map {1: {'x': 1}}, [1])")
+    name = service.add(lake)
+    table = pyiceberg_reader(service, name).load_table("main.t")
+    told = json.loads(table.properties["quacklake.readers"])
+    assert told["pyiceberg"] == 'pyiceberg takes NULL for an empty list or map in "l", "m"'
+    found = table.scan().to_arrow()
+    assert sorted(map(repr, found.column("fine").to_pylist())) == ["None", "[1]", "[]"]
+    assert found.column("l").null_count == 0, "pyiceberg keeps NULL now: nothing has to be told any more"
+    with duckdb_reader(service, name) as reader:
+        assert rows_of(reader.execute("FROM ice.main.t").to_arrow_table()) == rows_of(lake.table("t").to_arrow())
+
+
+def test_readers_travel_by_time_too(service: Service, lake: Lake) -> None:
+    lake.create_table("t", numbers(20))
+    name = service.add(lake)
+    table = pyiceberg_reader(service, name).load_table("main.t")
+    first = table.metadata.snapshots[-1]
+    while True:  # times are milliseconds for readers
+        lake.table("t").append(numbers(20, 100))
+        table.refresh()
+        if table.metadata.snapshots[-1].timestamp_ms > first.timestamp_ms:
+            break
+    found = table.snapshot_as_of_timestamp(first.timestamp_ms)
+    assert found is not None and found.snapshot_id == first.snapshot_id
+    moment = dt.datetime.fromtimestamp((first.timestamp_ms + 0.5) / 1000, dt.UTC)
+    with duckdb_reader(service, name) as reader:
+        rows = reader.execute(
+            f"SELECT count(*) FROM ice.main.t AT (TIMESTAMP => TIMESTAMP '{moment:%Y-%m-%d %H:%M:%S.%f}')"
+        )
+        assert rows.fetchall() == [(20,)]
 
 
 def test_an_empty_table_has_columns_and_no_rows(service: Service, lake: Lake) -> None:

@@ -55,7 +55,7 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What is deleted of a data file at a snapshot, without looking into any file.
+    """The deletes of a data file at a snapshot, without looking into any file.
 
     ``file`` is its delete file, of which dates up to ``until`` count, all if that is None. ``positions`` are in the
     catalog. Rows that came after ``rows_until`` are not there yet.

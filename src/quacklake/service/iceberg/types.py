@@ -167,7 +167,14 @@ def _readers(schema: TableSchema) -> dict[str, str]:
     """Return what each known reader cannot read of a table."""
     lacking = [f'"{leaf.name}" ({leaf.type})' for leaf in schema.leaves() if leaf.type in _NOT_IN_SPARK]
     spark = f"Spark has no type for {', '.join(lacking)} and refuses the table" if lacking else ""
-    return dict.fromkeys(READERS, "") | {"spark": spark}
+    emptied = [f'"{column.name}"' for column in schema.columns if any(map(_holds_structs, column.walk()))]
+    pyiceberg = f"pyiceberg takes NULL for an empty list or map in {', '.join(emptied)}" if emptied else ""
+    return dict.fromkeys(READERS, "") | {"spark": spark, "pyiceberg": pyiceberg}
+
+
+def _holds_structs(column: Column) -> bool:
+    """Return whether a column is a list or map of structs: pyiceberg 0.12 loses which of them are NULL."""
+    return column.type in ("list", "map") and any(child.type == "struct" for child in column.children)
 
 
 def _default(column: Column) -> Any:
