@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import operator
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 from pyiceberg.exceptions import RESTError
+from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, LessThan
+from pyiceberg.table import Table
 
 import quacklake
 from quacklake import Lake
@@ -58,11 +64,48 @@ def _compare(service: Service, lake: Lake, history: History) -> None:
             assert rows_of(others) == rows_of(expected), (history.done, snapshot)
         counted = reader.execute("SELECT count(*) FROM ice.main.h").fetchall()
         assert counted == [(lake.table("h").count(),)], history.done
+        _compare_filters(table, reader, lake, history)
         for where in FILTERS:
             expected = lake.table("h").to_arrow(where=where)
             assert rows_of(table.scan(row_filter=where).to_arrow()) == rows_of(expected), (where, history.done)
             others = reader.execute(f"FROM ice.main.h WHERE {where}").to_arrow_table()
             assert rows_of(others) == rows_of(expected), (where, history.done)
+
+
+_COMPARED = (
+    "INTEGER",
+    "BIGINT",
+    "SMALLINT",
+    "VARCHAR",
+    "DECIMAL(12,3)",
+    "DATE",
+    "TIMESTAMP",
+    "DOUBLE",
+    "FLOAT",
+    "UINTEGER",
+)
+_OPERATORS: dict[str, tuple[Any, Any]] = {
+    "=": (EqualTo, operator.eq),
+    ">=": (GreaterThanOrEqual, operator.ge),
+    "<": (LessThan, operator.lt),
+}
+
+
+def _compare_filters(table: Table, reader: duckdb.DuckDBPyConnection, lake: Lake, history: History) -> None:
+    """Readers find the rows of the newest snapshot by values of any column: no bound hides one."""
+    rows = lake.table("h").to_pylist()
+    for name, type_ in history.columns.items():
+        values = [row[name] for row in rows if row[name] is not None]
+        if type_ not in _COMPARED or not values:
+            continue
+        value = history.random.choice(values)
+        for sign, (made, holds) in _OPERATORS.items():
+            expected = sorted(row["k"] for row in rows if row[name] is not None and holds(row[name], value))
+            text = value.isoformat() if isinstance(value, dt.date) else value
+            found = table.scan(made(name, text), selected_fields=("k",)).to_arrow().column("k").to_pylist()
+            assert sorted(found) == expected, (name, type_, sign, value, history.done)
+            others = reader.execute(f'SELECT k FROM ice.main.h WHERE "{name}" {sign} ?', [value]).fetchall()
+            assert sorted(row[0] for row in others) == expected, (name, type_, sign, value, history.done)
 
 
 def test_catalogs_of_a_shared_lake_are_lakes_of_their_own(service: Service, tmp_path: Path) -> None:
