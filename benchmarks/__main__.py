@@ -17,6 +17,7 @@ NAMES = (
     "commits",
     "inlining",
     "planning",
+    "iceberg_rest",
     "tpch",
     "sql",
     "flight",

@@ -59,6 +59,7 @@ SETS: dict[str, tuple[Jar, ...]] = {
         Jar("org.apache.kafka", "kafka-clients", _KAFKA, alone=True),
         Jar("org.apache.commons", "commons-pool2", "2.12.0", alone=True),
     ),
+    "spark-iceberg": (Jar("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0", alone=True),),
     "iceberg-rest": (
         Jar("org.apache.iceberg", "iceberg-open-api", _ICEBERG, ("test-fixtures",), alone=True),
         Jar("org.apache.iceberg", "iceberg-api", _ICEBERG, ("", "tests"), alone=True),

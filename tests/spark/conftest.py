@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quacklake.spark.runtime.settings import find_java, installed_version, parse_version
+from services.jars import jars
+from services.process import Unavailable
 from tests.conformance.conftest import make_site
 from tests.conftest import skip_or_fail
 
@@ -36,6 +38,14 @@ def _check_version(item: pytest.Item, since: str = "3.5", before: str | None = N
         item.add_marker(pytest.mark.skip(reason=f"tests what Spark lacks before {before}"))
 
 
+def _iceberg_jars() -> str:
+    """The reader of Iceberg tables, for the few tests that need it; a jar cannot be added to a running session."""
+    try:
+        return os.pathsep.join(str(jar) for jar in sorted(jars("spark-iceberg").glob("*.jar")))
+    except Unavailable:
+        return ""
+
+
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session, in a time zone other than UTC, so that nothing depends on UTC."""
@@ -55,6 +65,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "America/New_York")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.driver.extraClassPath", _iceberg_jars())
         .config("spark.log.level", "OFF")
         .getOrCreate()
     )

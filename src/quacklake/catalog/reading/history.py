@@ -71,7 +71,8 @@ def _past_of(rows: Sequence[tuple[ColumnRow, int, int | None]]) -> Past:
 def _whole_columns(rows: Sequence[ColumnRow]) -> Iterator[Column]:
     parents: dict[int, int | None] = {row.column_id: row.parent_column for row in rows}
     trees: dict[int | None, list[ColumnRow]] = {}
-    for row in rows:
+    # a column that was renamed has a newer row, and keeps its place
+    for row in sorted(rows, key=lambda row: (row.parent_column is not None, row.column_order, row.column_id)):
         trees.setdefault(_top(row.column_id, parents), []).append(row)
     for tree in trees.values():
         with suppress(CatalogError):

@@ -155,6 +155,15 @@ class InlinedQueries(Queries):
 
         return self._rows(table, self.tables(table.id), condition)
 
+    def rows_during(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
+        """Return the inlined rows that were there at any snapshot from ``since`` to ``until``."""
+
+        def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
+            ended = sa.or_(sql.c.end_snapshot.is_(None), sql.c.end_snapshot > since)
+            return sa.and_(sql.c.begin_snapshot <= until, ended)
+
+        return self._rows(table, self.tables(table.id), condition)
+
     def rows_until(
         self, table: TableInfo, version: int, schema: TableSchema, until: int, limit: int
     ) -> tuple[int, InlinedRows] | None:

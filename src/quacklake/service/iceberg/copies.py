@@ -1,0 +1,206 @@
+"""Looking into files, and writing rows anew: what is deleted of a file, whether readers can take it, and copies."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from quacklake.engines.duckdb.connections import reading
+from quacklake.errors import CorruptFileError, UnsupportedFeatureError
+from quacklake.format.mappings import NameMapping
+from quacklake.format.names import literal, quote
+from quacklake.format.objects import FIELD_ROW_ID, NAME_POS, NAME_ROW_ID, NAME_SNAPSHOT_ID, TableInfo
+from quacklake.format.schema import Column, TableSchema
+from quacklake.format.types import can_widen
+from quacklake.operations.context import LakeContext
+from quacklake.scan import ScanPlan
+from quacklake.scan.plan import FILES
+from quacklake.service.iceberg.lives import DataFile, Deleted
+from quacklake.service.iceberg.types import copied_type
+from quacklake.storage import Store
+from quacklake.storage.parquet import read_footer
+from quacklake.storage.vectors import dated_positions
+
+__all__ = ["FileReader", "RowCopier"]
+
+_REMEMBERED = 4096
+_POSITIONS = pa.array([], pa.int64())
+
+
+class FileReader:
+    """Reads what the catalog does not tell of files, which never change. Safe to share between threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._bare: dict[tuple[int, str], str | None] = {}
+        self._lock = threading.Lock()
+
+    def deleted(self, file: DataFile, deletes: Deleted) -> pa.Array:
+        """Return the deleted positions of a data file, ascending. Raise ``CorruptFileError`` for impossible ones."""
+        parts = [pa.array(deletes.positions, pa.int64())]
+        if deletes.file is not None:
+            parts.append(self._dated(deletes.file.path, deletes.file.format, file.records, deletes.until))
+        if deletes.rows_until is not None:
+            parts.append(self._later_rows(file, deletes.rows_until))
+        positions = pc.unique(pa.concat_arrays(parts)).sort()
+        if len(positions) and not (positions[0].as_py() >= 0 and positions[-1].as_py() < file.records):
+            raise CorruptFileError(f"there are deletes beyond the {file.records} rows of {self._store.url(file.path)}")
+        return positions
+
+    def _dated(self, path: str, format_: str, records: int, until: int | None) -> pa.Array:
+        if format_ == "puffin":
+            rows = dated_positions(self._store, path, records)
+            positions, dates = rows.column("pos"), rows.column("snapshot_id")
+        elif format_ == "parquet":
+            rows = self._table(path)
+            positions = rows.column(NAME_POS)
+            dates = rows.column(NAME_SNAPSHOT_ID) if NAME_SNAPSHOT_ID in rows.column_names else None
+        else:
+            raise UnsupportedFeatureError(f"the table has deletes in the format {format_}")
+        if until is not None and dates is not None:
+            positions = positions.filter(pc.fill_null(pc.less_equal(dates, until), True))
+        return pa.chunked_array(positions).combine_chunks().cast(pa.int64())
+
+    def _table(self, path: str) -> pa.Table:
+        try:
+            return pq.read_table(pa.BufferReader(self._store.read(path)))
+        except pa.ArrowException as error:
+            raise CorruptFileError(f"the delete file {self._store.url(path)} cannot be read: {error}") from error
+
+    def _later_rows(self, file: DataFile, until: int) -> pa.Array:
+        """Return the positions of the rows of a file of several snapshots that came after one of them."""
+        with self._store.open_input(file.path) as source:
+            try:
+                dates = pq.ParquetFile(source).read([NAME_SNAPSHOT_ID]).column(NAME_SNAPSHOT_ID).combine_chunks()
+            except (pa.ArrowException, KeyError) as error:
+                raise CorruptFileError(
+                    f"{self._store.url(file.path)} does not tell the snapshots of its rows"
+                ) from error
+        return pc.indices_nonzero(pc.greater(dates, until)).cast(pa.int64()) if len(dates) else _POSITIONS
+
+    def unfit(self, file: DataFile, mapping: NameMapping, schema: TableSchema) -> str | None:
+        """Return why readers cannot take a file from elsewhere as it is, by the names of its columns; None if they can.
+
+        They look up names only in files without any field id, and take field ids for those of the table.
+        """
+        key = (file.id, repr(schema.columns))
+        with self._lock:
+            if key in self._bare:
+                return self._bare[key]
+        found = _unfit(self._store, file, mapping, schema)
+        with self._lock:
+            if len(self._bare) >= _REMEMBERED:
+                self._bare.clear()
+            self._bare[key] = found
+        return found
+
+
+def _unfit(store: Store, file: DataFile, mapping: NameMapping, schema: TableSchema) -> str | None:
+    if any(column.is_partition for column in mapping.columns):
+        return "columns of it are in the names of folders"
+    if any(column.nested for column in schema.columns):
+        return "it has nested columns without field ids"
+    columns = read_footer(store, file.path).columns
+    if any(column.field_id is not None for column in columns):
+        return "its field ids are those of another table"
+    types = {column.path: column.lake_type or column.type.lake_type for column in columns}
+    if types.keys() - {column.source_name for column in mapping.columns}:
+        return "it has columns that the table has not"  # whose names may mean something in other files
+    for column in schema.columns:
+        mapped = mapping.by_target.get(column.id)
+        if mapped is None:
+            continue
+        stored = types.get(mapped.source_name)
+        if stored is None or not (stored == column.type or _widens(stored, column.type)):
+            return f'its column "{mapped.source_name}" is stored as {stored or "something else"}'
+    return None
+
+
+def _widens(stored: str, wanted: str) -> bool:
+    return not stored.startswith(("u", "decimal")) and wanted != stored and can_widen(stored, wanted)
+
+
+class RowCopier:
+    """Writes rows of a table as a Parquet file that every reader of Iceberg takes, with field ids and row ids."""
+
+    def __init__(self, context: LakeContext) -> None:
+        self._context = context
+
+    def copy_file(
+        self, table: TableInfo, file: DataFile, schema: TableSchema, mappings: Mapping[int, NameMapping], newest: int
+    ) -> pa.Buffer:
+        """Return a copy of a data file with all of its rows, deleted ones too, each at its position."""
+        row: dict[str, Any] = dict.fromkeys(FILES.names)
+        row |= {
+            "data_file_id": file.id,
+            "path": file.path,
+            "record_count": file.records,
+            "file_size_bytes": file.size,
+            "row_id_start": file.row_id_start,
+            "begin_snapshot": file.begin,
+            "mapping_id": file.mapping_id,
+        }
+        known = () if file.mapping_id is None else (mappings[file.mapping_id],)
+        files = pa.Table.from_pylist([row], FILES)
+        return self._copy(self._plan(table, schema, newest, files, known), "_ql_position", file.records)
+
+    def copy_inlined(self, table: TableInfo, schema: TableSchema, rows: pa.Table, newest: int) -> pa.Buffer:
+        """Return inlined rows as a file, in the order of their row ids."""
+        plan = self._plan(table, schema, newest, FILES.empty_table(), (), rows)
+        return self._copy(plan, "_ql_row_id", rows.num_rows)
+
+    def _plan(
+        self,
+        table: TableInfo,
+        schema: TableSchema,
+        newest: int,
+        files: pa.Table,
+        mappings: Sequence[NameMapping],
+        inlined: pa.Table | None = None,
+    ) -> ScanPlan:
+        return ScanPlan(
+            table_id=table.id,
+            schema_name=table.schema_name,
+            table_name=table.name,
+            snapshot_id=newest,
+            root=self._context.store.root,
+            schema=schema,
+            files=files,
+            inlined=inlined,
+            # nothing is assumed of the fields inside nested columns: each file is asked
+            shaped_at=newest,
+            reshaped=True,
+            mappings=tuple(mappings),
+        )
+
+    def _copy(self, plan: ScanPlan, order: str, expected: int) -> pa.Buffer:
+        columns = plan.schema.columns
+        select = ", ".join(f"CAST({quote(each.name)} AS {copied_type(each)}) AS {quote(each.name)}" for each in columns)
+        ids = ", ".join([*map(_field_id, columns), f"{literal(NAME_ROW_ID)}: {FIELD_ROW_ID:d}"])
+        with tempfile.TemporaryDirectory(prefix="quacklake-") as folder:
+            target = Path(folder, "copy.parquet")
+            with self._context.engine.connection() as connection, reading():
+                query = self._context.engine.bind(connection, plan, rows=True)
+                rows = f"SELECT {select}, _ql_row_id AS {quote(NAME_ROW_ID)} FROM ({query}) ORDER BY {order}"
+                clauses = f"FORMAT parquet, FIELD_IDS {{{ids}}}, COMPRESSION snappy"
+                connection.execute(f"COPY ({rows}) TO {literal(str(target))} ({clauses})")
+            content = pa.py_buffer(target.read_bytes())
+        written = pq.ParquetFile(pa.BufferReader(content)).metadata.num_rows
+        if written != expected:
+            raise CorruptFileError(f"a copy of rows of {plan.schema_name}.{plan.table_name} has {written} rows")
+        return content
+
+
+def _field_id(column: Column) -> str:
+    name = literal(column.name)
+    if not column.children:
+        return f"{name}: {column.id:d}"
+    children = ", ".join([f"__duckdb_field_id: {column.id:d}", *map(_field_id, column.children)])
+    return f"{name}: {{{children}}}"

@@ -1,0 +1,61 @@
+"""Errors as the REST catalog of Iceberg tells them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from quacklake.errors import (
+    CatalogUnavailableError,
+    InputError,
+    LimitError,
+    NotFoundError,
+    NotPermittedError,
+    QuacklakeError,
+    StorageUnavailableError,
+    Transient,
+    UnauthenticatedError,
+    UnsupportedFeatureError,
+)
+
+__all__ = ["Failure", "Refusal", "failure_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of the REST catalog: the status of HTTP, the type that clients know, and a text."""
+
+    status: int
+    type: str
+    message: str
+
+    def json(self) -> dict[str, Any]:
+        """Return the body of the answer."""
+        return {"error": {"message": self.message, "type": self.type, "code": self.status}}
+
+
+class Refusal(Exception):
+    """Ends a request with a failure."""
+
+    def __init__(self, status: int, type_: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(status, type_, message)
+
+
+def failure_of(error: QuacklakeError) -> Failure:
+    """Return what a client is told of an error, with its hint."""
+    text = error.message if error.hint is None else f"{error.message} ({error.hint})"
+    match error:
+        case UnauthenticatedError():
+            return Failure(401, "NotAuthorizedException", text)
+        case NotPermittedError():
+            return Failure(403, "ForbiddenException", text)
+        case NotFoundError():
+            return Failure(404, "NotFoundException", text)
+        case UnsupportedFeatureError():
+            return Failure(406, "UnsupportedOperationException", text)
+        case InputError():
+            return Failure(400, "BadRequestException", text)
+        case CatalogUnavailableError() | StorageUnavailableError() | LimitError() | Transient():
+            return Failure(503, "ServiceUnavailableException", text)
+    return Failure(500, "InternalServerError", f"{text} [{error.code}]")
