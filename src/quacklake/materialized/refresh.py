@@ -27,7 +27,7 @@ from quacklake.errors import (
     StreamFencedError,
 )
 from quacklake.format.names import fold, quote, uuid7
-from quacklake.format.objects import MATERIALIZED_VIEW, TableInfo, ViewInfo, view_stream
+from quacklake.format.objects import MATERIALIZED_VIEW, NOTHING_YET, TableInfo, ViewInfo, view_stream
 from quacklake.format.snapshots import Snapshot
 from quacklake.materialized import registry, rewriting
 from quacklake.materialized.definition import (
@@ -101,25 +101,21 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
     if request.engine not in ENGINES:
         raise InputError(f"there is no engine {request.engine!r}", hint=", ".join(ENGINES))
     context, id_, started = handle.context, str(uuid7()), time.monotonic()
-    reports: list[RefreshReport | None] = []
-    former: list[str] = []
+    reports: list[RefreshReport] = []
     own = LakeHandle(context, replace(handle.signature))
-    registry.claim(context, id_)
 
     def work(tx: Transaction) -> None:
         reports.clear()
-        former.clear()
         existing = tx.get_table(request.ref.schema, request.ref.name)
         known = None if existing is None else registry.find(context, tx.base, request.ref)
         if existing is not None:
             if request.if_not_exists:
-                reports.append(None)
                 return
             if known is None or not request.replace:
                 what = "table" if known is None else "materialized view"
                 hint = "drop the table first" if known is None else "say OR REPLACE, or IF NOT EXISTS"
                 raise AlreadyExistsError(f'the {what} "{existing.qualified_name}" exists already', hint=hint)
-            former.append(known.definition.id)
+            tx.forget(known.stream)
             tx.upkeep = True
             _check_cycle(context, tx.base, existing, request)
         with workspace(context, tx, TransactionHandle(context, tx)) as space:
@@ -141,28 +137,12 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
             tx.objects.set_tags(made, {MATERIALIZED_VIEW: definition.to_json()})
             outcome = Outcome("full", "it was created", inserted=count)
             report = _report(made.qualified_name, tx, outcome, space, started)
-            _mark(own, tx, definition, registry_epoch(context, definition), report)
+            _mark(own, tx, definition, NOTHING_YET, report)
             reports.append(report)
         faults.reach("materialized.create.before")
 
-    try:
-        own.run(work)
-    except BaseException:
-        registry.forget(context, id_)
-        raise
-    if not reports or reports[0] is None:
-        registry.forget(context, id_)
-        return None
-    for old in former:
-        registry.forget(context, old)
-    return reports[0]
-
-
-def registry_epoch(context: LakeContext, definition: Definition) -> int:
-    """Return the number of the last refresh of a view."""
-    with context.catalog.read() as reader:
-        at = registry.position(reader, definition.id)
-    return -1 if at is None else at.epoch
+    own.run(work)
+    return reports[0] if reports else None
 
 
 def _make(space: Workspace, request: Request, text: str, query: Prepared) -> tuple[TableInfo, int]:
@@ -304,7 +284,7 @@ def refresh(
         except StreamBatchDoneError:
             full = False  # somebody else has refreshed it
         except StreamFencedError:
-            registry.claim(context, view.definition.id)  # the position was forgotten
+            continue  # it was dropped or replaced, or its position is forgotten
     raise StaleViewError(f'others refresh the materialized view "{ref.schema}.{ref.name}" all the time')
 
 
@@ -325,8 +305,6 @@ def _run(
     own = LakeHandle(context, replace(handle.signature))
     ref = TableRef(view.table.schema_name, view.table.name)
     reports: list[RefreshReport] = []
-    if view.position is None:
-        registry.claim(context, view.definition.id)
 
     def work(tx: Transaction) -> None:
         reports.clear()
@@ -342,7 +320,7 @@ def _run(
             changes = found if same and found is not None else survey(context, now, tx.base)
             outcome = _outcome(space, now, changes, full=full)
             report = _report(now.name, tx, outcome, space, started)
-            _mark(own, tx, now.definition, -1 if now.position is None else now.position.epoch, report)
+            _mark(own, tx, now.definition, NOTHING_YET if now.position is None else now.position.epoch, report)
         reports.append(report)
         faults.reach("materialized.refresh.before")
 
@@ -442,7 +420,8 @@ def _mark(own: LakeHandle, tx: Transaction, definition: Definition, epoch: int, 
         rows=report.inserted + report.deleted,
         seconds=round(report.seconds, 6),
     )
-    tx.mark(view_stream(definition.id), epoch + 1, definition.id, at.to_json(), gaps=True)
+    starts = registry.QUERY if epoch == NOTHING_YET else None
+    tx.mark(view_stream(definition.id), epoch + 1, definition.id, at.to_json(), gaps=True, starts=starts)
     stands = {"materialized_view": report.view, "id": definition.id, "snapshot": tx.base.id, "way": report.way}
     own.signature = replace(
         own.signature, message=own.signature.message or f"refresh {report.view}", extra=json.dumps(stands)

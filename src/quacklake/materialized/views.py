@@ -167,21 +167,17 @@ class MaterializedViews:
     def drop(self, name: str, *, if_exists: bool = False) -> None:
         """Drop a view with its rows. Raise ``NotFoundError``."""
         ref = TableRef.parse(name)
-        dropped: list[str] = []
 
         def work(tx: Transaction) -> None:
-            dropped.clear()
             view = registry.find(self.handle.context, tx.base, ref)
             if view is None and if_exists:
                 return
             view = registry.get(self.handle.context, tx.base, ref) if view is None else view
             tx.upkeep = True
             tx.drop_table(view.table)
-            dropped.append(view.definition.id)
+            tx.forget(view.stream)
 
         self.handle.run(work)
-        for id_ in dropped:
-            registry.forget(self.handle.context, id_)
 
     def alter(self, name: str, *, refresh: str) -> None:
         """Set when a view is refreshed."""
