@@ -9,10 +9,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
 
 from quacklake import faults, telemetry
-from quacklake.catalog import Reader
 from quacklake.engines.duckdb.expressions import parser
 from quacklake.engines.duckdb.trees import LAKE, Node
 from quacklake.errors import (
@@ -444,23 +442,3 @@ def count_changes(handle: LakeHandle, base: BaseChange, since: int) -> int:
     """Return how many rows of a table changed since a snapshot."""
     ref = TableRef(base.table.schema_name, base.table.name)
     return ChangeScan(handle, ref, since, None).count()
-
-
-def stood_at(reader: Reader, view: MaterializedView, version: int) -> int | None:
-    """Return the snapshot at which a view stood at a past one, as its last refresh before that says."""
-    return next(
-        (
-            stands["snapshot"]
-            for info in reversed(reader.snapshots.all())
-            if info.id <= version and (stands := _stands(info.extra)).get("id") == view.definition.id
-        ),
-        None,
-    )
-
-
-def _stands(extra: str | None) -> dict[str, Any]:
-    try:
-        found = json.loads(extra or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) and "materialized_view" in found else {}

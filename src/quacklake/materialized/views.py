@@ -16,6 +16,7 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.materialized import refresh as refreshing
 from quacklake.materialized import registry
 from quacklake.materialized.definition import ON_COMMIT, MaterializedView, RefreshReport, Schedule
+from quacklake.materialized.past import stood_at
 from quacklake.materialized.query import Analysis
 from quacklake.materialized.survey import StaleError, survey
 from quacklake.materialized.verify import Verification, verify_view
@@ -105,13 +106,13 @@ class MaterializedViews:
         past = self.handle.at(version).tx
         view = self._get(name, past.base)
         with self.handle.context.catalog.read() as reader:
-            stood = refreshing.stood_at(reader, view, past.base.id)
+            stood = stood_at(reader, view.definition.id, past.base.id)
         return {
             "name": view.name,
             "query": view.definition.query,
             "bases": [f"{base.schema}.{base.name}" for base in view.definition.bases],
             "version": past.base.id,
-            "snapshot": stood,
+            "snapshot": None if stood is None else stood[0],
         }
 
     def _analysis(self, view: MaterializedView) -> Analysis | None:
