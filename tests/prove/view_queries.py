@@ -64,7 +64,8 @@ class Queries:
         items = [*keys, *made]
         names = [f"c{n}" for n in range(len(items))]
         listed = ", ".join(f"{item} AS {name}" for item, name in zip(items, names, strict=True))
-        grouped = self.chance.choice(("ALL", ", ".join(keys), ", ".join(str(n + 1) for n in range(len(keys)))))
+        numbers, aliases = ", ".join(str(n + 1) for n in range(len(keys))), ", ".join(names[: len(keys)])
+        grouped = self.chance.choice(("ALL", ", ".join(keys), numbers, aliases))
         having = " HAVING count(*) > 2" if self.chance.random() < 0.2 else ""
         return f"SELECT {listed} FROM a{self._where(p)} GROUP BY {grouped}{having}", names
 

@@ -208,7 +208,10 @@ class _History:
         table, kind = self.chance.choice("abc"), self.chance.randrange(4)
         if kind == 0:
             self.spare += 1
-            self.sql(f"ALTER TABLE {table} ADD COLUMN extra{self.spare} INTEGER DEFAULT 7")
+            lake = self.lake
+            # a name that queries give to their columns, or one that nobody has
+            new = [f"extra{self.spare}", *{"c0", "c1", "key"}.difference(lake.table(table).schema.names)]
+            self.sql(f"ALTER TABLE {table} ADD COLUMN {self.chance.choice(sorted(new))} INTEGER DEFAULT 7", lake)
         elif kind == 1 and self.spare:
             lake = self.lake
             known = [name for name in lake.table(table).schema.names if name.startswith("extra")]

@@ -38,6 +38,7 @@ from quacklake.materialized.definition import (
     Schedule,
 )
 from quacklake.materialized.flattening import flattened, subquery
+from quacklake.materialized.naming import settled
 from quacklake.materialized.query import Analysis, Columns, analyze, base_tables, volatile
 from quacklake.materialized.survey import BaseChange, StaleError, Survey, survey
 from quacklake.materialized.ways import Outcome, Prepared, Refresh, spark_text
@@ -171,7 +172,7 @@ def _resolved(space: Workspace, request: Request) -> tuple[Node, list[TableInfo]
         raise InputError("the query of a materialized view reads no table of the lake")
     columns = {(fold(t.schema_name), fold(t.name)): t.schema.names for t in found.values()}
     rewriting.expand_stars(parsed, columns)
-    return _flat(space, parsed, columns), list(found.values())
+    return _settled(space, _flat(space, parsed, columns), columns), list(found.values())
 
 
 def _checked(space: Workspace, query: str) -> Node:
@@ -215,6 +216,16 @@ def _flat(space: Workspace, parsed: Node, columns: Columns) -> Node:
         return parsed
     try:
         return made if space.types(tree.render(connection, made)) == given else parsed
+    except QuacklakeError:
+        return parsed
+
+
+def _settled(space: Workspace, parsed: Node, columns: Columns) -> Node:
+    """Return a query whose names mean the same when its tables get columns, if it can be written so."""
+    given = space.types(tree.render(space.connection, parsed))
+    made = settled(parsed, columns, [name for name, _ in given])
+    try:
+        return made if space.types(tree.render(space.connection, made)) == given else parsed
     except QuacklakeError:
         return parsed
 
