@@ -26,5 +26,5 @@ def test_a_view_equals_the_answer_of_its_query_whatever_happens(
         url, folder = new_url(database), tmp_path / str(number)
         folder.mkdir()
         seed = f"{SEED}.{database}.{layout}.{number}"
-        tally = view_history(url, folder, seed, 14 if LONG else 4, stock, killing=LONG, options=options)
+        tally = view_history(url, folder, seed, 14 if LONG else 4, stock, options=options)
         assert tally.comparisons > 0

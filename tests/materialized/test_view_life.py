@@ -10,6 +10,7 @@ import pytest
 
 import quacklake
 from quacklake import Lake, Safety
+from quacklake.catalog import own_tables
 from quacklake.errors import NotPermittedError, QuacklakeError
 from quacklake.faults import Fault, arm
 from quacklake.materialized.watching import refreshing
@@ -168,3 +169,27 @@ def test_a_round_over_tenants_refreshes_what_is_due(tmp_path: Path) -> None:
             with tenants.open(name) as lake:
                 seen[name] = lake.sql("FROM total").fetchall()
         assert seen == {"acme": [(30,)], "idle": [(0,)]}
+
+
+def test_a_rollback_takes_the_position_of_a_view_back_with_its_rows(tmp_path: Path) -> None:
+    with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
+        lake.sql("DELETE FROM t WHERE id < 10")
+        stood = lake.refresh("v").snapshot
+        lake.sql("UPDATE t SET x = 0 WHERE id < 20")
+        then = lake.current_snapshot()
+        lake.refresh("v")
+        lake.create_materialized_view("later", "SELECT id FROM t")
+        lake.rollback(then)
+        assert lake.materialized_views.describe("v")["snapshot"] == stood
+        (found,) = lake.materialized_views.verify()
+        assert found.ok and found.snapshot == stood
+        assert lake.refresh("v").way == "groups"
+        assert (
+            lake.sql("SELECT s FROM v WHERE k = 'k1'").fetchall()
+            == lake.sql("SELECT sum(x) FROM t WHERE k = 'k1'").fetchall()
+        )
+        with lake._context.catalog.read() as reader:
+            assert len(own_tables.streams(reader)) == 1
+        lake.materialized_views.drop("v")
+        lake.rollback(then)  # it comes back, and so does its position
+        assert follows(lake) == "groups"

@@ -392,3 +392,29 @@ def test_a_refresh_reads_only_the_files_that_may_hold_touched_groups(lake: Lake)
     assert plan.files < plan.files_total / 4, plan
     assert lake.refresh("hourly").way == "groups"
     check(lake, "hourly")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT x % 2 AS twin, sum(x) FROM t GROUP BY twin",
+        "SELECT upper(k) AS twin, sum(x) AS s FROM t GROUP BY twin HAVING s > 10",
+        "SELECT x + 1 AS twin, twin * 2 AS more FROM t WHERE twin > 3",
+        "SELECT k, name FROM t JOIN u ON ref = x % 3",
+        "SELECT id, name FROM t JOIN u USING (id)",
+    ],
+)
+def test_names_mean_what_they_meant_when_the_view_was_created(tmp_path: Path, query: str) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data") as lake:
+        lake.sql("CREATE TABLE t AS SELECT i AS id, 'k' || i % 3 AS k, i AS x FROM range(30) r(i)")
+        lake.sql("CREATE TABLE u AS SELECT i AS id, i AS ref, 'n' || i AS name FROM range(3) r(i)")
+        expected = sorted(map(str, lake.sql(query.replace("FROM t", "FROM (SELECT id, k, x FROM t) AS t")).fetchall()))
+        lake.create_materialized_view("v", query)
+        assert lake.table("v").schema.names == lake.sql(query).columns
+        for table, column in (("t", "twin"), ("t", "s"), ("t", "name"), ("u", "k"), ("u", "x"), ("u", "twin")):
+            lake.sql(f"ALTER TABLE {table} ADD COLUMN {column} INTEGER DEFAULT 5")
+        lake.sql("INSERT INTO t (id, k, x) VALUES (50, 'k1', 7)")
+        lake.refresh("v")
+        lake.sql("DELETE FROM t WHERE id = 50")
+        lake.refresh("v")
+        assert sorted(map(str, lake.sql("FROM v").fetchall())) == expected

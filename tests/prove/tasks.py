@@ -41,7 +41,7 @@ SECONDS = {
     "pairs": 0.2,
     "transactions": 0.06,
     "mixed": 2.0,
-    "views": 6.0,
+    "views": 3.0,
     "storms": 0.3,
     "statements": 0.05,
     "outages": 0.8,
@@ -135,7 +135,13 @@ class Bench:
 
     @cached_property
     def forks(self) -> Forks:
-        modules = ["tests.prove.warm", "tests.prove.kills", "tests.prove.lists", "tests.prove.outages"]
+        modules = [
+            "tests.prove.warm",
+            "tests.prove.kills",
+            "tests.prove.lists",
+            "tests.prove.outages",
+            "tests.prove.views",
+        ]
         homes = [self.places.new(name) for name in SERVERS if name in self._databases]
         found = Forks(modules, {warm.URLS: "\n".join(home.url for home in homes)})
         return self._stack.enter_context(found)
@@ -212,7 +218,9 @@ class Bench:
     def _views(self, task: Task, result: Result) -> None:
         assert task.count is not None
         stock = self.stock if task.database in _MIXED else None
-        result.done = facts(views.round_of_views(self.places, stock, task.database, task.count, task.seed))
+        tally = views.round_of_views(self.places, stock, self.forks, task.database, task.count, task.seed)
+        result.anomalies += tally.failures
+        result.done = {name: value for name, value in facts(tally).items() if name != "failures"}
 
     def _storms(self, task: Task, result: Result) -> None:
         assert task.count is not None

@@ -30,7 +30,7 @@ _open = Catalog.__init__
 def _opened(self: Catalog, *arguments: Any, **options: Any) -> None:
     _open(self, *arguments, **options)
     known = _warm.get(self.database)
-    if known is not None:
+    if known is not None and not self.shared:  # the statements of shared lakes are others
         self._engine.dialect = known.dialect
         self._engine._compiled_cache = known._compiled_cache
         if self.database == "mysql":

@@ -9,10 +9,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
 
 from quacklake import faults, telemetry
-from quacklake.catalog import Reader
 from quacklake.engines.duckdb.expressions import parser
 from quacklake.engines.duckdb.trees import LAKE, Node
 from quacklake.errors import (
@@ -27,7 +25,7 @@ from quacklake.errors import (
     StreamFencedError,
 )
 from quacklake.format.names import fold, quote, uuid7
-from quacklake.format.objects import MATERIALIZED_VIEW, TableInfo, ViewInfo, view_stream
+from quacklake.format.objects import MATERIALIZED_VIEW, NOTHING_YET, TableInfo, ViewInfo, view_stream
 from quacklake.format.snapshots import Snapshot
 from quacklake.materialized import registry, rewriting
 from quacklake.materialized.definition import (
@@ -40,6 +38,7 @@ from quacklake.materialized.definition import (
     Schedule,
 )
 from quacklake.materialized.flattening import flattened, subquery
+from quacklake.materialized.naming import settled
 from quacklake.materialized.query import Analysis, Columns, analyze, base_tables, volatile
 from quacklake.materialized.survey import BaseChange, StaleError, Survey, survey
 from quacklake.materialized.ways import Outcome, Prepared, Refresh, spark_text
@@ -101,25 +100,21 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
     if request.engine not in ENGINES:
         raise InputError(f"there is no engine {request.engine!r}", hint=", ".join(ENGINES))
     context, id_, started = handle.context, str(uuid7()), time.monotonic()
-    reports: list[RefreshReport | None] = []
-    former: list[str] = []
+    reports: list[RefreshReport] = []
     own = LakeHandle(context, replace(handle.signature))
-    registry.claim(context, id_)
 
     def work(tx: Transaction) -> None:
         reports.clear()
-        former.clear()
         existing = tx.get_table(request.ref.schema, request.ref.name)
         known = None if existing is None else registry.find(context, tx.base, request.ref)
         if existing is not None:
             if request.if_not_exists:
-                reports.append(None)
                 return
             if known is None or not request.replace:
                 what = "table" if known is None else "materialized view"
                 hint = "drop the table first" if known is None else "say OR REPLACE, or IF NOT EXISTS"
                 raise AlreadyExistsError(f'the {what} "{existing.qualified_name}" exists already', hint=hint)
-            former.append(known.definition.id)
+            tx.forget(known.stream)
             tx.upkeep = True
             _check_cycle(context, tx.base, existing, request)
         with workspace(context, tx, TransactionHandle(context, tx)) as space:
@@ -141,28 +136,12 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
             tx.objects.set_tags(made, {MATERIALIZED_VIEW: definition.to_json()})
             outcome = Outcome("full", "it was created", inserted=count)
             report = _report(made.qualified_name, tx, outcome, space, started)
-            _mark(own, tx, definition, registry_epoch(context, definition), report)
+            _mark(own, tx, definition, NOTHING_YET, report)
             reports.append(report)
         faults.reach("materialized.create.before")
 
-    try:
-        own.run(work)
-    except BaseException:
-        registry.forget(context, id_)
-        raise
-    if not reports or reports[0] is None:
-        registry.forget(context, id_)
-        return None
-    for old in former:
-        registry.forget(context, old)
-    return reports[0]
-
-
-def registry_epoch(context: LakeContext, definition: Definition) -> int:
-    """Return the number of the last refresh of a view."""
-    with context.catalog.read() as reader:
-        at = registry.position(reader, definition.id)
-    return -1 if at is None else at.epoch
+    own.run(work)
+    return reports[0] if reports else None
 
 
 def _make(space: Workspace, request: Request, text: str, query: Prepared) -> tuple[TableInfo, int]:
@@ -193,7 +172,7 @@ def _resolved(space: Workspace, request: Request) -> tuple[Node, list[TableInfo]
         raise InputError("the query of a materialized view reads no table of the lake")
     columns = {(fold(t.schema_name), fold(t.name)): t.schema.names for t in found.values()}
     rewriting.expand_stars(parsed, columns)
-    return _flat(space, parsed, columns), list(found.values())
+    return _settled(space, _flat(space, parsed, columns), columns), list(found.values())
 
 
 def _checked(space: Workspace, query: str) -> Node:
@@ -237,6 +216,16 @@ def _flat(space: Workspace, parsed: Node, columns: Columns) -> Node:
         return parsed
     try:
         return made if space.types(tree.render(connection, made)) == given else parsed
+    except QuacklakeError:
+        return parsed
+
+
+def _settled(space: Workspace, parsed: Node, columns: Columns) -> Node:
+    """Return a query whose names mean the same when its tables get columns, if it can be written so."""
+    given = space.types(tree.render(space.connection, parsed))
+    made = settled(parsed, columns, [name for name, _ in given])
+    try:
+        return made if space.types(tree.render(space.connection, made)) == given else parsed
     except QuacklakeError:
         return parsed
 
@@ -304,7 +293,7 @@ def refresh(
         except StreamBatchDoneError:
             full = False  # somebody else has refreshed it
         except StreamFencedError:
-            registry.claim(context, view.definition.id)  # the position was forgotten
+            continue  # it was dropped or replaced, or its position is forgotten
     raise StaleViewError(f'others refresh the materialized view "{ref.schema}.{ref.name}" all the time')
 
 
@@ -325,8 +314,6 @@ def _run(
     own = LakeHandle(context, replace(handle.signature))
     ref = TableRef(view.table.schema_name, view.table.name)
     reports: list[RefreshReport] = []
-    if view.position is None:
-        registry.claim(context, view.definition.id)
 
     def work(tx: Transaction) -> None:
         reports.clear()
@@ -342,7 +329,7 @@ def _run(
             changes = found if same and found is not None else survey(context, now, tx.base)
             outcome = _outcome(space, now, changes, full=full)
             report = _report(now.name, tx, outcome, space, started)
-            _mark(own, tx, now.definition, -1 if now.position is None else now.position.epoch, report)
+            _mark(own, tx, now.definition, NOTHING_YET if now.position is None else now.position.epoch, report)
         reports.append(report)
         faults.reach("materialized.refresh.before")
 
@@ -442,7 +429,8 @@ def _mark(own: LakeHandle, tx: Transaction, definition: Definition, epoch: int, 
         rows=report.inserted + report.deleted,
         seconds=round(report.seconds, 6),
     )
-    tx.mark(view_stream(definition.id), epoch + 1, definition.id, at.to_json(), gaps=True)
+    starts = registry.QUERY if epoch == NOTHING_YET else None
+    tx.mark(view_stream(definition.id), epoch + 1, definition.id, at.to_json(), gaps=True, starts=starts)
     stands = {"materialized_view": report.view, "id": definition.id, "snapshot": tx.base.id, "way": report.way}
     own.signature = replace(
         own.signature, message=own.signature.message or f"refresh {report.view}", extra=json.dumps(stands)
@@ -465,23 +453,3 @@ def count_changes(handle: LakeHandle, base: BaseChange, since: int) -> int:
     """Return how many rows of a table changed since a snapshot."""
     ref = TableRef(base.table.schema_name, base.table.name)
     return ChangeScan(handle, ref, since, None).count()
-
-
-def stood_at(reader: Reader, view: MaterializedView, version: int) -> int | None:
-    """Return the snapshot at which a view stood at a past one, as its last refresh before that says."""
-    return next(
-        (
-            stands["snapshot"]
-            for info in reversed(reader.snapshots.all())
-            if info.id <= version and (stands := _stands(info.extra)).get("id") == view.definition.id
-        ),
-        None,
-    )
-
-
-def _stands(extra: str | None) -> dict[str, Any]:
-    try:
-        found = json.loads(extra or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) and "materialized_view" in found else {}

@@ -7,13 +7,14 @@ from dataclasses import replace
 from quacklake.catalog import Reader, own_tables
 from quacklake.errors import InputError, NotFoundError, nearest
 from quacklake.format.names import fold
-from quacklake.format.objects import MATERIALIZED_VIEW, NOTHING_YET, StreamMark, TableInfo, view_stream
+from quacklake.format.objects import MATERIALIZED_VIEW, NOTHING_YET, TableInfo, view_stream
 from quacklake.format.snapshots import Snapshot
 from quacklake.materialized.definition import Definition, MaterializedView, Position
 from quacklake.operations.context import LakeContext
 from quacklake.operations.reference import TableRef
 
-_QUERY = "materialized view"
+QUERY = "materialized view"
+"""The query that the streams of positions are those of."""
 
 
 def definitions(context: LakeContext, snapshot: Snapshot) -> dict[int, Definition]:
@@ -69,17 +70,6 @@ def position(reader: Reader, id_: str) -> Position | None:
         return None
 
 
-def claim(context: LakeContext, id_: str) -> int:
-    """Make sure that the position of a view can be marked; return the last refresh, or -1."""
-    with context.catalog.commit() as writer:
-        writer.snapshots.check_there()
-        mark = own_tables.find_stream(writer, view_stream(id_))
-        if mark is None:
-            own_tables.put_stream(writer, StreamMark(view_stream(id_), _QUERY, id_), new=True)
-            return NOTHING_YET
-        return mark.epoch
-
-
 def mark_stale(context: LakeContext, view: MaterializedView, reason: str | None) -> None:
     """Note why a view cannot be refreshed, unless it has been meanwhile."""
     at = view.position
@@ -90,14 +80,6 @@ def mark_stale(context: LakeContext, view: MaterializedView, reason: str | None)
         mark = own_tables.find_stream(writer, view.stream)
         if mark is not None and mark.epoch == at.epoch:
             own_tables.put_stream(writer, replace(mark, position=replace(at, stale=reason).to_json()), new=False)
-
-
-def forget(context: LakeContext, id_: str) -> None:
-    """Forget the position of a view that was dropped."""
-    with context.catalog.commit() as writer:
-        writer.snapshots.check_there()
-        if own_tables.find_stream(writer, view_stream(id_)) is not None:
-            own_tables.remove_stream(writer, view_stream(id_))
 
 
 def table_of(context: LakeContext, snapshot: Snapshot, uuid: str, schema: str, name: str) -> TableInfo | None:

@@ -61,7 +61,10 @@ class Span:
         if self.low is None:
             return every(())
         if self.values:
-            return some(compare(column, "=", decode(value, column.type)) for value, _ in self.values)
+            known = [value for value, _ in self.values]
+            # few shapes of conditions: the catalog builds a statement for each
+            known += known[-1:] * ((1 << (len(known) - 1).bit_length()) - len(known))
+            return some(compare(column, "=", decode(value, column.type)) for value in known)
         least, most = decode(self.low, column.type), decode(self.high, column.type)
         return every((compare(column, ">=", least), compare(column, "<=", most)))
 

@@ -16,6 +16,7 @@ from quacklake.format.snapshots import Snapshot
 from quacklake.materialized import refresh as refreshing
 from quacklake.materialized import registry
 from quacklake.materialized.definition import ON_COMMIT, MaterializedView, RefreshReport, Schedule
+from quacklake.materialized.past import stood_at
 from quacklake.materialized.query import Analysis
 from quacklake.materialized.survey import StaleError, survey
 from quacklake.materialized.verify import Verification, verify_view
@@ -105,13 +106,13 @@ class MaterializedViews:
         past = self.handle.at(version).tx
         view = self._get(name, past.base)
         with self.handle.context.catalog.read() as reader:
-            stood = refreshing.stood_at(reader, view, past.base.id)
+            stood = stood_at(reader, view.definition.id, past.base.id)
         return {
             "name": view.name,
             "query": view.definition.query,
             "bases": [f"{base.schema}.{base.name}" for base in view.definition.bases],
             "version": past.base.id,
-            "snapshot": stood,
+            "snapshot": None if stood is None else stood[0],
         }
 
     def _analysis(self, view: MaterializedView) -> Analysis | None:
@@ -167,21 +168,17 @@ class MaterializedViews:
     def drop(self, name: str, *, if_exists: bool = False) -> None:
         """Drop a view with its rows. Raise ``NotFoundError``."""
         ref = TableRef.parse(name)
-        dropped: list[str] = []
 
         def work(tx: Transaction) -> None:
-            dropped.clear()
             view = registry.find(self.handle.context, tx.base, ref)
             if view is None and if_exists:
                 return
             view = registry.get(self.handle.context, tx.base, ref) if view is None else view
             tx.upkeep = True
             tx.drop_table(view.table)
-            dropped.append(view.definition.id)
+            tx.forget(view.stream)
 
         self.handle.run(work)
-        for id_ in dropped:
-            registry.forget(self.handle.context, id_)
 
     def alter(self, name: str, *, refresh: str) -> None:
         """Set when a view is refreshed."""

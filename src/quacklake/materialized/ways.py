@@ -13,7 +13,7 @@ from quacklake.materialized.definition import MaterializedView
 from quacklake.materialized.query import Analysis, Branch, bucket, reads_of
 from quacklake.materialized.spans import Key, Span, by_text
 from quacklake.materialized.survey import BaseChange, Survey
-from quacklake.materialized.workspace import Feed, Workspace, size_of
+from quacklake.materialized.workspace import FEW, Feed, Workspace, size_of
 from quacklake.operations.row_changes import PLACES
 from quacklake.sql import tree
 from quacklake.sql.scans import Bound
@@ -169,7 +169,7 @@ class Refresh:
         parts = []
         for number, branch in enumerate(self.analysis.branches):
             for place, feed in self._changed(branch, feeds).items():
-                for name, sign in ((feed.came, 1), (feed.went, -1)):
+                for name, sign in ((feed.came, 1), (feed.went, -1))[: 2 if feed.deleted else 1]:
                     parts.append(f"SELECT *, {sign} AS n FROM ({self._typed(self._with(number, {place: name}))})")
         texts = [f"CAST({name} AS VARCHAR) AS t_{name}" for name, type_ in columns if by_text(type_)]
         listed = ", ".join(name if not by_text(type_) else f"any_value({name}) AS {name}" for name, type_ in columns)
@@ -196,7 +196,7 @@ class Refresh:
             else f"v.{mine} IS NOT DISTINCT FROM d.{name}"
             for mine, name, type_ in own
         )
-        spans = self.work.spans(lost, [Key(name, type_) for name, type_ in columns])
+        _, spans = self.work.spans(lost, [Key(name, type_) for name, type_ in columns])
         pairs = zip(table.schema.columns, columns, strict=True)
         predicate = every(spans[name].predicate(column) for column, (name, _) in pairs)
         kinds = ", ".join(f"d.t_{name}" if by_text(type_) else f"d.{name}" for _, name, type_ in own)
@@ -231,17 +231,18 @@ class Refresh:
         partial = self.work.make(bound.sql, bound.values)
         keys = [place for place, item in enumerate(branch.items) if item.key]
         names = [columns[place][0] for place in keys]
-        count = self.work.number(f"SELECT count(*) FROM {partial}")
+        count, spans = self.work.spans(partial, [Key(*columns[place]) for place in keys], FEW)
         if self.dry:
             return Outcome("merge", keys=count)
-        spans = self.work.spans(partial, [Key(*columns[place]) for place in keys])
         own = [(table.schema.columns[place], name) for place, name in zip(keys, names, strict=True)]
         stored = self.work.stored(table, partial, own, spans, values=True)
-        merged = ", ".join(_merging(branch, place, *columns[place]) for place in range(len(columns)))
-        grouped = f" GROUP BY {', '.join(names)}" if names else ""
-        listed = ", ".join(name for name, _ in columns)
-        both = f"SELECT {listed} FROM {stored.table} UNION ALL SELECT {listed} FROM {partial}"
-        rows = self.work.make(f"SELECT {merged} FROM ({both}){grouped}")
+        rows = partial
+        if stored is not None:
+            merged = ", ".join(_merging(branch, place, *columns[place]) for place in range(len(columns)))
+            grouped = f" GROUP BY {', '.join(names)}" if names else ""
+            listed = ", ".join(name for name, _ in columns)
+            both = f"SELECT {listed} FROM {stored.table} UNION ALL SELECT {listed} FROM {partial}"
+            rows = self.work.make(f"SELECT {merged} FROM ({both}){grouped}")
         deleted = self.work.remove(table, stored)
         return Outcome("merge", keys=count, deleted=deleted, inserted=self.work.insert(table, rows))
 
@@ -256,10 +257,9 @@ class Refresh:
                 parts.append(self._touched(branch, select, place, feeds))
         cast = ", ".join(f"CAST({name} AS {columns[p][1]}) AS {name}" for name, p in zip(names, keys, strict=True))
         touched = self._computed(f"SELECT DISTINCT {cast} FROM ({' UNION ALL '.join(parts)})", alone=self._single)
-        count = self.work.number(f"SELECT count(*) FROM {touched}")
+        count, spans = self._spans(selected, touched, names)
         if not count:
             return Outcome("groups")
-        spans = self._spans(selected, touched, names)
         again = [self._again(select, touched, names, known) for select, known in zip(selected, spans, strict=True)]
         bound = self._heavy(
             self.work.bind(" UNION ALL ".join(again)),
@@ -279,11 +279,17 @@ class Refresh:
         deleted = self.work.remove(table, stored)
         return Outcome("groups", keys=count, deleted=deleted, inserted=self.work.append(table, bound))
 
-    def _spans(self, selected: Sequence[Node], touched: str, names: Sequence[str]) -> list[list[tuple[Key, Span]]]:
-        """Return for each branch the touched keys and their values; a key that rounds a time has a width."""
+    def _spans(
+        self, selected: Sequence[Node], touched: str, names: Sequence[str]
+    ) -> tuple[int, list[list[tuple[Key, Span]]]]:
+        """Return the number of touched groups, and for each branch the keys and their values.
+
+        A key that rounds a time has a width.
+        """
         columns, keys = self._columns(), self.analysis.keys
         found: list[list[tuple[Key, Span]]] = []
         known: dict[tuple[Key, ...], list[tuple[Key, Span]]] = {}
+        count = 0
         for select in selected:
             made = []
             for place, name in zip(keys, names, strict=True):
@@ -291,10 +297,10 @@ class Refresh:
                 made.append(Key(name, columns[place][1], None if rounded is None else rounded[1]))
             asked = tuple(made)
             if asked not in known:
-                spans = self.work.spans(touched, asked)
+                count, spans = self.work.spans(touched, asked)
                 known[asked] = [(key, spans[key.name]) for key in asked]
             found.append(known[asked])
-        return found
+        return count, found
 
     def _touched(self, branch: Branch, select: Node, place: int, feeds: Mapping[int, Feed]) -> str:
         """Return the query of the keys that the changes of a reference touch, before them and after."""
@@ -302,9 +308,8 @@ class Refresh:
         others: dict[int, Node] = {}
         for other, feed in self._changed(branch, feeds).items():
             if other == place:
-                others[other] = rewriting.relation(
-                    connection, f"(FROM temp.main.{feed.came} UNION ALL FROM temp.main.{feed.went})"
-                )
+                went = f" UNION ALL FROM temp.main.{feed.went}" if feed.deleted else ""
+                others[other] = rewriting.relation(connection, f"(FROM temp.main.{feed.came}{went})")
             elif feed.deleted:  # what is gone may have been joined with what is gone
                 table = tables[other].table
                 fed = self.work.connection.execute(f"DESCRIBE {feed.went}").fetchall()

@@ -45,8 +45,10 @@ from quacklake.transaction import Transaction
 
 _CHANGE = "_ql_change"
 _CAME = "('insert', 'update_postimage')"
-_LISTED = 64
+LISTED = 64
 """The most values of a condition that lets scans skip files; with more, only the least and the greatest count."""
+FEW = 8
+"""The same where a scan is cheap: for the rows of a view."""
 
 
 @dataclass
@@ -64,7 +66,7 @@ class Feed:
 
     @property
     def went(self) -> str:
-        """The view of the rows that went."""
+        """The view of the rows that went, which is there when rows were deleted."""
         return f"{self.table}_went"
 
 
@@ -74,7 +76,6 @@ class Stored:
 
     table: str
     plan: ScanPlan
-    predicate: Predicate
 
 
 @dataclass
@@ -235,7 +236,7 @@ class Workspace:
         feed = None if base.deleted else self._plain(plan, table, wanted)
         if feed is None:
             feed = self._mixed(plan, base, wanted)
-        self._unknown += [feed.came, feed.went]
+        self._unknown += [feed.came] if self.is_plain(feed) else [feed.came, feed.went]
         self._feeds[table.id] = feed
         return feed
 
@@ -250,7 +251,6 @@ class Workspace:
         feed = Feed(name, 0, 0)
         rows = f"SELECT {listed or '1 AS one'} FROM ({query})"
         self.connection.execute(f"CREATE TEMP VIEW {feed.came} AS {rows}")
-        self.connection.execute(f"CREATE TEMP VIEW {feed.went} AS FROM {feed.came} WHERE false")
         feed.inserted = self.number(f"SELECT count(*) FROM {feed.came}") if count is None else count
         self._plain_feeds[feed.came] = scan, table
         return feed
@@ -278,10 +278,8 @@ class Workspace:
 
     # -- values that let scans skip files ------------------------------------------------------------------------------
 
-    def spans(self, table: str, keys: Sequence[Key]) -> Spans:
-        """Return the values of columns of a temporary table, by name."""
-        if not keys:
-            return {}
+    def spans(self, table: str, keys: Sequence[Key], most: int = LISTED) -> tuple[int, Spans]:
+        """Return the number of rows of a temporary table, and the values of its columns by name, if they are few."""
         asked = ["count(*)"]
         for key in keys:
             name = quote(key.name)
@@ -302,9 +300,9 @@ class Workspace:
                 found[key.name] = Span(nulls)
                 continue
             found[key.name] = Span(nulls, low, high, end if ends == count else None, str(end_type))
-            if distinct <= _LISTED and low != high:
+            if distinct <= most and low != high:
                 few.append(key)
-        return found | self._listed(table, few, found)
+        return int(row[0]), found | self._listed(table, few, found)
 
     def _listed(self, table: str, keys: Sequence[Key], known: Spans) -> Spans:
         """Return the spans of keys that have few values, with all of them."""
@@ -317,7 +315,7 @@ class Workspace:
         assert row is not None
         found: Spans = {}
         for key, values in zip(keys, row, strict=True):
-            complete = len(values) <= _LISTED and all(end is not None for _, end in values)
+            complete = len(values) <= LISTED and all(end is not None for _, end in values)
             if complete:
                 found[key.name] = replace(known[key.name], values=tuple(sorted((one, end) for one, end in values)))
         return found
@@ -326,10 +324,11 @@ class Workspace:
 
     def stored(
         self, table: TableInfo, touched: str, keys: Sequence[tuple[Column, str]], spans: Spans, *, values: bool
-    ) -> Stored:
+    ) -> Stored | None:
         """Find the rows of the view whose keys, columns of it, are in a temporary table under other names.
 
-        With ``values``, the temporary table that holds them has their columns too, as ``c0`` and so on.
+        With ``values``, the temporary table that holds them has their columns too, as ``c0`` and so on. Return None
+        when the statistics of its files say that it has no such rows.
         """
         own = [f"v.{quote(column.name)} AS c{n}" for n, column in enumerate(table.schema.columns)] if values else []
         plain = not any(spans[name].nulls or by_text(column.duckdb_type()) for column, name in keys)
@@ -345,24 +344,27 @@ class Workspace:
         predicate = every(spans[name].predicate(column) for column, name in keys)
         return self.found(table, f"SELECT {', '.join([*own, PLACES])} FROM {{}} AS v{joined}", predicate)
 
-    def found(self, table: TableInfo, query: str, predicate: Predicate, *, guarded: bool = False) -> Stored:
-        """Keep the places, and more, of rows of the view: ``{}`` in the query stands for them."""
+    def found(self, table: TableInfo, query: str, predicate: Predicate, *, guarded: bool = False) -> Stored | None:
+        """Keep the places, and more, of rows of the view: ``{}`` in the query stands for them; None: there are none."""
+        self.tx.pending(table).add_read(predicate)
         plan = self.tx.plan(table, predicate, max_files=self.context.config.plan_max_files)
         self._count(plan)
+        if not plan.files.num_rows and (plan.inlined is None or not plan.inlined.num_rows):
+            return None
         name = self.fresh()
         rows = self.context.engine.bind(self.connection, plan, rows=True, prefix=f"{name}_own", guarded=guarded)
         self.connection.execute(f"CREATE TEMP VIEW {name}_rows AS {rows}")
         self.connection.execute(f"CREATE TEMP TABLE {name} AS {query.replace('{}', f'temp.main.{name}_rows', 1)}")
-        return Stored(name, plan, predicate)
+        return Stored(name, plan)
 
-    def remove(self, table: TableInfo, stored: Stored) -> int:
+    def remove(self, table: TableInfo, stored: Stored | None) -> int:
         """Delete the rows that were found."""
         self.tx.asks(Operation.DELETE)
+        if stored is None:
+            return 0
         places = arrow_table(self.connection, f"SELECT {PLACES} FROM {stored.table}")
-        pending = self.tx.pending(table)
-        pending.add_read(stored.predicate)
         if places.num_rows:
-            pending.delete(stored.plan, places_to_target(places))
+            self.tx.pending(table).delete(stored.plan, places_to_target(places))
         return int(places.num_rows)
 
     def remove_all(self, table: TableInfo) -> int:

@@ -14,6 +14,7 @@ from quacklake.errors import InputError
 from quacklake.format.names import fold
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.snapshots import Operation, Snapshot, is_tag, parse_changes
+from quacklake.lazy import provided
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import Handle, LakeHandle
 from quacklake.operations.reference import TableRef, renamed
@@ -210,6 +211,10 @@ def roll_back_lake(handle: Handle, to: Version, *, dry_run: bool = False, progre
     """Restore a whole lake to a version, in a new snapshot; see ``Lake.rollback``."""
 
     def work(undo: Undo) -> UndoReport:
-        return roll_back(undo, find_version(handle.context, to), progress)
+        version = find_version(handle.context, to)
+        report = roll_back(undo, version, progress)
+        if undo.write:
+            provided("roll_back_views")(handle.context, undo.tx, version)
+        return report
 
     return _undo(handle, work, Operation.ROLLBACK, dry_run=dry_run)

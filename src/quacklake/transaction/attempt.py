@@ -18,11 +18,11 @@ from quacklake.catalog.writing.writer import end_named
 from quacklake.errors import TenantBusyError, TenantLimitError
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import Checkpoint, DataFile, DeleteFile, TableInfo, marked
+from quacklake.format.objects import Checkpoint, DataFile, DeleteFile, StreamMark, TableInfo, marked
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats, keeps_bounds, merge
-from quacklake.transaction.changeset import ChangeSet, NewDeleteFile, PastDeleteFile, TableChange
+from quacklake.transaction.changeset import ChangeSet, NewDeleteFile, PastDeleteFile, PendingMark, TableChange
 
 #: Inlined rows of a table: the schema version they are of, their encoded values and their ids.
 _Inlined = tuple[TableInfo, int, list[tuple[object, ...]], list[int]]
@@ -92,10 +92,7 @@ class Attempt:
         self.dated = dated
         self.latest = writer.snapshots.latest()
         # the marks of streams as they are to be; raises when a batch must not be committed
-        self._marks = [
-            marked(own_tables.find_stream(writer, m.stream), m.stream, m.run, m.epoch, m.position, gaps=m.gaps)
-            for m in changes.marks
-        ]
+        self._marks = [self._marked(given) for given in changes.marks]
         self.ids: dict[int, int] = {}
         self._inlined: dict[int, int | None] = {}
         self._written: dict[int, Totals] = {}
@@ -151,10 +148,20 @@ class Attempt:
         self._written = rows.totals
         return snapshot
 
+    def _marked(self, given: PendingMark) -> tuple[StreamMark, bool]:
+        """Return the mark of a stream as it is to be, and whether the stream is new."""
+        known = own_tables.find_stream(self.writer, given.stream)
+        new = known is None and given.starts is not None
+        if known is None and given.starts is not None:
+            known = StreamMark(given.stream, given.starts, given.run)
+        return marked(known, given.stream, given.run, given.epoch, given.position, gaps=given.gaps), new
+
     def _put_marks(self, snapshot: Snapshot) -> None:
         """Write the marks of streams and the token, which tell later that this was committed."""
-        for mark in self._marks:
-            own_tables.put_stream(self.writer, replace(mark, snapshot_id=snapshot.id), new=False)
+        for mark, new in self._marks:
+            own_tables.put_stream(self.writer, replace(mark, snapshot_id=snapshot.id), new=new)
+        for stream in self.changes.forgotten:
+            own_tables.remove_stream(self.writer, stream)
         for given in self.changes.marks:
             if given.manifest is not None:
                 state = Checkpoint.FINISHED if given.finished else Checkpoint.CONFIRMED

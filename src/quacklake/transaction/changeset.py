@@ -298,6 +298,8 @@ class PendingMark:
     manifest: str | None = None
     keep: int = 3
     finished: bool = False
+    starts: str | None = None
+    """The query of a stream that nobody has claimed: this batch begins it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +307,8 @@ class ChangeSet:
     """Everything one transaction will change. ``token`` identifies the commit for as long as the lake lives.
 
     ``inlining`` are the created and altered tables whose small inserts will go into the catalog. ``marks`` are
-    committed with the changes; without any change they make no snapshot.
+    committed with the changes, and the streams in ``forgotten`` are gone with them; without any change they make no
+    snapshot.
     """
 
     token: str
@@ -321,6 +324,7 @@ class ChangeSet:
     inlining: frozenset[int] = frozenset()
     schema_ids: Mapping[str, int] = field(default_factory=dict)
     marks: tuple[PendingMark, ...] = ()
+    forgotten: tuple[str, ...] = ()
     signature: Signature = NO_SIGNATURE
 
     @property

@@ -67,6 +67,7 @@ class Transaction:
         self._reshaped: dict[int, list[TableSchema]] = {}
         self._schema_ids: dict[str, int] = {}
         self._marks: dict[str, PendingMark] = {}
+        self._forgotten: list[str] = []
         self._written: list[str] = []
         self._delete_writer: DeleteWriter | None = None
         self._next_local = -1
@@ -381,6 +382,7 @@ class Transaction:
         manifest: str | None = None,
         keep: int = 3,
         finished: bool = False,
+        starts: str | None = None,
     ) -> None:
         """Let the changes be batch ``epoch`` of a stream: they are committed together with that, and only once.
 
@@ -388,9 +390,15 @@ class Transaction:
         lake already, ``StreamFencedError`` when another run has claimed the stream, and ``StreamMismatchError`` when
         batches before it are missing, unless there may be ``gaps``; nothing is changed then. With a ``manifest`` the
         batch is also a checkpoint, of which the lake keeps the last ``keep``; ``finished`` when nothing is left to do.
+        ``starts`` is the query of a stream that need not be claimed before: the batch begins it, if it is not there.
         """
         self.check_writable()
-        self._marks[stream] = PendingMark(stream, run, epoch, position, gaps, manifest, keep, finished)
+        self._marks[stream] = PendingMark(stream, run, epoch, position, gaps, manifest, keep, finished, starts)
+
+    def forget(self, stream: str) -> None:
+        """Let the commit forget a stream, whether it is there or not."""
+        self.check_writable()
+        self._forgotten.append(stream)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -434,6 +442,7 @@ class Transaction:
             inlining=frozenset(table.id for table in reshaped if inline_limit(table)),
             schema_ids=dict(self._schema_ids),
             marks=tuple(self._marks.values()),
+            forgotten=tuple(self._forgotten),
         )
 
     def seal(self, changes: ChangeSet) -> None:
