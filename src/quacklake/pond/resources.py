@@ -10,9 +10,9 @@ from typing import Any
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError, InputError, nearest
 from quacklake.pond import remotes
-from quacklake.pond.copying import sha256_of
 from quacklake.pond.factories.options import Options
 from quacklake.pond.fs import FS
+from quacklake.pond.host_files import sha256_of
 from quacklake.pond.inputs import ImportOptions, parse_host, rows_of
 from quacklake.pond.nodes import SOURCE_SHA256, EntryType
 from quacklake.pond.paths import parts

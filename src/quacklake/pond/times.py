@@ -18,8 +18,9 @@ TIMESTAMP_NAMES = ("timestamp", "time", "event_time", "ts", "datetime", "date ti
 _UNITS = ((10**11, "s", 10**6), (10**14, "ms", 10**3), (10**17, "us", 1))
 """Numbers below a bound count seconds, milliseconds or microseconds since 1970: bound, unit, microseconds."""
 
-
 _LARGEST = 1 << 53
+_ZONE = r":[^-+A-Za-z]*([-+]\d|[A-Za-z])"
+"""A time of day, and after it an offset or the name of a time zone."""
 
 
 def number_bound(most: int | None) -> int:
@@ -64,6 +65,11 @@ def check_zone(name: str) -> str:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InputError(f"there is no time zone {name!r}", hint="write UTC, or a name such as Europe/Berlin") from None
     return name
+
+
+def is_zoned(text: str) -> str:
+    """Return SQL that tells whether a text that is a time names its time zone; ``text`` is SQL, too."""
+    return f"regexp_matches({text}, {literal(_ZONE)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ HEAD = "Timestamp,Series Name,Location,Parameter,Value,Offset\n"
 def test_a_bad_file_is_named_with_its_row(
     collect: Collect, shared: Pond, name: str, text: str, kind: type[Exception], words: str
 ) -> None:
-    from quacklake.pond.collectors.laketech import LakeTechOptions, long_readings
+    from quacklake.pond.collectors.laketech_inbox import LakeTechOptions, long_readings
     from quacklake.pond.collectors.wide import open_connection
 
     Path(name).write_text(text)
@@ -157,7 +157,7 @@ def test_local_times_need_a_zone(laketech: LakeTechSimulator, collect: Collect) 
     "options", [{}, {"url": "http://127.0.0.1", "folder": "x"}, {"folder": "x", "timezone": "Mars"}]
 )
 def test_wrong_options_are_refused(options: dict[str, str]) -> None:
-    from quacklake.pond.collectors.laketech import LakeTechOptions
+    from quacklake.pond.collectors.laketech_inbox import LakeTechOptions
 
     with pytest.raises((ConfigError, InputError)):
         LakeTechOptions.of(options)
