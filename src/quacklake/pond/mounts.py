@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -12,8 +13,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from quacklake.config import resolve
 from quacklake.connectors.options import resolved
-from quacklake.errors import ConfigError, InputError, NotFoundError, PathError
-from quacklake.lake.connect import connect, lend_backup
+from quacklake.errors import InputError, NotFoundError, PathError
+from quacklake.lake.connect import connect, lend_backup, restore_backup
 from quacklake.lake.lake import Lake
 from quacklake.pond.factories.mount import Mount, MountFile, MountSeries, MountTable
 from quacklake.pond.large_files import LargeFiles
@@ -54,6 +55,7 @@ class Mounts:
         self._open_state, self._config_file = open_state, config_file
         self._opened: dict[tuple[str, str], Mounted] = {}
         self._stack = ExitStack()
+        self._lock = threading.RLock()
 
     def close(self) -> None:
         """Close every mounted pond."""
@@ -87,12 +89,13 @@ class Mounts:
 
     def _of(self, node: Node) -> Mounted:
         config: Mapping[str, Any] = node.attribute(CONFIG) or {}
-        key = (str(config.get("pond", "")), str(config.get("backup", "")))
-        if key not in self._opened:
-            self._opened[key] = self._open(*(resolved(text, Mount.name) for text in key))
-        return self._opened[key]
+        key = (str(config.get("pond", "")), str(config.get("backup", "")), str(config.get("key", "")))
+        with self._lock:
+            if key not in self._opened:
+                self._opened[key] = self._open(*(resolved(text, Mount.name) for text in key))
+            return self._opened[key]
 
-    def _open(self, pond: str, backup: str) -> Mounted:
+    def _open(self, pond: str, backup: str, key: str) -> Mounted:
         if pond:
             place = find(pond)
             if not place.may_exist():
@@ -100,19 +103,26 @@ class Mounts:
             lake = self._stack.enter_context(place.data.open(read_only=True, config_file=self._config_file))
             large_files = LargeFiles(lake.handle.context.store)
         else:
-            lake, large_files = self._lend(backup)
+            lake, large_files = self._lend(backup, key)
         return Mounted(f"mount_{len(self._opened)}", lake, self._open_state(lake, large_files))
 
-    def _lend(self, url: str) -> tuple[Lake, LargeFiles]:
-        """Open the newest backup of a pond, whose files are read where they are."""
+    def _lend(self, url: str, key: str) -> tuple[Lake, LargeFiles]:
+        """Open the newest backup of a pond, whose files are read where they are.
+
+        The tables of an encrypted one are decrypted into a temporary folder that only this user may read.
+        """
         from quacklake.pond.backup import BackupPlace
 
-        place = BackupPlace(url, resolve({}, config_file=self._config_file))
-        if place.config.backup_key is not None and place.store().is_sealed:
-            raise ConfigError("an encrypted backup cannot be mounted", hint="restore it, and mount the restored pond")
+        place = BackupPlace(url, resolve({"backup_key": key} if key else {}, config_file=self._config_file))
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="pond-mount-"))
-        catalog = f"sqlite:///{Path(folder, 'lake.db')}"
-        lend_backup(f"{url.rstrip('/')}/{DATA}", catalog, place.choose().data, place.config)
+        catalog, source, chosen = f"sqlite:///{Path(folder, 'lake.db')}", f"{url.rstrip('/')}/{DATA}", place.choose()
+        secret = place.config.backup_key
+        if secret is not None and place.store().is_sealed:
+            files = str(Path(folder, "files"))
+            given = {"backup_key": secret.reveal(), "config_file": self._config_file, "catalog": ""}
+            restore_backup(source, catalog, files, backup=chosen.data, **given).close()
+        else:
+            lend_backup(source, catalog, chosen.data, place.config)
         lake = connect(catalog, catalog="", create=False, read_only=True, config_file=self._config_file)
         return self._stack.enter_context(lake), place.large_files
 
