@@ -103,7 +103,7 @@ class FS:
         return WD(self, found.place)
 
     def children(self, node: Node) -> Mapping[str, Node] | None:
-        """Return the nodes in a directory by name, computed ones too; None for a node that is no directory."""
+        """Return the nodes in a directory by name, computed ones too; None for any other node."""
         if node.file_type is EntryType.DIRECTORY:
             if self._may_read_parts:
                 return Tree(self.backend.nodes_in(node)).children(node.node_id)
@@ -331,7 +331,7 @@ class FS:
         return self._node_path(self.put(place, _next(place.node, self.txn_seq, extended_attributes=attributes)))
 
     def set_attribute(self, found: NodePath, name: str, value: Any) -> NodePath:
-        """Set an attribute of a node that is no series. Nothing changes when it has the value already."""
+        """Set an attribute of a node other than a series. Nothing changes when it has the value already."""
         if found.node.attribute(name) == value:
             return found
         attributes = {**found.node.extended_attributes, name: value}

@@ -325,8 +325,8 @@ def _temporary(above: Path | None) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="pond-", dir=above, ignore_cleanup_errors=True)
 
 
-def _newest(lake: Lake, large_files: LargeFiles) -> FS:
-    fs = FS(LakeBackend(lake.at(version=lake.current_snapshot()), large_files))
+def _newest(lake: Lake, large_files: LargeFiles, mounts: Mounts) -> FS:
+    fs = FS(LakeBackend(lake.at(version=lake.current_snapshot()), large_files, mounts))
     fs.tree  # noqa: B018 (read whole: a mounted directory is looked at node by node)
     return fs
 

@@ -108,7 +108,7 @@ class Spool:
         self.arrived = Arrived(rows, utc(first), utc(last), watch.increasing)
 
     def _texts(self) -> str:
-        """Return SQL for times that are texts. Raises ``SchemaMismatchError`` for the first that is no time."""
+        """Return SQL for times that are texts. Raises ``SchemaMismatchError`` for the first that is not a time."""
         column = quote(self._time.name)
         wrong = first_row(
             self._connection,

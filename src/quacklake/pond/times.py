@@ -54,7 +54,7 @@ def require_column(names: Sequence[str], wanted: str | None, what: str) -> str:
         raise SchemaMismatchError(f"{what} has no column {wanted!r}", hint=nearest(wanted, names))
     raise SchemaMismatchError(
         f"{what} has no time column among {', '.join(names)}",
-        hint=f"name it with --timestamp-column; {', '.join(TIMESTAMP_NAMES[:5])} are found by themselves",
+        hint=f"name it with --timestamp-column; {', '.join(TIMESTAMP_NAMES[:5])} are recognized",
     )
 
 
@@ -98,7 +98,7 @@ class TimeColumn:
         if self.zone is None:
             raise InputError(
                 f"the times in {self.name!r} have no time zone",
-                hint="say which with --timezone UTC or --timezone Europe/Berlin, or once for all with "
+                hint="say which with --timezone UTC or --timezone Europe/Berlin, or once and for all with "
                 "`pond config set timezone UTC`",
             )
         return self.zone
@@ -106,7 +106,7 @@ class TimeColumn:
     def expression(self, most: int | None) -> str:
         """Return SQL that gives the instant as TIMESTAMPTZ; ``most`` is the largest number among whole numbers.
 
-        Raises ``InputError`` for local times whose zone is not known, ``SchemaMismatchError`` for what is no time.
+        Raises ``InputError`` for local times whose zone is not known, ``SchemaMismatchError`` for what is not a time.
         """
         column, kind = quote(self.name), self.type
         if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -139,7 +139,7 @@ def parse_bound(text: str | None, what: str) -> dt.datetime | None:
         return instant(text)
     except (InputError, ValueError, OverflowError, OSError):
         raise InputError(
-            f"{what} {text!r} is no time", hint="write 2024-01-31T12:00:00Z, or milliseconds since 1970"
+            f"{what} {text!r} is not a time", hint="write 2024-01-31T12:00:00Z, or milliseconds since 1970"
         ) from None
 
 

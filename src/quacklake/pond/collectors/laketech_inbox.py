@@ -129,7 +129,7 @@ def list_files(options: LakeTechOptions, client: HttpClient | None) -> list[Inbo
         listed = None
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise ConnectorError(
-            "the address of laketech gives no list of files",
+            "the address of laketech does not give a list of files",
             hint="url: the address that lists name and sha256 of each file",
             number=reply.status,
         )
@@ -193,14 +193,14 @@ def _texts(path: Path, name: str) -> pa.Table:
 
 
 def _moment(connection: duckdb.DuckDBPyConnection, time: str, name: str, zone: str | None) -> str:
-    """Return SQL for the instants of a column of texts. Raises for the first that is no time."""
+    """Return SQL for the instants of a column of texts. Raises for the first that is not a time."""
     column = quote(time)
     wrong = first_row(
         connection,
         f"SELECT rowid + 1, {column} FROM lines WHERE TRY_CAST({column} AS TIMESTAMPTZ) IS NULL ORDER BY rowid",
     )
     if wrong is not None:
-        raise SchemaMismatchError(f"row {wrong[0]} of {name}: {str(wrong[1])[:40]!r} is no time")
+        raise SchemaMismatchError(f"row {wrong[0]} of {name}: {str(wrong[1])[:40]!r} is not a time")
     zoned = is_zoned(column)
     zones = connection.execute(f"SELECT DISTINCT {zoned} FROM lines").fetchall()
     if len(zones) > 1:
@@ -252,4 +252,4 @@ def _check_numbers(connection: duckdb.DuckDBPyConnection, column: str, name: str
         f"WHERE {value} IS NOT NULL AND TRY_CAST({value} AS DOUBLE) IS NULL ORDER BY rowid LIMIT 1",
     )
     if wrong is not None:
-        raise SchemaMismatchError(f"row {wrong[0]} of {name}: {str(wrong[1])[:40]!r} in {column!r} is no number")
+        raise SchemaMismatchError(f"row {wrong[0]} of {name}: {str(wrong[1])[:40]!r} in {column!r} is not a number")

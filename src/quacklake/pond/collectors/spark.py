@@ -50,7 +50,7 @@ def _config(options: Mapping[str, str]) -> dict[str, Any]:
             found[name] = json.loads(text) if text[:1] in ("[", "{") or text in ("true", "false") else value
         except ValueError:
             hint = '[{"name": "Dock", "id": 4990594334457856}]'
-            raise ConfigError(f"the option {name} is no JSON", hint=hint) from None
+            raise ConfigError(f"the option {name} is not valid JSON", hint=hint) from None
     return found
 
 

@@ -29,7 +29,7 @@ def widen(connection: duckdb.DuckDBPyConnection, readings: pa.Table, what: str, 
     """Return rows in the order of time: ``timestamp``, and a column for each ``name`` among the readings.
 
     Readings have ``name``, ``micros`` (microseconds since 1970) and ``value``; those without a value are left out.
-    Raises ``ConstraintError`` for two different readings of one name and time, and for numbers that are no times.
+    Raises ``ConstraintError`` for two different readings of one name and time, and for numbers that are not times.
     """
     names = sorted({str(each) for each in readings.column("name").unique().to_pylist()})
     _check_names(names, what)
@@ -45,7 +45,7 @@ def widen(connection: duckdb.DuckDBPyConnection, readings: pa.Table, what: str, 
         f"WHERE micros IS NULL OR micros NOT BETWEEN {_EARLIEST} AND {_LATEST} LIMIT 1",
     )
     if wrong is not None:
-        raise ConstraintError(f"{what}: a reading of {wrong[0]} has a number that is no time")
+        raise ConstraintError(f"{what}: a reading of {wrong[0]} has a number that is not a time")
     if on_conflict == REFUSE:
         _check_conflicts(connection, what)
     columns = [f"arg_max(value, place) FILTER (name = {literal(name)}) AS {quote(name)}" for name in names]

@@ -46,7 +46,7 @@ class _Inside(Factory):
     description = "A node of a mounted pond"
 
     def check(self, config: Mapping[str, Any]) -> None:
-        raise ConfigError(f"{self.name} is no factory for nodes of your own", hint="mount makes them")
+        raise ConfigError(f"{self.name} is not a factory for nodes of your own", hint="mount makes them")
 
 
 @register
