@@ -57,6 +57,7 @@ class HydroVuCollector(Runnable):
 
 def _collect(run: Run, options: HydroVuOptions, client: HydroVu, connection: duckdb.DuckDBPyConnection) -> Report:
     fs = run.pond.fs()
+    fs.tree  # noqa: B018 (read whole: each device asks for its series, and the transaction reads it anyway)
     names = client.names()
     items, failures, more = [], [], False
     devices = [each for each in options.devices if each.active]

@@ -35,8 +35,8 @@ def widen(connection: duckdb.DuckDBPyConnection, readings: pa.Table, what: str, 
     _check_names(names, what)
     connection.register("arrived_readings", readings)
     connection.execute(
-        "CREATE OR REPLACE TEMP TABLE readings AS SELECT name, micros, value, row_number() OVER () AS place "
-        "FROM arrived_readings WHERE value IS NOT NULL"
+        "CREATE OR REPLACE TEMP TABLE readings AS SELECT name, micros, value FROM arrived_readings "
+        "WHERE value IS NOT NULL"
     )
     connection.unregister("arrived_readings")
     wrong = first_row(
@@ -48,7 +48,8 @@ def widen(connection: duckdb.DuckDBPyConnection, readings: pa.Table, what: str, 
         raise ConstraintError(f"{what}: a reading of {wrong[0]} has a number that is not a time")
     if on_conflict == REFUSE:
         _check_conflicts(connection, what)
-    columns = [f"arg_max(value, place) FILTER (name = {literal(name)}) AS {quote(name)}" for name in names]
+    chosen = "any_value(value)" if on_conflict == REFUSE else "arg_max(value, rowid)"
+    columns = [f"{chosen} FILTER (name = {literal(name)}) AS {quote(name)}" for name in names]
     selected = ", ".join([f"make_timestamptz(micros) AS {TIME}", *columns])
     query = f"SELECT {selected} FROM readings GROUP BY micros ORDER BY micros"
     return arrow_reader(connection, query, [], batch_rows=_BATCH_ROWS).read_all()
