@@ -142,8 +142,15 @@ class Mounts:
         secret = place.config.backup_key
         if secret is not None and place.store().is_sealed:
             files = str(Path(folder, "files"))
-            given = {"backup_key": secret.reveal(), "config_file": self._config_file, "catalog": ""}
-            restore_backup(source, catalog, files, backup=chosen.data, **given).close()
+            restore_backup(
+                source,
+                catalog,
+                files,
+                backup=chosen.data,
+                config_file=self._config_file,
+                catalog="",
+                backup_key=secret.reveal(),
+            ).close()
         else:
             lend_backup(source, catalog, chosen.data, place.config)
         lake = connect(catalog, catalog="", create=False, read_only=True, config_file=self._config_file)
