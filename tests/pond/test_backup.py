@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from quacklake.config import resolve
-from quacklake.errors import AlreadyExistsError, CommitConflict, ConfigError, CorruptFileError, QuacklakeError
+from quacklake.errors import (
+    AlreadyExistsError,
+    CommitConflict,
+    ConfigError,
+    CorruptFileError,
+    InputError,
+    NotFoundError,
+    QuacklakeError,
+)
 from quacklake.pond import Pond
 from quacklake.pond.backup import BackupPlace, backup, pull, restore
 from quacklake.pond.places import find
+from quacklake.pond.pruning import prune
 from quacklake.pond.queries import rows
 from quacklake.pond.remotes import Remote, push_changes, put
 from quacklake.pond.series import append_series
@@ -69,6 +80,34 @@ def test_a_backup_copies_what_is_new_and_restores_the_pond(pond: Pond, tmp_path:
         restored.run(["after"], lambda fs: fs.make_directory("/new"))
     with restore(place, find(tmp_path / "old"), first.backup.id) as restored:
         check(restored)
+
+
+def test_old_backups_go_with_the_files_that_only_they_have(pond: Pond, tmp_path: Path) -> None:
+    """A large file that is gone from the pond goes with the last backup that has it, once it is a day old."""
+    place = at(tmp_path / "B")
+    with pytest.raises(InputError, match="which backups to keep"):
+        prune(place)
+    assert prune(place, keep_last=1).kept == ()
+    pond.run(["more"], lambda fs: fs.write_file("/gone", b"G" * 100_000))
+    first = backup(pond, place).backup
+    pond.run(["less"], lambda fs: fs.remove("/gone"))
+    pond.large_files.store.delete([str(pond.large_files.find(hashlib.sha256(b"G" * 100_000).hexdigest()))])
+    second = backup(pond, place).backup
+    would = prune(place, keep_last=1, dry_run=True)
+    assert (would.backups, would.kept, len(place.backups())) == ((first,), (second,), 2)
+    assert prune(place, older_than="1d").backups == ()
+    assert prune(place, keep_last=1).backups == (first,)
+    names = {sha256 for sha256, _ in place.large_files.stored()}
+    assert len(names) == 2  # the list of the removed backup is young: another one might need its files
+    old = time.time() - 3 * 86_400
+    for path in (tmp_path / "B" / "lists").iterdir():
+        os.utime(path, (old, old))
+    assert prune(place, keep_last=1).files == 1
+    assert {sha256 for sha256, _ in place.large_files.stored()} == {hashlib.sha256(BIG).hexdigest()}
+    with restore(place, find(tmp_path / "R")) as restored:
+        check(restored)
+    with pytest.raises(NotFoundError):
+        place.choose(first.id)
 
 
 def test_an_encrypted_backup_shows_nothing_and_needs_its_key(pond: Pond, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from quacklake.faults import Fault, arm
 from quacklake.pond import Pond
 from quacklake.pond.backup import BackupPlace, backup, pull, restore
 from quacklake.pond.places import find
+from quacklake.pond.pruning import prune
 from quacklake.pond.series import append_series
 from quacklake.pond.verifying import verify
 from tests.crash.forks import Forks
@@ -22,6 +23,7 @@ from tests.pond.conftest import readings
 POINTS = {
     "backup": ("pond.backup.control", "pond.backup.data", "pond.backup.large", "pond.backup.manifest"),
     "restore": ("restore.catalog.before", "pond.restore.large"),
+    "prune": ("prune.marked", "pond.prune.manifests", "pond.prune.lake"),
     "pull": ("pond.pull.large", "restore.catalog.before", "pond.pull.data"),
 }
 
@@ -34,6 +36,10 @@ def run(step: str, folder: str, point: str | None = None) -> None:
     if step == "restore":
         with fault:
             restore(place, find(home / "R")).close()
+        return
+    if step == "prune":
+        with fault:
+            prune(place, keep_last=1)
         return
     with Pond.open(home / ("P" if step == "backup" else "R")) as pond, fault:
         (backup if step == "backup" else pull)(pond, place)
@@ -53,7 +59,9 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with Pond.open(third / "P") as pond:
         pond.run(["more"], lambda fs: (append_series(fs, "/s", readings(50, 200)), fs.write_file("/b", b"M" * 100_000)))
     run("backup", str(third))
-    return {"backup": first, "restore": second, "pull": third}
+    fourth = shutil.copytree(third, top / "prune")
+    shutil.rmtree(fourth / "R")
+    return {"backup": first, "restore": second, "pull": third, "prune": fourth}
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +82,12 @@ def test_a_kill_breaks_nothing_and_the_next_run_goes_on(
     if step == "backup":
         assert BackupPlace(str(home / "B"), resolve({})).backups() == []
     run(step, str(home))
-    if step == "backup":
+    if step == "prune":
+        assert len(BackupPlace(str(home / "B"), resolve({})).backups()) == 1
+    if step in ("backup", "prune"):
         run("restore", str(home))
     with Pond.open(home / "R") as pond:
         assert pond.fs().read("/big") == b"L" * 100_000
-        assert pond.lake.table('pond_data."/s"').count() == (250 if step == "pull" else 200)
+        assert pond.lake.table('pond_data."/s"').count() == (250 if step in ("pull", "prune") else 200)
         assert verify(pond).problems == ()
         assert pond.lost_sequences() == []

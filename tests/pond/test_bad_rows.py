@@ -78,7 +78,7 @@ def test_times_out_of_order_are_put_in_order(home: Home) -> None:
 def test_times_in_the_future_are_refused_unless_allowed(home: Home) -> None:
     far = (dt.datetime.now(dt.UTC) + dt.timedelta(days=40)).strftime("%Y-%m-%dT%H:%M:%SZ")
     text = f"{csv(1)}{far},9\n"
-    with pytest.raises(ConstraintError, match=r"row 2 of in.csv is in the future"):
+    with pytest.raises(ConstraintError, match=r"line 3 of in.csv is in the future"):
         put(home, text)
     assert put(home, text, allow_future=True).rows == 2
 
@@ -95,6 +95,44 @@ def test_local_times_need_a_zone(home: Home) -> None:
 def test_a_zone_in_the_file_wins(home: Home) -> None:
     put(home, csv(2, end="+02:00"), timezone="America/New_York")
     assert home.wd.get("s.series").node.min_event_time == START - dt.timedelta(hours=2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "zone"),
+    [
+        ("2024-01-01T00:00:00Z", "2024-01-01T00:01:00", None),
+        ("2024-01-01T00:00:00", "2024-01-01T00:01:00+02:00", "Europe/Berlin"),
+        ("2024-01-01 00:00:00", "2024-01-01 00:01:00-05", None),
+        ("2024-01-01 00:00:00", "2024-01-01 00:01:00 UTC", "Europe/Berlin"),
+        ("2024-01-01 00:00:00.5 America/New_York", "2024-01-01 00:01:00.5", None),
+    ],
+)
+def test_times_partly_without_a_zone_are_refused(home: Home, first: str, second: str, zone: str | None) -> None:
+    """Neither UTC nor the zone of the option is guessed for the others."""
+    with pytest.raises(SchemaMismatchError, match=r"line 4 of in.csv: only some of the times in 'timestamp'"):
+        put(home, f"timestamp,note\n{first},a\n\n{second},b\n", timezone=zone)
+    assert home.names() == []
+
+
+def test_the_name_of_a_zone_is_not_ignored(home: Home) -> None:
+    put(home, "timestamp,n\n2024-01-01 02:00:00 UTC,1\n2024-01-01 03:00:00 UTC,2\n", timezone="America/New_York")
+    assert home.wd.get("s.series").node.min_event_time == START + dt.timedelta(hours=2)
+
+
+def test_a_line_is_counted_where_a_row_has_several(home: Home) -> None:
+    text = 'timestamp,note\n2024-01-01T00:00:00Z,"one\ntwo\nthree"\nsoon,x\n'
+    with pytest.raises(SchemaMismatchError, match=r"line 5 of in.csv: 'soon' is not a time"):
+        put(home, text)
+    Path("in.jsonl").write_text('{"time": "2024-01-01T00:00:00Z"}\n{"time": "2024-01-01T00:00:00"}\n')
+    with pytest.raises(SchemaMismatchError, match=r"row 2 of in.jsonl: only some"):
+        home.change_fs(
+            lambda fs: copy_in(fs, *targets(fs, [parse_host("in.jsonl")], f"{home.path}/j.series"), ImportOptions())
+        )
+
+
+def test_a_day_without_a_time_needs_a_zone_in_json_too(home: Home) -> None:
+    with pytest.raises(InputError, match="no time zone"):
+        home.change(lambda wd: append_series(wd.fs, f"{wd.path}/s.series", [{"time": "2024-01-01", "n": 1}]))
 
 
 def test_a_reading_that_is_repeated_counts_once(home: Home) -> None:
@@ -126,8 +164,8 @@ def test_texts_tell_readings_of_one_time_apart(home: Home) -> None:
     ("text", "error", "words"),
     [
         ("a,b\n1,2\n", SchemaMismatchError, "no time column among a, b"),
-        ("timestamp,temp\nyesterday,1\nnoon,2\n", SchemaMismatchError, "row 1 of in.csv: 'yesterday' is no time"),
-        ("timestamp,temp\n2024-01-01T00:00:00Z,1\n,2\n", ConstraintError, "row 2 of in.csv has no time"),
+        ("timestamp,temp\nyesterday,1\nnoon,2\n", SchemaMismatchError, "line 2 of in.csv: 'yesterday' is not a time"),
+        ("timestamp,temp\n2024-01-01T00:00:00Z,1\n,2\n", ConstraintError, "line 3 of in.csv has no time"),
         ("", InputError, "empty"),
         ("timestamp,temp,temp\n2024-01-01T00:00:00Z,1,2\n", InputError, "twice"),
         ('timestamp,temp\n2024-01-01T00:00:00Z,"1\n', InputError, "in.csv"),

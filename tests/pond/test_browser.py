@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from quacklake.pond import Pond
+from quacklake.pond.demo import build_site, collect_week
 from quacklake.pond.series import append_series
 from quacklake.pond.site.export import export_site, store_site
 from quacklake.pond.site.serving import server
@@ -158,3 +159,17 @@ def test_a_plot_is_one_page(browser: Browser, tmp_path: Path) -> None:
     browser.open(f"{tmp_path.as_uri()}/x.html")
     assert browser.problems() == [] and len(browser.requests()) == 1
     assert browser.run("[document.title, pondCharts[0].drawn[0].t.length]") == ["Dock </title>", 50]
+
+
+def test_the_site_of_the_demo_is_painted_and_a_second_run_changes_no_file(browser: Browser, tmp_path: Path) -> None:
+    with Pond.memory() as pond:
+        collect_week(pond, tmp_path, days=1)
+        folder = build_site(pond, tmp_path / "site").folder
+        before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+        assert collect_week(pond, tmp_path, days=1).rows == 0
+        build_site(pond, folder)
+        assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == before
+    for page, charts in (("index.html", 2), ("hours.html", 1)):
+        browser.open(f"{folder.as_uri()}/{page}")
+        painted = browser.run("[...document.querySelectorAll('.chart')].map(each => Number(each.dataset.painted) > 0)")
+        assert painted == [True] * charts

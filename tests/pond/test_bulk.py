@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quacklake.errors import ConstraintError, InputError, QuacklakeError
+from quacklake.errors import ConstraintError, InputError, QuacklakeError, SchemaMismatchError
 from quacklake.pond import ImportOptions, bulk
 from quacklake.pond.copying import copy_in, targets
 from quacklake.pond.inputs import parse_host
@@ -84,11 +84,28 @@ def test_numbers_count_the_same_unit(home: Home, short_ways: list[bool], unit: i
 def test_local_times_are_of_the_zone_and_a_later_zone_is_not_ignored(home: Home, short_ways: list[bool]) -> None:
     put(home, csv(3, end=""), timezone="Europe/Berlin")
     assert home.wd.get("s.series").node.min_event_time == START - dt.timedelta(hours=1)
-    late = put(home, csv(3, 60, end="") + csv(1, 63, end="+05:00").splitlines()[1] + "\n", timezone="UTC")
-    assert short_ways == [True, False]
-    assert late.rows == 4
+    for end in ("+05:00", "Z", " UTC"):
+        late = csv(3, 60, end="") + csv(1, 63, end=end).splitlines()[1] + "\n"
+        with pytest.raises(SchemaMismatchError, match=r"line 5 of in.csv: only some of the times"):
+            put(home, late, timezone="UTC")
+    assert short_ways == [True, False, False, False]
     with pytest.raises(InputError, match="no time zone"):
         put(home, csv(2, 900, end=""))
+
+
+@pytest.mark.parametrize("end", ["Z", "+00:00", ".000Z", ".25+00:00"])
+def test_zoned_times_are_short_and_one_without_is_refused(home: Home, short_ways: list[bool], end: str) -> None:
+    put(home, csv(3, end=end))
+    assert home.wd.get("s.series").node.min_event_time == START + dt.timedelta(seconds=0.25 * end.startswith(".25"))
+    with pytest.raises(SchemaMismatchError, match=r"line 5 of in.csv: only some of the times"):
+        put(home, csv(3, 60, end=end) + csv(1, 63, end="").splitlines()[1] + "\n", timezone="Europe/Berlin")
+    assert short_ways == [True, False]
+
+
+@pytest.mark.parametrize("end", ["", ".5", ".123456"])
+def test_local_fractions_go_the_short_way(home: Home, short_ways: list[bool], end: str) -> None:
+    assert put(home, csv(3, end=end), timezone="UTC").rows == 3
+    assert short_ways == [True]
 
 
 def test_what_is_out_of_the_ordinary_goes_the_long_way(home: Home, short_ways: list[bool]) -> None:
@@ -105,9 +122,9 @@ def test_what_is_out_of_the_ordinary_goes_the_long_way(home: Home, short_ways: l
     ("more", "error", "words"),
     [
         ("2024-02-01T00:01:00Z,1,9\n", InputError, "line 4 has 3 fields, and line 1 has 2"),
-        (",9\n", ConstraintError, "row 3 of in.csv has no time"),
+        (",9\n", ConstraintError, "line 4 of in.csv has no time"),
         ("2024-01-01T00:01:00Z,99\n", ConstraintError, "two different readings"),
-        ("2999-01-01T00:01:00Z,99\n", ConstraintError, "row 3 of in.csv is in the future"),
+        ("2999-01-01T00:01:00Z,99\n", ConstraintError, "line 4 of in.csv is in the future"),
     ],
     ids=["fields", "no_time", "conflict", "future"],
 )

@@ -258,7 +258,7 @@ def test_bounds_and_overlaps(run: Run) -> None:
     assert (overlap["first_version"], overlap["second_version"]) == (1, 2)
     run("set-temporal-bounds", "/v.series", "--max-time", "2024-01-01T00:30:00Z")
     assert len(run("cat", "/v.series", "-o", "json").json) == 2
-    assert "is no time" in run("set-temporal-bounds", "/v.series", "--max-time", "noon").err
+    assert "is not a time" in run("set-temporal-bounds", "/v.series", "--max-time", "noon").err
 
 
 def test_factories_from_the_command_line(run: Run) -> None:

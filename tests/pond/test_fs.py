@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from quacklake.errors import (
@@ -61,6 +63,11 @@ def test_what_is_missing_comes_with_a_suggestion(home: Home) -> None:
     with pytest.raises(NotFoundError) as error:
         home.wd.get("temprature.csv")
     assert error.value.hint == 'did you mean "temperature.csv"?'
+    home.change(lambda wd: wd.write_file("dock.series.txt", b""))
+    for name, hint in (("dok.series.txt", 'did you mean "dock.series.txt"?'), ("buoy.txt", None), ("ph.csv", None)):
+        with pytest.raises(NotFoundError) as error:
+            home.wd.get(name)
+        assert error.value.hint == (hint or "`pond list` shows what there is")  # an ending alone is not alike
 
 
 def test_entry_types_are_kept(home: Home) -> None:
@@ -210,3 +217,15 @@ def test_memory_and_folder_ponds_are_the_same(tmp_path) -> None:  # type: ignore
             return [(each.path, str(each.node.file_type), each.node.version) for each in pond.fs().glob("**/*")]
 
     assert story(Pond.create(tmp_path / "P")) == in_memory()
+
+
+def test_threads_share_a_pond_in_memory() -> None:
+    def work(number: int) -> list[str]:
+        for turn in range(2):
+            pond.run(["thread"], lambda fs, turn=turn: fs.make_directory(f"/{number}-{turn}"))
+        return [each.path for each in pond.fs().glob("*")]
+
+    with Pond.memory() as pond, ThreadPoolExecutor(3) as pool:
+        seen = list(pool.map(work, range(3)))
+        assert all({f"/{number}-0", f"/{number}-1"} <= set(paths) for number, paths in enumerate(seen))
+        assert len(pond.fs().glob("*")) == 6

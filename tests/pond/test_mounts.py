@@ -11,7 +11,7 @@ import pytest
 
 from quacklake.config import resolve
 from quacklake.errors import ConfigError, PathError, QuacklakeError, ReadOnlyError
-from quacklake.pond import Pond
+from quacklake.pond import FS, Pond
 from quacklake.pond.backup import BackupPlace, backup
 from quacklake.pond.queries import everything, rows
 from quacklake.pond.series import append_series
@@ -96,7 +96,7 @@ def test_nothing_is_written_through_a_mount_and_no_path_leaves_it(pond: Pond, ot
     for config in ({"pond": "x", "path": "../up"}, {"pond": "x", "backup": "y"}, {}, {"ponds": "x"}):
         with pytest.raises(ConfigError):
             pond.run(["mount"], lambda fs, c=config: fs.make_node("/bad", "mount", c))
-    with pytest.raises(ConfigError, match="no factory for nodes of your own"):
+    with pytest.raises(ConfigError, match="not a factory for nodes of your own"):
         pond.run(["mount"], lambda fs: fs.make_node("/bad", "mount-file", {}))
 
 
@@ -137,3 +137,36 @@ def test_commands_read_through_a_mount(new: Run, other: Pond, tmp_path: Path) ->
     assert "mount-file" not in new("list-factories").out
     assert new("rm", "/m/big").code != 0
     assert "no problem" in new("verify").out
+
+
+def test_a_mount_in_a_mounted_pond_is_followed_but_never_in_a_circle(
+    pond: Pond, other: Pond, tmp_path: Path, template: Path
+) -> None:
+    """pond → middle → other; the middle mounts the pond, which mounts it, and a pond that is gone."""
+    with Pond.open(shutil.copytree(template, tmp_path / "middle")) as middle:
+
+        def fill(fs: FS) -> None:
+            fs.make_node("/deep", "mount", {"pond": place_of(other), "path": "/site"})
+            fs.make_node("/back", "mount", {"pond": str(tmp_path / "P")})
+            fs.make_node("/gone", "mount", {"pond": str(tmp_path / "gone")})
+            fs.write_file("/own", b"mine")
+
+        middle.run(["fill"], fill)
+    pond.run(["mount"], lambda fs: fs.make_node("/m", "mount", {"pond": str(tmp_path / "middle")}))
+    fs = pond.fs()
+    paths = [each.path for each in fs.glob("**/*")]
+    assert {"/m/own", "/m/deep/big", "/m/deep/dock.series", "/m/deep/inner/small", "/m/back"} <= set(paths)
+    assert not any(path.startswith("/m/back/m/back") for path in paths)
+    assert (fs.read("/m/deep/big"), fs.read("/m/deep/inner/small"), fs.read("/m/own")) == (BIG, b"small", b"mine")
+    with rows(pond, "/m/deep/dock.series", "SELECT count(*) AS n, max(temp) AS t FROM source") as found:
+        assert found.read_all().to_pylist() == [{"n": 200, "t": 199.0}]
+    with everything(pond) as relations:
+        query = 'SELECT count(*) AS n FROM "/m/deep/dock.series"'
+        assert relations.query(query).read_all().to_pylist() == [{"n": 200}]
+    with pytest.raises(QuacklakeError):
+        pond.run(["write"], lambda fs: fs.write_file("/m/deep/new", b"x"))
+
+
+def test_the_key_of_a_mounted_backup_is_a_reference(pond: Pond) -> None:
+    with pytest.raises(ConfigError, match="key is a secret"):
+        pond.run(["mount"], lambda fs: fs.make_node("/m", "mount", {"backup": "b", "key": "ab" * 32}))

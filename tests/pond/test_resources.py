@@ -83,7 +83,7 @@ def test_a_folder_of_files_is_applied_in_the_order_of_names() -> None:
         ("kind: Series\n", "has no name", ""),
         ("apiVersion: pond/v9\nkind: Series\nname: x\n", "apiVersion 'pond/v9'", "pond/v1"),
         ("- 1\n", "takes a mapping", ""),
-        ("kind: [\n", "is no YAML", ""),
+        ("kind: [\n", "is not valid YAML", ""),
         ("kind: Directory\nname: x\n---\nkind: Directory\nname: x\n", "two resources", ""),
     ],
 )

@@ -277,3 +277,63 @@ def test_rows_of_a_reduction_can_be_asked_for_in_a_range_and_of_a_past_state(hom
         assert found.read_all().num_rows == 2
     with rows(home.pond, path, at=before) as found:
         assert found.read_all().num_rows == 2
+
+
+def test_columns_are_renamed_before_they_are_reduced_or_joined(home: Home) -> None:
+    """A transform is a rule, or the path of a column-rename node; the rows are those of plain SQL."""
+    append(home, "dock.series", [{**row, "note": str(n)} for n, row in enumerate(readings(120))])
+    rules = [{"type": "pattern", "pattern": "temp(.*)", "replacement": r"Temperature\1"}]
+    make(home, "names", "column-rename", {"in_pattern": f"{home.path}/dock.series", "rules": rules})
+    number = {"type": "direct", "from": "note", "to": "count", "cast": "DOUBLE"}
+    transforms = [f"{home.path}/names", number]
+    aggregations = [{"type": "max", "columns": ["T*", "count"]}, "count"]
+    reduce(
+        home, transforms=transforms, aggregations=aggregations, in_pattern=f"{home.path}/dock.series", out_pattern="r"
+    )
+    found = read(home, "reduced/r/res=1h.series")
+    assert found[1] == {
+        "timestamp": START + hours(1),
+        "Temperature.max": 119.0,
+        "Temperature.count": 60,
+        "count.max": 119.0,
+        "count.count": 60,
+    }
+    assert current(home, "reduced/r/res=1h.series")
+    inputs = [
+        {"pattern": f"{home.path}/dock.series", "scope": "a", "transforms": transforms},
+        {"pattern": f"{home.path}/dock.series", "scope": "b"},
+    ]
+    make(home, "joined", "timeseries-join", {"inputs": inputs})
+    assert read(home, "joined")[5] == {
+        "timestamp": START + dt.timedelta(minutes=5),
+        "a.Temperature": 5.0,
+        "a.count": 5.0,
+        "b.temp": 5.0,
+        "b.note": "5",
+    }
+    config = {"patterns": {"source": f"{home.path}/dock.series"}, "query": "SELECT max(count) AS m FROM source"}
+    make(home, "derived", "sql-derived-table", {**config, "transforms": transforms})
+    assert read(home, "derived") == [{"m": 119.0}]
+    twice = [{"type": "direct", "from": "note", "to": "temp"}]
+    make(home, "twice", "sql-derived-table", {**config, "transforms": twice})
+    with pytest.raises(ConfigError, match="'temp' and 'note' would both be called 'temp'"):
+        read(home, "twice")
+    make(home, "other", "sql-derived-table", {**config, "transforms": [f"{home.path}/derived"]})
+    with pytest.raises(ConfigError, match="is not a column-rename node"):
+        read(home, "other")
+
+
+@pytest.mark.parametrize("transforms", ["/a", [1], [{"type": "direct", "from": "a"}], [{"type": "else"}]])
+def test_wrong_transforms_are_refused(home: Home, transforms: Any) -> None:
+    with pytest.raises(ConfigError):
+        reduce(home, transforms=transforms)
+    with pytest.raises(ConfigError):
+        make(home, "j", "timeseries-join", {"inputs": [{"pattern": "/a", "transforms": transforms}, {"pattern": "/b"}]})
+
+
+def test_an_engine_is_chosen_by_name(home: Home) -> None:
+    append(home, "dock.series", readings(120))
+    reduce(home, engine="duckdb")
+    assert len(read(home, "reduced/dock/res=1h.series")) == 2
+    with pytest.raises(ConfigError, match="engine cannot be 'flink'"):
+        reduce(home, engine="flink")

@@ -139,6 +139,23 @@ def faulty_line(open_text: OpenText, dialect: Dialect) -> str | None:
     return None
 
 
+def line_of(open_text: OpenText, dialect: Dialect, row: int) -> int | None:
+    """Return the line on which a row of a file begins; rows are counted from 1, without the header."""
+    with open_text() as file:
+        lines = iter(file)
+        for _ in range(dialect.skip):
+            next(lines, None)
+        left = row + bool(dialect.header)
+        try:
+            for line, record in _records(lines, dialect):
+                left -= bool(record)
+                if not left:
+                    return line
+        except (csv.Error, UnicodeDecodeError):
+            return None
+    return None
+
+
 def _records(lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     """Yield each record with its first line number."""
     doubled = dialect.escape == dialect.quote

@@ -29,6 +29,7 @@ from quacklake.operations.input_csv import (
     dialect_of,
     faulty_line,
     faulty_value,
+    line_of,
 )
 from quacklake.operations.input_paths import FoundFiles, PathLike, find
 from quacklake.storage import Store
@@ -201,6 +202,26 @@ class InputFiles:
         sql, values = self._query(types, None)
         texts = iter(map(sql_value, values))
         return "".join(next(texts) if part == "?" else part for part in re.split(r"(\?)", sql))
+
+    def where(self, row: int) -> str:
+        """Return the place of a row, counted from 1, for errors: the line of a CSV file, else the row."""
+        if self.found.format == "csv" and len(self.found.paths) == 1:
+            for dialect, headers in self._dialects.items():
+                line = line_of(partial(self._text, next(iter(headers))), dialect, row)
+                if line is not None:
+                    return f"line {line}"
+        return f"row {row}"
+
+    def first_where(self, column: str, condition: str) -> int | None:
+        """Return the first row of CSV files, counted from 1, in which the text of a column meets an SQL condition."""
+        texts = self.as_sql({column: "VARCHAR"})
+        with self._connection() as connection:
+            found = first_row(
+                connection,
+                f"SELECT n FROM (SELECT {quote(column)}, row_number() OVER () AS n FROM ({texts})) "
+                f"WHERE {condition} LIMIT 1",
+            )
+        return None if found is None else int(found[0])
 
     def _query(self, types: dict[str, str], names: Iterable[str] | None, *, sample: int = -1) -> tuple[str, list[Any]]:
         """Return the query over the files, with all values as parameters. ``names`` is for files without a header.

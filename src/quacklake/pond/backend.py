@@ -168,7 +168,7 @@ def exists(lake: LakeReader) -> bool:
 
 
 def last_sequence(lake: LakeReader) -> int:
-    """Return the number of the last transaction. Raises ``NotFoundError`` when the lake is no pond."""
+    """Return the number of the last transaction. Raises ``NotFoundError`` when the lake is not a pond."""
     if not exists(lake):
         raise NotFoundError("Pond does not exist. Run 'pond init' first.")
     return max(lake.table(STATE).to_arrow().column("txn_seq").to_pylist(), default=0)

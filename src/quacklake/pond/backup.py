@@ -4,6 +4,7 @@ A place of backups has this layout::
 
     data/…  control/…        the backups of the two lakes, as ``quacklake backup`` makes them
     large/_large_files/…     the large files by the hash of their bytes; all backups share them
+    lists/<id>.json          the hashes of the large files that a backup needs, written before they are copied
     ponds/<id>.json          the manifest of a backup of the pond: without it, it does not exist
 
 The log of commands is backed up first: what it lacks of the data, ``recover`` completes from the data.
@@ -23,7 +24,7 @@ from quacklake.config import Config
 from quacklake.errors import AlreadyExistsError, CommitConflict, CorruptFileError, InputError, NotFoundError
 from quacklake.lake.connect import replace_from_backup, restore_backup
 from quacklake.lake.lake import Lake
-from quacklake.maintenance.backup import back_up
+from quacklake.maintenance.backup import back_up, check_not_pruned
 from quacklake.operations.stores import open_backups
 from quacklake.pond.large_files import LargeFiles, sharded
 from quacklake.pond.places import CONTROL, DATA, LakePlace, PondPlace
@@ -33,7 +34,7 @@ from quacklake.storage import Store
 from quacklake.storage.store_pairs import copy_hashed
 
 LARGE = "large"
-_MANIFESTS = "ponds/"
+_MANIFESTS, LISTS = "ponds/", "lists/"
 _FORMAT = 1
 _LIMIT = 1 << 20
 
@@ -89,8 +90,13 @@ class BackupPlace:
         found = [each for each in self.backups() if id_ is None or each.id == id_]
         if not found:
             what = "backup" if id_ is None else f"backup {id_}"
-            raise NotFoundError(f"there is no {what} in {self.url}", hint="`pond backups` lists those there are")
+            raise NotFoundError(f"there is not a {what} in {self.url}", hint="`pond backups` lists them")
         return found[-1]
+
+
+def manifest_of(id_: str) -> str:
+    """Return the path of the manifest of a backup."""
+    return f"{_MANIFESTS}{id_}.json"
 
 
 def _read(store: Store, path: str) -> PondBackup:
@@ -125,7 +131,10 @@ def backup(pond: Pond, place: BackupPlace, progress: Progress = silent) -> Backu
         data = _lake(pond.lake, place.store(DATA), progress)
         last = pond.last_commit(data.snapshot)
         faults.reach("pond.backup.data")
+        hashes = sorted(sha256 for sha256, _ in pond.large_files.stored())
+        place.store().write(f"{LISTS}{data.id}.json", json.dumps(hashes).encode())
         count, copied, size = _copy_large(pond.large_files, place.large_files, progress)
+        check_not_pruned(place.store())  # files that the place had already might be gone
         made = PondBackup(
             id=data.id,
             time=dt.datetime.now(dt.UTC).isoformat(timespec="microseconds"),
@@ -137,9 +146,8 @@ def backup(pond: Pond, place: BackupPlace, progress: Progress = silent) -> Backu
             large_files=count,
         )
         faults.reach("pond.backup.manifest")
-        place.store().write(
-            f"{_MANIFESTS}{made.id}.json", json.dumps({"format": _FORMAT, **asdict(made)}, indent=1).encode()
-        )
+        content = json.dumps({"format": _FORMAT, **asdict(made)}, indent=1).encode()
+        place.store().write(manifest_of(made.id), content)
     return BackupDone(made, data.files + count, data.copied + copied, data.bytes_copied + size)
 
 

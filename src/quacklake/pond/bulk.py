@@ -41,8 +41,14 @@ _ARROW = {
     _ZONED: pa.timestamp("us", "UTC"),
     _LOCAL: pa.timestamp("us"),
 }
-_READ = {_INT: _DOUBLE, _LOCAL: _TEXT}
+_READ = {_INT: _DOUBLE, _LOCAL: _TEXT, _ZONED: _TEXT}
 """Types that are read as others, because DuckDB would read values so that are something else."""
+_ZONED_TEXTS = ("{0} LIKE '%Z'", "length({0}) > 19 AND {0}[-6] IN ('+', '-') AND {0}[-3] = ':'")
+_LOCAL_TEXTS = (
+    "{0} LIKE '____-__-_____:__:__' AND {0} NOT LIKE '%Z'",
+    r"regexp_full_match({0}, '\d{{4}}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?')",
+)
+"""Conditions of texts that are times with a zone, or without: the usual ones, which are found quickly, and others."""
 _STORED = {"int64": _INT, "float64": _DOUBLE, "varchar": _TEXT}
 _WHOLE = 1 << 53
 """Whole numbers below it are still what they were when they are read as doubles."""
@@ -125,10 +131,11 @@ def _guard(column: str, type_: str, bound: int) -> str:
     refusal = f"error({literal(f'a value of {column} does not fit')})"
     if type_ == _INT:  # DuckDB would round 1.5
         return f"CASE WHEN {name} <> trunc({name}) OR abs({name}) >= {bound:d} THEN {refusal} ELSE {name}::BIGINT END"
-    if type_ == _LOCAL:  # DuckDB would ignore a zone
-        local = f"CAST({name} AS TIMESTAMP)"
-        zoned = f"ends_with({name}, 'Z') OR CAST(CAST({name} AS TIMESTAMPTZ) AS TIMESTAMP) <> {local}"
-        return f"CASE WHEN {zoned} THEN {refusal} ELSE {local} END"
+    if type_ in (_LOCAL, _ZONED):  # DuckDB would ignore a zone, or take a time without one for one of UTC
+        usual, other = _ZONED_TEXTS if type_ == _ZONED else _LOCAL_TEXTS
+        value = f"CAST({name} AS {type_})"
+        fits = f"WHEN {usual.format(name)} THEN {value} WHEN {other.format(name)} THEN {value}"
+        return f"CASE {fits} WHEN {name} IS NOT NULL THEN {refusal} END"
     return name
 
 

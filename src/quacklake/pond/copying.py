@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from quacklake.errors import AlreadyExistsError, InputError
 from quacklake.pond.fs import FS, NodePath
-from quacklake.pond.inputs import HostPath, ImportOptions, head_of, is_parquet, rows_of
+from quacklake.pond.host_files import head_of, is_parquet, sha256_of
+from quacklake.pond.inputs import HostPath, ImportOptions, rows_of
 from quacklake.pond.large_files import BLOCK, blocks
 from quacklake.pond.nodes import EntryType
 from quacklake.pond.paths import is_folder, join
@@ -82,17 +83,11 @@ def copy_in(fs: FS, target: Target, options: ImportOptions, *, replace: bool = F
         with source.path.open("rb") as file:
             made = fs.write_file(target.path, file, replace=replace)
         return Imported(made.path, EntryType.DATA, made.node.version, 0)
-    origin = Origin(source.path.name, sha256_of(source.path))
-    with rows_of(source, options.csv) as rows:
+    with ThreadPoolExecutor(1, "pond-hash") as beside, rows_of(source, options.csv) as rows:
+        origin = Origin(source.path.name, beside.submit(sha256_of, source.path).result)
         if target.kind is EntryType.TABLE:
             return write_table(fs, target.path, rows, origin)
         return append_series(fs, target.path, rows, options, origin)
-
-
-def sha256_of(path: Path) -> str:
-    """Return the hash of a file of this machine."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # -- out ---------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, BinaryIO
@@ -103,7 +103,7 @@ class FS:
         return WD(self, found.place)
 
     def children(self, node: Node) -> Mapping[str, Node] | None:
-        """Return the nodes in a directory by name, computed ones too; None for a node that is no directory."""
+        """Return the nodes in a directory by name, computed ones too; None for any other node."""
         if node.file_type is EntryType.DIRECTORY:
             if self._may_read_parts:
                 return Tree(self.backend.nodes_in(node)).children(node.node_id)
@@ -174,7 +174,7 @@ class FS:
         place = self.place(path, follow=follow, start=start)
         if place.missing:
             names = self.children(place.node) or {}
-            hint = nearest(place.missing[0], names) or "`pond list` shows what there is"
+            hint = _nearest_name(place.missing[0], names) or "`pond list` shows what there is"
             raise NotFoundError(f"there is no {place.path}", hint=hint)
         return self._node_path(place)
 
@@ -331,7 +331,7 @@ class FS:
         return self._node_path(self.put(place, _next(place.node, self.txn_seq, extended_attributes=attributes)))
 
     def set_attribute(self, found: NodePath, name: str, value: Any) -> NodePath:
-        """Set an attribute of a node that is no series. Nothing changes when it has the value already."""
+        """Set an attribute of a node other than a series. Nothing changes when it has the value already."""
         if found.node.attribute(name) == value:
             return found
         attributes = {**found.node.extended_attributes, name: value}
@@ -475,6 +475,16 @@ class WD:
     def make_link(self, path: str, target: str) -> NodePath:
         """Make a symbolic link."""
         return self.fs.make_link(path, target, start=self.place)
+
+
+def _nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """Return a hint that names what was probably meant; an ending that names share, as ``.series``, tells nothing."""
+    stem, dot, ending = name.rpartition(".")
+    same = {each.rpartition(".")[0]: each for each in names if dot and each.rpartition(".")[2] == ending}
+    found = nearest(stem, same) if same else None
+    for short, whole in same.items():
+        found = None if found is None else found.replace(f'"{short}"', f'"{whole}"')
+    return found or nearest(name, [each for each in names if each not in same.values()])
 
 
 def _next(old: Node, txn_seq: int, **values: Any) -> Node:

@@ -43,7 +43,7 @@ def parse_temporal(text: str) -> list[str]:
     found = [part.strip() for part in text.split(",") if part.strip()]
     for part in found:
         if part not in PARTS:
-            raise InputError(f"{part!r} is no part of time", hint=nearest(part, PARTS) or ", ".join(PARTS))
+            raise InputError(f"{part!r} is not a part of time", hint=nearest(part, PARTS) or ", ".join(PARTS))
     if len(set(found)) < len(found):
         raise InputError("a part of time is named twice")
     return found

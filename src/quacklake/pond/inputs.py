@@ -13,14 +13,13 @@ from quacklake.errors import InputError, nearest
 from quacklake.operations.input_csv import CsvOptions
 from quacklake.operations.input_files import InputFiles, open_files
 from quacklake.pond.excel_html import looks_like_report, to_csv
+from quacklake.pond.host_files import head_of, is_parquet
 from quacklake.pond.nodes import EntryType
 
 _SCHEME = re.compile(r"(?P<words>[a-z][a-z0-9+]*):(?://)?(?P<path>/?[^/].*|/)", re.DOTALL)
 _FORMATS = {"csv": "csv", "tsv": "csv", "json": "json", "ndjson": "json", "parquet": "parquet", "arrow": "arrow"}
 _KINDS = {"table": EntryType.TABLE, "series": EntryType.SERIES, "data": EntryType.DATA}
 _WORDS = ("host", "file", "excelhtml", *_FORMATS, *_KINDS)
-_HEAD = 4096
-_MAGIC = b"PAR1"
 EXCEL_HTML = "excelhtml"
 
 
@@ -54,28 +53,6 @@ def parse_host(text: str) -> HostPath:
     format_ = next((word if word == EXCEL_HTML else _FORMATS[word] for word in words if word not in _KINDS), None)
     kind = next((_KINDS[word] for word in words if word in _KINDS), None)
     return HostPath(Path(found["path"]), format_, kind)
-
-
-def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file. Raises ``InputError`` for one that cannot be read."""
-    try:
-        if path.is_dir():
-            raise InputError(f"{path} is a directory", hint=f"name its files: {path}/*.csv")
-        with path.open("rb") as file:
-            return file.read(_HEAD)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-
-
-def is_parquet(path: Path) -> bool:
-    """Return whether a file is Parquet, by its name or by its first and last bytes."""
-    if path.suffix.lower() == ".parquet":
-        return True
-    with path.open("rb") as file:
-        if file.read(4) != _MAGIC or path.stat().st_size < 12:
-            return False
-        file.seek(-4, 2)
-        return file.read(4) == _MAGIC
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -12,8 +13,9 @@ from uuid import NAMESPACE_URL, uuid5
 
 from quacklake.config import resolve
 from quacklake.connectors.options import resolved
-from quacklake.errors import ConfigError, InputError, NotFoundError, PathError
-from quacklake.lake.connect import connect, lend_backup
+from quacklake.errors import InputError, NotFoundError, PathError
+from quacklake.format.names import uuid7
+from quacklake.lake.connect import connect, lend_backup, restore_backup
 from quacklake.lake.lake import Lake
 from quacklake.pond.factories.mount import Mount, MountFile, MountSeries, MountTable
 from quacklake.pond.large_files import LargeFiles
@@ -32,10 +34,16 @@ _KINDS = {
 }
 
 
-class OpenState(Protocol):
-    """Opens the newest state of the tree of a lake, in which no mount is followed."""
+_Key = tuple[str, str, str]
+"""The options of a mount that tell which pond it is: ``pond``, ``backup`` and ``key``."""
+_DEPTH = 8
+"""Mounts within mounts that are followed."""
 
-    def __call__(self, lake: Lake, large_files: LargeFiles) -> FS: ...
+
+class OpenState(Protocol):
+    """Opens the newest state of the tree of a lake, with the ponds that are mounted in it."""
+
+    def __call__(self, lake: Lake, large_files: LargeFiles, mounts: Mounts) -> FS: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +56,16 @@ class Mounted:
 
 
 class Mounts:
-    """The mounted ponds of an open pond. What a mounted pond computes or mounts itself is not shown."""
+    """The mounted ponds of an open pond, and those mounted in them. What a mounted pond computes is not shown.
 
-    def __init__(self, open_state: OpenState, config_file: str | None = None) -> None:
-        self._open_state, self._config_file = open_state, config_file
-        self._opened: dict[tuple[str, str], Mounted] = {}
+    ``above`` are the mounts that lead here; a mount of one of them would hold itself, and is not shown.
+    """
+
+    def __init__(self, open_state: OpenState, config_file: str | None = None, above: tuple[_Key, ...] = ()) -> None:
+        self._open_state, self._config_file, self._above = open_state, config_file, above
+        self._opened: dict[_Key, Mounted] = {}
         self._stack = ExitStack()
+        self._lock = threading.RLock()
 
     def close(self) -> None:
         """Close every mounted pond."""
@@ -69,9 +81,16 @@ class Mounts:
         nodes = {}
         for name in mounted.fs.children(found.node) or {}:
             inner = _followed(mounted.fs, join(path, name))
-            if inner is not None and inner.node.file_type in _KINDS:
+            if inner is not None and (inner.node.file_type in _KINDS or self._may_enter(node, inner.node)):
                 nodes[name] = _shown(node, name, join(path, name), inner)
         return nodes
+
+    def _may_enter(self, node: Node, inner: Node) -> bool:
+        """Return whether a node of a mounted pond is in a mount of its own that does not lead back here."""
+        if inner.attribute(FACTORY) not in (Mount.name, *_KINDS.values()):
+            return False
+        above = (*self._above, _key(node))
+        return len(above) < _DEPTH and _key(inner) not in above
 
     def open(self, node: Node) -> BinaryIO:
         """Return the bytes of a file of a mounted pond; large ones are verified first."""
@@ -79,20 +98,25 @@ class Mounts:
 
     def table(self, node: Node) -> tuple[Mounted, str]:
         """Return the pond and the name of the table there of a mounted table or series."""
-        return self._of(node), table_of(self._at(node)[0].path)
+        mounted, found = self._of(node), self._at(node)[0]
+        if found.node.file_type is EntryType.DYNAMIC:  # it is in a pond that is mounted there
+            assert mounted.fs.backend.mounts is not None
+            return mounted.fs.backend.mounts.table(found.node)
+        return mounted, table_of(found.path)
 
     def _at(self, node: Node) -> tuple[NodePath, str]:
         path = str((node.attribute(CONFIG) or {}).get("path", "/"))
         return self._of(node).fs.get(path), path
 
     def _of(self, node: Node) -> Mounted:
-        config: Mapping[str, Any] = node.attribute(CONFIG) or {}
-        key = (str(config.get("pond", "")), str(config.get("backup", "")))
-        if key not in self._opened:
-            self._opened[key] = self._open(*(resolved(text, Mount.name) for text in key))
-        return self._opened[key]
+        key = _key(node)
+        with self._lock:
+            if key not in self._opened:
+                self._opened[key] = self._open(key)
+            return self._opened[key]
 
-    def _open(self, pond: str, backup: str) -> Mounted:
+    def _open(self, options: _Key) -> Mounted:
+        pond, backup, key = (resolved(text, Mount.name) for text in options)
         if pond:
             place = find(pond)
             if not place.may_exist():
@@ -100,21 +124,42 @@ class Mounts:
             lake = self._stack.enter_context(place.data.open(read_only=True, config_file=self._config_file))
             large_files = LargeFiles(lake.handle.context.store)
         else:
-            lake, large_files = self._lend(backup)
-        return Mounted(f"mount_{len(self._opened)}", lake, self._open_state(lake, large_files))
+            lake, large_files = self._lend(backup, key)
+        inner = Mounts(self._open_state, self._config_file, (*self._above, options))
+        self._stack.callback(inner.close)
+        return Mounted(f"mount_{uuid7().hex}", lake, self._open_state(lake, large_files, inner))
 
-    def _lend(self, url: str) -> tuple[Lake, LargeFiles]:
-        """Open the newest backup of a pond, whose files are read where they are."""
+    def _lend(self, url: str, key: str) -> tuple[Lake, LargeFiles]:
+        """Open the newest backup of a pond, whose files are read where they are.
+
+        The tables of an encrypted one are decrypted into a temporary folder that only this user may read.
+        """
         from quacklake.pond.backup import BackupPlace
 
-        place = BackupPlace(url, resolve({}, config_file=self._config_file))
-        if place.config.backup_key is not None and place.store().is_sealed:
-            raise ConfigError("an encrypted backup cannot be mounted", hint="restore it, and mount the restored pond")
+        place = BackupPlace(url, resolve({"backup_key": key} if key else {}, config_file=self._config_file))
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="pond-mount-"))
-        catalog = f"sqlite:///{Path(folder, 'lake.db')}"
-        lend_backup(f"{url.rstrip('/')}/{DATA}", catalog, place.choose().data, place.config)
+        catalog, source, chosen = f"sqlite:///{Path(folder, 'lake.db')}", f"{url.rstrip('/')}/{DATA}", place.choose()
+        secret = place.config.backup_key
+        if secret is not None and place.store().is_sealed:
+            files = str(Path(folder, "files"))
+            restore_backup(
+                source,
+                catalog,
+                files,
+                backup=chosen.data,
+                config_file=self._config_file,
+                catalog="",
+                backup_key=secret.reveal(),
+            ).close()
+        else:
+            lend_backup(source, catalog, chosen.data, place.config)
         lake = connect(catalog, catalog="", create=False, read_only=True, config_file=self._config_file)
         return self._stack.enter_context(lake), place.large_files
+
+
+def _key(node: Node) -> _Key:
+    config: Mapping[str, Any] = node.attribute(CONFIG) or {}
+    return str(config.get("pond", "")), str(config.get("backup", "")), str(config.get("key", ""))
 
 
 def _followed(fs: FS, path: str) -> NodePath | None:
@@ -137,5 +182,5 @@ def _shown(above: Node, name: str, path: str, inner: NodePath) -> Node:
         file_type=EntryType.DYNAMIC,
         size=inner.size,
         content=None,
-        extended_attributes={**attributes, FACTORY: _KINDS[inner.node.file_type], CONFIG: config},
+        extended_attributes={**attributes, FACTORY: _KINDS[inner.entry_type], CONFIG: config},
     )

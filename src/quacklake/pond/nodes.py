@@ -156,7 +156,7 @@ def to_arrow(nodes: Iterable[Node]) -> pa.Table:
 
 
 def from_arrow(rows: pa.Table | pa.RecordBatch) -> Iterator[Node]:
-    """Yield the nodes of rows. Columns that are no fields of a node are ignored."""
+    """Yield the nodes of rows. Other columns are ignored."""
     for row in rows.to_pylist():
         values = {name: value for name, value in row.items() if name in _FIELDS}
         values["file_type"] = EntryType(values["file_type"])

@@ -72,4 +72,4 @@ def _regex(text: str) -> re.Pattern[str]:
     try:
         return re.compile("".join(pieces), re.DOTALL)
     except re.error:
-        raise InputError(f"{text!r} is no pattern", hint="brackets hold letters or ranges: [a-z]") from None
+        raise InputError(f"{text!r} is not a valid pattern", hint="brackets hold letters or ranges: [a-z]") from None

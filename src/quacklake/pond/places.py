@@ -133,7 +133,7 @@ def _of_file(path: Path) -> PondPlace:
     except OSError as error:
         raise ConfigError(f"the file {path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the file {path} is no YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"the file {path} is not valid YAML: {' '.join(str(error).split())}") from None
     url, data_path = (resolved(options.text(key), key) for key in ("url", "data_path"))
     control_url, control_path = (
         resolved(options.text(key, ""), key) or None for key in ("control_url", "control_data_path")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 _ATTEMPTS = 10
 _WAIT = 0.05
+_IN_MEMORY = Path("/dev/shm")
+"""The folder of Linux whose files are in memory."""
 _MARK = "pond"
 """The key of what the pond notes in the extra text of its snapshots."""
 
@@ -53,14 +55,14 @@ class Pond:
     ``lake`` holds everything; ``control`` holds the log of commands and the settings. Either can be any lake.
     """
 
-    def __init__(self, lake: Lake, control: Lake, *, _folder: Path | None = None) -> None:
+    def __init__(self, lake: Lake, control: Lake) -> None:
         if not backend.exists(lake):
             raise NotFoundError("Pond does not exist. Run 'pond init' first.")
         self.lake = lake
         self.control = ControlLog(control)
         self.on_commit: Callable[[Pond], None] | None = None
         """Called after each transaction that changed the pond; it must not raise."""
-        self._folder = _folder
+        self._folders = ExitStack()
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -121,11 +123,18 @@ class Pond:
 
     @classmethod
     def memory(cls) -> Pond:
-        """Make a pond whose catalogs are in memory, for tests. Its files go into a temporary folder."""
-        folder = Path(tempfile.mkdtemp(prefix="pond-"))
-        lake, control = (connect("sqlite:///:memory:", str(folder / part), catalog="") for part in (DATA, CONTROL))
-        made = cls.create_in(lake, control)
-        made._folder = folder
+        """Make a pond that ends with its process, for tests. Any number of threads may use it.
+
+        Its catalogs are in memory where the system has a folder there, and its files in a temporary folder.
+        """
+        with ExitStack() as folders:
+            in_memory = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
+            files, catalogs = (Path(folders.enter_context(_temporary(where))) for where in (None, in_memory))
+            lake, control = (
+                connect(f"sqlite:///{catalogs / part}.db", str(files / part), catalog="") for part in (DATA, CONTROL)
+            )
+            made = cls.create_in(lake, control)
+            made._folders = folders.pop_all()
         return made
 
     def close(self) -> None:
@@ -134,8 +143,7 @@ class Pond:
             self.mounts.close()
         self.lake.close()
         self.control.lake.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folders.close()
 
     def __enter__(self) -> Pond:
         return self
@@ -313,8 +321,12 @@ class Commit:
         return " ".join(self.args)
 
 
-def _newest(lake: Lake, large_files: LargeFiles) -> FS:
-    fs = FS(LakeBackend(lake.at(version=lake.current_snapshot()), large_files))
+def _temporary(above: Path | None) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="pond-", dir=above, ignore_cleanup_errors=True)
+
+
+def _newest(lake: Lake, large_files: LargeFiles, mounts: Mounts) -> FS:
+    fs = FS(LakeBackend(lake.at(version=lake.current_snapshot()), large_files, mounts))
     fs.tree  # noqa: B018 (read whole: a mounted directory is looked at node by node)
     return fs
 

@@ -17,6 +17,7 @@ from quacklake.materialized import registry as views
 from quacklake.materialized.survey import StaleError, survey
 from quacklake.operations.reference import TableRef
 from quacklake.pond.factories import registry
+from quacklake.pond.factories.column_rename import selected, steps_of, transformed
 from quacklake.pond.factories.temporal_reduce import ON_COMMIT, ReducedOptions, ReducedSeries
 from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.nodes import CONFIG, TIMESTAMP_COLUMN, EntryType
@@ -43,6 +44,7 @@ class Kept:
     time: str
     query: str
     refresh: str
+    engine: str = "auto"
 
     @property
     def table(self) -> str:
@@ -76,8 +78,14 @@ def kept(fs: FS, options: ReducedOptions) -> Kept | None:
     schema: TableSchema = fs.backend.lake.table(table_of(found.path)).info.schema
     time = options.time_column or str(found.node.attribute(TIMESTAMP_COLUMN))
     where = time_filter(time, *bounds_of(found.node))
-    query = options.reduction.query(table_of(found.path), time, numbers_of(schema.to_arrow(), time), where)
-    return Kept(view_name(found.path, options.reduction.resolution, query), time, query, options.refresh)
+    arrow = schema.to_arrow()
+    shown = transformed([name for name in arrow.names if name != time], steps_of(fs, options.transforms))
+    plain = numbers_of(arrow, time)
+    values = {each.name: each.value for column, each in shown.items() if column in plain or each.is_number}
+    query = options.reduction.query(table_of(found.path), time, list(values), where, values)
+    mark = query if options.engine == "auto" else f"{query} on {options.engine}"
+    name = view_name(found.path, options.reduction.resolution, mark)
+    return Kept(name, time, query, options.refresh, options.engine)
 
 
 def rows_of(relations: Relations, options: ReducedOptions) -> str:
@@ -88,6 +96,9 @@ def rows_of(relations: Relations, options: ReducedOptions) -> str:
         return f"SELECT * FROM {known.table} ORDER BY {quote(known.time)}" if current else known.query
     found = relations.fs.get(options.source)
     name = relations.name(found)
+    if options.transforms:
+        columns = selected(relations.columns(name), steps_of(relations.fs, options.transforms))
+        name = f"(SELECT {columns} FROM {name})"
     schema = relations.tx.sql(f"SELECT * FROM {name} LIMIT 0").to_arrow().schema
     time = require_column(schema.names, options.time_column, found.path)
     return options.reduction.query(name, time, numbers_of(schema, time))
@@ -132,7 +143,7 @@ def _bring(pond: Pond, known: Kept) -> str:
         with suppress(AlreadyExistsError):
             lake.create_schema(SCHEMA)
     when = "on commit" if known.refresh == ON_COMMIT else "manual"
-    lake.create_materialized_view(known.table, known.query, refresh=when, if_not_exists=True)
+    lake.create_materialized_view(known.table, known.query, refresh=when, engine=known.engine, if_not_exists=True)
     return "created"
 
 

@@ -42,9 +42,9 @@ class Resolution:
             try:
                 width = cls(text, micros=parse_duration(text, bare=False) // dt.timedelta(microseconds=1))
             except ValueError as error:
-                raise ConfigError(f"{text!r} is no resolution: {error}", hint="1m, 15m, 1h, 1d or 1 month") from None
+                raise ConfigError(f"{text!r} is not a resolution: {error}", hint="1m, 15m, 1h, 1d or 1 month") from None
         if not width.micros and not width.months:
-            raise ConfigError(f"{text!r} is no resolution: it is zero", hint="1m, 15m, 1h, 1d or 1 month")
+            raise ConfigError(f"{text!r} is not a resolution: it is zero", hint="1m, 15m, 1h, 1d or 1 month")
         return width
 
     @property
@@ -97,14 +97,28 @@ class Reduction:
         pairs = [(each.type, column) for column in numbers for each in self.aggregations if each.takes(column)]
         return {f"{column}.{kind}": (kind, column) for kind, column in pairs}
 
-    def query(self, source: str, time: str, numbers: Sequence[str], where: str | None = None) -> str:
-        """Return the rows of the reduction of a relation, as SQL. Raises ``ConfigError`` when no column is taken."""
+    def query(
+        self,
+        source: str,
+        time: str,
+        numbers: Sequence[str],
+        where: str | None = None,
+        values: Mapping[str, str] | None = None,
+    ) -> str:
+        """Return the rows of the reduction of a relation, as SQL. Raises ``ConfigError`` when no column is taken.
+
+        ``values`` are the columns as SQL, if the relation calls them by other names.
+        """
+        known_as = values or {}
         found = self.columns(numbers)
         if not found:
             wanted = ", ".join(pattern for each in self.aggregations for pattern in each.columns)
             known = ", ".join(numbers) or "no number"
             raise ConfigError(f"a reduction takes {wanted or 'numbers'}, and the series has {known}")
-        columns = [f"{kind}({quote(column)}) AS {quote(name)}" for name, (kind, column) in found.items()]
+        columns = [
+            f"{kind}({known_as.get(column) or quote(column)}) AS {quote(name)}"
+            for name, (kind, column) in found.items()
+        ]
         condition = "" if where is None else f" WHERE {where}"
         return (
             f"SELECT {self.resolution.bucket(time)} AS {quote(time)}, {', '.join(columns)} FROM {source}{condition}"

@@ -46,7 +46,9 @@ class Remote:
         options = Options(f"Remote {name}", given)
         url = options.text("url")
         if "://" in url and not url.startswith(("s3://", "file://", "${")):
-            raise ConfigError(f"Remote {name}: {url} is no place for backups", hint="a folder, or s3://bucket/folder")
+            raise ConfigError(
+                f"Remote {name}: {url} is not a place for backups", hint="a folder, or s3://bucket/folder"
+            )
         found = {key: options.text(key, "") for key in (*_SECRETS, *_TEXTS)}
         for key in _SECRETS:
             if found[key] and not found[key].startswith(("${env:", "${file:")):
@@ -97,11 +99,11 @@ def remotes(fs: FS) -> list[Remote]:
     found = []
     for each in fs.glob(f"{FOLDER}/*"):
         if each.node.size is None or each.node.size > _LARGEST:
-            raise InputError(f"{each.path} is no remote")
+            raise InputError(f"{each.path} is not a remote")
         try:
             given = yaml.safe_load(fs.read(each.path))
         except (yaml.YAMLError, UnicodeDecodeError):
-            raise ConfigError(f"{each.path} is no YAML", hint="apply the Remote again") from None
+            raise ConfigError(f"{each.path} is not valid YAML", hint="apply the Remote again") from None
         found.append(Remote.parse(each.node.name, given))
     return found
 

@@ -10,9 +10,9 @@ from typing import Any
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError, InputError, nearest
 from quacklake.pond import remotes
-from quacklake.pond.copying import sha256_of
 from quacklake.pond.factories.options import Options
 from quacklake.pond.fs import FS
+from quacklake.pond.host_files import sha256_of
 from quacklake.pond.inputs import ImportOptions, parse_host, rows_of
 from quacklake.pond.nodes import SOURCE_SHA256, EntryType
 from quacklake.pond.paths import parts
@@ -76,7 +76,7 @@ def _documents(path: Path) -> Iterator[Resource]:
     except OSError as error:
         raise ConfigError(f"the file {path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"the file {path} is no YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"the file {path} is not valid YAML: {' '.join(str(error).split())}") from None
     for document in documents:
         if document is None:
             continue
@@ -250,7 +250,7 @@ def _site(fs: FS, resource: Resource, _: ImportOptions) -> str:
         try:
             return path.read_text("utf-8")
         except UnicodeDecodeError:
-            raise ConfigError(f"Site {resource.name}: {path.name} is no text in UTF-8") from None
+            raise ConfigError(f"Site {resource.name}: {path.name} is not UTF-8 text") from None
 
     spec = dict(resource.spec)
     path = str(spec.pop("path", f"{SITES}/{resource.name}.yaml"))

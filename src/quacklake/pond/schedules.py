@@ -151,5 +151,6 @@ def _number(text: str, what: str, whole: str) -> int:
 
 def _wrong(part: str, what: str, whole: str) -> ConfigError:
     return ConfigError(
-        f"the schedule {whole!r}: {part!r} is no {what}", hint="*/15 * * * * runs every quarter of an hour"
+        f"the schedule {whole!r}: {part!r} is not valid for the {what}",
+        hint="*/15 * * * * runs every quarter of an hour",
     )

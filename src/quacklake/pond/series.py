@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from quacklake.pond.nodes import (
 )
 from quacklake.pond.paths import table_of
 from quacklake.pond.spool import FUTURE, Spool
-from quacklake.pond.times import TimeColumn, check_zone, require_column, time_filter
+from quacklake.pond.times import TimeColumn, check_zone, is_zoned, require_column, time_filter
 from quacklake.pond.tree import Place
 
 Rows = InputFiles | Any
@@ -51,14 +51,14 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The file that rows come from."""
+    """The file that rows come from. Its hash may be something to wait for: large files are hashed during the import."""
 
     name: str
-    sha256: str | None = None
+    sha256: str | Callable[[], str] | None = None
 
     def attributes(self) -> dict[str, Any]:
         """Return what a node keeps of it."""
-        found = {SOURCE: self.name, SOURCE_SHA256: self.sha256}
+        found = {SOURCE: self.name, SOURCE_SHA256: self.sha256() if callable(self.sha256) else self.sha256}
         return {key: value for key, value in found.items() if value is not None}
 
 
@@ -160,12 +160,12 @@ class _Adding:
         """Store rows the long way: checked, put in order, without those that the series has already."""
         reader = _opened(rows, self.columns)
         name = require_column(reader.schema.names, self.wanted, self.origin.name)
-        is_json = isinstance(rows, InputFiles) and rows.found.format == "json"
-        if is_json and pa.types.is_timestamp(reader.schema.field(name).type):
-            # DuckDB takes the zone away from times in JSON: they are read as the texts that they are
+        if isinstance(rows, InputFiles) and _may_lose_zones(rows, reader.schema.field(name)):
             reader = _opened(rows, _with_text(self.columns, name))
         old = self.old
-        with Spool(reader, TimeColumn(name, reader.schema.field(name).type, self.zone), self.origin.name) as spool:
+        where = {"where": rows.where} if isinstance(rows, InputFiles) else {}
+        time = TimeColumn(name, reader.schema.field(name).type, self.zone)
+        with Spool(reader, time, self.origin.name, **where) as spool:
             came = spool.arrived
             if not self.options.allow_future:
                 spool.check_future(dt.datetime.now(dt.UTC))
@@ -247,6 +247,20 @@ def _with_text(schema: TableSchema | None, time: str) -> TableSchema:
     """Return columns with the time as a text."""
     text = from_arrow(pa.schema([(time, pa.string())]))
     return text if schema is None else replace(schema, columns=(*schema.columns, *text.columns))
+
+
+def _may_lose_zones(files: InputFiles, time: pa.Field) -> bool:
+    """Return whether times have to be read as the texts that they are.
+
+    DuckDB takes the zone away from times in JSON. In a CSV file it takes a time without a zone for one of UTC when
+    others have a zone, and ignores the name of a zone when others have none.
+    """
+    if not pa.types.is_timestamp(time.type) or files.found.format not in ("csv", "json"):
+        return False
+    if files.found.format == "json":
+        return True
+    zoned = is_zoned(quote(time.name))
+    return files.first_where(time.name, zoned if time.type.tz is None else f"NOT {zoned}") is not None
 
 
 def _overlaps(versions: tuple[Node, ...], first: dt.datetime | None, last: dt.datetime | None) -> bool:

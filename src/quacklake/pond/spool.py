@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,14 +19,16 @@ import pyarrow.compute as pc
 from quacklake.duckdb_versions import arrow_reader, connect, first_row
 from quacklake.errors import ConstraintError, SchemaMismatchError
 from quacklake.format.names import literal, quote
-from quacklake.pond.times import TimeColumn, utc
+from quacklake.pond.times import TimeColumn, is_zoned, utc
 
 _BATCH_ROWS = 65_536
 _MEMORY = "256MB"
-ZONE = r"(Z|[+-]\d\d(:?\d\d)?)\s*$"
-"""The end of a text that tells its time zone."""
 FUTURE = dt.timedelta(days=1)
 """The most that a clock may be ahead."""
+
+
+def _row(number: int) -> str:
+    return f"row {number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,10 @@ class Arrived:
 class Spool:
     """Rows of one import, and the rows of the series in the same range of time, to compare with."""
 
-    def __init__(self, rows: pa.RecordBatchReader, time: TimeColumn, name: str) -> None:
-        self._time, self._name = time, name
+    def __init__(
+        self, rows: pa.RecordBatchReader, time: TimeColumn, name: str, where: Callable[[int], str] = _row
+    ) -> None:
+        self._time, self._name, self._where = time, name, where
         self._folder = tempfile.TemporaryDirectory(prefix="pond-")
         self._connection = _open(Path(self._folder.name))
         self._columns = rows.schema.names
@@ -94,11 +98,17 @@ class Spool:
                 self._connection, f"SELECT min(rowid) + 1 FROM arrived WHERE {quote(self._time.name)} IS NULL"
             )
             assert where is not None
-            raise ConstraintError(f"row {where[0]} of {self._name} has no time in {self._time.name!r}")
+            raise ConstraintError(f"{self._where(where[0])} of {self._name} has no time in {self._time.name!r}")
+        if self._time.is_text:
+            watch = Watch()
+            for batch in arrow_reader(
+                self._connection, f"SELECT {self._expression} FROM arrived", batch_rows=_BATCH_ROWS
+            ):
+                watch.look(batch.column(0))
         self.arrived = Arrived(rows, utc(first), utc(last), watch.increasing)
 
     def _texts(self) -> str:
-        """Return SQL for times that are texts. Raises ``SchemaMismatchError`` for the first that is no time."""
+        """Return SQL for times that are texts. Raises ``SchemaMismatchError`` for the first that is not a time."""
         column = quote(self._time.name)
         wrong = first_row(
             self._connection,
@@ -107,17 +117,23 @@ class Spool:
         )
         if wrong is not None:
             raise SchemaMismatchError(
-                f"row {wrong[0]} of {self._name}: {str(wrong[1])[:40]!r} is no time",
+                f"{self._where(wrong[0])} of {self._name}: {str(wrong[1])[:40]!r} is not a time",
                 hint="write times as 2024-01-31T12:00:00Z, or as numbers since 1970",
             )
         zones = first_row(
             self._connection,
-            f"SELECT count(*) FILTER (regexp_matches({column}, {literal(ZONE)})), count({column}) FROM arrived",
+            f"SELECT min(rowid) FILTER ({is_zoned(column)}) + 1, min(rowid) FILTER (NOT {is_zoned(column)}) + 1 "
+            f"FROM arrived",
         )
         assert zones is not None
-        if 0 < zones[0] < zones[1]:
-            raise SchemaMismatchError(f"only some of the times in {self._time.name!r} of {self._name} have a time zone")
-        return self._time.text_expression(zoned=bool(zones[0]))
+        zoned, local = zones
+        if zoned is not None and local is not None:
+            raise SchemaMismatchError(
+                f"{self._where(max(zoned, local))} of {self._name}: only some of the times in {self._time.name!r} "
+                f"have a time zone",
+                hint="write a zone with every time, or with none and pass --timezone",
+            )
+        return self._time.text_expression(zoned=zoned is not None)
 
     def check_future(self, now: dt.datetime) -> None:
         """Raise ``ConstraintError`` for a time that lies more than a day ahead."""
@@ -126,7 +142,7 @@ class Spool:
             row = first_row(self._connection, f"SELECT arg_max(rowid, {self._expression}) + 1 FROM arrived")
             assert row is not None
             raise ConstraintError(
-                f"row {row[0]} of {self._name} is in the future: {last.isoformat()}",
+                f"{self._where(row[0])} of {self._name} is in the future: {last.isoformat()}",
                 hint="check the clock of the sensor and --timezone, or pass --allow-future",
             )
 

@@ -18,8 +18,9 @@ TIMESTAMP_NAMES = ("timestamp", "time", "event_time", "ts", "datetime", "date ti
 _UNITS = ((10**11, "s", 10**6), (10**14, "ms", 10**3), (10**17, "us", 1))
 """Numbers below a bound count seconds, milliseconds or microseconds since 1970: bound, unit, microseconds."""
 
-
 _LARGEST = 1 << 53
+_ZONE = r":[^-+A-Za-z]*([-+]\d|[A-Za-z])"
+"""A time of day, and after it an offset or the name of a time zone."""
 
 
 def number_bound(most: int | None) -> int:
@@ -53,7 +54,7 @@ def require_column(names: Sequence[str], wanted: str | None, what: str) -> str:
         raise SchemaMismatchError(f"{what} has no column {wanted!r}", hint=nearest(wanted, names))
     raise SchemaMismatchError(
         f"{what} has no time column among {', '.join(names)}",
-        hint=f"name it with --timestamp-column; {', '.join(TIMESTAMP_NAMES[:5])} are found by themselves",
+        hint=f"name it with --timestamp-column; {', '.join(TIMESTAMP_NAMES[:5])} are recognized",
     )
 
 
@@ -64,6 +65,11 @@ def check_zone(name: str) -> str:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InputError(f"there is no time zone {name!r}", hint="write UTC, or a name such as Europe/Berlin") from None
     return name
+
+
+def is_zoned(text: str) -> str:
+    """Return SQL that tells whether a text that is a time names its time zone; ``text`` is SQL, too."""
+    return f"regexp_matches({text}, {literal(_ZONE)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class TimeColumn:
         if self.zone is None:
             raise InputError(
                 f"the times in {self.name!r} have no time zone",
-                hint="say which with --timezone UTC or --timezone Europe/Berlin, or once for all with "
+                hint="say which with --timezone UTC or --timezone Europe/Berlin, or once and for all with "
                 "`pond config set timezone UTC`",
             )
         return self.zone
@@ -100,7 +106,7 @@ class TimeColumn:
     def expression(self, most: int | None) -> str:
         """Return SQL that gives the instant as TIMESTAMPTZ; ``most`` is the largest number among whole numbers.
 
-        Raises ``InputError`` for local times whose zone is not known, ``SchemaMismatchError`` for what is no time.
+        Raises ``InputError`` for local times whose zone is not known, ``SchemaMismatchError`` for what is not a time.
         """
         column, kind = quote(self.name), self.type
         if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -133,7 +139,7 @@ def parse_bound(text: str | None, what: str) -> dt.datetime | None:
         return instant(text)
     except (InputError, ValueError, OverflowError, OSError):
         raise InputError(
-            f"{what} {text!r} is no time", hint="write 2024-01-31T12:00:00Z, or milliseconds since 1970"
+            f"{what} {text!r} is not a time", hint="write 2024-01-31T12:00:00Z, or milliseconds since 1970"
         ) from None
 
 

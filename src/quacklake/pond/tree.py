@@ -119,7 +119,7 @@ class Tree:
 # -- walks -------------------------------------------------------------------------------------------------------------
 
 Children = Callable[[Node], "Mapping[str, Node] | None"]
-"""Gives the nodes in a directory by name, computed ones too; None for a node that is no directory."""
+"""Gives the nodes in a directory by name, computed ones too; None for any other node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from quacklake.connectors.nats.connection import NatsConnection
 from quacklake.faults import Fault, arm
 from quacklake.pond import Pond
 from quacklake.pond.collectors.base import Run
@@ -15,7 +18,8 @@ from quacklake.pond.collectors.group_commit import GroupCommit
 from quacklake.pond.collectors.line_protocol import parse
 from quacklake.pond.inputs import ImportOptions
 from quacklake.pond.running import run_once
-from quacklake.pond.simulators import HydroVuSimulator
+from quacklake.pond.simulators import HydroVuSimulator, LakeTechSettings, LakeTechSimulator
+from services import NatsServer
 from tests.crash.forks import Forks
 from tests.pond.collectors.conftest import AT500, SECRET, collector, config, rows
 from tests.pond.conftest import csv
@@ -31,9 +35,9 @@ def forks() -> Iterator[Forks]:
         yield opened
 
 
-def collect(place: str, name: str, point: str) -> None:
-    """Run a collector, and die at a point."""
-    with Pond.open(place) as pond, arm(Fault(action="kill", pattern=point)):
+def collect(place: str, name: str, point: str, at: int = 1) -> None:
+    """Run a collector, and die when a point is reached for the ``at``-th time."""
+    with Pond.open(place) as pond, arm(Fault(action="kill", pattern=point, at=at)):
         run_once(pond, name)
 
 
@@ -75,6 +79,69 @@ def test_a_killed_collector_loses_and_doubles_nothing(
         run_once(pond, "dock")
         times = rows(pond, SERIES).column("timestamp").to_pylist()
         assert len(times) == len(set(times)) == 48
+
+
+@pytest.mark.crash
+@pytest.mark.daily(0.4)
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_laketech_collector_takes_each_reading_once(
+    forks: Forks, template: Path, tmp_path: Path, point: str
+) -> None:
+    """The first day was taken before. The files of the second have times of the first, too."""
+    place = shutil.copytree(template, tmp_path / "P")
+    with LakeTechSimulator(LakeTechSettings(days=1, interval=21_600)) as server:
+        options = {"url": f"{server.url}/inbox", "timezone": "America/New_York", "path": "/lake"}
+        with Pond.open(place) as pond:
+            collector(pond, "lake", "laketech", options)
+            assert run_once(pond, "lake").rows == 16
+        server.change(days=3)
+        ended = forks.run("tests.pond.collectors.test_kills:collect", place=str(place), name="lake", point=point)
+        assert ended.code == -9, ended.errors
+        with Pond.open(place) as pond:
+            pond.recover()
+            taken = 3 if point == "pond.committed" else 1
+            assert rows(pond, "/lake/surface.series").num_rows == 4 * taken
+            assert run_once(pond, "lake").rows == 16 * (3 - taken)
+            assert run_once(pond, "lake").rows == 0
+            for name in ("surface", "bottom", "vulink", "report"):
+                times = rows(pond, f"/lake/{name}.series").column("timestamp").to_pylist()
+                assert len(times) == len(set(times)) == 12
+
+
+@pytest.mark.crash
+@pytest.mark.daily(0.4)
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_nats_collector_takes_each_message_once(
+    forks: Forks, nats_server: NatsServer, template: Path, tmp_path: Path, point: str
+) -> None:
+    """Three messages a transaction: the second of three dies, so what came before it stays."""
+    place, stream = shutil.copytree(template, tmp_path / "P"), f"kill-{POINTS.index(point)}"
+    source = {
+        "servers": nats_server.url,
+        "stream": stream,
+        "schema": "time BIGINT, temp DOUBLE",
+        "max_messages": 3,
+    }
+    with NatsConnection(nats_server.url) as nats:
+        nats.jetstream(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [f"{stream}.>"]})
+        try:
+            for n in range(8):
+                nats.request(f"{stream}.x", json.dumps({"time": 1_704_067_200 + n, "temp": n}).encode())
+            with Pond.open(place) as pond:
+                collector(pond, "nats", "nats", {"path": "/n.series", "source": source})
+            ended = forks.run(
+                "tests.pond.collectors.test_kills:collect", place=str(place), name="nats", point=point, at=2
+            )
+            assert ended.code == -9, ended.errors
+            with Pond.open(place) as pond:
+                pond.recover()
+                assert rows(pond, "/n.series").num_rows == (6 if point == "pond.committed" else 3)
+                nats.request(f"{stream}.x", json.dumps({"time": 1_704_067_208, "temp": 8}).encode())
+                run_once(pond, "nats")
+                assert rows(pond, "/n.series").column("temp").to_pylist() == [float(n) for n in range(9)]
+                assert run_once(pond, "nats").imported == ()
+        finally:
+            nats.jetstream(f"STREAM.DELETE.{stream}", {})
 
 
 @pytest.mark.crash

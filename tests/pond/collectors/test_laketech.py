@@ -83,7 +83,7 @@ HEAD = "Timestamp,Series Name,Location,Parameter,Value,Offset\n"
     ("name", "text", "kind", "words"),
     [
         ("a-surface.csv", f"{HEAD}2024-01-01 00:00:00,Depth,D,D,oops,0\n", SchemaMismatchError, "'oops' in 'Value'"),
-        ("b-surface.csv", f"{HEAD}soon,Depth,D,D,1,0\n", SchemaMismatchError, "'soon' is no time"),
+        ("b-surface.csv", f"{HEAD}soon,Depth,D,D,1,0\n", SchemaMismatchError, "'soon' is not a time"),
         ("c-surface.csv", f"{HEAD}2024-01-01 00:00:00,Deepth,D,D,1,0\n", SchemaMismatchError, "'Deepth' is not known"),
         ("d-surface.csv", f"{HEAD}2024-01-01 00:00:00,Depth,D,D,1\n", InputError, "Expected 6 columns, got 5"),
         ("e-surface.csv", "Date Time,Depth\n2024-01-01 00:00:00,1\n", SchemaMismatchError, "has no unit"),
@@ -100,7 +100,7 @@ HEAD = "Timestamp,Series Name,Location,Parameter,Value,Offset\n"
 def test_a_bad_file_is_named_with_its_row(
     collect: Collect, shared: Pond, name: str, text: str, kind: type[Exception], words: str
 ) -> None:
-    from quacklake.pond.collectors.laketech import LakeTechOptions, long_readings
+    from quacklake.pond.collectors.laketech_inbox import LakeTechOptions, long_readings
     from quacklake.pond.collectors.wide import open_connection
 
     Path(name).write_text(text)
@@ -120,7 +120,7 @@ def test_files_that_are_wrong_leave_the_others(shared: Pond, laketech: LakeTechS
 @pytest.mark.daily(0.5)
 @pytest.mark.parametrize(
     ("hostile", "words"),
-    [("html", "gives no list of files"), ("mismatch", "is not what the list")],
+    [("html", "does not give a list of files"), ("mismatch", "is not what the list")],
 )
 def test_a_hostile_inbox_changes_nothing(
     shared: Pond, laketech: LakeTechSimulator, collect: Collect, hostile: str, words: str
@@ -157,7 +157,7 @@ def test_local_times_need_a_zone(laketech: LakeTechSimulator, collect: Collect) 
     "options", [{}, {"url": "http://127.0.0.1", "folder": "x"}, {"folder": "x", "timezone": "Mars"}]
 )
 def test_wrong_options_are_refused(options: dict[str, str]) -> None:
-    from quacklake.pond.collectors.laketech import LakeTechOptions
+    from quacklake.pond.collectors.laketech_inbox import LakeTechOptions
 
     with pytest.raises((ConfigError, InputError)):
         LakeTechOptions.of(options)

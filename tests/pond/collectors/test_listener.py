@@ -140,7 +140,7 @@ def test_a_bad_request_is_refused_and_the_good_one_beside_it_is_taken(listener: 
         ("/elsewhere", b"", {}, 404, "there is no /elsewhere"),
         ("/v1/metrics", b"{", {"Content-Type": "application/json"}, 400, "no JSON"),
         ("/v1/metrics", b"x", {"Content-Type": "application/x-protobuf"}, 415, "JSON"),
-        ("/v1/metrics", b"[]", {"Content-Type": "application/json"}, 400, "is no object"),
+        ("/v1/metrics", b"[]", {"Content-Type": "application/json"}, 400, "is not an object"),
     ],
 )
 def test_bad_requests_change_nothing(

@@ -39,7 +39,7 @@ def test_messages_become_rows_and_each_is_taken_once(shared: Pond, nats_server: 
             assert run_once(shared, path).imported == ()
             send(6, 3)
             send(0, 1, "no row")
-            assert run_once(shared, path).notes == ("left out 1 messages that are no rows",)
+            assert run_once(shared, path).notes == ("left out 1 messages that are not rows",)
             assert rows(shared, "/nats/temp.series").column("temp").to_pylist() == [n / 2 for n in range(9)]
             assert json.loads(shared.fs().get(path).node.attribute("state")["position"])["offsets"]["sequence"] == 10
             # applying the same options again keeps the position

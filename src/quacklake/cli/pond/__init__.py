@@ -55,6 +55,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("maintain", "Merge small files, expire old states and remove what nothing needs", "care:maintain", _CARE),
     Entry("backup", "Back up the pond to a folder or bucket", "backup:backup", _CARE),
     Entry("backups", "List the backups in a folder or bucket", "backup:backups", _CARE),
+    Entry("prune-backups", "Remove old backups, and the files that only they need", "backup:prune_backups", _CARE),
     Entry("restore", "Create a pond from a backup", "backup:restore", _CARE),
     Entry("push", "Bring the pond to a remote", "backup:push", _CARE),
     Entry("pull", "Bring the pond to the state of a remote", "backup:pull", _CARE),

@@ -1,4 +1,4 @@
-"""``pond backup``, ``backups``, ``restore``, ``push`` and ``pull``."""
+"""``pond backup``, ``backups``, ``prune-backups``, ``restore``, ``push`` and ``pull``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from quacklake.cli.options import argument, option
+from quacklake.cli.options import DryRun, Yes, argument, option
 from quacklake.cli.output import human_size, plural
 from quacklake.cli.pond.context import PondContext
 from quacklake.cli.progress import stages
@@ -70,6 +70,32 @@ def backups(context: PondContext, place: Source, key_file: KeyFile = None) -> No
     ]
     types: dict[str, Any] = {"id": pa.string(), "time": pa.string(), "txn_seq": pa.int64(), "large_files": pa.int64()}
     context.output.rows(pa.Table.from_pylist(rows, pa.schema(list(types.items()))))
+
+
+def prune_backups(
+    context: PondContext,
+    place: Source,
+    keep_last: Annotated[int | None, option("--keep-last", "Keep at least the newest N backups.", "N")] = None,
+    older_than: Annotated[
+        str | None, option("--older-than", "Only backups older than a time or an age: 90d, '3 months'.", "AGE")
+    ] = None,
+    key_file: KeyFile = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """The newest backup is never removed."""
+    from quacklake.pond.pruning import prune
+
+    source = _place(context, place, key_file)
+    if not dry_run:
+        context.confirm(f"Remove old backups in {redact(place)} permanently?", yes=yes)
+    with stages() as progress:
+        done = prune(source, keep_last=keep_last, older_than=older_than, dry_run=dry_run, progress=progress)
+    context.output.result(
+        f"{plural(len(done.backups), 'backup')} and {plural(done.files, 'file')} ({human_size(done.bytes)})"
+        f" {'would be removed' if done.dry_run else 'removed'}, {len(done.kept):,} kept",
+        asdict(done),
+    )
 
 
 def restore(

@@ -78,7 +78,7 @@ def _config(path: str | None) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"the file {path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the file {path} is no YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"the file {path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(found, dict):
         raise ConfigError(f"the file {path} has no mapping at its top", hint="patterns: {source: /sensors/*.series}")
     return found

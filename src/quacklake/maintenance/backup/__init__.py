@@ -10,7 +10,27 @@ A backup place has this layout::
 ``image`` has the manifests and the catalog as Arrow files, ``create`` makes, restores and removes backups.
 """
 
-from quacklake.maintenance.backup.create import BackupReport, PruneReport, back_up, lend, prune, restore
+from quacklake.maintenance.backup.create import (
+    BackupReport,
+    PruneMark,
+    PruneReport,
+    back_up,
+    check_not_pruned,
+    lend,
+    prune,
+    restore,
+)
 from quacklake.maintenance.backup.image import BackupInfo, list_backups
 
-__all__ = ["BackupInfo", "BackupReport", "PruneReport", "back_up", "lend", "list_backups", "prune", "restore"]
+__all__ = [
+    "BackupInfo",
+    "BackupReport",
+    "PruneMark",
+    "PruneReport",
+    "back_up",
+    "check_not_pruned",
+    "lend",
+    "list_backups",
+    "prune",
+    "restore",
+]

@@ -97,7 +97,7 @@ def prune(
 
     Raises ``StorageUnavailableError`` while a backup is made, ``CorruptFileError`` when one that stays cannot be read.
     """
-    with _Mark(store, dry_run=dry_run) as mark, KnownPaths() as known:
+    with PruneMark(store, dry_run=dry_run) as mark, KnownPaths() as known:
         _check_no_backup_is_made(store)
         found = list_backups(store)  # only now, when no other backup can appear
         old = found[: -max(keep_last or 1, 1)]
@@ -133,7 +133,7 @@ def _within(entry: FileEntry, span: dt.timedelta) -> bool:
     return entry.mtime is None or entry.mtime >= dt.datetime.now(dt.UTC) - span
 
 
-class _Mark:
+class PruneMark:
     """Shows others that backups are being removed; it expires without a sign of life."""
 
     def __init__(self, store: Store, *, dry_run: bool) -> None:
@@ -141,7 +141,7 @@ class _Mark:
         self._path = None if dry_run else f"{_MARKS}{uuid7().hex}"
         self._written = -math.inf
 
-    def __enter__(self) -> _Mark:
+    def __enter__(self) -> PruneMark:
         self.live()
         faults.reach("prune.marked")
         return self
@@ -177,7 +177,7 @@ def _end(store: Store, id_: str) -> None:
 
 
 def _remove_files(
-    store: Store, known: KnownPaths, mark: _Mark, *, dry_run: bool, progress: Progress
+    store: Store, known: KnownPaths, mark: PruneMark, *, dry_run: bool, progress: Progress
 ) -> tuple[int, int]:
     """Remove the files that no backup has; return their number and size."""
     files = size = seen = 0

@@ -1,17 +1,12 @@
-"""Collectors: what writes series of a pond from other systems. Importing this package registers them."""
+"""Collectors: what writes series of a pond from other systems. ``collectors.registered`` registers them."""
 
-from quacklake.pond.collectors import hydrovu, inbox, laketech, listener, logfiles, nats
-from quacklake.pond.collectors.base import Failure, Report, Run, Runnable
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Failure",
-    "Report",
-    "Run",
-    "Runnable",
-    "hydrovu",
-    "inbox",
-    "laketech",
-    "listener",
-    "logfiles",
-    "nats",
-]
+from quacklake.lazy import lazily
+
+if TYPE_CHECKING:
+    from quacklake.pond.collectors.base import Failure, Report, Run, Runnable
+else:
+    __getattr__ = lazily(__name__, {"quacklake.pond.collectors.base": "Failure Report Run Runnable"})
+
+__all__ = ["Failure", "Report", "Run", "Runnable"]

@@ -65,7 +65,7 @@ class Run:
     def wait(self, seconds: float) -> None:
         """Sleep. Raises ``CancelledError`` as soon as the run is told to stop."""
         if self.stop.wait(seconds):
-            raise CancelledError("the collector was told to stop", hint="the next run goes on where it was")
+            raise CancelledError("the collector was told to stop", hint="the next run continues where it was")
 
     def state(self) -> Mapping[str, Any]:
         """Return what the last run kept."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quacklake.errors import ConfigError, InputError, LimitError
-from quacklake.pond.copying import sha256_of
+from quacklake.pond.host_files import sha256_of
 
 _MOST_KNOWN = 100_000
 _BLOCK = 1 << 20

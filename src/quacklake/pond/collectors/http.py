@@ -66,7 +66,7 @@ def check_url(url: str, what: str) -> str:
     """Return an address without its last slash. Raises ``ConfigError`` for one that would show a secret to others."""
     split = urlsplit(url)
     if split.scheme not in ("http", "https") or not split.hostname:
-        raise ConfigError(f"{what}: url is no address", hint="url: https://www.example.org/api")
+        raise ConfigError(f"{what}: url is not an address", hint="url: https://www.example.org/api")
     if split.username or split.password:
         raise ConfigError(f"{what}: the url has a login", hint="write it as client_id and client_secret")
     if split.scheme == "http" and split.hostname not in _LOOPBACK:

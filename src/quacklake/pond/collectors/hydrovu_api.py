@@ -114,7 +114,7 @@ class HydroVu:
         """Yield the readings from a time on, page by page, each with whether another one follows.
 
         The next page is asked for while one is parsed. Raises ``LimitError`` for a server whose pages do not end,
-        ``ConnectorError`` for an answer that is no page.
+        ``ConnectorError`` for any other answer.
         """
         what, seen = f"location {location}", set[str]()
 

@@ -88,8 +88,8 @@ class Inbox(Runnable):
         given = ImportOptions(
             options.timestamp_column, zone, options.allow_future, keep_conflicts=options.keep_conflicts
         )
-        fs, pond = run.pond.fs(), run.pond.lake.url
-        items = []
+        fs, pond = run.pond.fs(), run.pond.lake.data_path
+        items, known = list[Item](), dict[tuple[str, str], bool]()
         files = find_files(folder, options.patterns, settle=options.settle, most=options.max_files, what="inbox")
         for place, file in enumerate(files):
             run.progress(f"looking at {file.name}", place, len(files))
@@ -97,8 +97,12 @@ class Inbox(Runnable):
             sha256 = hash_of(file)
             if (pond, target, sha256) in _repeated or sha256 in taken(fs, target):
                 continue
-            items.append(_item(pond, file, sha256, target, given))
-        return commit(run, items)
+            items.append(_item(known, file, sha256, target, given))
+        done = commit(run, items)
+        for (series, sha256), all_known in known.items():
+            if all_known:
+                _repeated.add(pond, series, sha256)
+        return done
 
 
 def taken(fs: FS, path: str) -> set[str]:
@@ -107,15 +111,16 @@ def taken(fs: FS, path: str) -> set[str]:
     return set() if found is None else {str(row.attribute(SOURCE_SHA256)) for row in found.versions}
 
 
-def _item(pond: str, file: Path, sha256: str, target: str, given: ImportOptions) -> Item:
+def _item(known: dict[tuple[str, str], bool], file: Path, sha256: str, target: str, given: ImportOptions) -> Item:
+    """Return what writes the rows of a file. It notes in ``known`` whether the series had all of them."""
+
     def write(fs: FS) -> list[Imported]:
         above = parts(target)[:-1]
         if above:
             fs.make_directory("/" + "/".join(above), parents=True)
         with rows_of(HostPath(file)) as rows:
             done = append_series(fs, target, rows, given, Origin(file.name, sha256))
-        if not done.rows:
-            _repeated.add(pond, target, sha256)
+        known[target, sha256] = not done.rows
         return [done]
 
     return Item(file.name, write)

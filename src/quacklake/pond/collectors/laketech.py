@@ -6,167 +6,27 @@ one row for each time.
 
 from __future__ import annotations
 
-import fnmatch
-import hashlib
-import json
-import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import quote as quote_url
+from typing import Any
 
-import duckdb
 import pyarrow as pa
-import pyarrow.csv
 
 from quacklake.connectors.options import resolved
-from quacklake.duckdb_versions import arrow_reader, first_row
-from quacklake.errors import (
-    ConfigError,
-    ConnectorError,
-    CorruptFileError,
-    InputError,
-    LimitError,
-    QuacklakeError,
-    SchemaMismatchError,
-    nearest,
-)
-from quacklake.format.names import literal, quote
+from quacklake.errors import QuacklakeError
 from quacklake.pond.collectors.base import Failure, Item, Report, Run, Runnable, commit
-from quacklake.pond.collectors.files import Repeated, find_files, hash_of
-from quacklake.pond.collectors.http import HttpClient, HttpLimits, check_url
+from quacklake.pond.collectors.files import Repeated
+from quacklake.pond.collectors.http import HttpClient, check_url
 from quacklake.pond.collectors.inbox import taken
-from quacklake.pond.collectors.options import choice, number, seconds
-from quacklake.pond.collectors.wide import ON_CONFLICT, REFUSE, open_connection, widen
-from quacklake.pond.excel_html import looks_like_report, to_csv
-from quacklake.pond.factories.options import Options
+from quacklake.pond.collectors.laketech_inbox import InboxFile, LakeTechOptions, list_files, long_readings, open_file
+from quacklake.pond.collectors.wide import open_connection, widen
 from quacklake.pond.factories.registry import register
 from quacklake.pond.fs import FS
-from quacklake.pond.inputs import ImportOptions, head_of
-from quacklake.pond.paths import check_name, parts
+from quacklake.pond.inputs import ImportOptions
 from quacklake.pond.series import Imported, Origin, append_series
-from quacklake.pond.spool import ZONE
-from quacklake.pond.times import TimeColumn, check_zone, require_column
 
-COLUMNS = {
-    "Surface pH": "AT500_Surface.pH.pH",
-    "Surface Temp": "AT500_Surface.Temperature.C",
-    "Surface Chl-a": "AT500_Surface.Chl-a.µg/L",
-    "Surface DO": "AT500_Surface.DO.mg/L",
-    "Surface Salinity": "AT500_Surface.Salinity.psu",
-    "Depth": "AT500_Surface.Depth.m",
-    "Bottom Temp": "AT500_Bottom.Temperature.C",
-    "Bottom DO": "AT500_Bottom.DO.mg/L",
-    "Bottom Salinity": "AT500_Bottom.Salinity.psu",
-    "Battery Level": "Vulink.Battery Level.%",
-    "Baro": "Vulink.Baro.psi",
-}
-"""The column of each series name in long files."""
-GROUPS = {"surface": "*surface*", "bottom": "*bottom*", "vulink": "*vulink*", "report": "*.xls*"}
-_LONG = ("Series Name", "Value", "Offset")
-_UNIT = re.compile(r"(?P<name>.*\S)\s*\((?P<unit>[^()]+)\)\s*")
-_FILES = ("*.csv", "*.xls", "*.xlsx", "*.htm", "*.html")
-_BATCH = 65_536
 _repeated = Repeated()
-
-
-@dataclass(frozen=True, slots=True)
-class LakeTechOptions:
-    """The options of a collector of LakeTech."""
-
-    url: str | None
-    folder: str | None
-    path: str
-    timezone: str | None
-    groups: Mapping[str, str]
-    columns: Mapping[str, str]
-    settle: float
-    max_files: int
-    on_conflict: str
-    allow_future: bool
-    http: HttpLimits
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> LakeTechOptions:
-        """Return the options of a mapping. Raises ``ConfigError``."""
-        options = Options("laketech", config)
-        made = cls(
-            url=options.text("url", "") or None,
-            folder=options.text("folder", "") or None,
-            path="/" + "/".join(parts(options.text("path", "/laketech"))),
-            timezone=options.text("timezone", "") or None,
-            groups={check_name(name): str(glob) for name, glob in (options.mapping("groups") or GROUPS).items()},
-            columns={**COLUMNS, **{name: str(column) for name, column in options.mapping("columns").items()}},
-            settle=seconds(options, "settle", "2s"),
-            max_files=number(options, "max_files", 10_000),
-            on_conflict=choice(options, "on_conflict", ON_CONFLICT, REFUSE),
-            allow_future=options.boolean("allow_future"),
-            http=HttpLimits.of("laketech.http", options.mapping("http")),
-        )
-        options.finish()
-        if (made.url is None) == (made.folder is None):
-            raise ConfigError("laketech has a url or a folder, and not both", hint="folder: inbox")
-        if made.timezone is not None:
-            check_zone(made.timezone)
-        return made
-
-    def series_of(self, name: str) -> str | None:
-        """Return the path of the series that takes a file, or None for one that belongs to no group."""
-        found = (group for group, glob in self.groups.items() if fnmatch.fnmatch(name.lower(), glob.lower()))
-        group = next(found, None)
-        return None if group is None else f"{self.path}/{group}.series"
-
-
-class InboxFile(NamedTuple):
-    """A file of the inbox, with the hash of its bytes if that is known; ``path`` is where it is on this machine."""
-
-    name: str
-    sha256: str
-    path: Path | None = None
-
-
-def list_files(options: LakeTechOptions, client: HttpClient | None) -> list[InboxFile]:
-    """Return the files of the inbox, by name. Raises for a list that is none."""
-    if client is None:
-        assert options.folder is not None
-        folder = Path(resolved(options.folder, "laketech.folder"))
-        found = find_files(folder, _FILES, settle=options.settle, most=options.max_files, what="laketech")
-        return [InboxFile(path.name, hash_of(path), path) for path in found]
-    reply = client.get("")
-    try:
-        listed = json.loads(reply.body) if reply.status == 200 else None
-    except (ValueError, RecursionError):
-        listed = None
-    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        raise ConnectorError(
-            "the address of laketech gives no list of files",
-            hint="url: the address that lists name and sha256 of each file",
-            number=reply.status,
-        )
-    if len(listed) > options.max_files:
-        raise LimitError(f"laketech: the inbox has more than {options.max_files} files", hint="raise max_files")
-    return sorted(InboxFile(str(each.get("name", "")), str(each.get("sha256", ""))) for each in listed)
-
-
-def open_file(file: InboxFile, client: HttpClient | None, folder: Path) -> Path:
-    """Return where the bytes of a file are on this machine, which may be a copy in a folder.
-
-    Raises ``CorruptFileError`` for bytes that are not those of the list.
-    """
-    if file.path is not None or client is None:
-        assert file.path is not None
-        return file.path
-    check_name(file.name)
-    reply = client.get(f"/{quote_url(file.name)}")
-    if reply.status != 200:
-        raise ConnectorError(f"laketech answers status {reply.status} for {file.name}", number=reply.status)
-    if hashlib.sha256(reply.body).hexdigest() != file.sha256:
-        raise CorruptFileError(f"{file.name} is not what the list of laketech says", hint="the next run asks again")
-    path = Path(tempfile.mkdtemp(dir=folder), file.name)  # errors name the file as the inbox does
-    path.write_bytes(reply.body)
-    return path
 
 
 @register
@@ -194,8 +54,9 @@ class LakeTechCollector(Runnable):
 
 def _collect(run: Run, options: LakeTechOptions, client: HttpClient | None) -> Report:
     zone = options.timezone or run.pond.control.settings().get("timezone")
-    fs, pond = run.pond.fs(), run.pond.lake.url
+    fs, pond = run.pond.fs(), run.pond.lake.data_path
     items, failures, notes = list[Item](), list[Failure](), list[str]()
+    known: dict[tuple[str, str], bool] = {}
     files = list_files(options, client)
     with tempfile.TemporaryDirectory(prefix="pond-") as folder, open_connection() as connection:
         for place, file in enumerate(files):
@@ -215,116 +76,24 @@ def _collect(run: Run, options: LakeTechOptions, client: HttpClient | None) -> R
                     raise
                 failures.append(Failure(file.name, error))
                 continue
-            items.append(_item(pond, file, target, rows, options))
+            items.append(_item(known, file, target, rows, options))
         done = commit(run, items)
+    for (series, sha256), all_known in known.items():
+        if all_known:
+            _repeated.add(pond, series, sha256)
     return Report(done.imported, (*failures, *done.failures), notes=tuple(notes))
 
 
-def _item(pond: str, file: InboxFile, target: str, rows: pa.Table, options: LakeTechOptions) -> Item:
+def _item(
+    known: dict[tuple[str, str], bool], file: InboxFile, target: str, rows: pa.Table, options: LakeTechOptions
+) -> Item:
+    """Return what writes the rows of a file. It notes in ``known`` whether the series had all of them."""
+
     def write(fs: FS) -> list[Imported]:
         fs.make_directory(options.path, parents=True)
         given = ImportOptions("timestamp", allow_future=options.allow_future)
         done = append_series(fs, target, rows, given, Origin(file.name, file.sha256))
-        if not done.rows:
-            _repeated.add(pond, target, file.sha256)
+        known[target, file.sha256] = not done.rows
         return [done]
 
     return Item(file.name, write)
-
-
-def long_readings(
-    connection: duckdb.DuckDBPyConnection, path: Path, name: str, options: LakeTechOptions, zone: str | None
-) -> pa.Table:
-    """Return the readings of a file: the column each belongs to, microseconds since 1970, and the value."""
-    rows = _texts(path, name)
-    time = require_column(rows.schema.names, None, name)
-    connection.register("arrived", rows)
-    connection.execute("CREATE OR REPLACE TEMP TABLE lines AS FROM arrived")
-    moment = _moment(connection, time, name, zone)
-    is_long = all(each in rows.schema.names for each in _LONG)
-    query = _long(connection, time, name, options) if is_long else _report(connection, rows.schema, time, name)
-    query = f"SELECT name, epoch_us({moment}) AS micros, value FROM ({query})"
-    return arrow_reader(connection, query, [], batch_rows=_BATCH).read_all()
-
-
-def _texts(path: Path, name: str) -> pa.Table:
-    """Return the cells of a file as texts, NULL for empty ones. Raises ``InputError`` with the line that is wrong."""
-    with tempfile.TemporaryDirectory(prefix="pond-") as folder:
-        if looks_like_report(head_of(path)):
-            to_csv(path, target := Path(folder, "report.csv"))
-            path = target
-        try:
-            with pyarrow.csv.open_csv(path) as opened:
-                columns = opened.schema.names
-            return pyarrow.csv.read_csv(
-                path,
-                pyarrow.csv.ReadOptions(use_threads=False),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=True, null_values=[""]
-                ),
-            )
-        except (pa.ArrowInvalid, OSError) as error:
-            raise InputError(f"cannot read {name}: {str(error).splitlines()[0][:160]}") from None
-
-
-def _moment(connection: duckdb.DuckDBPyConnection, time: str, name: str, zone: str | None) -> str:
-    """Return SQL for the instants of a column of texts. Raises for the first that is no time."""
-    column = quote(time)
-    wrong = first_row(
-        connection,
-        f"SELECT rowid + 1, {column} FROM lines WHERE TRY_CAST({column} AS TIMESTAMPTZ) IS NULL ORDER BY rowid",
-    )
-    if wrong is not None:
-        raise SchemaMismatchError(f"row {wrong[0]} of {name}: {str(wrong[1])[:40]!r} is no time")
-    zoned = f"regexp_matches({column}, {literal(ZONE)})"
-    zones = connection.execute(f"SELECT DISTINCT {zoned} FROM lines").fetchall()
-    if len(zones) > 1:
-        raise SchemaMismatchError(f"only some of the times in {time!r} of {name} have a time zone")
-    known = None if zone is None else check_zone(zone)
-    return TimeColumn(time, pa.string(), known).text_expression(zoned=zones == [(True,)])
-
-
-def _long(connection: duckdb.DuckDBPyConnection, time: str, name: str, options: LakeTechOptions) -> str:
-    """Return a query for a file with one reading a line. The offset is what was added to a value."""
-    for column in ("Value", "Offset"):
-        _check_numbers(connection, column, name)
-    found = connection.execute('SELECT DISTINCT "Series Name" FROM lines WHERE "Value" IS NOT NULL').fetchall()
-    unknown = next((each for (each,) in found if each not in options.columns), None)
-    if unknown is not None:
-        hint = nearest(str(unknown), options.columns) or "say which column it is: columns: {NAME: Instrument.Name.unit}"
-        raise SchemaMismatchError(f"{name}: the series name {str(unknown)[:60]!r} is not known", hint=hint)
-    pairs = {"series": list(options.columns), "name": list(options.columns.values())}
-    connection.register("columns", pa.table(pairs))
-    return (
-        f"SELECT {quote(time)}, columns.name, "
-        'CAST("Value" AS DOUBLE) - coalesce(CAST("Offset" AS DOUBLE), 0) AS value '
-        'FROM lines JOIN columns ON columns.series = "Series Name" ORDER BY lines.rowid'
-    )
-
-
-def _report(connection: duckdb.DuckDBPyConnection, schema: pa.Schema, time: str, name: str) -> str:
-    """Return a query for a file with one time a line, whose columns are called ``Name (unit)``."""
-    parts_ = []
-    for column in schema.names:
-        if column == time:
-            continue
-        found = _UNIT.fullmatch(column)
-        if found is None:
-            raise SchemaMismatchError(f"{name}: the column {column[:60]!r} has no unit", hint="Temperature (C)")
-        _check_numbers(connection, column, name)
-        called = literal(f"{found['name']}.{found['unit']}")
-        parts_.append(f"SELECT {quote(time)}, {called} AS name, CAST({quote(column)} AS DOUBLE) AS value FROM lines")
-    if not parts_:
-        raise InputError(f"{name} has times and no readings")
-    return " UNION ALL ".join(parts_)
-
-
-def _check_numbers(connection: duckdb.DuckDBPyConnection, column: str, name: str) -> None:
-    value = quote(column)
-    wrong = first_row(
-        connection,
-        f"SELECT rowid + 1, CAST({value} AS VARCHAR) FROM lines "
-        f"WHERE {value} IS NOT NULL AND TRY_CAST({value} AS DOUBLE) IS NULL ORDER BY rowid LIMIT 1",
-    )
-    if wrong is not None:
-        raise SchemaMismatchError(f"row {wrong[0]} of {name}: {str(wrong[1])[:40]!r} in {column!r} is no number")

@@ -96,10 +96,12 @@ def _take(lines: _Lines, line: str) -> None:
         lines.heads[head] = _head(lines, head)
     rows, tags = lines.heads[head]
     if stamp and not _STAMP.fullmatch(stamp):
-        raise InputError(f"{stamp[:30]!r} is no time", hint="times are whole numbers, of the precision of the request")
+        raise InputError(
+            f"{stamp[:30]!r} is not a time", hint="times are whole numbers, of the precision of the request"
+        )
     moment = int(stamp) * lines.factor if stamp else lines.now
     if not -_LARGEST <= moment < _LARGEST:
-        raise ConstraintError(f"{stamp} is no time of this precision", hint="say precision=s, ms, us or ns")
+        raise ConstraintError(f"{stamp} is not a time of this precision", hint="say precision=s, ms, us or ns")
     _add(rows, tags, moment, fields, lines.max_columns)
 
 
@@ -128,7 +130,7 @@ def _bare_field(text: str) -> tuple[str, str, Any]:
     """Return a field without quotes and escapes."""
     key, equals, word = text.partition("=")
     if not key or not equals:
-        raise InputError(f"{text[:20]!r} is no key and value")
+        raise InputError(f"{text[:20]!r} is not a key and a value")
     return (key, *_word(word, key))
 
 
@@ -148,7 +150,7 @@ def _fields(line: str, position: int) -> tuple[list[tuple[str, str, Any]], int]:
 def _key(line: str, position: int) -> tuple[str, int]:
     match = _KEY.match(line, position)
     if match is None:
-        raise InputError(f"{line[position : position + 20]!r} is no key and value")
+        raise InputError(f"{line[position : position + 20]!r} is not a key and a value")
     return _plain(match[1]), match.end()
 
 
@@ -177,7 +179,7 @@ def _word(word: str, key: str) -> tuple[str, Any]:
         return kind, whole
     if word in _TRUE or word in _FALSE:
         return "boolean", word in _TRUE
-    raise InputError(f"{word[:30]!r} is no value of the field {key[:40]!r}", hint='4.5, 4i, 4u, true or "text"')
+    raise InputError(f"{word[:30]!r} is not a value of the field {key[:40]!r}", hint='4.5, 4i, 4u, true or "text"')
 
 
 def _add(

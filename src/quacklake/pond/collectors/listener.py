@@ -239,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             document = json.loads(self._body())
         except (ValueError, RecursionError):
-            raise InputError("the body is no JSON") from None
+            raise InputError("the body is not valid JSON") from None
         metrics = otlp.parse(document, max_rows=self.options.max_rows, max_columns=self.options.max_columns)
         self._write({_node_name(name): table for name, table in metrics.tables.items()})
         partial = {"rejectedDataPoints": str(metrics.rejected), "errorMessage": "only gauges and sums are taken"}

@@ -78,7 +78,7 @@ class NatsCollector(Runnable):
                 run.wait(0)
         finally:
             source.close()
-        notes = (f"left out {rejected} messages that are no rows",) if rejected else ()
+        notes = (f"left out {rejected} messages that are not rows",) if rejected else ()
         return Report(tuple(imported), notes=notes)
 
 

@@ -76,7 +76,7 @@ def _take(rows: _Rows, name: str, point: Mapping[str, Any], most: int) -> None:
             f"a data point of {name[:60]!r} has no time or no value", hint="timeUnixNano, asDouble or asInt"
         ) from None
     if not 0 < moment < 2**63:
-        raise ConstraintError(f"a data point of {name[:60]!r} has a number that is no time")
+        raise ConstraintError(f"a data point of {name[:60]!r} has a number that is not a time")
     attributes = _attributes(point)
     rows.attributes.update(dict.fromkeys(attributes))
     rows.metrics[name] = None
@@ -111,11 +111,11 @@ def _table(service: str, rows: _Rows) -> pa.Table:
 def _list(owner: Any, key: str, what: str) -> list[Mapping[str, Any]]:
     found = _mapping(owner, what).get(key, [])
     if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
-        raise InputError(f"{what[:60]}: {key} is no list of objects")
+        raise InputError(f"{what[:60]}: {key} is not a list of objects")
     return found
 
 
 def _mapping(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise InputError(f"{what[:60]} is no object")
+        raise InputError(f"{what[:60]} is not an object")
     return value

@@ -20,11 +20,10 @@ from quacklake.config.values import Secret
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError
 from quacklake.pond.collectors.http import HttpClient, check_url
-from quacklake.pond.collectors.hydrovu import Device, HydroVuOptions
 from quacklake.pond.collectors.hydrovu_api import HydroVu, Names
-from quacklake.pond.collectors.laketech import InboxFile, LakeTechOptions, list_files, long_readings, open_file
+from quacklake.pond.collectors.hydrovu_options import Device, HydroVuOptions
+from quacklake.pond.collectors.laketech_inbox import InboxFile, LakeTechOptions, list_files, long_readings, open_file
 from quacklake.pond.collectors.wide import open_connection
-from quacklake.spark.datasource.format import register_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +35,8 @@ _MICROS = 1_000_000
 
 def register_collectors(session: SparkSession) -> None:
     """Make the formats ``hydrovu`` and ``laketech`` known in a session."""
+    from quacklake.spark.datasource.format import register_source  # workers load this module, and need no lake
+
     for source in (HydroVuDataSource, LakeTechDataSource):
         register_source(session, source)
 
@@ -49,7 +50,7 @@ def _config(options: Mapping[str, str]) -> dict[str, Any]:
             found[name] = json.loads(text) if text[:1] in ("[", "{") or text in ("true", "false") else value
         except ValueError:
             hint = '[{"name": "Dock", "id": 4990594334457856}]'
-            raise ConfigError(f"the option {name} is no JSON", hint=hint) from None
+            raise ConfigError(f"the option {name} is not valid JSON", hint=hint) from None
     return found
 
 

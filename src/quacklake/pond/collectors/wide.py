@@ -29,14 +29,14 @@ def widen(connection: duckdb.DuckDBPyConnection, readings: pa.Table, what: str, 
     """Return rows in the order of time: ``timestamp``, and a column for each ``name`` among the readings.
 
     Readings have ``name``, ``micros`` (microseconds since 1970) and ``value``; those without a value are left out.
-    Raises ``ConstraintError`` for two different readings of one name and time, and for numbers that are no times.
+    Raises ``ConstraintError`` for two different readings of one name and time, and for numbers that are not times.
     """
     names = sorted({str(each) for each in readings.column("name").unique().to_pylist()})
     _check_names(names, what)
     connection.register("arrived_readings", readings)
     connection.execute(
-        "CREATE OR REPLACE TEMP TABLE readings AS SELECT name, micros, value, row_number() OVER () AS place "
-        "FROM arrived_readings WHERE value IS NOT NULL"
+        "CREATE OR REPLACE TEMP TABLE readings AS SELECT name, micros, value FROM arrived_readings "
+        "WHERE value IS NOT NULL"
     )
     connection.unregister("arrived_readings")
     wrong = first_row(
@@ -45,10 +45,11 @@ def widen(connection: duckdb.DuckDBPyConnection, readings: pa.Table, what: str, 
         f"WHERE micros IS NULL OR micros NOT BETWEEN {_EARLIEST} AND {_LATEST} LIMIT 1",
     )
     if wrong is not None:
-        raise ConstraintError(f"{what}: a reading of {wrong[0]} has a number that is no time")
+        raise ConstraintError(f"{what}: a reading of {wrong[0]} has a number that is not a time")
     if on_conflict == REFUSE:
         _check_conflicts(connection, what)
-    columns = [f"arg_max(value, place) FILTER (name = {literal(name)}) AS {quote(name)}" for name in names]
+    chosen = "any_value(value)" if on_conflict == REFUSE else "arg_max(value, rowid)"
+    columns = [f"{chosen} FILTER (name = {literal(name)}) AS {quote(name)}" for name in names]
     selected = ", ".join([f"make_timestamptz(micros) AS {TIME}", *columns])
     query = f"SELECT {selected} FROM readings GROUP BY micros ORDER BY micros"
     return arrow_reader(connection, query, [], batch_rows=_BATCH_ROWS).read_all()

@@ -14,7 +14,10 @@ from quacklake.pond.paths import parts
 
 @register
 class Mount(Factory):
-    """A pond in a folder or database (``pond``), or its newest backup (``backup``), from ``path`` of it on."""
+    """A pond in a folder or database (``pond``), or its newest backup (``backup``), from ``path`` of it on.
+
+    ``key`` is the key of an encrypted backup, as a reference to the environment or a file.
+    """
 
     name = "mount"
     description = "Another pond, or a backup of one, read-only"
@@ -22,10 +25,14 @@ class Mount(Factory):
 
     def check(self, config: Mapping[str, Any]) -> None:
         options = Options(self.name, config)
-        pond, backup = options.text("pond", ""), options.text("backup", "")
+        pond, backup, key = (options.text(name, "") for name in ("pond", "backup", "key"))
         if ".." in parts(options.text("path", "/")):
             raise ConfigError(f"{self.name}: path does not go up", hint="write it from the root: /sensors")
         options.finish()
+        if key and not key.startswith(("${env:", "${file:")):
+            raise ConfigError(
+                f"{self.name}: key is a secret, which a pond does not keep", hint="key: ${env:BACKUP_KEY}"
+            )
         if bool(pond) == bool(backup):
             raise ConfigError(
                 f"{self.name} takes pond or backup", hint="pond: a folder or URL; backup: s3://bucket/folder"
@@ -39,7 +46,7 @@ class _Inside(Factory):
     description = "A node of a mounted pond"
 
     def check(self, config: Mapping[str, Any]) -> None:
-        raise ConfigError(f"{self.name} is no factory for nodes of your own", hint="mount makes them")
+        raise ConfigError(f"{self.name} is not a factory for nodes of your own", hint="mount makes them")
 
 
 @register

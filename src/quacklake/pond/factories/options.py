@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from quacklake.errors import ConfigError, nearest
@@ -42,8 +43,8 @@ class Options:
         """Return a text. Raises ``ConfigError`` when it is missing and has no default."""
         found = self.take(key, default)
         if found is None:
-            near = nearest(key, self._left)
-            raise ConfigError(f"{self.what} has no {key}", hint=near and f"{key} instead of {next(iter(self._left))}")
+            near = get_close_matches(key, self._left, n=1)
+            raise ConfigError(f"{self.what} has no {key}", hint=f"{key} instead of {near[0]}" if near else None)
         if isinstance(found, Mapping | list):
             raise ConfigError(f"{self.what}: {key} is a text, not {found!r:.40}")
         return str(found)

@@ -68,7 +68,7 @@ def register(factory: F) -> F:
 
 def _load_collectors() -> None:
     """Register the collectors, which need the pond itself and are loaded when one is first looked for."""
-    import quacklake.pond.collectors  # noqa: F401
+    import quacklake.pond.collectors.registered  # noqa: F401
 
 
 def factories() -> list[Factory]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import ConfigError
 from quacklake.format.names import check_name, quote
+from quacklake.pond.factories.column_rename import check_transforms, selected, steps_of
 from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import RowsFactory, register
 from quacklake.pond.nodes import EntryType
@@ -21,26 +22,33 @@ class _SqlDerived(RowsFactory):
     """A query over the rows that patterns name: ``patterns: {source: /sensors/*.series}``, ``query: SELECT …``."""
 
     def check(self, config: Mapping[str, Any]) -> None:
-        patterns, _ = self._options(config)
+        patterns, *_ = self._options(config)
         for name, pattern in patterns.items():
             check_name(name, "pattern")
             if not isinstance(pattern, str):
                 raise ConfigError(f"{self.name}: the pattern {name} is a text, not {pattern!r:.40}")
 
     def define(self, relations: Relations, schema: str, config: Mapping[str, Any]) -> str:
-        patterns, query = self._options(config)
+        patterns, query, transforms = self._options(config)
+        steps = steps_of(relations.fs, transforms)
         for name, pattern in patterns.items():
-            relations.tx.create_view(f"{schema}.{quote(name)}", relations.union(pattern))
+            united = relations.union(pattern)
+            if steps:
+                given = f"{schema}.{quote(f'{name} as it is')}"
+                relations.tx.create_view(given, united)
+                united = f"SELECT {selected(relations.columns(given), steps)} FROM {given}"
+            relations.tx.create_view(f"{schema}.{quote(name)}", united)
         return query
 
-    def _options(self, config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    def _options(self, config: Mapping[str, Any]) -> tuple[dict[str, Any], str, list[Any]]:
         options = Options(self.name, config)
         patterns = options.mapping("patterns")
         query = options.text("query", _ALL)
+        transforms = check_transforms(self.name, options.take("transforms", []))
         options.finish()
         if not patterns:
             raise ConfigError(f"{self.name} has no patterns", hint="patterns: {source: /sensors/*.series}")
-        return patterns, query
+        return patterns, query, transforms
 
 
 @register

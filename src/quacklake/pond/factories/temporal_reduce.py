@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import ConfigError
+from quacklake.pond.factories.column_rename import check_transforms
 from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import DirectoryFactory, RowsFactory, register
 from quacklake.pond.nodes import EntryType
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 ON_READ, ON_COMMIT = "on read", "on commit"
 """The moments at which a resolution is brought up to date: when somebody reads it, or also after each write."""
+ENGINES = ("auto", "duckdb", "spark")
+"""The engines that compute a resolution; ``auto`` is Spark for a large refresh if a session is active, else DuckDB."""
 _CAPTURE = re.compile(r"\$(\d+)")
 
 
@@ -33,6 +36,8 @@ class ReducedOptions:
     reduction: Reduction
     time_column: str | None
     refresh: str = ON_READ
+    engine: str = "auto"
+    transforms: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> ReducedOptions:
@@ -41,9 +46,9 @@ class ReducedOptions:
         source, resolution = options.text("source"), Resolution.parse(options.text("resolution"))
         aggregations = aggregations_of(options.take("aggregations", []))
         time_column = options.text("time_column", "") or None
-        refresh = _refresh(options)
+        refresh, engine, transforms = _refresh(options), _engine(options), _transforms(options)
         options.finish()
-        return cls(source, Reduction(resolution, aggregations), time_column, refresh)
+        return cls(source, Reduction(resolution, aggregations), time_column, refresh, engine, tuple(transforms))
 
 
 def _refresh(options: Options) -> str:
@@ -51,6 +56,17 @@ def _refresh(options: Options) -> str:
     if found not in (ON_READ, ON_COMMIT):
         raise ConfigError(f"refresh cannot be {found!r}", hint=f"{ON_READ} or {ON_COMMIT}")
     return found
+
+
+def _engine(options: Options) -> str:
+    found = options.text("engine", ENGINES[0])
+    if found not in ENGINES:
+        raise ConfigError(f"engine cannot be {found!r}", hint=f"one of {', '.join(ENGINES)}")
+    return found
+
+
+def _transforms(options: Options) -> list[Any]:
+    return check_transforms(options.what, options.take("transforms", []))
 
 
 @register
@@ -78,7 +94,8 @@ class ReducedSeries(RowsFactory):
 class TemporalReduce(DirectoryFactory):
     """A directory for each series that ``in_pattern`` names, with a series for each resolution: ``dock/res=1h.series``.
 
-    ``out_pattern`` names the directories; ``$0`` is what the first wildcard stands for. ``allowed_lateness`` is
+    ``out_pattern`` names the directories; ``$0`` is what the first wildcard stands for. ``transforms`` rename
+    columns before they are reduced. ``engine`` is ``auto``, ``duckdb`` or ``spark``. ``allowed_lateness`` is
     accepted and has no effect: late readings are never too late.
     """
 
@@ -116,7 +133,7 @@ class TemporalReduce(DirectoryFactory):
         names = options.texts("resolutions")
         time_column = options.text("time_column", "")
         aggregations = [as_options(each) for each in aggregations_of(options.take("aggregations", []))]
-        refresh = _refresh(options)
+        refresh, engine, transforms = _refresh(options), _engine(options), _transforms(options)
         options.take("allowed_lateness")
         options.finish()
         if not names:
@@ -135,6 +152,8 @@ class TemporalReduce(DirectoryFactory):
         if "/" in out:
             raise ConfigError(f"{self.name}: out_pattern is a name, not a path", hint="out_pattern: $0")
         shared = {"aggregations": aggregations, "refresh": refresh}
+        shared |= {"engine": engine} if engine != ENGINES[0] else {}
+        shared |= {"transforms": transforms} if transforms else {}
         return pattern, out, names, shared | ({"time_column": time_column} if time_column else {})
 
 

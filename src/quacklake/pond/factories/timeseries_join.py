@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import ConfigError
 from quacklake.format.names import fold, quote
+from quacklake.pond.factories.column_rename import check_transforms, selected, steps_of
 from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import RowsFactory, register
 from quacklake.pond.nodes import EntryType
@@ -26,6 +27,7 @@ class _Input:
     scope: str
     begin: dt.datetime | None
     end: dt.datetime | None
+    transforms: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> _Input:
@@ -34,13 +36,15 @@ class _Input:
         limits = Options("a range of timeseries-join", options.mapping("range"))
         begin, end = (parse_bound(limits.text(name, "") or None, name) for name in ("begin", "end"))
         limits.finish()
+        transforms = check_transforms(options.what, options.take("transforms", []))
         options.finish()
-        return cls(pattern, scope, begin, end)
+        return cls(pattern, scope, begin, end, tuple(transforms))
 
 
 @register
 class TimeseriesJoin(RowsFactory):
-    """A full outer join on the time of ``inputs``: each has ``pattern``, and may have ``scope`` and ``range``.
+    """A full outer join on the time of ``inputs``: each has ``pattern``, and may have ``scope``,
+    ``range`` and ``transforms``.
 
     Inputs of one scope are one series, such as an old and a new sensor at one place. The columns of a scope are called
     ``scope.column``. Rows are in the order of time.
@@ -60,6 +64,11 @@ class TimeseriesJoin(RowsFactory):
         for number, each in enumerate(inputs):
             source = f"{schema}.{quote(f'input {number}')}"
             relations.tx.create_view(source, relations.union(each.pattern))
+            if each.transforms:
+                steps, given = steps_of(relations.fs, each.transforms), source
+                source = f"{schema}.{quote(f'transformed {number}')}"
+                columns = selected(relations.columns(given), steps)
+                relations.tx.create_view(source, f"SELECT {columns} FROM {given}")
             time = require_column(relations.columns(source), wanted, each.pattern)
             times.setdefault(each.scope, time)
             others = [quote(name) for name in relations.columns(source) if name != time]

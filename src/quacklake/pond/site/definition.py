@@ -64,9 +64,9 @@ class Site:
         pages = tuple(_page(each, default) for each in options.mappings("pages"))
         options.finish()
         if url and not _URL.fullmatch(url):
-            raise ConfigError(f"{url!r} is no address of a site", hint="site_url: https://example.org/dock")
+            raise ConfigError(f"{url!r} is not the address of a site", hint="site_url: https://example.org/dock")
         if not re.fullmatch(r"[A-Za-z-]{2,20}", language):
-            raise ConfigError(f"{language!r} is no language", hint="language: en")
+            raise ConfigError(f"{language!r} is not a language", hint="language: en")
         if not pages:
             raise ConfigError("a site has no pages", hint="pages: [{name: index, content: …, charts: […]}]")
         _once("page", [page.name.lower() for page in pages])
@@ -93,9 +93,9 @@ def _page(given: Mapping[str, Any], default: dt.timedelta | None) -> Page:
         try:
             date = dt.date.fromisoformat(date)
         except ValueError:
-            raise ConfigError(f"{date!r} is no date", hint="date: 2024-01-31") from None
+            raise ConfigError(f"{date!r} is not a date", hint="date: 2024-01-31") from None
     if date is not None and not isinstance(date, dt.date):
-        raise ConfigError(f"the date of {name} is no date", hint="date: 2024-01-31")
+        raise ConfigError(f"the date of {name} is not a date", hint="date: 2024-01-31")
     return Page(name, title, content, date, tuple(charts))
 
 

@@ -56,7 +56,7 @@ def find_site(fs: FS, name: str) -> tuple[str, Site]:
     try:
         given = yaml.safe_load(fs.read(found.path))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{found.path} is no YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{found.path} is not valid YAML: {' '.join(str(error).split())}") from None
     return found.path, Site.of(given)
 
 

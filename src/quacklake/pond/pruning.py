@@ -1,0 +1,103 @@
+"""Remove old backups of a pond, and the files that only they have."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass
+
+from quacklake import faults
+from quacklake.errors import InputError
+from quacklake.maintenance.backup import PruneMark, list_backups
+from quacklake.maintenance.backup import prune as prune_lake
+from quacklake.operations.times import before
+from quacklake.pond.backup import LISTS, BackupPlace, PondBackup, manifest_of
+from quacklake.pond.places import CONTROL, DATA
+from quacklake.progress import Progress, silent
+
+_YOUNG = dt.timedelta(days=1)
+"""Files of this age may be those of a backup that is being made."""
+_LIMIT = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """The report of a prune: the backups that were removed and kept, and the files that only the former had."""
+
+    backups: tuple[PondBackup, ...]
+    kept: tuple[PondBackup, ...]
+    files: int
+    bytes: int
+    dry_run: bool = False
+
+
+def prune(
+    place: BackupPlace,
+    *,
+    keep_last: int | None = None,
+    older_than: str | dt.timedelta | dt.datetime | None = None,
+    dry_run: bool = False,
+    progress: Progress = silent,
+) -> Pruned:
+    """Remove backups older than ``older_than`` or beyond the last ``keep_last``, and the files that only they have.
+
+    If both are given, a backup is removed only if neither keeps it; the newest always stays. ``dry_run`` removes
+    nothing. An interrupted run damages no other backup, and the next run finishes the work. Raises ``InputError`` when
+    neither is given, and ``StorageUnavailableError`` while a backup is being made.
+    """
+    if keep_last is None and older_than is None:
+        raise InputError("say which backups to keep", hint="--keep-last 10, or --older-than 90d")
+    if keep_last is not None and keep_last < 1:
+        raise InputError(f"the number of backups to keep is at least 1, not {keep_last}")
+    store = place.store()
+    with PruneMark(store, dry_run=dry_run) as mark:
+        known = place.backups()
+        if not known:
+            return Pruned((), (), 0, 0, dry_run)
+        cutoff = None if older_than is None else before(older_than)
+        old = known[: -(keep_last or 1)]
+        gone = tuple(each for each in old if cutoff is None or dt.datetime.fromisoformat(each.time) < cutoff)
+        kept = tuple(each for each in known if each not in gone)
+        if not dry_run:
+            store.delete([manifest_of(each.id) for each in gone])
+            faults.reach("pond.prune.manifests")
+        files = size = 0
+        for part in (CONTROL, DATA):
+            mark.live()
+            found = _prune_lake(place, part, kept, dry_run=dry_run, progress=progress)
+            files, size = files + found[0], size + found[1]
+            faults.reach("pond.prune.lake")
+        mark.live()
+        large = _prune_large(place, kept, dry_run=dry_run)
+    return Pruned(gone, kept, files + large[0], size + large[1], dry_run)
+
+
+def _prune_lake(
+    place: BackupPlace, part: str, kept: tuple[PondBackup, ...], *, dry_run: bool, progress: Progress
+) -> tuple[int, int]:
+    """Remove the backups of a lake that are older than all that are kept, and return the number and size of files."""
+    store, wanted = place.store(part), {each.data if part == DATA else each.control for each in kept}
+    times = [dt.datetime.fromisoformat(each.time) for each in list_backups(store) if each.id in wanted]
+    if not times:
+        return 0, 0
+    done = prune_lake(store, keep_last=None, before=min(times), dry_run=dry_run, progress=progress)
+    return done.files, done.bytes
+
+
+def _prune_large(place: BackupPlace, kept: tuple[PondBackup, ...], *, dry_run: bool) -> tuple[int, int]:
+    """Remove the large files that no list names, and return their number and size.
+
+    A backup writes its list before its files. One of an older version has no list: then all files stay.
+    """
+    store, young = place.store(), dt.datetime.now(dt.UTC) - _YOUNG
+    lists = {entry.path: entry for entry in store.list(LISTS)}
+    wanted = {f"{LISTS}{each.id}.json" for each in kept}
+    if not wanted <= set(lists):
+        return 0, 0
+    live = {path for path, entry in lists.items() if path in wanted or entry.mtime is None or entry.mtime >= young}
+    named = {sha256 for path in live for sha256 in json.loads(store.read(path, limit=_LIMIT))}
+    unused = [entry for sha256, entry in place.large_files.entries() if sha256 not in named]
+    if not dry_run:
+        place.large_files.store.delete([entry.path for entry in unused])
+        store.delete([path for path in lists if path not in live])
+    return len(unused), sum(entry.size for entry in unused)
