@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from quacklake.errors import NotPermittedError, QuacklakeError
+
 if TYPE_CHECKING:
-    from quacklake.errors import QuacklakeError
     from quacklake.sql.attached import Attached
     from quacklake.sql.safety.checks import Known
     from quacklake.sql.scans import Scan
@@ -36,7 +37,12 @@ class Guard:
     batch_rows = 122_880
 
     def attaching(self, attached: Attached) -> None:
-        """Check a lake before it is attached."""
+        """Check a lake before it is attached. Only a safe session is for a principal that may not see everything."""
+        if attached.handle.restricted:
+            raise NotPermittedError(
+                "a lake with row filters, masks or hidden tables needs a safe session",
+                hint="quacklake.session(safety=Safety())",
+            )
 
     def text(self, text: str) -> None:
         """Check a text before it is split into statements."""

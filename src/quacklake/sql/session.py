@@ -84,6 +84,7 @@ class Session:
         self._count = itertools.count()
         self._said: list[str] = []
         self._made: list[str] = []
+        self._copies: list[str] = []
         self._has_macros = False
         self._planner: duckdb.DuckDBPyConnection | None = None
         self._frame: FrameType | None = None
@@ -186,6 +187,10 @@ class Session:
         self._made.append(name)
         return name
 
+    def copied(self, name: str) -> None:
+        """Drop a temporary table of visible rows as soon as the result of the statement has been read."""
+        self._copies.append(name)
+
     def has_made(self, name: str) -> bool:
         """Return True for the name of a temporary object that still exists."""
         return name in self._made
@@ -279,6 +284,7 @@ class Session:
             with telemetry.timed("sql", _Shown(sql)), self.running.working(self._budget), self._translated():
                 cursor = self.guard.admit(self, Cursor(with_at(numbered(sql))))
                 first = cursor.peek()
+                self.work.renew()
                 self.work.check(ends=first is not None and first.upper in ("ROLLBACK", "ABORT", "COMMIT", "END"))
                 result = statements.handler(cursor)(self, cursor, supplied(cursor, params))
         except BaseException as error:
@@ -384,6 +390,8 @@ class Session:
         self._reader = None
         if reader is not None:
             reader.close()  # DuckDB 2.x starts no statement while another result is half read
+        while self._copies:
+            self.connection.execute(f"DROP TABLE IF EXISTS temp.main.{quote(self._copies.pop())}")
         if len(self._made) < _LEFT_BEHIND:
             return
         try:
