@@ -50,8 +50,11 @@ def check_policy(text: str, schema: TableSchema, type_: str) -> tuple[str, dict[
         try:
             # in WHERE, where DuckDB refuses aggregates; TRY refuses functions whose results vary
             connection.sql(f"SELECT 1 FROM (SELECT {fields}) WHERE {tried(sql, type_)} IS NULL")
+            given = str(connection.sql(f"SELECT {sql} FROM (SELECT {fields})").types[0])
         except duckdb.Error as error:
             raise InputError(f"the expression {text!r} cannot be used: {str(error).splitlines()[0]}") from None
+    if type_ == "BOOLEAN" and given not in (type_, '"NULL"'):
+        raise InputError(f"the expression {text!r} is no condition, but of the type {given}")
     return plain, columns
 
 

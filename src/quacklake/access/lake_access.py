@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -239,7 +239,7 @@ class LakeAccess:
         columns: str | Sequence[str] | None,
     ) -> tuple[builtins.list[Privilege], _Object]:
         names = [privileges] if isinstance(privileges, str) else list(privileges)
-        allowed: Iterable[Privilege] = Privilege
+        allowed: Collection[Privilege] = frozenset(Privilege)
         if table is not None:
             allowed = OF_TABLES if columns is None else OF_COLUMNS
         chosen: builtins.list[Privilege] = []

@@ -57,9 +57,10 @@ class Tokens:
     def create(self, principal: str, expires_in: float | str | timedelta | None = None) -> str:
         """Return a new token of a user. It is shown this once: the lake keeps a hash of it."""
         principal = check_access_name(principal, "user")
-        seconds = None if expires_in is None else parse_duration(expires_in).total_seconds()
-        if seconds is not None and seconds <= 0:
-            raise InputError("a token must expire after now")
+        try:
+            seconds = None if expires_in is None else parse_duration(expires_in).total_seconds()
+        except ValueError as error:
+            raise InputError(f"a token cannot expire in {expires_in!r}: {error}") from None
         id_, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         hashed = _hasher().hash(secret)
         with self._catalog.commit() as writer:

@@ -44,7 +44,7 @@ OF_SNAPSHOTS = READING | {"snapshot_id"}
 OF_TRANSACTIONS = READING | {"create_table"}
 OF_TABLES = frozenset(
     """
-    append changes column_comments columns comment count delete deletions head insertions merge merge_builder name
+    append changes columns count delete deletions head insertions merge merge_builder name
     overwrite partitioned_by scan schema show sorted_by to_arrow to_batches to_duckdb to_pandas to_polars to_pylist
     update
     """.split()  # noqa: SIM905
@@ -98,11 +98,6 @@ class PrincipalTable(Table):
     def sorted_by(self) -> list[str]:
         """The sort keys of new files; none where columns are hidden."""
         return Table(self.handle, self._ref).sorted_by
-
-    @property
-    def column_comments(self) -> dict[str, str]:
-        """The comments on visible columns, by column name."""
-        return Table(self.handle, self._ref).column_comments
 
     def append(self, data: Any, *, evolve: bool = False, dedup: bool = False) -> int:
         """Add rows and return how many; see ``Table.append``. Rows do not come from files here."""

@@ -45,7 +45,7 @@ _LISTINGS = frozenset(
 #: The column that holds the database, which differs between listings.
 _DATABASE = ("database_name", "table_catalog", "catalog_name", "constraint_catalog", "database")
 #: The columns that hold definitions of objects.
-_TEXTS = ("sql", "view_definition", "expression")
+_TEXTS = ("sql", "view_definition", "expression", "column_default", "comment", "table_comment", "column_comment")
 _NAMED = ("column_name", "table_name", "view_name", "function_name")
 
 
@@ -103,10 +103,9 @@ def _rows(session: Session, sql: str) -> pa.Table:
 
 
 def _without_texts(rows: pa.Table) -> pa.Table:
-    """Return a listing without the texts of views, which may name what is hidden."""
-    for name in _TEXTS:
-        if name in rows.column_names:
-            place = rows.column_names.index(name)
+    """Return a listing without definitions, defaults and comments, which may tell of what is hidden."""
+    for place, name in enumerate(rows.column_names):
+        if name.lower() in _TEXTS:
             rows = rows.set_column(place, name, pa.nulls(rows.num_rows, rows.schema.field(place).type))
     return rows
 
@@ -183,11 +182,18 @@ def own_error(session: Session, sql: str, params: Any, error: duckdb.Error) -> d
 # -- definitions -------------------------------------------------------------------------------------------------------
 
 
-def described(table: TableInfo) -> Result:
-    """Return the columns of a table in the form of DESCRIBE."""
+def described(table: TableInfo, *, defaults: bool = True) -> Result:
+    """Return the columns of a table in the form of DESCRIBE, with their defaults or without."""
     names = ("column_name", "column_type", "null", "key", "default", "extra")
     rows = [
-        (column.name, _shown_type(column), "YES" if column.nullable else "NO", None, _default_of(column), None)
+        (
+            column.name,
+            _shown_type(column),
+            "YES" if column.nullable else "NO",
+            None,
+            _default_of(column) if defaults else None,
+            None,
+        )
         for column in table.schema.columns
     ]
     schema = pa.schema([(name, pa.string()) for name in names])
