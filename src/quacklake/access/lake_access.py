@@ -55,7 +55,7 @@ class LakeAccess:
             raise NotPermittedError("only administrators manage access to a lake")
         self._handle = handle
         self._catalog = handle.context.catalog
-        self.tokens = Tokens(handle.context.catalog)
+        self.tokens = Tokens(handle.context.catalog, handle.context.config.token_cache_ms / 1000)
 
     @contextmanager
     def _changing(self) -> Iterator[Writer]:

@@ -1,7 +1,7 @@
 """API tokens: made once, kept as hashes, checked with a short memory.
 
 A token is ``qk_<id>_<secret>``. The id finds its row, so that one hash is compared and not all; the secret is never
-stored. Argon2 is slow on purpose, so a token that was right stays right for ``token_cache_seconds``: a revoked one is
+stored. Argon2 is slow on purpose, so a token that was right stays right for ``token_cache_ms``: a revoked one is
 refused at the latest after that time.
 """
 
@@ -80,7 +80,7 @@ class Tokens:
             return access_tables.entries(reader, TokenRow, principal=name)
 
     def revoke(self, token: str) -> None:
-        """Revoke a token, given whole or by its id. Others may take it for right for ``token_cache_seconds`` more."""
+        """Revoke a token, given whole or by its id. Other processes may let it in for ``token_cache_ms`` more."""
         whole = _TOKEN.fullmatch(token)
         id_ = whole[1] if whole is not None else token.removeprefix("qk_")
         with self._catalog.commit() as writer:
@@ -101,15 +101,16 @@ class Tokens:
             known = self._known.get(digest)
         if known is not None and known.until > time.monotonic():
             return known.principal
-        principal = self._checked(found[1], found[2])
+        principal, left = self._checked(found[1], found[2])
         with self._lock:
-            self._known[digest] = _Known(principal, time.monotonic() + self._seconds)
+            self._known[digest] = _Known(principal, time.monotonic() + min(left, self._seconds))
             self._known.move_to_end(digest)
             while len(self._known) > _MOST_KNOWN:
                 self._known.popitem(last=False)
         return principal
 
-    def _checked(self, id_: str, secret: str) -> str:
+    def _checked(self, id_: str, secret: str) -> tuple[str, float]:
+        """Return the user of a token, and for how many seconds it is good."""
         with self._catalog.read() as reader:
             rows = access_tables.entries(reader, TokenRow, token_id=id_)
             if not rows:
@@ -120,7 +121,7 @@ class Tokens:
         expired = row.expires_ms is not None and row.expires_ms <= now
         if expired or not users or users[0].state != ENABLED or not _matches(row.hash, secret):
             raise UnauthenticatedError
-        return row.principal
+        return row.principal, float("inf") if row.expires_ms is None else (row.expires_ms - now) / 1000
 
 
 def _matches(hashed: str, secret: str) -> bool:
