@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from quacklake.access.audit import audit_of
 from quacklake.access.expressions import check_policy
 from quacklake.access.rules import PrincipalRules, current_rules
 from quacklake.access.tokens import Tokens
@@ -369,6 +370,11 @@ class LakeAccess:
                     return
             if not if_exists:
                 raise NotFoundError(f"there is no such {'policy' if kind == FILTER else 'mask'} on {table}")
+
+    def flush_audit(self) -> None:
+        """Write the records of the audit log that are still in memory to its table, ``quacklake_audit.log``."""
+        if not self._catalog.closed:
+            audit_of(self._handle.context).flush()
 
     # -- what holds ----------------------------------------------------------------------------------------------------
 

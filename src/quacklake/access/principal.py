@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
 
+from quacklake.access import audit
 from quacklake.access.rules import PrincipalRules, current_rules
 from quacklake.duckdb_versions import first_row
 from quacklake.engines.duckdb.visible import hiding
 from quacklake.errors import NotPermittedError
 from quacklake.format.access import Privilege
 from quacklake.format.names import quote
+from quacklake.format.objects import TableInfo
 from quacklake.format.snapshots import NO_SIGNATURE, Operation, Signature
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
@@ -36,7 +39,17 @@ class PrincipalHandle(LakeHandle):
 
     def current_rules(self) -> PrincipalRules:
         """Return what the principal may see and change now."""
-        return current_rules(self.context.catalog, self.principal)
+        rules = current_rules(self.context.catalog, self.principal)
+        return replace(rules, note=self._note) if self.context.config.access_audit else rules
+
+    def _note(self, table: TableInfo, columns: Sequence[str], snapshot_id: int) -> None:
+        audit.note_read(self.context, self.principal, table.qualified_name, list(columns), snapshot_id)
+
+    @contextmanager
+    def auditing(self, kind: str, text: str) -> Iterator[None]:
+        """Record a statement of the principal, with what it reads and changes, and how it ends."""
+        with audit.statement(self.context, self.principal, kind, text):
+            yield
 
     def signed(self, signature: Signature) -> LakeHandle:
         """Return the same handle with an author, message and extra text for its snapshots."""
@@ -46,6 +59,10 @@ class PrincipalHandle(LakeHandle):
         """Do nothing: whoever has opened the lake closes it."""
 
     def _follow(self, tx: Transaction) -> None:
+        if tx.committed is not None and self.context.config.access_audit:
+            names = [change.table.qualified_name for change in tx.changes.tables]
+            names += [table.qualified_name for table in tx.changes.created_tables]
+            audit.note_change(self.context, self.principal, names, tx.committed.id)
         # views are refreshed from all rows, not from those that this principal sees
         LakeHandle(self.context)._follow(tx)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from quacklake.access.expressions import bound, columns_of, tried
 from quacklake.catalog import Catalog, Reader, access_tables
 from quacklake.errors import NotPermittedError, PredicateError
 from quacklake.format.access import (
     ADMIN,
+    AUDIT_SCHEMA,
     BUILT_IN,
     ENABLED,
     FILTER,
@@ -28,6 +29,7 @@ from quacklake.format.schema import Column, TableSchema
 from quacklake.scan import to_predicate
 from quacklake.scan.visibility import Visible, value_name
 
+Note = Callable[[TableInfo, Sequence[str], int], None]
 _MOST_LEVELS = 20
 """How deep roles may be members of roles."""
 
@@ -40,6 +42,12 @@ class PrincipalRules:
     roles: frozenset[str] = frozenset()
     grants: tuple[Grant, ...] = ()
     policies: tuple[PolicyRow, ...] = ()
+    note: Note | None = field(default=None, compare=False)
+
+    def noted(self, table: TableInfo, columns: Sequence[str], snapshot_id: int) -> None:
+        """Record that columns of a table are read."""
+        if self.note is not None:
+            self.note(table, columns, snapshot_id)
 
     @property
     def is_admin(self) -> bool:
@@ -59,7 +67,10 @@ class PrincipalRules:
         return self.on_lake(privilege) or self._granted(privilege, Scope.SCHEMA, schema_id)
 
     def on_table(self, privilege: Privilege, schema_id: int, id_: int, *, derived: bool = False) -> bool:
-        """Return whether a privilege holds for a table or view, for a ``derived`` one by a grant of its own."""
+        """Return whether a privilege holds for a table or view, for a ``derived`` one by a grant of its own.
+
+        A materialized view holds rows of other tables, and the audit log what others do: both are derived.
+        """
         own = self._granted(privilege, Scope.TABLE, id_)
         return own or (not derived and self.on_schema(privilege, schema_id))
 
@@ -71,6 +82,7 @@ class PrincipalRules:
 
     def _columns(self, table: TableInfo, *, derived: bool = False) -> tuple[Column, ...]:
         """Return the columns of a table that may be read."""
+        derived = derived or _is_audit(table.schema_name)
         if self.on_table(Privilege.SELECT, table.schema_id, table.id, derived=derived):
             return table.schema.columns
         mine = {
@@ -82,13 +94,15 @@ class PrincipalRules:
 
     def _changes(self, table: TableInfo) -> bool:
         changes = (Privilege.INSERT, Privilege.UPDATE, Privilege.DELETE)
+        if _is_audit(table.schema_name):
+            return False
         return any(self.on_table(privilege, table.schema_id, table.id) for privilege in changes)
 
     # -- what is visible -----------------------------------------------------------------------------------------------
 
     def sees_schema(self, schema: SchemaInfo) -> bool:
         """Return whether a schema, or anything in it, is visible."""
-        if any(self.on_schema(privilege, schema.id) for privilege in Privilege):
+        if not _is_audit(schema.name) and any(self.on_schema(privilege, schema.id) for privilege in Privilege):
             return True
         return any(grant.scope == Scope.TABLE and grant.schema_id == schema.id for grant in self.grants)
 
@@ -202,6 +216,10 @@ class PrincipalRules:
             raise NotPermittedError(
                 f"the rows of {table.qualified_name} may not be changed, because some of its columns are hidden"
             )
+
+
+def _is_audit(schema: str) -> bool:
+    return fold(schema) == AUDIT_SCHEMA
 
 
 def read_rules(reader: Reader, principal: str) -> PrincipalRules:

@@ -42,6 +42,8 @@ OF_TABLES = frozenset(Privilege) - {Privilege.CREATE}
 
 ENABLED, DISABLED = "enabled", "disabled"
 FILTER, MASK = "filter", "mask"
+AUDIT_SCHEMA, AUDIT_TABLE = "quacklake_audit", "log"
+"""The table of the audit log. Only a grant on the table itself shows it."""
 NOBODY = ""
 """The member that stands for a role itself."""
 

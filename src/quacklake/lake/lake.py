@@ -99,6 +99,8 @@ class Lake(LakeWriter):
     def close(self) -> None:
         """Close every connection."""
         self._sessions.close()
+        if "access" in self.__dict__:
+            self.access.flush_audit()
         self.handle.close()
 
     def __enter__(self) -> Lake:

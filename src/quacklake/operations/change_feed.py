@@ -54,6 +54,8 @@ class ChangeScan(Frame):
             most = self._handle.context.config.plan_max_files
             plan = plan_feed(reader, catalog, view.store, past, since, until, most)
         visible = None if view.rules is None else view.rules.visible(past)
+        if view.rules is not None:
+            view.rules.noted(past, (past.schema if visible is None else visible.schema).names, until.id)
         return plan if visible is None else visible.feed(plan)
 
     def scan(self, batch_rows: int | None = None) -> RunningScan:

@@ -6,7 +6,7 @@ only an engine opens: code that does not know of restrictions finds an empty tab
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -73,6 +73,9 @@ class Rules(Protocol):
 
     def visible(self, table: TableInfo) -> Visible | None:
         """Return what may be read of a whole table; None for all of it. Raises ``NotPermittedError`` for nothing."""
+
+    def noted(self, table: TableInfo, columns: Sequence[str], snapshot_id: int) -> None:
+        """Record that columns of a table are read."""
 
     def check_change(self, table: TableInfo, whole: TableInfo) -> None:
         """Raise ``NotPermittedError`` unless rows of a table may be changed in some way."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,10 @@ class Guard:
     def admit(self, session: Session, cursor: Cursor) -> Cursor:
         """Check a statement before it runs. Return the statement to run in its place."""
         return cursor
+
+    def auditing(self, session: Session, sql: str) -> AbstractContextManager[None]:
+        """Record a statement while it runs."""
+        return nullcontext()
 
     def native(self) -> None:
         """Called before DuckDB gets the text of a statement unchanged."""

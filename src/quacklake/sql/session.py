@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake import telemetry
-from quacklake.config import carries_secret, redact_message, redact_statement
+from quacklake.config import carries_secret, redact_message
 from quacklake.duckdb_versions import first_row, run
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import check_name, fold, quote
@@ -24,7 +24,7 @@ from quacklake.operations.frames import find_frame, registrable
 from quacklake.sql import statements
 from quacklake.sql.attached import PREFIX, Attached, Attachments, Names, attached_as
 from quacklake.sql.binder import Binder, StandIns
-from quacklake.sql.failures import in_own_words, translated
+from quacklake.sql.failures import Shown, in_own_words, translated
 from quacklake.sql.guard import Guard
 from quacklake.sql.result import Result
 from quacklake.sql.running import Running, TimeBudget
@@ -281,7 +281,12 @@ class Session:
         if not self.running.busy:
             self._budget = TimeBudget(self.guard.seconds)
         try:
-            with telemetry.timed("sql", _Shown(sql)), self.running.working(self._budget), self._translated():
+            with (
+                telemetry.timed("sql", Shown(sql)),
+                self.guard.auditing(self, sql),
+                self.running.working(self._budget),
+                self._translated(),
+            ):
                 cursor = self.guard.admit(self, Cursor(with_at(numbered(sql))))
                 first = cursor.peek()
                 self.work.renew()
@@ -488,13 +493,3 @@ class Session:
 def _repeat(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
     with suppress(duckdb.Error):  # a setting that only the other connection knows
         connection.execute(statement)
-
-
-class _Shown:
-    """A statement for the log. It is redacted only when it is logged, which is rare."""
-
-    def __init__(self, sql: str) -> None:
-        self._sql = sql
-
-    def __str__(self) -> str:
-        return redact_statement(self._sql)

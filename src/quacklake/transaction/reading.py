@@ -136,6 +136,8 @@ class Reading:
         Raise ``NotPermittedError`` for a table that the principal may not read, otherwise as ``plan_whole``.
         """
         visible = self.visible(table)
+        if self.rules is not None:
+            self.rules.noted(table, (table.schema if visible is None else visible.schema).names, self.base.id)
         if visible is None:
             return self.plan_whole(table, predicate, max_files=max_files)
         return visible.plan(self.plan_whole(table, visible.narrowed(predicate), max_files=max_files))
