@@ -104,9 +104,14 @@ def test_tables_columns_and_first_rows_are_those_of_stock_ducklake(
         "quacklake_commits",
         "quacklake_definitions",
         "quacklake_leases",
+        "quacklake_policies",
+        "quacklake_principals",
+        "quacklake_privileges",
         "quacklake_retention",
+        "quacklake_roles",
         "quacklake_snapshot_tags",
         "quacklake_streams",
+        "quacklake_tokens",
     }
     assert mine == tables(theirs)
     assert rows(ours) == rows(theirs)

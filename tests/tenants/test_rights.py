@@ -27,7 +27,8 @@ FORMAT = frozenset(
 SHARED = frozenset(
     """
     ducklake_inlined_deletes ducklake_inlined_rows ducklake_view_column_tag quacklake_checkpoints quacklake_commits
-    quacklake_definitions quacklake_leases quacklake_retention quacklake_snapshot_tags quacklake_streams
+    quacklake_definitions quacklake_leases quacklake_policies quacklake_principals quacklake_privileges
+    quacklake_retention quacklake_roles quacklake_snapshot_tags quacklake_streams quacklake_tokens
     """.split()  # noqa: SIM905
 )
 CHANGED = "SELECT INSERT DELETE UPDATE(*)"

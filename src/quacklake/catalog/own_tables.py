@@ -21,7 +21,7 @@ def _table(reader: Reader, name: str) -> sa.Table | None:
     return table if reader.has_table(table.name) else None
 
 
-def _rows(reader: Reader, own: str, columns: Iterable[str], **where: object) -> list[Any]:
+def rows_of(reader: Reader, own: str, columns: Iterable[str], **where: object) -> list[Any]:
     """Return rows of one of our tables by its key, those with the values that are given; none where it is missing."""
     table = _table(reader, own)
     if table is None:
@@ -34,7 +34,7 @@ def _rows(reader: Reader, own: str, columns: Iterable[str], **where: object) -> 
     return list(reader.run(own, sa.select(*chosen).where(*mine).order_by(*table.primary_key.columns)))
 
 
-def _needed(writer: Writer, name: str) -> sa.Table:
+def needed(writer: Writer, name: str) -> sa.Table:
     table = _table(writer, name)
     if table is None:
         hint = (
@@ -58,7 +58,7 @@ def _save(writer: Writer, what: str, table: sa.Table, key: dict[str, Any], known
 
 def tags(reader: Reader) -> list[SnapshotTag]:
     """Return every tag, by name."""
-    rows = _rows(reader, "snapshot_tags", SnapshotTag.__slots__)
+    rows = rows_of(reader, "snapshot_tags", SnapshotTag.__slots__)
     return sorted((SnapshotTag(*row) for row in rows), key=lambda tag: tag.name)
 
 
@@ -85,7 +85,7 @@ def tagged(reader: Reader, name: str) -> Snapshot:
 
 def add_tag(writer: Writer, tag: SnapshotTag, *, replace: bool) -> None:
     """Give a snapshot a name. Raise ``AlreadyExistsError`` unless the tag may move."""
-    table = _needed(writer, "snapshot_tags")
+    table = needed(writer, "snapshot_tags")
     taken = next((known for known in tags(writer) if known.name == tag.name), None)
     if taken is not None and not replace:
         raise AlreadyExistsError(
@@ -98,18 +98,18 @@ def add_tag(writer: Writer, tag: SnapshotTag, *, replace: bool) -> None:
 def remove_tag(writer: Writer, name: str) -> None:
     """Take a name away. Raise ``NotFoundError``."""
     _tag(writer, name)
-    table = _needed(writer, "snapshot_tags")
+    table = needed(writer, "snapshot_tags")
     writer.run("delete_tag", sa.delete(table).where(table.c.name == name))
 
 
 def retention(reader: Reader) -> dict[int, str]:
     """Return the tables that keep their history longer than the lake: table id -> for how long, as it was written."""
-    return {row[0]: row[1] for row in _rows(reader, "retention", ("table_id", "keep"))}
+    return {row[0]: row[1] for row in rows_of(reader, "retention", ("table_id", "keep"))}
 
 
 def put_retention(writer: Writer, table_id: int, keep: str | None) -> None:
     """Say how long a table keeps its history; None: as long as the lake does."""
-    table = _needed(writer, "retention")
+    table = needed(writer, "retention")
     if keep is None:
         writer.run("delete_retention", sa.delete(table).where(table.c.table_id == table_id))
     else:
@@ -121,7 +121,7 @@ def put_retention(writer: Writer, table_id: int, keep: str | None) -> None:
 
 def streams(reader: Reader, name: str | None = None) -> list[StreamMark]:
     """Return the marks of every stream, or of one, by name."""
-    return [StreamMark(*row) for row in _rows(reader, "streams", StreamMark.__slots__, name=name)]
+    return [StreamMark(*row) for row in rows_of(reader, "streams", StreamMark.__slots__, name=name)]
 
 
 def find_stream(reader: Reader, name: str) -> StreamMark | None:
@@ -132,7 +132,7 @@ def find_stream(reader: Reader, name: str) -> StreamMark | None:
 def put_stream(writer: Writer, mark: StreamMark, *, new: bool) -> None:
     """Write a mark; ``new`` tells that the stream has none."""
     values = {column: getattr(mark, column) for column in StreamMark.__slots__ if column != "name"}
-    table = _needed(writer, "streams") if new else writer.meta.own["streams"]
+    table = needed(writer, "streams") if new else writer.meta.own["streams"]
     _save(writer, "stream", table, {"name": mark.name}, not new, **values)
 
 
@@ -144,12 +144,12 @@ def remove_stream(writer: Writer, name: str) -> None:
 
 def checkpoints(reader: Reader, stream: str | None = None) -> list[Checkpoint]:
     """Return the checkpoints that are kept of every stream, or of one, oldest first."""
-    return [Checkpoint(*row) for row in _rows(reader, "checkpoints", Checkpoint.__slots__, stream=stream)]
+    return [Checkpoint(*row) for row in rows_of(reader, "checkpoints", Checkpoint.__slots__, stream=stream)]
 
 
 def put_checkpoint(writer: Writer, checkpoint: Checkpoint, keep: int) -> None:
     """Write a checkpoint, and forget those before the last ``keep`` that are finished."""
-    table = _needed(writer, "checkpoints")
+    table = needed(writer, "checkpoints")
     values = {name: getattr(checkpoint, name) for name in Checkpoint.__slots__}
     mine = table.c.stream == checkpoint.stream
     old = table.c.checkpoint_id <= checkpoint.checkpoint_id - keep
@@ -159,7 +159,7 @@ def put_checkpoint(writer: Writer, checkpoint: Checkpoint, keep: int) -> None:
 
 def finish_checkpoint(writer: Writer, stream: str, checkpoint_id: int) -> None:
     """Note that every sink has shown the rows of a checkpoint."""
-    table = _needed(writer, "checkpoints")
+    table = needed(writer, "checkpoints")
     this = (table.c.stream == stream, table.c.checkpoint_id == checkpoint_id)
     writer.run("finish_checkpoint", sa.update(table).where(*this).values(state=Checkpoint.FINISHED))
 
@@ -177,19 +177,19 @@ def remove_checkpoints(writer: Writer, stream: str) -> None:
 
 def definitions(reader: Reader, kind: str | None = None) -> list[Definition]:
     """Return the definitions of a kind, or all, by name."""
-    return [Definition(*row) for row in _rows(reader, "definitions", Definition.__slots__, kind=kind)]
+    return [Definition(*row) for row in rows_of(reader, "definitions", Definition.__slots__, kind=kind)]
 
 
 def put_definition(writer: Writer, definition: Definition) -> None:
     """Write a definition in place of one of the same kind and name."""
     remove_definition(writer, definition.kind, definition.name)
     values = {name: getattr(definition, name) for name in Definition.__slots__}
-    writer.run("insert_definition", sa.insert(_needed(writer, "definitions")), [values])
+    writer.run("insert_definition", sa.insert(needed(writer, "definitions")), [values])
 
 
 def remove_definition(writer: Writer, kind: str, name: str) -> None:
     """Remove a definition, if it is there."""
-    table = _needed(writer, "definitions")
+    table = needed(writer, "definitions")
     writer.run("delete_definition", sa.delete(table).where(table.c.kind == kind, table.c.name == name))
 
 

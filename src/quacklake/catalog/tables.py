@@ -251,11 +251,18 @@ OWN_TABLES: Mapping[str, str] = MappingProxyType(
         "streams": "name:name* query:text! run:text! epoch:id! position:text snapshot_id:id",
         "checkpoints": "stream:name* checkpoint_id:id* state:name! manifest:text! created:time",
         "definitions": "kind:name* name:name* body:text! state:name! created:time",
+        "principals": "name:name* state:name! created:time",
+        "tokens": "token_id:name* principal:name! hash:text! expires_ms:id created:time",
+        "roles": "role:name* member:name* created:time",
+        "privileges": "grant_id:uid* grantee:name! privilege:name! scope:name! schema_id:id object_id:id column_id:id"
+        " created:time",
+        "policies": "policy_id:uid* kind:name! name:name! table_id:id! schema_name:name! table_name:name!"
+        " column_id:id column_name:text role:name expression:text! columns:text! created:time",
     }
 )
 
 #: Those of our own tables that shared lakes of older versions lack.
-ADDED_LATER = ("checkpoints", "definitions")
+ADDED_LATER = ("checkpoints", "definitions", "principals", "tokens", "roles", "privileges", "policies")
 
 #: The additions of each older format version: table -> columns, or None for the whole table.
 ADDED_BY: Mapping[str, Mapping[str, tuple[str, ...] | None]] = {

@@ -136,6 +136,15 @@ class Config:
         0,
         3_600_000,
     )
+    access_audit: bool = _setting(
+        "bool", "Record what the users of a lake read and change, in its table quacklake_audit.log", False
+    )
+    token_cache_ms: int = _number(
+        "How long, in milliseconds, a token that was right is not checked again; a revoked one may be used for so long",
+        5_000,
+        0,
+        600_000,
+    )
     data_inlining_row_limit: int | None = _number(
         "Inserts of up to this many rows are inlined in the catalog (default: the lake's option)",
         None,

@@ -26,6 +26,7 @@ from quacklake.operations.undoing import Version, roll_back_lake
 from quacklake.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from quacklake.access import LakeAccess
     from quacklake.lake.table import Table
     from quacklake.maintenance.backup import BackupReport
     from quacklake.maintenance.cleanup import CleanupReport, OnPath
@@ -70,11 +71,36 @@ class Lake(LakeWriter):
 
         return MaterializedViews(self.handle)
 
+    # -- access --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def access(self) -> LakeAccess:
+        """The users of the lake: their roles, grants and tokens, and the row filters and masks of tables."""
+        from quacklake.access import LakeAccess
+
+        return LakeAccess(self.handle)
+
+    def as_principal(self, name: str) -> Lake:
+        """Return the lake as a user of it may use it: only what grants allow, behind row filters and masks.
+
+        Everything else does not exist, or raises ``NotPermittedError``. What holds is read for each statement. An
+        administrator gets this lake itself. Raises ``NotFoundError`` for an unknown user.
+        """
+        from quacklake.access import PrincipalHandle
+        from quacklake.lake.principal import PrincipalLake
+
+        if self.access.rules(name).is_admin:
+            return self
+        self.access.check_user(name)
+        return PrincipalLake(PrincipalHandle(self._context, name.lower()))
+
     # -- lifetime ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close every connection."""
         self._sessions.close()
+        if "access" in self.__dict__:
+            self.access.flush_audit()
         self.handle.close()
 
     def __enter__(self) -> Lake:
@@ -132,7 +158,7 @@ class Lake(LakeWriter):
 
     def signed(self, message: str | None = None, author: str | None = None, extra: str | None = None) -> Lake:
         """Return the same lake with an author, message and extra text for its snapshots; closing either closes both."""
-        return Lake(LakeHandle(self._context, Signature(author, message, extra)))
+        return type(self)(self.handle.signed(Signature(author, message, extra)))
 
     @contextmanager
     def transaction(

@@ -48,11 +48,15 @@ class ChangeScan(Frame):
         with catalog.read() as reader:
             until = _last(reader, self._until, view.base)
             since = first_of(reader, self._since, view.base)
-            past = table if until == view.base else reader.tables.by_id(until, table.id)
+            past = view.whole(table) if until == view.base else reader.tables.by_id(until, table.id)
             if past is None:
                 raise NotFoundError(f"{table.qualified_name} did not exist yet at snapshot {until.id}")
             most = self._handle.context.config.plan_max_files
-            return plan_feed(reader, catalog, view.store, past, since, until, most)
+            plan = plan_feed(reader, catalog, view.store, past, since, until, most)
+        visible = None if view.rules is None else view.rules.visible(past)
+        if view.rules is not None:
+            view.rules.noted(past, (past.schema if visible is None else visible.schema).names, until.id)
+        return plan if visible is None else visible.feed(plan)
 
     def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start a scan that can be cancelled."""

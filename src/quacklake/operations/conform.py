@@ -16,7 +16,7 @@ from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.engines.duckdb.connections import writing
 from quacklake.engines.duckdb.engine import places_to_target
 from quacklake.engines.duckdb.expressions import plain_expression
-from quacklake.errors import ConstraintError, InputError, SchemaMismatchError, nearest
+from quacklake.errors import ConstraintError, InputError, NotPermittedError, SchemaMismatchError, nearest
 from quacklake.format import inline
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import NAME_ROW_ID, TableInfo
@@ -343,6 +343,11 @@ class RowWriter:
 
     def replace_rows(self, plan: ScanPlan, changed: str) -> int:
         """Delete the rows that changed rows were made from, and insert the changed rows with the same row ids."""
+        if plan.restriction is not None and plan.restriction.masked:
+            raise NotPermittedError(
+                f"rows of {self.table.qualified_name} cannot be changed: the true values of masked columns are hidden",
+                hint="an administrator can change them",
+            )
         pending = self.tx.pending(self.table)
         places = arrow_table(self.connection, f"SELECT _ql_file_id, _ql_version, _ql_position FROM {changed}")
         count = int(places.num_rows)

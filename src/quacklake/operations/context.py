@@ -138,6 +138,8 @@ class LakeContext:
     """Options of this client that override those of the lake."""
     view_sessions: Any = None
     """The sessions that read views, made by the package that has them when they are needed."""
+    audit: Any = None
+    """The audit log, made by the package that has it when it is needed."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)
     _options: list[OptionRow] | None = None
     _options_at: float = 0.0

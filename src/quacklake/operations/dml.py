@@ -77,6 +77,8 @@ def delete(
     plan = tx.plan(table, predicate)
     pending = tx.pending(table)
     pending.add_read(predicate)
+    if where is None and plan.restriction is not None:
+        where = "true"  # the rows that are visible
     if where is None:
         count = plan.count()
         pending.delete_all(plan)

@@ -6,7 +6,7 @@ import datetime as dt
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
 
@@ -25,7 +25,16 @@ from quacklake.lazy import provided
 from quacklake.operations.conform import RowWriter
 from quacklake.operations.context import LakeContext
 from quacklake.operations.times import instant
-from quacklake.transaction import NewDeleteFile, PastDeleteFile, PendingTable, TouchedFile, Transaction, commit
+from quacklake.scan.visibility import Rules
+from quacklake.transaction import (
+    ChangeSet,
+    NewDeleteFile,
+    PastDeleteFile,
+    PendingTable,
+    TouchedFile,
+    Transaction,
+    commit,
+)
 
 T = TypeVar("T")
 _log = logging.getLogger("quacklake.operations")
@@ -38,6 +47,11 @@ class Handle(ABC):
 
     def __init__(self, context: LakeContext) -> None:
         self.context = context
+
+    @property
+    def restricted(self) -> bool:
+        """True for the handle of a principal that may not see everything."""
+        return False
 
     @abstractmethod
     def view(self) -> Transaction:
@@ -94,7 +108,20 @@ class LakeHandle(Handle):
         """Start a transaction on a snapshot, by default the newest."""
         context = self.context
         base = context.latest() if base is None else base
-        return Transaction(context.catalog, context.store, context.tables, base, read_only=read_only)
+        return Transaction(context.catalog, context.store, context.tables, base, read_only=read_only, rules=self.rules)
+
+    @property
+    def rules(self) -> Callable[[], Rules] | None:
+        """What the principal of this handle may see, read anew by each call; None for everything."""
+        return None
+
+    @property
+    def restricted(self) -> bool:
+        return self.rules is not None
+
+    def signed(self, signature: Signature) -> LakeHandle:
+        """Return the same handle with an author, message and extra text for its snapshots."""
+        return LakeHandle(self.context, signature)
 
     def view(self) -> Transaction:
         return self.begin(read_only=True)
@@ -181,6 +208,7 @@ class LakeHandle(Handle):
         try:
             _check_views(context, tx)
             seal(context, tx)
+            self.check_rows(tx)
             changes = tx.change_set(DeleteFiles(context), context.delete_limit, context.inline_limit)
             if context.catalog.is_next:
                 changes = changes.without_bounds(
@@ -195,8 +223,19 @@ class LakeHandle(Handle):
             if not isinstance(error, CommitConflict | Collision):
                 telemetry.count("commit.failures", tenant=context.catalog.label)
             raise
+        self.check_changes(tx, changes)
         tx.seal(replace(changes, signature=signature))
         return tx
+
+    def auditing(self, kind: str, text: str) -> AbstractContextManager[None]:
+        """Record a statement, if it is one of a principal."""
+        return nullcontext()
+
+    def check_rows(self, tx: Transaction) -> None:
+        """Check the rows that a transaction adds, before it is committed."""
+
+    def check_changes(self, tx: Transaction, changes: ChangeSet) -> None:
+        """Check what a transaction changes, before it is committed."""
 
 
 class SnapshotHandle(Handle):
@@ -210,7 +249,12 @@ class SnapshotHandle(Handle):
         """Return the transaction that reads the snapshot. Raises ``SnapshotExpiredError`` once it has expired."""
         with self.context.catalog.read() as reader:
             reader.snapshots.at_version(self.tx.base.id)
+        self.tx.renew()
         return self.tx
+
+    @property
+    def restricted(self) -> bool:
+        return self.tx.rules is not None
 
 
 class TransactionHandle(Handle):
@@ -221,9 +265,15 @@ class TransactionHandle(Handle):
         self.tx = tx
 
     def view(self) -> Transaction:
+        self.tx.renew()
         return self.tx
 
+    @property
+    def restricted(self) -> bool:
+        return self.tx.rules is not None
+
     def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
+        self.tx.renew()
         return work(self.tx)
 
     def once(self, base: Snapshot, work: Callable[[Transaction], None]) -> Snapshot:
@@ -272,7 +322,7 @@ def rewrite(context: LakeContext, tx: Transaction, pending: PendingTable) -> Non
     if not deleted or context.option("update_mode", pending.table) != "copy_on_write":
         return
     table = pending.table
-    plan = tx.plan(table)
+    plan = tx.plan_whole(table)
     partly = {id_ for id_, count in deleted.items() if pending.touched[id_].live != count}
     chosen = pc.is_in(plan.files.column("data_file_id"), value_set=pa.array(sorted(partly), pa.int64()))
     changed = replace(plan, files=plan.files.filter(chosen), inlined=None)

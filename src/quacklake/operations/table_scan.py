@@ -12,7 +12,7 @@ import pyarrow as pa
 from quacklake.catalog.reading.health import column_statistics
 from quacklake.engines.duckdb import RunningScan
 from quacklake.engines.duckdb.sql import guarded_columns
-from quacklake.errors import InputError
+from quacklake.errors import InputError, NotPermittedError
 from quacklake.format.objects import TableInfo
 from quacklake.operations.context import boundary
 from quacklake.operations.handles import Handle
@@ -107,6 +107,11 @@ class TableScan(Frame):
 
     def plan(self) -> ScanPlan:
         """Return the scan plan: the files, deletes and inlined rows of this read."""
+        if self._handle.restricted:
+            raise NotPermittedError("only administrators get the plans of scans: they name files")
+        return self._planned()
+
+    def _planned(self) -> ScanPlan:
         view = self._handle.view()
         return self._plan(view, view.find_table(self._ref.schema, self._ref.name))
 
@@ -116,6 +121,8 @@ class TableScan(Frame):
 
     def manifest(self) -> bytes:
         """Return the scan plan as an Arrow IPC file, with partition values and statistics of each file."""
+        if self._handle.restricted:
+            raise NotPermittedError("only administrators get the plans of scans: they name files")
         view = self._handle.view()
         table = view.find_table(self._ref.schema, self._ref.name)
         plan = self._plan(view, table)
@@ -126,7 +133,7 @@ class TableScan(Frame):
     def scan(self, batch_rows: int | None = None) -> RunningScan:
         """Start a scan that can be cancelled."""
         return self._handle.context.engine.scan(
-            self.plan(),
+            self._planned(),
             columns=self._columns,
             where=self._where,
             limit=self._limit,
@@ -136,7 +143,7 @@ class TableScan(Frame):
 
     def count(self) -> int:
         """Return the number of rows, from the metadata alone if possible."""
-        plan = self.plan()
+        plan = self._planned()
         if self._where is None or isinstance(self._where, str):
             known = plan.count() if self._where is None else None
             total = self._handle.context.engine.count(plan, self._where) if known is None else known

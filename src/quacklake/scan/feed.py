@@ -67,6 +67,8 @@ class FeedPlan:
     deleted: pa.Table | None = None
     compactions: tuple[int, ...] = ()
     updates: tuple[int, ...] = ()
+    whole: FeedPlan | None = None
+    """The changes of the whole table, of which ``rows`` shows a part; then the rest of this plan is empty."""
 
     @cached_property
     def first_deletes(self) -> dict[int, int]:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quacklake.errors import CatalogError, CorruptFileError, QuacklakeError
+from quacklake.errors import CatalogError, CorruptFileError, NotPermittedError, QuacklakeError
 from quacklake.format.mappings import MappingRow, NameMapping, flatten_mapping, unflatten_mappings
 from quacklake.format.names import fold
 from quacklake.format.schema import Column, ColumnRow, Past, TableSchema, flatten, unflatten
@@ -71,6 +71,19 @@ _DAMAGE = (
 
 
 @dataclass(frozen=True, repr=False)
+class Restriction:
+    """The part of a table that a plan shows: ``values`` are SQL by column, in the rows that satisfy ``condition``.
+
+    Both name the columns of ``plan``, which is that of the whole table, as ``visibility.value_name`` says.
+    """
+
+    plan: ScanPlan
+    condition: str | None
+    values: Mapping[str, str]
+    masked: bool
+
+
+@dataclass(frozen=True, repr=False)
 class ScanPlan:
     """The files, deletes and inlined rows that are a table at one snapshot.
 
@@ -96,6 +109,13 @@ class ScanPlan:
     mappings: tuple[NameMapping, ...] = ()
     columns_since: int | None = None
     past: Past = ()
+    restriction: Restriction | None = None
+    """What the plan may show to its principal. Then it lists nothing itself."""
+
+    @property
+    def whole(self) -> ScanPlan:
+        """The plan of the whole table, for writers: it has the files that a change touches."""
+        return self if self.restriction is None else self.restriction.plan
 
     def __repr__(self) -> str:
         """Return a text without the tables: that of the files holds encryption keys."""
@@ -128,6 +148,8 @@ class ScanPlan:
         A delete file may hold deletes of snapshots after this one without saying so, and so may a file of several
         snapshots hold rows of later ones: then the rows must be counted.
         """
+        if self.restriction is not None:
+            return None
         unsure = pc.or_(pc.is_valid(self.files.column("partial_max")), pc.is_valid(self.files.column("delete_path")))
         if self.pruned or pc.any(unsure).as_py():
             return None
@@ -161,6 +183,8 @@ class ScanPlan:
 
     def to_ipc(self) -> bytes:
         """Return the plan as an Arrow IPC file. That of an encrypted lake holds the keys of its files."""
+        if self.restriction is not None:
+            raise NotPermittedError("a plan with row filters or masks is not handed out", hint="read the rows instead")
         facts = {
             "version": _VERSION,
             **{name: getattr(self, name) for name in _FACTS},

@@ -12,6 +12,7 @@ import duckdb
 
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.trees import HARMLESS, LAKE
+from quacklake.engines.duckdb.visible import barrier_name
 from quacklake.errors import InputError, NotFoundError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
@@ -349,6 +350,8 @@ class Binder:
         query = scan.attached.context.engine.bind(
             connection, scan.plan, rows=scan.rows, columns=columns, prefix=scan.name, guarded=self.guarded
         )
+        if scan.plan.restriction is not None:
+            self.session.copied(barrier_name(scan.name))
         if "rowid" in scan.virtual:
             query = scan.with_local_ids(query)
         connection.execute(f"CREATE TEMP VIEW {scan.name} AS {self.session.guard.scanned(query, scan)}")
@@ -363,7 +366,13 @@ class Binder:
         key = ("view", target.attached.alias, tx.base.id, view.id)
         if key in self._known:
             return self._known[key]
-        text, size = self._stored(view.sql.replace(LAKE, ""), _Scope(target, tx, scope.depth + 1))
+        try:
+            text, size = self._stored(view.sql.replace(LAKE, ""), _Scope(target, tx, scope.depth + 1))
+        except NotFoundError:
+            if tx.rules is None:
+                raise
+            # a view over something hidden does not exist either, and nothing that it names is told
+            raise missing(target, tx, "View") from None
         name = self._known[key] = self.session.fresh_name()
         if size is not None:
             self._sizes[name] = size

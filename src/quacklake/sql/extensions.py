@@ -23,6 +23,7 @@ _OF_PIPELINES: Mapping[str, tuple[str, ...]] = {
     "STOP": ("PIPELINE",),
 }
 
+_OF_ACCESS = ("USER", "ROLE", "POLICY", "MASK")
 _OF_VIEWS = ("ALTER", "DESC", "DESCRIBE", "DROP", "REFRESH", "VERIFY")
 
 
@@ -72,3 +73,14 @@ def source_rows(session: Session, name: str) -> Any:
     if not any(each.name.lower() == name.lower() for each in known):
         return None
     return provided("source_rows")(session, name)
+
+
+def is_of_access(cursor: Cursor) -> bool:
+    """Return whether a statement is about users, roles, grants or policies."""
+    words = [word.upper if word.kind == "word" else "" for word in cursor.words[:3]] + ["", "", ""]
+    if words[0] in ("CREATE", "DROP"):
+        return words[1] in _OF_ACCESS
+    if words[0] == "SHOW":
+        # SHOW users is about a table
+        return words[1] == "GRANTS" or words[1:3] in [["ACCESS", what] for what in ("USERS", "ROLES", "POLICIES")]
+    return words[0] in ("GRANT", "REVOKE") or words[:2] == ["ALTER", "USER"]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
+from quacklake.config import redact_statement
 from quacklake.engines.duckdb.connections import message_of, translate
 from quacklake.errors import CancelledError, MemoryLimitError, NotPermittedError, SqlError, StorageError
 from quacklake.sql.attached import PREFIX
@@ -119,3 +120,13 @@ def _shown(text: str, place: re.Match[str], statement: str) -> str:
     if at is None or not re.search(r"\w", word):
         return ""
     return f"\n\n{caret(statement, at.start()).removesuffix('^')}{place['carets']}"
+
+
+class Shown:
+    """A statement for the log. It is redacted only when it is logged, which is rare."""
+
+    def __init__(self, sql: str) -> None:
+        self._sql = sql
+
+    def __str__(self) -> str:
+        return redact_statement(self._sql)

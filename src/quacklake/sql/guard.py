@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from quacklake.errors import NotPermittedError, QuacklakeError
+
 if TYPE_CHECKING:
-    from quacklake.errors import QuacklakeError
     from quacklake.sql.attached import Attached
     from quacklake.sql.safety.checks import Known
     from quacklake.sql.scans import Scan
@@ -36,7 +38,12 @@ class Guard:
     batch_rows = 122_880
 
     def attaching(self, attached: Attached) -> None:
-        """Check a lake before it is attached."""
+        """Check a lake before it is attached. Only a safe session is for a principal that may not see everything."""
+        if attached.handle.restricted:
+            raise NotPermittedError(
+                "a lake with row filters, masks or hidden tables needs a safe session",
+                hint="quacklake.session(safety=Safety())",
+            )
 
     def text(self, text: str) -> None:
         """Check a text before it is split into statements."""
@@ -44,6 +51,10 @@ class Guard:
     def admit(self, session: Session, cursor: Cursor) -> Cursor:
         """Check a statement before it runs. Return the statement to run in its place."""
         return cursor
+
+    def auditing(self, session: Session, sql: str) -> AbstractContextManager[None]:
+        """Record a statement while it runs."""
+        return nullcontext()
 
     def native(self) -> None:
         """Called before DuckDB gets the text of a statement unchanged."""

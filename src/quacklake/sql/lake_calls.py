@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table, connect
+from quacklake.engines.duckdb.visible import barrier_name
 from quacklake.errors import SqlError
 from quacklake.format.inline import is_reserved
 from quacklake.format.names import fold, quote
@@ -134,9 +135,15 @@ class LakeCall:
 
 def snapshots(call: LakeCall) -> pa.Table:
     """Return all snapshots."""
-    base = call.session.view(call.attached).base.id
+    tx = call.session.view(call.attached)
     with call.attached.context.catalog.read() as reader:
-        return snapshot_rows([info for info in reader.snapshots.all() if info.id <= base])
+        found = [info for info in reader.snapshots.all() if info.id <= tx.base.id]
+    return snapshot_rows(found if tx.rules is None else [bare_snapshot(info) for info in found])
+
+
+def bare_snapshot(info: SnapshotInfo) -> SnapshotInfo:
+    """Return a snapshot without what it changed, and without texts of its author: they may name hidden tables."""
+    return replace(info, changes=(), author=None, message=None, extra=None)
 
 
 def snapshot_rows(found: Sequence[SnapshotInfo]) -> pa.Table:
@@ -266,6 +273,8 @@ def feed(call: LakeCall, *, inserts: bool = True, deletes: bool = True) -> str:
         query = context.engine.bind_feed(
             connection, plan, inserts=inserts, deletes=deletes, prefix=name, guarded=call.binder.guarded
         )
+        if plan.whole is not None:
+            call.session.copied(barrier_name(name))
         connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {hidden} FROM ({query})")
 
     call.binder.made.append(make)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quacklake.errors import SqlError, UnsupportedFeatureError, nearest
+from quacklake.errors import NotPermittedError, SqlError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.operations.reference import DEFAULT_SCHEMA, TableRef
 from quacklake.sql import lake_calls
@@ -24,6 +24,7 @@ from quacklake.sql.lake_calls import LakeCall, snapshot_rows
 from quacklake.sql.tree import Node
 
 if TYPE_CHECKING:
+    from quacklake.sql.attached import Attached
     from quacklake.sql.binder import Binder
     from quacklake.sql.session import Session
 
@@ -225,6 +226,19 @@ FUNCTIONS: Mapping[str, Function] = {
 }
 
 
+#: The functions whose results show nothing that is hidden from a principal.
+FOR_EVERYBODY = frozenset(
+    """
+    current_snapshot last_committed_snapshot snapshots table_changes table_deletions table_insertions
+    """.split()  # noqa: SIM905
+)
+
+
+def _check_allowed(attached: Attached, name: str) -> None:
+    if attached.handle.restricted and name not in FOR_EVERYBODY:
+        raise NotPermittedError(f'only administrators call the function "{name}" of a lake')
+
+
 def relation(session: Session, binder: Binder, names: Sequence[str], arguments: list[Node]) -> Any:
     """Return the result of a call in FROM: rows or the name of a relation. None for any other function."""
     name, default = fold(names[-1]), session.names.default
@@ -236,6 +250,7 @@ def relation(session: Session, binder: Binder, names: Sequence[str], arguments: 
         alias = named.pop("catalog", None) or positional.pop(0)
         attached = session.attachments.find(str(alias))
         given = bind(name, positional, named, (*function.first, *function.parameters), function.named)
+        _check_allowed(attached, name.removeprefix(_PREFIX))
         return function.run(LakeCall(session, binder, attached, given))
     if len(names) == 1:
         found = default if name in FUNCTIONS else None
@@ -253,6 +268,7 @@ def relation(session: Session, binder: Binder, names: Sequence[str], arguments: 
     given = bind(names[-1], positional, named, function.parameters, (*function.named, *function.first))
     if "schema_name" in function.first:
         given.setdefault("schema_name", names[1] if len(names) == 3 else DEFAULT_SCHEMA)
+    _check_allowed(found, name)
     return function.run(LakeCall(session, binder, found, given))
 
 

@@ -44,6 +44,8 @@ _LISTINGS = frozenset(
 )
 #: The column that holds the database, which differs between listings.
 _DATABASE = ("database_name", "table_catalog", "catalog_name", "constraint_catalog", "database")
+#: The columns that hold definitions of objects.
+_TEXTS = ("sql", "view_definition", "expression", "column_default", "comment", "table_comment", "column_comment")
 _NAMED = ("column_name", "table_name", "view_name", "function_name")
 
 
@@ -91,11 +93,21 @@ def _rows(session: Session, sql: str) -> pa.Table:
     hidden = next((name for name in _NAMED if name in others.column_names), None)
     if hidden is not None:
         found = _where(found, hidden, lambda name: not name.startswith(PREFIX))
+    if any(attached.handle.restricted for attached in session.attachments.lakes.values()):
+        found = _without_texts(found)
     if "estimated_size" in found.column_names and "table_name" in found.column_names:
         found = _with_sizes(session, found)
     if "database_size" in found.column_names or "readonly" in found.column_names:
         found = _with_facts(session, found)
     return found
+
+
+def _without_texts(rows: pa.Table) -> pa.Table:
+    """Return a listing without definitions, defaults and comments, which may tell of what is hidden."""
+    for place, name in enumerate(rows.column_names):
+        if name.lower() in _TEXTS:
+            rows = rows.set_column(place, name, pa.nulls(rows.num_rows, rows.schema.field(place).type))
+    return rows
 
 
 def _where(rows: pa.Table, column: str, keeps: Callable[[str], bool]) -> pa.Table:
@@ -106,6 +118,8 @@ def _with_sizes(session: Session, rows: pa.Table) -> pa.Table:
     """Replace the row counts of the lakes' tables."""
     sizes: dict[tuple[str, str, str], int] = {}
     for attached in session.attachments.lakes.values():
+        if attached.handle.restricted:
+            continue  # how many rows there are may be hidden
         stats = metadata.rows(attached, "ducklake_table_stats").select(["table_id", "record_count"]).to_pylist()
         counts = {row["table_id"]: row["record_count"] for row in stats}
         for table in session.view(attached).tables():
@@ -122,6 +136,8 @@ def _with_facts(session: Session, rows: pa.Table) -> pa.Table:
     found = rows.to_pylist()
     for row in found:
         attached = session.attachments.get(row["database_name"])
+        if attached is not None and attached.handle.restricted:
+            continue
         if attached is not None and "database_size" in row:
             files = metadata.rows(attached, "ducklake_data_file").select(["file_size_bytes", "end_snapshot"])
             size = pc.sum(files.filter(pc.is_null(files.column("end_snapshot"))).column("file_size_bytes")).as_py()
@@ -166,11 +182,18 @@ def own_error(session: Session, sql: str, params: Any, error: duckdb.Error) -> d
 # -- definitions -------------------------------------------------------------------------------------------------------
 
 
-def described(table: TableInfo) -> Result:
-    """Return the columns of a table in the form of DESCRIBE."""
+def described(table: TableInfo, *, defaults: bool = True) -> Result:
+    """Return the columns of a table in the form of DESCRIBE, with their defaults or without."""
     names = ("column_name", "column_type", "null", "key", "default", "extra")
     rows = [
-        (column.name, _shown_type(column), "YES" if column.nullable else "NO", None, _default_of(column), None)
+        (
+            column.name,
+            _shown_type(column),
+            "YES" if column.nullable else "NO",
+            None,
+            _default_of(column) if defaults else None,
+            None,
+        )
         for column in table.schema.columns
     ]
     schema = pa.schema([(name, pa.string()) for name in names])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.catalog.reading.health import file_bounds, metadata_table
-from quacklake.errors import NotFoundError, ReadOnlyError, SqlError
+from quacklake.errors import NotFoundError, NotPermittedError, ReadOnlyError, SqlError
 from quacklake.format.bounds import comparable, decode, encode_comparable
 from quacklake.format.extras import GEOMETRY_KINDS
 from quacklake.format.names import fold, literal
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 def relation(session: Session, names: Sequence[str]) -> pa.Table | None:
     """Return the rows of a metadata table, or None for any other name."""
     attached = session.attachments.metadata_of(names[0] if len(names) > 1 else session.names.catalog)
+    if attached is not None and attached.handle.restricted:
+        raise NotPermittedError("only administrators read the metadata of a lake")
     return None if attached is None else rows(attached, names[-1])
 
 
@@ -60,6 +62,8 @@ def change(session: Session, cursor: Cursor, params: Any) -> Result | None:
     attached = session.attachments.metadata_of(names[0]) if len(names) > 1 else None
     if attached is None:
         return None
+    if attached.handle.restricted:
+        raise NotPermittedError("only administrators change the metadata of a lake")
     if attached.read_only:
         raise ReadOnlyError(f'the metadata of "{attached.alias}" cannot be changed: it is attached in read-only mode')
     if session.work.explicit:
@@ -105,6 +109,8 @@ def answer(session: Session, parsed: Node, scans: Sequence[Scan]) -> set[str]:
         scan = by_name.get(str((node.get("from_table") or {}).get("table_name"))) if _is_plain(node) else None
         if scan is None or scan.table.id < 0 or scan.past or scan.rows or scan.virtual:
             continue
+        if scan.tx.visible(scan.table) is not None:
+            continue  # statistics are those of hidden rows too
         if any(pending.table.id == scan.table.id for pending in scan.tx.pendings()):
             continue  # the table has changed since its newest snapshot
         asked = [_aggregate(call, scan) for call in node["select_list"]]
@@ -211,7 +217,7 @@ def tell_statistics(session: Session, parsed: Node, scans: Sequence[Scan]) -> No
     for node in tree.nodes(parsed):
         if node.get("class") != "FUNCTION" or fold(node["function_name"]) != "stats" or len(node["children"]) != 1:
             continue
-        for scan in scans:
+        for scan in (each for each in scans if each.tx.rules is None):
             column = _column_of(node["children"][0], scan)
             if column is not None:
                 stats = rows(scan.attached, "ducklake_table_column_stats").to_pylist()

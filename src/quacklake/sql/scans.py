@@ -146,7 +146,7 @@ class Plans:
         context = scan.attached.context
         most = context.config.plan_max_files
         old = scan.past or scan.attached.whole is None
-        if not clean or old or scan.table.id < 0 or scan.tx.pendings():
+        if not clean or old or scan.tx.rules is not None or scan.table.id < 0 or scan.tx.pendings():
             return scan.tx.plan(scan.table, scan.predicate, max_files=most)
         key = (scan.attached.alias, scan.tx.base.id, scan.table.id, scan.predicate, most)
         known, now = self._known.get(key), time.monotonic()

@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from quacklake import telemetry
-from quacklake.config import carries_secret, redact_message, redact_statement
+from quacklake.config import carries_secret, redact_message
 from quacklake.duckdb_versions import first_row, run
 from quacklake.errors import AlreadyExistsError, NotFoundError, QuacklakeError, SqlError, nearest
 from quacklake.format.names import check_name, fold, quote
@@ -24,7 +24,7 @@ from quacklake.operations.frames import find_frame, registrable
 from quacklake.sql import statements
 from quacklake.sql.attached import PREFIX, Attached, Attachments, Names, attached_as
 from quacklake.sql.binder import Binder, StandIns
-from quacklake.sql.failures import in_own_words, translated
+from quacklake.sql.failures import Shown, in_own_words, translated
 from quacklake.sql.guard import Guard
 from quacklake.sql.result import Result
 from quacklake.sql.running import Running, TimeBudget
@@ -84,6 +84,7 @@ class Session:
         self._count = itertools.count()
         self._said: list[str] = []
         self._made: list[str] = []
+        self._copies: list[str] = []
         self._has_macros = False
         self._planner: duckdb.DuckDBPyConnection | None = None
         self._frame: FrameType | None = None
@@ -186,6 +187,10 @@ class Session:
         self._made.append(name)
         return name
 
+    def copied(self, name: str) -> None:
+        """Drop a temporary table of visible rows as soon as the result of the statement has been read."""
+        self._copies.append(name)
+
     def has_made(self, name: str) -> bool:
         """Return True for the name of a temporary object that still exists."""
         return name in self._made
@@ -276,9 +281,15 @@ class Session:
         if not self.running.busy:
             self._budget = TimeBudget(self.guard.seconds)
         try:
-            with telemetry.timed("sql", _Shown(sql)), self.running.working(self._budget), self._translated():
+            with (
+                telemetry.timed("sql", Shown(sql)),
+                self.guard.auditing(self, sql),
+                self.running.working(self._budget),
+                self._translated(),
+            ):
                 cursor = self.guard.admit(self, Cursor(with_at(numbered(sql))))
                 first = cursor.peek()
+                self.work.renew()
                 self.work.check(ends=first is not None and first.upper in ("ROLLBACK", "ABORT", "COMMIT", "END"))
                 result = statements.handler(cursor)(self, cursor, supplied(cursor, params))
         except BaseException as error:
@@ -384,6 +395,8 @@ class Session:
         self._reader = None
         if reader is not None:
             reader.close()  # DuckDB 2.x starts no statement while another result is half read
+        while self._copies:
+            self.connection.execute(f"DROP TABLE IF EXISTS temp.main.{quote(self._copies.pop())}")
         if len(self._made) < _LEFT_BEHIND:
             return
         try:
@@ -480,13 +493,3 @@ class Session:
 def _repeat(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
     with suppress(duckdb.Error):  # a setting that only the other connection knows
         connection.execute(statement)
-
-
-class _Shown:
-    """A statement for the log. It is redacted only when it is logged, which is rare."""
-
-    def __init__(self, sql: str) -> None:
-        self._sql = sql
-
-    def __str__(self) -> str:
-        return redact_statement(self._sql)

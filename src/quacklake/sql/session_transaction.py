@@ -61,6 +61,11 @@ class SessionTransaction:
             view = self._views[key] = attached.handle.view()
         return view
 
+    def renew(self) -> None:
+        """Read again what principals may see, before a statement in an open transaction."""
+        for _, tx in self._open.values():
+            tx.renew()
+
     def at(self, attached: Attached, unit: str, value: Any) -> Transaction:
         """Return the lake at a snapshot or time, which is looked up once per statement."""
         if attached.lake is None:
@@ -118,9 +123,7 @@ class SessionTransaction:
 
         handle, lake = attached.handle, attached.whole
         if lake is not None and self.signature.given:
-            from quacklake.operations.handles import LakeHandle
-
-            handle = LakeHandle(lake.context, self.signature)
+            handle = lake.signed(self.signature)
             self.signature = NO_SIGNATURE
         result = handle.run(run)
         self._note(attached, used[0])

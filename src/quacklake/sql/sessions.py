@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quacklake import forks
@@ -67,7 +68,7 @@ def session_of(handle: Handle) -> Session:
     """Return a session whose default catalog is this lake, named ``lake``. Raises ``ClosedError`` when it is closed."""
     if handle.context.catalog.closed:
         raise ClosedError
-    made = _configured(handle.context.config)
+    made = _configured(handle.context.config) if not handle.restricted else _safe(handle.context.config)
     made.attach(handle, "lake")
     made.use("lake")
     return made
@@ -87,6 +88,15 @@ def late_session(opened: Callable[[], HasHandle] | None, config: Config) -> Sess
 def _configured(config: Config) -> Session:
     limit = config.duckdb_memory_limit
     return session(memory_limit=None if limit is None else f"{limit}B", threads=config.duckdb_threads)
+
+
+def _safe(config: Config) -> Session:
+    """Return a session of a principal: safe, because a statement could reach files and metadata otherwise."""
+    from quacklake.sql.safety import Safety
+
+    open_ended = Safety(read_only=False, timeout=None, max_rows=None, max_bytes=None, threads=config.duckdb_threads)
+    limit = config.duckdb_memory_limit
+    return session(safety=replace(open_ended, max_memory=limit))
 
 
 def session(

@@ -31,6 +31,7 @@ _LEFT_OUT = frozenset(
         "quacklake_leases",
         "quacklake_streams",  # a stream continues in one place only
         "quacklake_checkpoints",
+        "quacklake_tokens",  # a token is for one catalog only
         "ducklake_files_scheduled_for_deletion",  # the other catalog removes these files
     }
 )

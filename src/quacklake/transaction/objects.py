@@ -125,7 +125,11 @@ class PendingObjects:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def views(self) -> list[ViewInfo]:
-        """Return the views, by schema and name."""
+        """Return the views that the principal may see, by schema and name."""
+        rules = self._tx.rules
+        return [view for view in self._views() if rules is None or rules.sees(view)]
+
+    def _views(self) -> list[ViewInfo]:
         committed = [
             self._renamed_views.get(view.id, view)
             for view in self._cache.views(self._tx.base)
@@ -134,9 +138,11 @@ class PendingObjects:
         return sorted([*committed, *self._created_views.values()], key=lambda view: (view.schema_name, view.name))
 
     def macros(self) -> list[MacroInfo]:
-        """Return the macros, by schema and name."""
+        """Return the macros that the principal may see, by schema and name."""
+        rules = self._tx.rules
         committed = [m for m in self._cache.macros(self._tx.base) if m.id not in self._dropped_macros]
-        return sorted([*committed, *self._created_macros.values()], key=lambda macro: (macro.schema_name, macro.name))
+        known = sorted([*committed, *self._created_macros.values()], key=lambda macro: (macro.schema_name, macro.name))
+        return [macro for macro in known if rules is None or rules.sees(macro)]
 
     def get_view(self, schema: str, name: str) -> ViewInfo | None:
         """Return a view by name, or None."""
@@ -167,7 +173,8 @@ class PendingObjects:
 
     def check_no_view(self, schema: SchemaInfo, name: str) -> None:
         """Raise when a view has a name: tables and views share theirs."""
-        if self.get_view(schema.name, name) is not None:
+        wanted = (fold(schema.name), fold(name))
+        if any((fold(view.schema_name), fold(view.name)) == wanted for view in self._views()):
             raise AlreadyExistsError(f'there is a view "{schema.name}.{name}" already')
 
     # -- changing ----------------------------------------------------------------------------------------------------
@@ -240,7 +247,7 @@ class PendingObjects:
         self._tx.check_writable()
         check_name(name, what)
         owner = self._tx.find_schema(schema)
-        if self._tx.get_table(schema, name) is not None:
+        if self._tx.known_table(schema, name) is not None:
             raise AlreadyExistsError(f'there is a table "{owner.name}.{name}" already')
         return owner
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quacklake.catalog import DatedDeletes
-from quacklake.errors import InputError
+from quacklake.errors import InputError, NotPermittedError
 from quacklake.format.bounds import Predicate, some
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import TableInfo
@@ -82,6 +82,7 @@ class PendingTable:
 
     def delete(self, plan: ScanPlan, target: DeleteTarget) -> None:
         """Delete rows found by scanning ``plan``."""
+        plan = plan.whole
         wanted = set(target.positions.column("file_id").unique().to_pylist()) - set(self.touched)
         self.touched.update(touched_files(plan, wanted))
         if target.positions.num_rows:
@@ -99,6 +100,8 @@ class PendingTable:
 
     def delete_all(self, plan: ScanPlan) -> None:
         """Delete every row of the table without looking at any: whole files end."""
+        if plan.restriction is not None:
+            raise NotPermittedError("rows of the table are hidden, so that not every row of it can be deleted")
         wanted = set(plan.files.column("data_file_id").to_pylist())
         self.touched.update(touched_files(plan, wanted - set(self.touched)))
         self.ended_files |= {id_ for id_ in wanted if id_ >= 0}

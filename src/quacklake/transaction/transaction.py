@@ -12,18 +12,14 @@ from quacklake.errors import (
     AlreadyExistsError,
     CommitUnknown,
     InputError,
-    NotFoundError,
     QuacklakeError,
     ReadOnlyError,
-    nearest,
 )
-from quacklake.format.bounds import ANYTHING, Predicate
 from quacklake.format.names import above, check_name, fold, object_dir, uuid7
 from quacklake.format.objects import MacroInfo, SchemaInfo, TableInfo, ViewInfo
 from quacklake.format.schema import TableSchema, same_shapes, stored_alike
 from quacklake.format.snapshots import Operation, Snapshot, token_with
-from quacklake.scan import ScanPlan, plan_scan
-from quacklake.scan.plan import FILES
+from quacklake.scan.visibility import Rules
 from quacklake.storage import Store
 from quacklake.transaction import objects
 from quacklake.transaction.changeset import (
@@ -33,9 +29,9 @@ from quacklake.transaction.changeset import (
     RevivedTable,
     TableChange,
 )
-from quacklake.transaction.commit import overtaken
 from quacklake.transaction.objects import PendingObjects, TableCache
-from quacklake.transaction.pending import DeleteWriter, PendingTable, table_change, with_flushed
+from quacklake.transaction.pending import DeleteWriter, PendingTable, table_change
+from quacklake.transaction.reading import Reading
 
 _log = logging.getLogger("quacklake.transaction")
 
@@ -43,11 +39,18 @@ UNCOMMITTED = -1
 """The schema version of a table whose columns a transaction has changed: nothing in the catalog has it yet."""
 
 
-class Transaction:
+class Transaction(Reading):
     """Reads at one snapshot plus its own changes; ``commit.run`` makes one new snapshot of them. Not thread-safe."""
 
     def __init__(
-        self, catalog: Catalog, store: Store, cache: TableCache, base: Snapshot, *, read_only: bool = False
+        self,
+        catalog: Catalog,
+        store: Store,
+        cache: TableCache,
+        base: Snapshot,
+        *,
+        read_only: bool = False,
+        rules: Callable[[], Rules] | None = None,
     ) -> None:
         self.catalog = catalog
         self.store = store
@@ -72,6 +75,10 @@ class Transaction:
         self._delete_writer: DeleteWriter | None = None
         self._next_local = -1
         self._open = True
+        self._ask = rules
+        #: What the principal behind the transaction may see; None for one that may see everything
+        self.rules = None if rules is None else rules()
+        self._wholes: dict[int, TableInfo] = {}
         #: True for a transaction that may change the tables of materialized views: it refreshes, makes or drops one
         self.upkeep = False
         self._operation = Operation.NONE
@@ -83,6 +90,11 @@ class Transaction:
         self._operation |= operation
 
     @property
+    def operation(self) -> Operation:
+        """The operations that have run."""
+        return self._operation
+
+    @property
     def undoes(self) -> bool:
         """True when the transaction brings back what was there before."""
         return bool(self._operation & (Operation.RESTORE | Operation.ROLLBACK | Operation.UNDROP | Operation.REPAIR))
@@ -92,106 +104,10 @@ class Transaction:
         altered = [table.before for table in self._altered.values() if table.before.schema != table.after.schema]
         return [*(pending.table for pending in self._pending.values()), *altered, *self._dropped.values()]
 
-    # -- names -------------------------------------------------------------------------------------------------------
-
     def local_id(self) -> int:
         """Return a fresh negative id for something that does not exist yet."""
         self._next_local -= 1
         return self._next_local + 1
-
-    def schemas(self) -> list[SchemaInfo]:
-        """Return the schemas as this transaction sees them."""
-        committed = [info for info in self._cache.schemas(self.base) if info.id not in self._dropped_schemas]
-        return sorted([*committed, *self._created_schemas.values()], key=lambda info: info.name)
-
-    def find_schema(self, name: str) -> SchemaInfo:
-        """Return a schema by name. Raise ``NotFoundError`` with the nearest names."""
-        schema = next((info for info in self.schemas() if fold(info.name) == fold(name)), None)
-        if schema is None:
-            near = nearest(name, (info.name for info in self.schemas()))
-            raise NotFoundError(
-                f'Schema with name "{name}" not found', hint=near or f'lake.create_schema("{name}") makes it'
-            )
-        self._schema_ids[fold(name)] = schema.id
-        return schema
-
-    def tables(self) -> list[TableInfo]:
-        """Return the tables as this transaction sees them."""
-        committed = [
-            self._altered[info.id].after if info.id in self._altered else info
-            for info in self._cache.tables(self.base)
-            if info.id not in self._dropped
-        ]
-        revived = [entry.table for entry in self._revived.values()]
-        return sorted([*committed, *self._created.values(), *revived], key=lambda info: (info.schema_name, info.name))
-
-    def get_table(self, schema: str, name: str) -> TableInfo | None:
-        """Return a table by name, or None."""
-        key = (fold(schema), fold(name))
-        created = self._created.get(key)
-        if created is not None:
-            return created
-        altered = [table.after for table in self._altered.values()]
-        altered += [revived.table for revived in self._revived.values()]
-        known = next((t for t in altered if (fold(t.schema_name), fold(t.name)) == key), None)
-        if known is not None:
-            return known
-        committed = self._cache.table(self.base, schema, name)
-        if committed is None or committed.id in self._dropped or committed.id in self._altered:
-            return None
-        return None if committed.schema_id in self._dropped_schemas else committed
-
-    def find_table(self, schema: str, name: str) -> TableInfo:
-        """Return a table by name. Raise ``NotFoundError`` with the nearest names."""
-        table = self.get_table(schema, name)
-        if table is None:
-            known = [f"{info.schema_name}.{info.name}" for info in self.tables()]
-            hint = nearest(f"{schema}.{name}", known)
-            if self.objects.get_view(schema, name) is not None:
-                hint = f'"{schema}.{name}" is a view: lake.view("{schema}.{name}") reads it'
-            raise NotFoundError(f'there is no table "{schema}.{name}"', hint=hint)
-        return table
-
-    # -- reading -----------------------------------------------------------------------------------------------------
-
-    def plan(self, table: TableInfo, predicate: Predicate = ANYTHING, *, max_files: int | None = None) -> ScanPlan:
-        """Return the scan plan of a table as this transaction sees it.
-
-        Raise ``CommitConflict`` when rows that were deleted here have been moved by a compaction since.
-        """
-        if table.id < 0:
-            names, root, none = (table.schema_name, table.name), self.store.root, FILES.empty_table()
-            return self._overlay(ScanPlan(table.id, *names, self.base.id, root, table.schema, files=none))
-        revived = self._revived.get(table.id)
-        with self.catalog.read() as reader:
-            plan = plan_scan(
-                reader,
-                self.catalog,
-                self.store,
-                self.base if revived is None else revived.state,
-                table,
-                predicate=predicate,
-                max_files=max_files,
-                remains=revived is not None,
-            )
-            pending = self._pending.get(table.id) if revived is None else None
-            if pending is not None:
-                unplanned = pending.unplanned(plan)
-                compacted = bool(unplanned) and len(reader.files.live(table.id, unplanned)) < len(unplanned)
-                if compacted or pending.flushed(plan):
-                    raise overtaken(pending.table, "rows of it were moved")
-        return self._overlay(plan)
-
-    def _overlay(self, plan: ScanPlan) -> ScanPlan:
-        pending = self._pending.get(plan.table_id)
-        if plan.table_id in self._reshaped:
-            local = ((self.base.id + 1, schema) for schema in self._reshaped[plan.table_id])
-            # every file may be older than the change
-            plan = replace(plan, shaped_at=self.base.id, reshaped=True, past=(*plan.past, *local))
-        for change in self._compactions:
-            if change.table.id == plan.table_id:
-                plan = with_flushed(plan, change)
-        return plan if pending is None else pending.overlay(plan)
 
     # -- schema changes ----------------------------------------------------------------------------------------------
 
@@ -251,7 +167,7 @@ class Transaction:
             check_name(column.name, "column")
         objects.check_columns(self.catalog, columns)
         owner = self.find_schema(schema)
-        if self.get_table(schema, name) is not None:
+        if self.known_table(schema, name) is not None:
             raise AlreadyExistsError(f'the table "{owner.name}.{name}" exists already', hint="pass if_not_exists=True")
         self.objects.check_no_view(owner, name)
         uuid = str(uuid7())
@@ -276,7 +192,7 @@ class Transaction:
         """Give a table another name in its schema."""
         self.check_writable()
         check_name(name, "table")
-        other = self.get_table(table.schema_name, name)
+        other = self.known_table(table.schema_name, name)
         if other is not None and other.id != table.id:
             raise AlreadyExistsError(f'the table "{table.schema_name}.{name}" exists already')
         self.objects.check_no_view(self.find_schema(table.schema_name), name)
@@ -339,6 +255,8 @@ class Transaction:
     def pending(self, table: TableInfo) -> PendingTable:
         """Return the changes to one table so far, to be added to."""
         self.check_writable()
+        if self.rules is not None:
+            self.rules.check_change(table, self.whole(table))
         return self._pending.setdefault(table.id, PendingTable(table))
 
     def pendings(self) -> list[PendingTable]:

@@ -22,12 +22,13 @@ from quacklake.engines.duckdb.expressions import OrderMacro, check_expression, p
 from quacklake.engines.duckdb.feed import FeedBuilder, deleted_sql, to_blocks
 from quacklake.engines.duckdb.shapes import ShapeCache
 from quacklake.engines.duckdb.sql import ROW_COLUMNS, ScanSql, guarded_columns, needs_guard, scan_sql
+from quacklake.engines.duckdb.visible import behind_barrier, check_virtual, hiding, visible_feed_sql, visible_sql
 from quacklake.errors import ClosedError, ConstraintError, InputError, PredicateError
 from quacklake.format.names import quote
 from quacklake.format.schema import Column, TableSchema
 from quacklake.scan import Filter, ScanPlan
 from quacklake.scan.feed import FeedPlan
-from quacklake.scan.plan import find_column
+from quacklake.scan.plan import Restriction, find_column
 from quacklake.scan.planner import unknown_columns, virtual_columns
 from quacklake.storage import Store
 from quacklake.transaction import DeleteTarget
@@ -141,21 +142,44 @@ class DuckDBEngine:
         virtual: Mapping[str, str] = MappingProxyType({}),
         prefix: str | None = None,
         guarded: bool = False,
+        barrier: bool = True,
     ) -> str:
         """Prepare a plan on a connection; return the query of its rows, with ``ROW_COLUMNS`` on request.
 
         ``virtual`` columns (name -> the name it gets) are there, and those that ``columns`` or ``where`` name.
-        ``prefix`` keeps names apart where plans of several engines meet; for ``guarded`` see ``needs_guard``.
+        ``prefix`` keeps names apart where plans of several engines meet; for ``guarded`` see ``needs_guard``. Without a
+        ``barrier``, no expression of a user may follow on a restricted plan: see ``visible``.
         """
         prefix = prefix or f"ql{next(self._names)}"
+        wanted = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(virtual)
+        if plan.restriction is not None:
+            return self._visible(connection, plan, plan.restriction, prefix, wanted, rows=rows, barrier=barrier)
         with reading():
             shapes = self._shapes.find(connection, plan, plan.schema.columns)
-        wanted = {column.name: column.name for column in virtual_columns(plan.schema, columns, where)} | dict(virtual)
         guarded = guarded or needs_guard(where)
         sql = scan_sql(
             plan, self.store, prefix, plan.schema.columns, rows=rows, virtual=wanted, shapes=shapes, guarded=guarded
         )
         return self.prepare(connection, sql)
+
+    def _visible(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        plan: ScanPlan,
+        shown: Restriction,
+        prefix: str,
+        virtual: Mapping[str, str],
+        *,
+        rows: bool,
+        barrier: bool,
+    ) -> str:
+        check_virtual(plan, virtual)
+        with hiding():
+            guarded = needs_guard(shown.condition)
+            inner = self.bind(connection, shown.plan, rows=rows, virtual=virtual, prefix=prefix, guarded=guarded)
+        beside = [*virtual.values(), *(ROW_COLUMNS if rows else ())]
+        query = visible_sql(inner, shown, shown.plan.schema.columns, beside)
+        return behind_barrier(connection, prefix, query) if barrier else query
 
     @staticmethod
     def prepare(connection: duckdb.DuckDBPyConnection, sql: ScanSql) -> str:
@@ -186,9 +210,11 @@ class DuckDBEngine:
         )
         virtual = {"snapshot_id": SNAPSHOT} if places else {}
         bind = partial(self.bind, plan=plan, rows=row_ids or places, columns=columns, where=where, virtual=virtual)
+        bind = partial(bind, barrier=isinstance(where, str))
         beside = {ROW_ID.name: ROW_COLUMNS[0]} if row_ids else {}
         beside |= {name: name for name in (*ROW_COLUMNS, SNAPSHOT)} if places else {}
-        return self._stream(bind, plan.schema, chosen, where, limit, batch_rows, beside)
+        hidden = plan.restriction is not None
+        return self._stream(bind, plan.schema, chosen, where, limit, batch_rows, beside, hidden=hidden)
 
     def feed(
         self,
@@ -205,7 +231,8 @@ class DuckDBEngine:
         schema = plan.schema
         chosen = [schema.find(name) for name in columns] if columns is not None else list(schema.columns)
         bind = partial(self.bind_feed, plan=plan, inserts=inserts, deletes=deletes, guarded=needs_guard(where))
-        return self._stream(bind, schema, chosen, where, limit, batch_rows)
+        bind = partial(bind, barrier=isinstance(where, str))
+        return self._stream(bind, schema, chosen, where, limit, batch_rows, hidden=plan.whole is not None)
 
     def bind_feed(
         self,
@@ -216,9 +243,15 @@ class DuckDBEngine:
         deletes: bool = True,
         prefix: str | None = None,
         guarded: bool = False,
+        barrier: bool = True,
     ) -> str:
-        """Prepare a feed plan on a connection; return the query that yields its rows. ``guarded`` as in ``bind``."""
+        """Prepare a feed plan on a connection; return the query that yields its rows. The rest is as in ``bind``."""
         prefix = prefix or f"ql{next(self._names)}"
+        if plan.whole is not None:
+            with hiding():
+                whole = partial(self.bind_feed, connection, plan.whole, inserts=inserts, deletes=deletes)
+                query = visible_feed_sql(whole(prefix=prefix, guarded=True), plan, plan.whole)
+            return behind_barrier(connection, prefix, query) if barrier else query
         find = self.prepare(connection, deleted_sql(plan, self.store, prefix))
         with reading():
             blocks = to_blocks(arrow_table(connection, find))
@@ -239,8 +272,13 @@ class DuckDBEngine:
         limit: int | None,
         batch_rows: int,
         beside: Mapping[str, str] = MappingProxyType({}),
+        *,
+        hidden: bool = False,
     ) -> RunningScan:
-        """Run the query that ``bind`` prepares. ``beside`` are numbers after the columns: name -> name in the query."""
+        """Run the query that ``bind`` prepares. ``beside`` are numbers after the columns: name -> name in the query.
+
+        With ``hidden`` rows or columns, errors have no values unless an expression of the user has met them.
+        """
         expression = where if isinstance(where, pc.Expression) else None
         with self._lock:
             connection = self._cursor()
@@ -263,7 +301,7 @@ class DuckDBEngine:
             raise
         fields = [*(column.arrow_field() for column in chosen), *(pa.field(name, pa.int64()) for name in beside)]
         # nothing runs before the first batch is read, so that a scan can be cancelled from its beginning
-        batches = self._batches(start, connection, pa.schema(fields), where, schema, limit)
+        batches = self._batches(start, connection, pa.schema(fields), where, schema, limit, hidden=hidden)
         return RunningScan(pa.RecordBatchReader.from_batches(pa.schema(fields), batches), connection)
 
     def _batches(
@@ -274,6 +312,8 @@ class DuckDBEngine:
         where: Filter | None,
         columns: TableSchema,
         limit: int | None,
+        *,
+        hidden: bool,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a query in exactly ``schema``; an Arrow expression and its limit are applied here.
 
@@ -284,9 +324,10 @@ class DuckDBEngine:
         left = limit if expression is not None else None
         try:
             with self.gate(), _filtering(where, columns):
-                with telemetry.timed("engine.scan", tenant=self.store.label), reading():
+                unseen = hiding if hidden and not isinstance(where, str) else nullcontext
+                with telemetry.timed("engine.scan", tenant=self.store.label), unseen(), reading():
                     source = start()
-                for batch in _translated(source):
+                for batch in _translated(source, unseen):
                     rows = batch if expression is None else _filtered(batch, expression, schema, left)
                     if left is not None:
                         left -= rows.num_rows
@@ -414,19 +455,26 @@ def _filtered(batch: pa.RecordBatch, expression: pc.Expression, schema: pa.Schem
     return rows if left is None else rows.slice(0, left)
 
 
-def _translated(source: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _translated(source: pa.RecordBatchReader, unseen: Gate) -> Iterator[pa.RecordBatch]:
     try:
         while True:
-            try:
-                batch = source.read_next_batch()
-            except StopIteration:
+            with unseen():
+                batch = _next(source)
+            if batch is None:
                 return
-            except Exception as error:
-                # errors cross the Arrow C interface as text with DuckDB's class in front
-                raise translate(_unwrapped(error), "read the data files") or error from error
             yield batch
     finally:
         source.close()
+
+
+def _next(source: pa.RecordBatchReader) -> pa.RecordBatch | None:
+    try:
+        return source.read_next_batch()
+    except StopIteration:
+        return None
+    except Exception as error:
+        # errors cross the Arrow C interface as text with DuckDB's class in front
+        raise translate(_unwrapped(error), "read the data files") or error from error
 
 
 def _unwrapped(error: Exception) -> Exception:

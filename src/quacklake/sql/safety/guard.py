@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -200,6 +200,12 @@ class SafeGuard(Guard):
     def admit(self, session: Session, cursor: Cursor) -> Cursor:
         self._seal.close(session.attachments)
         return checks.admit(session, cursor, read_only=self.safety.read_only)
+
+    def auditing(self, session: Session, sql: str) -> AbstractContextManager[None]:
+        lakes = [attached.lake for attached in session.attachments.attached.values() if attached.lake is not None]
+        mine = next((lake for lake in lakes if lake.restricted), None)
+        first = re.match(r"\s*(\w*)", sql)
+        return nullcontext() if mine is None else mine.auditing(first[1].upper() if first is not None else "", sql)
 
     def native(self) -> None:
         raise NotPermittedError("a safe session does not run such a statement")

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import SqlError
-from quacklake.sql.extensions import is_of_pipelines, is_of_views, run_of_pipelines, run_of_views
+from quacklake.sql.extensions import is_of_access, is_of_pipelines, is_of_views, run_of_pipelines, run_of_views
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def handler(cursor: Cursor) -> Handler:
         return run_of_pipelines
     if is_of_views(cursor):
         return run_of_views
-    module, _, function = _home(cursor).partition(".")
+    module, _, function = ("access.run" if is_of_access(cursor) else _home(cursor)).partition(".")
     found: Handler = getattr(import_module(f"quacklake.sql.statements.{module}"), function)
     return found
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from quacklake.duckdb_versions import arrow_table
-from quacklake.errors import SqlError
+from quacklake.errors import NotPermittedError, SqlError
 from quacklake.format.names import literal, quote
 from quacklake.format.objects import ViewInfo
 from quacklake.sql.binder import Binder, Scan
@@ -17,6 +17,7 @@ from quacklake.sql.tree import Unserializable
 from quacklake.sql.words import Cursor
 
 if TYPE_CHECKING:
+    from quacklake.sql.attached import Attached
     from quacklake.sql.session import Session
 
 
@@ -179,6 +180,7 @@ def describe(session: Session, cursor: Cursor, params: Any) -> Result:
         cursor.end()
         if target is None:
             raise SqlError("DESCRIBE HISTORY needs a table of a lake")
+        _check_restricted(target.attached, "the history of a table")
         table = session.view(target.attached).find_table(target.schema, target.name)
         return Result(table_history(target.attached.context, table))
     cursor.accept("TABLE")
@@ -190,7 +192,7 @@ def describe(session: Session, cursor: Cursor, params: Any) -> Result:
         for place in session.names.places(names) if cursor.done else ():
             found = session.view(place.attached).get_table(place.schema, place.name)
             if found is not None:
-                return listing.described(found)
+                return listing.described(found, defaults=not place.attached.handle.restricted)
     return query(session, Cursor(cursor.text), params)
 
 
@@ -207,6 +209,12 @@ def show(session: Session, cursor: Cursor, params: Any) -> Result:
     return describe(session, cursor, params)
 
 
+def _check_restricted(attached: Attached, what: str) -> None:
+    """Raise ``NotPermittedError`` for a principal: texts may name what is hidden from it."""
+    if attached.handle.restricted:
+        raise NotPermittedError(f"only administrators see {what}")
+
+
 def _show_create(session: Session, cursor: Cursor, params: Any) -> Result:
     from quacklake.sql.listing import table_definition, view_definition
 
@@ -217,7 +225,8 @@ def _show_create(session: Session, cursor: Cursor, params: Any) -> Result:
     cursor.end()
     named = session.names.relation(names)
     if named is not None:
-        _, tx, info = named
+        place, tx, info = named
+        _check_restricted(place.attached, "the definition of a table or view")
         sql = f"{view_definition(info)};" if isinstance(info, ViewInfo) else table_definition(tx, info)
         return Result(pa.table({"name": [info.name], "sql": [sql]}))
     target = ".".join(quote(name) for name in names)

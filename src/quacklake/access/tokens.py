@@ -1,0 +1,133 @@
+"""API tokens: made once, kept as hashes, checked with a short memory.
+
+A token is ``qk_<id>_<secret>``. The id finds its row, so that one hash is compared and not all; the secret is never
+stored. Argon2 is slow on purpose, so a token that was right stays right for ``token_cache_ms``: a revoked one is
+refused at the latest after that time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quacklake.catalog import Catalog, access_tables
+from quacklake.config import parse_duration
+from quacklake.errors import InputError, MissingExtraError, NotFoundError, UnauthenticatedError
+from quacklake.format.access import ENABLED, Principal, TokenRow, check_access_name
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from argon2 import PasswordHasher
+
+_TOKEN = re.compile(r"qk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+_MOST_KNOWN = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    principal: str
+    until: float
+
+
+def _hasher() -> PasswordHasher:
+    try:
+        from argon2 import PasswordHasher
+    except ImportError:
+        raise MissingExtraError("tokens need argon2", hint="pip install 'quacklake[service]'") from None
+    # a secret has 256 random bits, which nobody guesses: the cost only keeps a stolen hash from being of use soon
+    return PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
+
+
+class Tokens:
+    """The tokens of the users of a lake. Safe to share between threads."""
+
+    def __init__(self, catalog: Catalog, cache_seconds: float = 5.0) -> None:
+        self._catalog = catalog
+        self._seconds = cache_seconds
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def create(self, principal: str, expires_in: float | str | timedelta | None = None) -> str:
+        """Return a new token of a user. It is shown this once: the lake keeps a hash of it."""
+        principal = check_access_name(principal, "user")
+        try:
+            seconds = None if expires_in is None else parse_duration(expires_in).total_seconds()
+        except ValueError as error:
+            raise InputError(f"a token cannot expire in {expires_in!r}: {error}") from None
+        id_, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+        hashed = _hasher().hash(secret)
+        with self._catalog.commit() as writer:
+            writer.snapshots.check_there()
+            if not access_tables.entries(writer, Principal, name=principal):
+                raise NotFoundError(f'there is no user "{principal}"')
+            created, now = access_tables.now(writer)
+            expires = None if seconds is None else now + int(seconds * 1000)
+            access_tables.add(writer, TokenRow(id_, principal, hashed, expires, created))
+        return f"qk_{id_}_{secret}"
+
+    def list(self, principal: str | None = None) -> list[TokenRow]:
+        """Return the tokens, or those of one user, by id: their secrets are not known."""
+        name = None if principal is None else check_access_name(principal, "user")
+        with self._catalog.read() as reader:
+            reader.snapshots.check_there()
+            return access_tables.entries(reader, TokenRow, principal=name)
+
+    def revoke(self, token: str) -> None:
+        """Revoke a token, given whole or by its id. Other processes may let it in for ``token_cache_ms`` more."""
+        whole = _TOKEN.fullmatch(token)
+        id_ = whole[1] if whole is not None else token.removeprefix("qk_")
+        with self._catalog.commit() as writer:
+            writer.snapshots.check_there()
+            if not access_tables.entries(writer, TokenRow, token_id=id_):
+                raise NotFoundError("there is no such token")
+            access_tables.remove(writer, TokenRow, token_id=id_)
+        with self._lock:
+            self._known.clear()
+
+    def verify(self, token: str) -> str:
+        """Return the name of the user that a token belongs to. Raises ``UnauthenticatedError``, and not why."""
+        found = _TOKEN.fullmatch(token) if len(token) < 200 else None
+        if found is None:
+            raise UnauthenticatedError
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        with self._lock:
+            known = self._known.get(digest)
+        if known is not None and known.until > time.monotonic():
+            return known.principal
+        principal, left = self._checked(found[1], found[2])
+        with self._lock:
+            self._known[digest] = _Known(principal, time.monotonic() + min(left, self._seconds))
+            self._known.move_to_end(digest)
+            while len(self._known) > _MOST_KNOWN:
+                self._known.popitem(last=False)
+        return principal
+
+    def _checked(self, id_: str, secret: str) -> tuple[str, float]:
+        """Return the user of a token, and for how many seconds it is good."""
+        with self._catalog.read() as reader:
+            rows = access_tables.entries(reader, TokenRow, token_id=id_)
+            if not rows:
+                raise UnauthenticatedError
+            users = access_tables.entries(reader, Principal, name=rows[0].principal)
+            _, now = access_tables.now(reader)
+        row = rows[0]
+        expired = row.expires_ms is not None and row.expires_ms <= now
+        if expired or not users or users[0].state != ENABLED or not _matches(row.hash, secret):
+            raise UnauthenticatedError
+        return row.principal, float("inf") if row.expires_ms is None else (row.expires_ms - now) / 1000
+
+
+def _matches(hashed: str, secret: str) -> bool:
+    from argon2.exceptions import InvalidHashError, VerificationError
+
+    try:
+        return _hasher().verify(hashed, secret)
+    except (VerificationError, InvalidHashError):
+        return False

@@ -1,0 +1,60 @@
+"""Our own tables of access control: principals, tokens, roles, privileges and policies."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import astuple, fields
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from quacklake.catalog.own_tables import needed, rows_of
+from quacklake.catalog.reading.reader import Reader
+from quacklake.catalog.writing.writer import Writer
+from quacklake.format.access import Grant, Member, PolicyRow, Principal, TokenRow
+
+Row = TypeVar("Row", Principal, TokenRow, Member, Grant, PolicyRow)
+
+_TABLES: dict[type, str] = {
+    Principal: "principals",
+    TokenRow: "tokens",
+    Member: "roles",
+    Grant: "privileges",
+    PolicyRow: "policies",
+}
+NAMES = tuple(_TABLES.values())
+
+
+def complete(reader: Reader) -> bool:
+    """Return whether the catalog has all tables of access control; otherwise nothing is granted to anybody."""
+    return all(reader.has_table(reader.meta.own[name].name) for name in NAMES)
+
+
+def entries(reader: Reader, kind: type[Row], **where: object) -> list[Row]:
+    """Return the rows of a kind, those with the values that are given; none in a catalog without the table."""
+    names = [field.name for field in fields(kind)]
+    make: Callable[..., Row] = kind
+    return [make(*row) for row in rows_of(reader, _TABLES[kind], names, **where)]
+
+
+def add(writer: Writer, entry: Row) -> None:
+    """Write a new row."""
+    name = _TABLES[type(entry)]
+    table = needed(writer, name)
+    values = dict(zip((field.name for field in fields(entry)), astuple(entry), strict=True))
+    writer.run(f"insert_{name}", sa.insert(table), [values])
+
+
+def remove(writer: Writer, kind: type[Row], **where: object) -> None:
+    """Remove the rows of a kind with the values that are given."""
+    name = _TABLES[kind]
+    table = needed(writer, name)
+    mine = [table.c[key].is_(None) if value is None else table.c[key] == value for key, value in where.items()]
+    writer.run(f"delete_{name}_{'_'.join(sorted(where))}", sa.delete(table).where(*mine))
+
+
+def now(reader: Reader) -> tuple[dt.datetime, int]:
+    """Return the time, and in milliseconds by the clock of the database."""
+    clock = int(reader.run("clock", sa.select(reader.backend.now_ms())).scalar_one())
+    return dt.datetime.fromtimestamp(clock / 1000, dt.UTC), clock

@@ -1,0 +1,123 @@
+"""A gate for the users of a lake, or of the tenants of a shared lake: tokens, and each user's own view of the lake."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from quacklake.access import PrincipalRules
+from quacklake.errors import LimitError, NotFoundError, QuacklakeError, UnauthenticatedError
+from quacklake.format.access import Privilege
+from quacklake.lake import Lake
+from quacklake.service.identity import Identity, Role
+
+__all__ = ["AccessGate"]
+
+_MOST_PRINCIPALS = 256
+_MOST_LAKES = 64
+_IDLE_SECONDS = 600.0
+
+
+@dataclass
+class _Open:
+    """An open lake, its principals' views of it, and when it was last entered."""
+
+    lake: Lake
+    used: float
+    principals: OrderedDict[str, Lake] = field(default_factory=OrderedDict)
+
+
+class AccessGate:
+    """Lets the users of a lake in by their tokens, each to what its grants, row filters and masks allow.
+
+    ``AccessGate(lake)`` is for one lake. ``AccessGate.of_tenants(opened)`` is for the catalogs of a shared lake, which
+    ``opened`` opens by name: a token is one of a catalog, and says nothing about others. Safe to share between threads.
+    """
+
+    def __init__(self, lake: Lake, *, name: str = "lake") -> None:
+        self._opened: Callable[[str], Lake] | None = None
+        self._name: str | None = name
+        self._lakes = {name: _Open(lake, time.monotonic())}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of_tenants(cls, opened: Callable[[str], Lake]) -> AccessGate:
+        """Return a gate for the catalogs of a shared lake: ``lambda name: quacklake.connect(url, catalog=name)``."""
+        gate = cls.__new__(cls)
+        gate._opened, gate._name, gate._lakes, gate._lock = opened, None, {}, threading.Lock()
+        return gate
+
+    def enter(self, token: str | None, lake: str | None = None) -> Identity:
+        """Return the identity of a token; see ``Gate.enter``."""
+        if token is None:
+            raise UnauthenticatedError
+        if self._name is not None:
+            found = self._find(self._name)
+            principal = found.lake.access.tokens.verify(token)
+            if lake not in (None, self._name):
+                raise NotFoundError("there is no such lake")
+        else:
+            found = self._find(lake)
+            principal = found.lake.access.tokens.verify(token)
+        rules = found.lake.access.rules(principal)
+        return Identity(principal, _role(rules), self._view(found, rules))
+
+    def _find(self, name: str | None) -> _Open:
+        """Return an open lake. A catalog that does not exist looks like one that the token is not for."""
+        if name is None:
+            raise UnauthenticatedError
+        with self._lock:
+            known = self._lakes.get(name)
+            if known is None and self._opened is not None:
+                self._make_room()
+                try:
+                    known = self._lakes[name] = _Open(self._opened(name), time.monotonic())
+                except LimitError:
+                    raise
+                except (NotFoundError, QuacklakeError) as error:
+                    if error.code.startswith(("not_found", "input", "config")):
+                        raise UnauthenticatedError from None
+                    raise
+            if known is None:
+                raise UnauthenticatedError
+            known.used = time.monotonic()
+            return known
+
+    def _make_room(self) -> None:
+        if len(self._lakes) < _MOST_LAKES:
+            return
+        name, oldest = min(self._lakes.items(), key=lambda entry: entry[1].used)
+        if time.monotonic() - oldest.used < _IDLE_SECONDS:
+            raise LimitError(f"{_MOST_LAKES} lakes are in use", hint="try again later")
+        del self._lakes[name]
+        oldest.lake.close()
+
+    def _view(self, found: _Open, rules: PrincipalRules) -> Lake:
+        if rules.is_admin:
+            return found.lake
+        with self._lock:
+            view = found.principals.get(rules.principal)
+            if view is None:
+                view = found.principals[rules.principal] = found.lake.as_principal(rules.principal)
+                while len(found.principals) > _MOST_PRINCIPALS:
+                    found.principals.popitem(last=False)
+            found.principals.move_to_end(rules.principal)
+            return view
+
+    def close(self) -> None:
+        """Close the lakes."""
+        with self._lock:
+            for found in self._lakes.values():
+                found.lake.close()
+            self._lakes.clear()
+
+
+def _role(rules: PrincipalRules) -> Role:
+    if rules.is_admin:
+        return Role.ADMIN
+    changes = {Privilege.INSERT, Privilege.UPDATE, Privilege.DELETE, Privilege.CREATE}
+    writes = any(rules.on_lake(privilege) for privilege in changes)
+    return Role.WRITER if writes or any(grant.privilege in changes for grant in rules.grants) else Role.READER
