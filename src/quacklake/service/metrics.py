@@ -36,7 +36,7 @@ class Requests:
             "quacklake_http_seconds", "Seconds of requests", ("route",), buckets=_SECONDS, registry=self.registry
         )
         self._open = Gauge("quacklake_http_open_requests", "Requests under way", registry=self.registry)
-        self.registry.register(_Telemetry())  # type: ignore[arg-type]  # anything that collects
+        self.registry.register(_Telemetry())
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -57,7 +57,7 @@ class Requests:
     def text(self, lakes: Iterable[Metric] = ()) -> bytes:
         """Return all figures in the text format of Prometheus."""
         once = CollectorRegistry(auto_describe=False)
-        once.register(_Given(list(lakes)))  # type: ignore[arg-type]
+        once.register(_Given(list(lakes)))
         return generate_latest(self.registry) + generate_latest(once)
 
 

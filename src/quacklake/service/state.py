@@ -16,6 +16,7 @@ from fastapi import Request
 
 from quacklake.errors import NotFoundError, UnauthenticatedError
 from quacklake.service.answers import awaited
+from quacklake.service.appends import GroupCommits
 from quacklake.service.identity import Gate, Identity, Role
 from quacklake.service.metrics import Requests
 from quacklake.service.problems import TooBusyError
@@ -42,6 +43,7 @@ class Service:
         self.requests = requests
         self.sessions = SafeSessions(settings)
         self.statements = Statements()
+        self.appends = GroupCommits(settings)
         self.executor = ThreadPoolExecutor(settings.max_statements + _MORE_THREADS, thread_name_prefix="quacklake-http")
         self._turns = asyncio.Semaphore(settings.max_statements)
         self._waiting = 0
@@ -106,6 +108,7 @@ class Service:
     def close(self) -> None:
         """Close everything that was opened for requests."""
         self.stopping = True
+        self.appends.close()
         self.executor.shutdown(wait=True)
         self.sessions.close()
         self.gate.close()

@@ -15,10 +15,10 @@ from quacklake.catalog.reading.health import live_bytes, usage
 from quacklake.catalog.statements import InlinedTable
 from quacklake.catalog.writing.files import read_totals, write_totals
 from quacklake.catalog.writing.writer import end_named
-from quacklake.errors import TenantBusyError, TenantLimitError
+from quacklake.errors import StreamBatchDoneError, TenantBusyError, TenantLimitError
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
-from quacklake.format.objects import Checkpoint, DataFile, DeleteFile, TableInfo, marked
+from quacklake.format.objects import Checkpoint, DataFile, DeleteFile, StreamMark, TableInfo, marked
 from quacklake.format.schema import flatten
 from quacklake.format.snapshots import Snapshot
 from quacklake.format.stats import ColumnStats, TableColumnStats, keeps_bounds, merge
@@ -95,7 +95,13 @@ class Attempt:
         self._marks = [
             marked(own_tables.find_stream(writer, m.stream), m.stream, m.run, m.epoch, m.position, gaps=m.gaps)
             for m in changes.marks
+            if m.once is None
         ]
+        self._new_marks = [
+            StreamMark(m.stream, m.once, m.run, m.epoch, m.position) for m in changes.marks if m.once is not None
+        ]
+        if self._new_marks and own_tables.known_streams(writer, [mark.name for mark in self._new_marks]):
+            raise StreamBatchDoneError("the request was done already")
         self.ids: dict[int, int] = {}
         self._inlined: dict[int, int | None] = {}
         self._written: dict[int, Totals] = {}
@@ -155,6 +161,8 @@ class Attempt:
         """Write the marks of streams and the token, which tell later that this was committed."""
         for mark in self._marks:
             own_tables.put_stream(self.writer, replace(mark, snapshot_id=snapshot.id), new=False)
+        if self._new_marks:
+            own_tables.add_streams(self.writer, [replace(mark, snapshot_id=snapshot.id) for mark in self._new_marks])
         for given in self.changes.marks:
             if given.manifest is not None:
                 state = Checkpoint.FINISHED if given.finished else Checkpoint.CONFIRMED

@@ -288,7 +288,7 @@ class RevivedTable:
 
 @dataclass(frozen=True, slots=True)
 class PendingMark:
-    """A batch of a stream that is to be marked: see ``Transaction.mark``."""
+    """A batch of a stream that is to be marked: see ``Transaction.mark``, and ``mark_once`` for one with ``once``."""
 
     stream: str
     run: str
@@ -298,6 +298,7 @@ class PendingMark:
     manifest: str | None = None
     keep: int = 3
     finished: bool = False
+    once: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
