@@ -79,6 +79,7 @@ __all__ = [
 
 provide("adopt", "quacklake.connectors.adoption")
 provide("after_commit", "quacklake.materialized.views")
+provide("connect_service", "quacklake.client")
 provide("roll_back_views", "quacklake.materialized.past")
 provide("run_statement", "quacklake.pipelines.statements")
 provide("run_view_statement", "quacklake.materialized.statements")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -127,6 +127,29 @@ def streams(reader: Reader, name: str | None = None) -> list[StreamMark]:
 def find_stream(reader: Reader, name: str) -> StreamMark | None:
     """Return the mark of a stream."""
     return next(iter(streams(reader, name)), None)
+
+
+def known_streams(reader: Reader, names: Sequence[str]) -> dict[str, StreamMark]:
+    """Return the marks of those streams that have one, by name."""
+    table = _table(reader, "streams")
+    if table is None or not names:
+        return {}
+    columns = [table.c[column] for column in StreamMark.__slots__]
+    rows = reader.run("streams_of", sa.select(*columns).where(table.c.name.in_(list(names))))
+    return {row[0]: StreamMark(*row) for row in rows}
+
+
+def add_streams(writer: Writer, marks: Sequence[StreamMark]) -> None:
+    """Write marks of names that have none."""
+    values = [{column: getattr(mark, column) for column in StreamMark.__slots__} for mark in marks]
+    writer.run("insert_streams", sa.insert(_needed(writer, "streams")), values)
+
+
+def expire_streams(writer: Writer, prefix: str, before: int) -> int:
+    """Remove the marks whose names begin so and whose epoch is lower; return how many."""
+    table = _needed(writer, "streams")
+    old = (table.c.name.startswith(prefix, autoescape=True), table.c.epoch < before)
+    return int(writer.run("expire_streams", sa.delete(table).where(*old)).rowcount)
 
 
 def put_stream(writer: Writer, mark: StreamMark, *, new: bool) -> None:

@@ -37,8 +37,8 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 """The exit code when the reader of the output stops early, as ``head`` does: what a shell reports for SIGPIPE."""
 
-_OWN_SCREEN = ("demo",)
-"""Commands that show their own progress."""
+_OWN_SCREEN = ("demo", "serve")
+"""Commands that show their own progress, or none."""
 _GARBAGE = 100_000
 """Objects created before the garbage collector runs: imported modules are not garbage."""
 _HELP_NAMES: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}

@@ -304,6 +304,7 @@ class Definition:
 MATERIALIZED_VIEW = "quacklake_materialized_view"
 """The tag of a table that holds the rows of a materialized view: its definition."""
 _VIEW_STREAM = "materialized view "
+REQUEST_STREAM = "request "
 
 
 def view_stream(id_: str) -> str:
@@ -314,6 +315,16 @@ def view_stream(id_: str) -> str:
 def is_view_stream(name: str) -> bool:
     """Return whether a stream is the position of a materialized view."""
     return name.startswith(_VIEW_STREAM)
+
+
+def request_stream(digest: str) -> str:
+    """Return the name of the mark that tells that a request with an idempotency key was done."""
+    return REQUEST_STREAM + digest
+
+
+def is_own_stream(name: str) -> bool:
+    """Return whether a mark is Quacklake's own: the position of a view, or a request that was done."""
+    return is_view_stream(name) or name.startswith(REQUEST_STREAM)
 
 
 def check_stream(name: object) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from quacklake.catalog import parse_url
 from quacklake.config import Config, resolve
 from quacklake.engines.duckdb import DuckDBEngine
 from quacklake.errors import CorruptFileError, InputError, UnsupportedFeatureError
 from quacklake.lake.lake import Lake
+from quacklake.lazy import provided
 from quacklake.maintenance.backup import BackupInfo, PruneReport, lend, list_backups, prune, restore
 from quacklake.maintenance.backup.image import choose
 from quacklake.operations.stores import open_backups, open_store
@@ -44,8 +45,13 @@ def connect(
     read-only, or is upgraded to 1.0 with ``migrate=True``; a shared lake in an older layout is upgraded unless
     ``migrate`` is false. Any other setting can be passed by name.
 
+    ``url`` may also be that of a service, ``http://…`` or ``https://…``, with ``token=`` and, if it has several lakes,
+    ``lake=``. Its lake has the same methods for reading, appending and SQL.
+
     Raises ``ConfigError``, ``NotFoundError`` or ``UnsupportedVersionError``; no message contains a password.
     """
+    if url is not None and url.startswith(("http://", "https://")):
+        return cast(Lake, provided("connect_service")(url, **settings))
     handle = open_lake(
         url,
         data_path,

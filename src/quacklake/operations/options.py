@@ -13,7 +13,7 @@ from quacklake.catalog import Reader, Writer, own_tables
 from quacklake.catalog.expiring import names_of
 from quacklake.errors import ConfigError, InputError, NotFoundError, nearest
 from quacklake.format.names import fold, uuid7
-from quacklake.format.objects import StreamMark, TableInfo, check_stream, claimed, is_view_stream
+from quacklake.format.objects import REQUEST_STREAM, StreamMark, TableInfo, check_stream, claimed, is_own_stream
 from quacklake.format.options import OptionRow, OptionType, Scope, format_option, option
 from quacklake.format.snapshots import (
     Names,
@@ -159,10 +159,20 @@ class StreamPositions(_Group):
     def list(self) -> pa.Table:
         """Return every stream: its name, last committed batch, position and query."""
         with self._reading() as reader:
-            found = [mark for mark in own_tables.streams(reader) if not is_view_stream(mark.name)]
+            found = [mark for mark in own_tables.streams(reader) if not is_own_stream(mark.name)]
         rows = [(mark.name, mark.epoch, mark.position, mark.snapshot_id, mark.query) for mark in found]
         columns = zip(*rows, strict=True) if rows else ((),) * len(_LISTED)
         return pa.table([pa.array(values, field.type) for values, field in zip(columns, _LISTED, strict=True)], _LISTED)
+
+    def done(self, names: Sequence[str]) -> dict[str, StreamMark]:
+        """Return the marks of requests that were done, by name; see ``Transaction.mark_once``."""
+        with self._reading() as reader:
+            return own_tables.known_streams(reader, names)
+
+    def forget_done(self, before: int) -> int:
+        """Remove the marks of requests that were done before a time, in seconds since 1970; return how many."""
+        with self._writing() as writer:
+            return own_tables.expire_streams(writer, REQUEST_STREAM, before)
 
     def forget(self, name: str) -> None:
         """Remove the position of a stream; a running one can no longer commit. Raises ``NotFoundError``."""

@@ -52,6 +52,10 @@ class Gate(Protocol):
         """
         ...
 
+    def probe(self) -> None:
+        """Ask the catalogs and the stores whether they answer. Raises the error of the first that does not."""
+        ...
+
     def close(self) -> None:
         """Close the lakes that were opened for requests."""
         ...
@@ -85,6 +89,11 @@ class TokenGate:
             if hmac.compare_digest(known, digest):
                 return f"token-{known[:8]}", role
         raise UnauthenticatedError
+
+    def probe(self) -> None:
+        """Ask the catalog and the store."""
+        self._lake.current_snapshot()
+        self._lake.handle.context.store.exists_root()
 
     def close(self) -> None:
         """Close the lake."""

@@ -15,7 +15,7 @@ from quacklake.catalog.reading.health import live_bytes, usage
 from quacklake.catalog.statements import InlinedTable
 from quacklake.catalog.writing.files import read_totals, write_totals
 from quacklake.catalog.writing.writer import end_named
-from quacklake.errors import TenantBusyError, TenantLimitError
+from quacklake.errors import StreamBatchDoneError, TenantBusyError, TenantLimitError
 from quacklake.format.evolution import difference
 from quacklake.format.mappings import NameMapping
 from quacklake.format.objects import Checkpoint, DataFile, DeleteFile, StreamMark, TableInfo, marked
@@ -92,7 +92,12 @@ class Attempt:
         self.dated = dated
         self.latest = writer.snapshots.latest()
         # the marks of streams as they are to be; raises when a batch must not be committed
-        self._marks = [self._marked(given) for given in changes.marks]
+        self._marks = [self._marked(given) for given in changes.marks if given.once is None]
+        self._new_marks = [
+            StreamMark(m.stream, m.once, m.run, m.epoch, m.position) for m in changes.marks if m.once is not None
+        ]
+        if self._new_marks and own_tables.known_streams(writer, [mark.name for mark in self._new_marks]):
+            raise StreamBatchDoneError("the request was done already")
         self.ids: dict[int, int] = {}
         self._inlined: dict[int, int | None] = {}
         self._written: dict[int, Totals] = {}
@@ -162,6 +167,8 @@ class Attempt:
             own_tables.put_stream(self.writer, replace(mark, snapshot_id=snapshot.id), new=new)
         for stream in self.changes.forgotten:
             own_tables.remove_stream(self.writer, stream)
+        if self._new_marks:
+            own_tables.add_streams(self.writer, [replace(mark, snapshot_id=snapshot.id) for mark in self._new_marks])
         for given in self.changes.marks:
             if given.manifest is not None:
                 state = Checkpoint.FINISHED if given.finished else Checkpoint.CONFIRMED

@@ -288,7 +288,7 @@ class RevivedTable:
 
 @dataclass(frozen=True, slots=True)
 class PendingMark:
-    """A batch of a stream that is to be marked: see ``Transaction.mark``."""
+    """A batch of a stream that is to be marked: see ``Transaction.mark``, and ``mark_once`` for one with ``once``."""
 
     stream: str
     run: str
@@ -300,6 +300,7 @@ class PendingMark:
     finished: bool = False
     starts: str | None = None
     """The query of a stream that nobody has claimed: this batch begins it."""
+    once: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

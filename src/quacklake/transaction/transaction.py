@@ -318,6 +318,11 @@ class Transaction(Reading):
         self.check_writable()
         self._forgotten.append(stream)
 
+    def mark_once(self, name: str, what: str, epoch: int, position: str) -> None:
+        """Let the changes carry a mark that must not be in the lake yet: the commit raises ``StreamBatchDoneError``."""
+        self.check_writable()
+        self._marks[name] = PendingMark(name, "", epoch, position, once=what)
+
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def check_writable(self) -> None:

@@ -98,6 +98,7 @@ _MIGRATE_ARROW = (
 COMMANDS: tuple[Entry, ...] = (
     Entry("init", "Create a lake", "config:init", _START),
     Entry("demo", "Show what a lake can do, in a temporary folder", "demo:demo", _START),
+    Entry("serve", "Let other programs use a lake over HTTP", "serve:serve", _START),
     Entry("sql", "Run SQL statements, or open a SQL shell", "sql:sql", _READ),
     Entry("info", "Show the location, snapshot and size of a lake", "tables:info", _READ),
     Entry("tables", "List the tables with their rows, files and bytes", "tables:tables", _READ),

@@ -1,0 +1,108 @@
+"""``quacklake serve``: let other programs use a lake over HTTP."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from quacklake.cli.context import Context
+from quacklake.cli.options import option
+from quacklake.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from quacklake.lake.lake import Lake
+    from quacklake.service.identity import Role
+
+
+def serve(
+    context: Context,
+    host: Annotated[str, option("--host", "The address to listen on.", "ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, option("--port -p", "The port to listen on; 0 for any free one.", "PORT")] = 8080,
+    demo: Annotated[bool, option("--demo", "Serve a temporary lake with sample data.")] = False,
+    tokens: Annotated[
+        str | None, option("--tokens", "A file with lines of a role (reader, writer, admin) and a token.", "FILE")
+    ] = None,
+    anonymous: Annotated[
+        Literal["reader", "writer", "admin"] | None,
+        option("--anonymous", "The role of requests without a token, on this machine only.", "ROLE"),
+    ] = None,
+    tls_certificate: Annotated[str | None, option("--tls-certificate", "A certificate, for https.", "FILE")] = None,
+    tls_key: Annotated[str | None, option("--tls-key", "The key of the certificate.", "FILE")] = None,
+    prefix: Annotated[str, option("--prefix", "The path before every route, as in /lake.", "PATH")] = "",
+    max_body: Annotated[str, option("--max-body", "The most bytes of a request.", "SIZE")] = "64MiB",
+    timeout: Annotated[str, option("--timeout", "The longest time of a statement.", "DURATION")] = "30s",
+    cors: Annotated[tuple[str, ...], option("--cors", "An origin whose pages may call the service.", "ORIGIN")] = (),
+) -> None:
+    """Without --tokens, the command makes a token with the role admin and prints it. It ends on Ctrl-C or SIGTERM.
+
+    The API is described at /api/v1/openapi.json.
+    """
+    try:
+        from quacklake.service import serving
+        from quacklake.service.app import create_app
+        from quacklake.service.identity import Role, TokenGate
+        from quacklake.service.settings import ServiceSettings
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"the service needs the package {error.name}", hint="pip install 'quacklake[service]'"
+        ) from None
+    import tempfile
+    from contextlib import ExitStack
+
+    from quacklake.config import parse_duration, parse_size
+
+    known = _tokens(tokens)
+    serving.check_place(host, authenticated=anonymous is None)
+    if (tls_certificate is None) != (tls_key is None):
+        raise ConfigError("pass both --tls-certificate and --tls-key, or neither")
+    tls = None if tls_certificate is None or tls_key is None else serving.Tls(tls_certificate, tls_key)
+    settings = ServiceSettings(
+        host=host,
+        port=port,
+        prefix=prefix,
+        cors_origins=tuple(cors),
+        max_body=parse_size(max_body),
+        statement_seconds=parse_duration(timeout).total_seconds(),
+    )
+    made = None
+    if not known and anonymous is None:
+        made = serving.new_token()
+        known = {made: Role.ADMIN}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quacklake-demo-"))) if demo else None
+        lake = _lake(context, folder)
+        gate = TokenGate(lake, known, anonymous=None if anonymous is None else Role[anonymous.upper()])
+        stack.callback(gate.close)
+
+        def ready(url: str) -> None:
+            context.output.result(
+                f"Quacklake serves {url}" + ("" if made is None else f"\nToken: {made}"),
+                {"url": url} if made is None else {"url": url, "token": made},
+            )
+            sys.stdout.flush()
+
+        serving.serve(create_app(gate, settings), settings, ready, tls=tls)
+
+
+def _lake(context: Context, folder: Path | None) -> Lake:
+    if folder is None:
+        return context.open(write=True)
+    from quacklake.service.demo import demo_lake
+
+    return demo_lake(folder)
+
+
+def _tokens(file: str | None) -> dict[str, Role]:
+    from quacklake.service.serving import roles_of
+
+    if file is None:
+        return {}
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+    found: dict[str, Role] = roles_of(lines)
+    if not found:
+        raise ConfigError(f"{file} has no tokens", hint="write lines such as: reader ql_…")
+    return found

@@ -1,0 +1,159 @@
+"""A lake that a service has."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from quacklake.client.table import RemoteTable
+from quacklake.client.transport import Transport
+from quacklake.errors import InputError, NotFoundError, ReadOnlyError
+from quacklake.sql.result import Result
+
+__all__ = ["RemoteLake", "RemoteLakeAt", "RemoteReader", "connect_service"]
+
+
+def connect_service(
+    url: str, *, token: str | None = None, lake: str | None = None, timeout: float = 60.0, retries: int = 5
+) -> RemoteLake:
+    """Return the lake that a service has. ``lake`` names one of several; ``timeout`` is in seconds.
+
+    Raises ``UnauthenticatedError`` for a wrong token, and ``ConnectorUnavailableError`` when nobody answers.
+    """
+    transport = Transport(url, token, timeout=timeout, retries=retries, lake=lake)
+    try:
+        transport.facts("/lake")
+    except BaseException:
+        transport.close()
+        raise
+    return RemoteLake(transport)
+
+
+class RemoteReader:
+    """Reads tables and runs SQL; the base of lakes and of past snapshots."""
+
+    def __init__(self, transport: Transport, version: int | None = None) -> None:
+        self.transport = transport
+        self._version = version
+
+    @property
+    def at_params(self) -> dict[str, Any]:
+        """The parameters of requests that read this state."""
+        return {"version": self._version}
+
+    def check_writable(self) -> None:
+        """Raise ``ReadOnlyError`` for a past snapshot."""
+        if self._version is not None:
+            raise ReadOnlyError("a past snapshot is read-only", hint="write through the lake itself")
+
+    def sql(self, text: str, params: Sequence[Any] | dict[str, Any] | None = None) -> Result:
+        """Run SQL in a safe session of the service, and return the rows as they arrive."""
+        given = list(params) if isinstance(params, tuple) else params
+        body = {"sql": text, "parameters": _plain(given), "version": self._version}
+        return Result(self.transport.rows("POST", "/sql", body=body))
+
+    def table(self, name: str) -> RemoteTable:
+        """Return a table by name. A missing table raises only on use."""
+        return RemoteTable(self, name)
+
+    def __getitem__(self, name: str) -> RemoteTable:
+        """Return an existing table. Raises ``NotFoundError``."""
+        table = self.table(name)
+        table.describe()
+        return table
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        try:
+            self.table(name).describe()
+        except NotFoundError:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables())
+
+    def schemas(self) -> list[str]:
+        """Return the names of the schemas."""
+        return list(self.transport.facts("/schemas", self.at_params)["schemas"])
+
+    def tables(self, schema: str | None = None) -> list[str]:
+        """Return the names of the tables as ``schema.table``."""
+        return list(self.transport.facts("/tables", {**self.at_params, "schema": schema})["tables"])
+
+    def views(self, schema: str | None = None) -> list[str]:
+        """Return the names of the views as ``schema.view``."""
+        return list(self.transport.facts("/tables", {**self.at_params, "schema": schema})["views"])
+
+
+class RemoteLake(RemoteReader):
+    """A lake that a service has, with the methods of ``quacklake.Lake`` for reading, appending and SQL."""
+
+    def __repr__(self) -> str:
+        return f"<Lake {self.transport.url}>"
+
+    @property
+    def url(self) -> str:
+        """The URL of the service."""
+        return self.transport.url
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.transport.close()
+
+    def __enter__(self) -> RemoteLake:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def current_snapshot(self) -> int:
+        """Return the id of the newest snapshot."""
+        return int(self.transport.facts("/lake")["snapshot"])
+
+    def at(self, version: int | None = None, timestamp: dt.datetime | str | None = None) -> RemoteLakeAt:
+        """Return the lake, read-only, at a snapshot id or a time. Text and naive times are UTC."""
+        if (version is None) == (timestamp is None):
+            raise InputError("pass one of version= and timestamp=")
+        when = timestamp.isoformat() if isinstance(timestamp, dt.datetime) else timestamp
+        found = self.transport.facts("/schemas", {"version": version, "timestamp": when})
+        return RemoteLakeAt(self.transport, int(found["snapshot"]))
+
+    def snapshots(self) -> pa.Table:
+        """Return every snapshot, oldest first, as ``Lake.snapshots`` does; times are texts."""
+        found: list[dict[str, Any]] = []
+        before: int | None = None
+        while True:
+            page = self.transport.facts("/snapshots", {"before": before})
+            found += page["snapshots"]
+            before = page["next"]
+            if before is None:
+                return pa.Table.from_pylist(found[::-1])
+
+
+class RemoteLakeAt(RemoteReader):
+    """A read-only lake at one snapshot."""
+
+    @property
+    def snapshot_id(self) -> int:
+        """The id of the snapshot."""
+        assert self._version is not None
+        return self._version
+
+    def __repr__(self) -> str:
+        return f"<Lake {self.transport.url} at snapshot {self.snapshot_id}>"
+
+
+def _plain(value: Any) -> Any:
+    """Return a parameter as JSON has it; DuckDB converts the text of times and numbers."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return value.isoformat() if isinstance(value, dt.date | dt.time) else str(value)

@@ -1,0 +1,329 @@
+"""Group commit: appends that come at once share a snapshot, and each hears of its own rows.
+
+An append is answered when it is committed. One that is refused fails alone: what cannot go with the others is tried by
+itself, and its own error is told.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from quacklake import faults, telemetry
+from quacklake.errors import (
+    AlreadyExistsError,
+    CancelledError,
+    CatalogError,
+    CommitUnknown,
+    InternalError,
+    QuacklakeError,
+    StorageError,
+    StreamBatchDoneError,
+)
+from quacklake.format.schema import TableSchema
+from quacklake.lake.lake import LakeTransaction
+from quacklake.operations.handles import TransactionHandle
+from quacklake.operations.reference import TableRef
+from quacklake.service.bodies import rows_of
+from quacklake.service.idempotency import Key
+from quacklake.service.problems import TooBusyError
+from quacklake.service.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from quacklake.lake import Lake
+    from quacklake.transaction import Transaction
+
+__all__ = ["Append", "GroupCommits", "commit_once"]
+
+T = TypeVar("T")
+_RACES = 5
+"""How often another process may do the same request first before that is an error."""
+_WAITING = 4_096
+
+
+@dataclass(eq=False)
+class Append:
+    """An append that waits for its commit. ``answer`` has the snapshot and the number of rows."""
+
+    table: str
+    body: bytes
+    format: str
+    key: Key | None
+    answer: Future[dict[str, Any]] = field(default_factory=Future)
+    _rows: tuple[TableSchema, pa.Table] | None = None
+
+    def rows(self, schema: TableSchema, settings: ServiceSettings) -> pa.Table:
+        """Return the rows for a table with these columns."""
+        if self._rows is None or self._rows[0] != schema:
+            self._rows = (schema, rows_of(self.body, self.format, schema, settings))
+        return self._rows[1]
+
+    @property
+    def count(self) -> int:
+        """The number of rows, once they were read."""
+        return 0 if self._rows is None else self._rows[1].num_rows
+
+    def done(self, answer: dict[str, Any]) -> None:
+        """Answer, unless that was done."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def failed(self, error: BaseException) -> None:
+        """Answer with an error, unless there is an answer."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class GroupCommits:
+    """The threads that commit, one for each lake in use."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._lakes: dict[int, _Committer] = {}
+        self._closed = False
+
+    def submit(self, lake: Lake, append: Append) -> None:
+        """Let an append be committed soon. Raises ``TooBusyError`` when too many wait."""
+        with self._lock:
+            if self._closed:
+                raise CancelledError("the service stops", hint="send it again")
+            committer = self._lakes.get(id(lake.handle))
+            if committer is None:
+                committer = self._lakes[id(lake.handle)] = _Committer(lake, self._settings)
+            committer.put(append)
+
+    def close(self) -> None:
+        """Commit what waits, and end the threads."""
+        with self._lock:
+            self._closed = True
+            committers = list(self._lakes.values())
+        for each in committers:
+            each.close()
+
+
+class _Committer:
+    """Commits the appends to one lake in the order in which they come."""
+
+    def __init__(self, lake: Lake, settings: ServiceSettings) -> None:
+        self._lake = lake  # keeps the id of its handle from being another's
+        self._settings = settings
+        self._queue: queue.Queue[Append | None] = queue.Queue(_WAITING)
+        self._thread = threading.Thread(target=self._work, name="quacklake-commit", daemon=True)
+        self._thread.start()
+
+    def put(self, append: Append) -> None:
+        try:
+            self._queue.put_nowait(append)
+        except queue.Full:
+            raise TooBusyError("too many appends wait to be committed") from None
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        ended = False
+        while not ended:
+            first = self._queue.get()
+            if first is None:
+                return
+            group, ended = self._gather(first)
+            try:
+                self._answer(group)
+            except QuacklakeError as error:
+                for each in group:
+                    each.failed(error)
+            except BaseException as error:  # the thread goes on for the requests that follow
+                telemetry.count("service.append.failures")
+                for each in group:
+                    each.failed(InternalError(f"the rows could not be committed: {type(error).__name__}"))
+
+    def _gather(self, first: Append) -> tuple[list[Append], bool]:
+        """Return those that wait, and whether they are the last."""
+        group, size = [first], len(first.body)
+        while len(group) < self._settings.group_appends and size <= self._settings.max_body:
+            try:
+                # where two came at once there are often more on their way
+                wait = self._settings.group_seconds if len(group) > 1 else 0
+                following = self._queue.get(timeout=wait) if wait else self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if following is None:
+                return group, True
+            group.append(following)
+            size += len(following.body)
+        return group, False
+
+    def _answer(self, group: list[Append]) -> None:
+        """Answer what was done before, commit the rest together, and what is refused one by one."""
+        for number in range(_RACES):
+            # the commit itself finds keys that are in the lake: they are looked for only then
+            fresh = self._unanswered(group, look=number > 0)
+            if not fresh:
+                return
+            try:
+                refused = self._commit(fresh)
+                break
+            except StreamBatchDoneError:
+                continue  # another process was faster with one of the keys
+            except (CatalogError, StorageError, CommitUnknown):
+                raise  # it would not help to try them one by one
+            except QuacklakeError:
+                telemetry.count("service.append.splits")
+                refused = fresh
+                break
+        else:
+            refused = fresh
+        for each in refused:
+            self._alone(each)
+
+    def _unanswered(self, group: Sequence[Append], *, look: bool = True) -> list[Append]:
+        """Answer those whose keys are in the lake, or the same as another's of the group; return the others."""
+        fresh: dict[str, Append] = {}
+        waiting = [each for each in group if not each.answer.done()]
+        names = [each.key.name for each in waiting if each.key is not None]
+        known = self._lake.streams.done(names) if names and look else {}
+        found: list[Append] = []
+        for each in waiting:
+            if each.key is None:
+                found.append(each)
+            elif each.key.name in known:
+                _try(each, lambda each=each, key=each.key: each.done(key.answer(known[key.name])))  # type: ignore[misc]
+            elif each.key.name in fresh:
+                self._follow(each, fresh[each.key.name])
+            else:
+                fresh[each.key.name] = each
+                found.append(each)
+        return found
+
+    def _follow(self, second: Append, first: Append) -> None:
+        """Answer a request as the one with the same key that came just before."""
+
+        def answered(future: Future[dict[str, Any]]) -> None:
+            error = future.exception()
+            if error is not None:
+                second.failed(error)
+            else:
+                second.done({**future.result(), "repeated": True})
+
+        if first.key != second.key:
+            second.failed(
+                AlreadyExistsError(
+                    "another request was made under this idempotency key", hint="use a new key for each request"
+                )
+            )
+        else:
+            first.answer.add_done_callback(answered)
+
+    def _commit(self, group: Sequence[Append]) -> list[Append]:
+        """Commit appends as one snapshot; return those that did not fit."""
+        refused: list[Append] = []
+
+        def work(tx: Transaction) -> None:
+            refused.clear()
+            for table, rows, members in self._joined(tx, group, refused):
+                faults.reach("service.append.before")
+                _opened(self._lake, tx).table(table).append(rows)
+                _mark(tx, members)
+
+        snapshot = committed(self._lake, work, blind=True)
+        telemetry.count("service.append.groups")
+        gone = set(map(id, refused))
+        for each in group:
+            if id(each) not in gone:
+                each.done({"rows": each.count, "snapshot": snapshot, "repeated": False})
+        return refused
+
+    def _joined(
+        self, tx: Transaction, group: Sequence[Append], refused: list[Append]
+    ) -> list[tuple[str, pa.Table, list[Append]]]:
+        """Return the rows for each table together with the appends that they are of; rows that differ are apart."""
+        parts: dict[tuple[str, pa.Schema], list[tuple[Append, pa.Table]]] = {}
+        for each in group:
+            try:
+                ref = TableRef.parse(each.table)
+                rows = each.rows(tx.find_table(ref.schema, ref.name).schema, self._settings)
+                self._lake.handle.context.match(rows.schema, tx.find_table(ref.schema, ref.name))
+            except QuacklakeError:
+                refused.append(each)
+                continue
+            parts.setdefault((each.table, rows.schema), []).append((each, rows))
+        return [
+            (table, pa.concat_tables([rows for _, rows in members]), [each for each, _ in members])
+            for (table, _), members in parts.items()
+        ]
+
+    def _alone(self, append: Append) -> None:
+        def work(tx: Transaction) -> None:
+            ref = TableRef.parse(append.table)
+            rows = append.rows(tx.find_table(ref.schema, ref.name).schema, self._settings)
+            _opened(self._lake, tx).table(append.table).append(rows)
+            _mark(tx, [append])
+
+        try:
+            snapshot = committed(self._lake, work)
+        except StreamBatchDoneError:
+            _try(append, lambda: self._unanswered([append]))
+            append.failed(TooBusyError("the same request is done elsewhere"))
+        except QuacklakeError as error:
+            append.failed(error)
+        else:
+            append.done({"rows": append.count, "snapshot": snapshot, "repeated": False})
+
+
+def _try(append: Append, action: Callable[[], object]) -> None:
+    try:
+        action()
+    except QuacklakeError as error:
+        append.failed(error)
+
+
+def _opened(lake: Lake, tx: Transaction) -> LakeTransaction:
+    return LakeTransaction(TransactionHandle(lake.handle.context, tx))
+
+
+def _mark(tx: Transaction, appends: Sequence[Append]) -> None:
+    for each in appends:
+        if each.key is not None:
+            tx.mark_once(each.key.name, each.key.asked, Key.now(), Key.position({"rows": each.count}))
+
+
+def committed(lake: Lake, work: Callable[[Transaction], object], *, blind: bool = False) -> int:
+    """Run work in a transaction, again after a conflict, and return the snapshot that it made or found."""
+    last: list[Transaction] = []
+
+    def planned(tx: Transaction) -> None:
+        last[:] = [tx]
+        work(tx)
+
+    lake.handle.run(planned, blind=blind)
+    made = last[0].committed
+    return (last[0].base if made is None else made).id
+
+
+def commit_once(lake: Lake, key: Key | None, work: Callable[[LakeTransaction], dict[str, Any]]) -> dict[str, Any]:
+    """Change a lake once for a key, and return what work returned, then or now, with its snapshot."""
+    answers: list[dict[str, Any]] = []
+
+    def marked(tx: Transaction) -> None:
+        answers[:] = [work(_opened(lake, tx))]
+        if key is not None:
+            tx.mark_once(key.name, key.asked, Key.now(), Key.position(answers[0]))
+
+    for _ in range(_RACES):
+        known = {} if key is None else lake.streams.done([key.name])
+        if key is not None and key.name in known:
+            return key.answer(known[key.name])
+        try:
+            snapshot = committed(lake, marked)
+        except StreamBatchDoneError:
+            continue
+        return {**answers[0], "snapshot": snapshot, "repeated": False}
+    raise TooBusyError("the same request is done elsewhere")

@@ -1,0 +1,398 @@
+"""What a lake has: schemas, tables, snapshots, and the rows and changes of tables. Every answer is of one snapshot."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import Response
+
+from quacklake.errors import InputError, NotFoundError, ResultTooLargeError
+from quacklake.format.names import quote
+from quacklake.lake import Lake, LakeAt, Table
+from quacklake.operations.reference import TableRef
+from quacklake.service.answers import RowAnswer
+from quacklake.service.encoding import FORMATS, JSON, Rows, compressed
+from quacklake.service.identity import Identity, Role
+from quacklake.service.routes.sql import wanted_format
+from quacklake.service.state import Service, service_of
+from quacklake.service.values import LARGEST, LakeName, TableName, Timestamp, Version, resolved_version
+
+router = APIRouter(tags=["catalog"])
+
+SNAPSHOT = "X-Quacklake-Snapshot"
+NEXT = "X-Quacklake-Next"
+_CURSOR = Annotated[str | None, Query(max_length=500, description="`next` of the page before.")]
+_LIMIT = Annotated[int | None, Query(ge=1, le=100_000, description="The most entries of the page.")]
+_ROWS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Rows, in the format of the Accept header",
+        "content": {format: {"schema": {} if format == JSON else {"type": "string"}} for format in FORMATS},
+    },
+    304: {"description": "The snapshot is the one that If-None-Match names"},
+}
+_FACTS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Facts of one snapshot", "content": {JSON: {"schema": {"type": "object"}}}},
+    304: _ROWS[304],
+}
+
+
+async def _answer(
+    request: Request,
+    facts: Callable[[Identity, Lake | LakeAt, int], dict[str, Any]],
+    version: int | None = None,
+    timestamp: str | None = None,
+) -> Response:
+    """Answer with facts of one snapshot, or with 304 if the client has them."""
+    service = service_of(request)
+    identity = await service.enter(request)
+
+    def work() -> Response:
+        at = resolved_version(identity.lake, version, timestamp)
+        snapshot = identity.lake.current_snapshot() if at is None else at
+        tag = etag(request, identity, snapshot)
+        headers = {"ETag": tag, "Cache-Control": "private, no-cache", SNAPSHOT: str(snapshot)}
+        if known(request, tag):
+            return Response(status_code=304, headers=headers)
+        # also the newest is read as a past one: all of an answer is of one snapshot
+        found = {"snapshot": snapshot, **facts(identity, identity.lake.at(version=snapshot), snapshot)}
+        text = json.dumps(found, default=str, ensure_ascii=False).encode()
+        pieces, codec = compressed(iter([text]), request.headers.get("accept-encoding"))
+        if codec is not None:
+            headers |= {"Content-Encoding": codec}
+        return Response(
+            b"".join(pieces), headers={**headers, "Vary": "Accept-Encoding, Authorization"}, media_type=JSON
+        )
+
+    async with service.turn():
+        return await service.run(work)
+
+
+def etag(request: Request, identity: Identity, snapshot: int, more: str = "") -> str:
+    """Return the tag of an answer: a snapshot never changes, and each principal may see something else of it."""
+    parts = (identity.principal, identity.lake.url, str(identity.lake.catalog), str(request.url.query), more)
+    return f'"{snapshot}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"'
+
+
+def known(request: Request, tag: str) -> bool:
+    """Return whether If-None-Match has a tag."""
+    return tag in {part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")}
+
+
+@router.get("/lake", summary="Describe the lake and yourself", operation_id="describe_lake", responses=_FACTS)
+async def describe_lake(request: Request, lake: LakeName = None) -> Response:
+    """Return the newest snapshot, the format version, and the principal and role of the token."""
+
+    def facts(identity: Identity, _: Lake | LakeAt, __: int) -> dict[str, Any]:
+        return {
+            "principal": identity.principal,
+            "role": identity.role.name.lower(),
+            "format_version": identity.lake.version,
+            "catalog": identity.lake.catalog,
+        }
+
+    return await _answer(request, facts)
+
+
+@router.get("/schemas", summary="List the schemas", operation_id="list_schemas", responses=_FACTS)
+async def list_schemas(
+    request: Request, version: Version = None, timestamp: Timestamp = None, lake: LakeName = None
+) -> Response:
+    """Return the names of the schemas."""
+    return await _answer(request, lambda _, at, __: {"schemas": at.schemas()}, version, timestamp)
+
+
+@router.get("/tables", summary="List the tables and views", operation_id="list_tables", responses=_FACTS)
+async def list_tables(
+    request: Request,
+    schema: Annotated[str | None, Query(max_length=300)] = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    lake: LakeName = None,
+) -> Response:
+    """Return the names of the tables and views, of one schema or all."""
+    return await _answer(
+        request, lambda _, at, __: {"tables": at.tables(schema), "views": at.views(schema)}, version, timestamp
+    )
+
+
+@router.get("/tables/{table}", summary="Describe a table", operation_id="describe_table", responses=_FACTS)
+async def describe_table(
+    request: Request, table: TableName, version: Version = None, timestamp: Timestamp = None, lake: LakeName = None
+) -> Response:
+    """Return the columns, the layout and the size of a table."""
+    return await _answer(request, lambda _, at, __: _described(at.table(table)), version, timestamp)
+
+
+def _described(table: Table) -> dict[str, Any]:
+    info, plan = table.info, table.plan()
+    comments, key = table.column_comments, table.primary_key
+    return {
+        "schema": info.schema_name,
+        "name": info.name,
+        "uuid": info.uuid,
+        "comment": table.comment,
+        "columns": [
+            {
+                "name": column.name,
+                "type": column.duckdb_type(),
+                "nullable": column.nullable,
+                "default": column.default,
+                "primary_key": column.name in key,
+                "comment": comments.get(column.name),
+            }
+            for column in info.schema.columns
+        ],
+        "partitioned_by": table.partitioned_by,
+        "sorted_by": table.sorted_by,
+        "rows": table.count(),
+        "inlined_rows": 0 if plan.inlined is None else plan.inlined.num_rows,
+        "files": plan.files.num_rows,
+        "bytes": pc.sum(plan.files.column("file_size_bytes")).as_py() or 0,
+    }
+
+
+_FILE_COLUMNS = ("data_file_id", "path", "record_count", "deleted_rows", "file_size_bytes", "begin_snapshot")
+
+
+@router.get("/tables/{table}/files", summary="List the files of a table", operation_id="list_files", responses=_FACTS)
+async def list_files(
+    request: Request,
+    table: TableName,
+    limit: _LIMIT = None,
+    after: Annotated[int, Query(ge=-1, le=LARGEST, description="The last id of the page before.")] = -1,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    lake: LakeName = None,
+) -> Response:
+    """Return the data files by id. Paths begin at the data path of the lake. This needs the role writer."""
+
+    def facts(identity: Identity, at: Lake | LakeAt, _: int) -> dict[str, Any]:
+        identity.require(Role.WRITER)
+        found = at.table(table).files()
+        found = found.select([name for name in _FILE_COLUMNS if name in found.column_names]).sort_by("data_file_id")
+        found = found.filter(pc.greater(found.column("data_file_id"), after))
+        most = _most(service_of(request), limit)
+        page = found.slice(0, most).to_pylist()
+        root = identity.lake.data_path
+        for file in page:
+            file["path"] = file["path"].removeprefix(root)
+        return {"files": page, "next": page[-1]["data_file_id"] if found.num_rows > most else None}
+
+    return await _answer(request, facts, version, timestamp)
+
+
+@router.get(
+    "/tables/{table}/history", summary="List the snapshots of a table", operation_id="history", responses=_FACTS
+)
+async def history(request: Request, table: TableName, limit: _LIMIT = None, lake: LakeName = None) -> Response:
+    """Return the snapshots that changed a table, newest first."""
+
+    def facts(identity: Identity, _: Lake | LakeAt, __: int) -> dict[str, Any]:
+        found = identity.lake.table(table).history()
+        return {"history": found.slice(0, _most(service_of(request), limit)).to_pylist()}
+
+    return await _answer(request, facts)
+
+
+@router.get("/snapshots", summary="List the snapshots", operation_id="list_snapshots", responses=_FACTS)
+async def list_snapshots(
+    request: Request,
+    limit: _LIMIT = None,
+    before: Annotated[int | None, Query(ge=0, le=LARGEST, description="`next` of the page before.")] = None,
+    lake: LakeName = None,
+) -> Response:
+    """Return the snapshots, newest first, and what each changed."""
+
+    def facts(identity: Identity, _: Lake | LakeAt, newest: int) -> dict[str, Any]:
+        found = identity.lake.snapshots()
+        ids = found.column("snapshot_id")
+        found = found.filter(pc.less(ids, newest + 1 if before is None else min(before, newest + 1)))
+        most = _most(service_of(request), limit)
+        page = found.slice(max(0, found.num_rows - most)).to_pylist()[::-1]
+        return {"snapshots": page, "next": page[-1]["snapshot_id"] if found.num_rows > most else None}
+
+    return await _answer(request, facts)
+
+
+@router.get("/snapshots/{id}", summary="Describe a snapshot", operation_id="describe_snapshot", responses=_FACTS)
+async def describe_snapshot(
+    request: Request, id: Annotated[int, Path(ge=0, le=LARGEST)], lake: LakeName = None
+) -> Response:
+    """Return when a snapshot was made, by whom, and what it changed."""
+
+    def facts(identity: Identity, _: Lake | LakeAt, __: int) -> dict[str, Any]:
+        found = identity.lake.snapshots()
+        rows = found.filter(pc.equal(found.column("snapshot_id"), id)).to_pylist()
+        if not rows:
+            raise NotFoundError(f"No snapshot found at version {id}")
+        return {**rows[0], "tables": identity.lake.at(version=id).tables()}
+
+    return await _answer(request, facts)
+
+
+def _most(service: Service, limit: int | None) -> int:
+    return min(limit or service.settings.page_rows, service.settings.max_page_rows)
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+@router.get(
+    "/tables/{table}/rows", summary="Read rows, page by page", operation_id="read_rows", response_class=Response,
+    responses=_ROWS,
+)  # fmt: skip
+async def read_rows(
+    request: Request,
+    table: TableName,
+    columns: Annotated[list[str] | None, Query(max_length=1_000, description="The columns; all by default.")] = None,
+    limit: _LIMIT = None,
+    cursor: _CURSOR = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    lake: LakeName = None,
+) -> Response:
+    """Return a page of rows. All pages of a reading are of the snapshot of the first, whatever is committed meanwhile.
+
+    `next`, also in the header `X-Quacklake-Next`, is the cursor of the next page. Filters are for SQL.
+    """
+    service = service_of(request)
+    identity = await service.enter(request)
+    format = wanted_format(request)
+
+    def work() -> tuple[int, int]:
+        if cursor is not None:
+            return _position(cursor)
+        at = resolved_version(identity.lake, version, timestamp)
+        return identity.lake.current_snapshot() if at is None else at, -1
+
+    async with service.turn():
+        snapshot, after = await service.run(work)
+        tag = etag(request, identity, snapshot, format)
+        headers = {"ETag": tag, "Cache-Control": "private, no-cache", SNAPSHOT: str(snapshot)}
+        if known(request, tag):
+            return Response(status_code=304, headers=headers)
+        page, following = await service.run(
+            _page, service, identity, table, columns, snapshot, after, _most(service, limit)
+        )
+        if following is not None:
+            headers[NEXT] = following
+        facts = (("snapshot", snapshot), ("next", following))
+        return await _streamed(service, request, Rows(page.schema, page.to_batches(), (), facts), format, headers)
+
+
+async def _streamed(service: Service, request: Request, rows: Rows, format: str, headers: dict[str, str]) -> Response:
+    answer = RowAnswer(
+        service.executor,
+        rows,
+        format,
+        done=lambda: None,
+        accept_encoding=request.headers.get("accept-encoding"),
+        headers=headers,
+        seconds=service.settings.stalled_seconds,
+    )
+    return await answer.begin()
+
+
+def _position(cursor: str) -> tuple[int, int]:
+    """Return the snapshot and the last row of a cursor."""
+    try:
+        snapshot, row = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        if not (
+            isinstance(snapshot, int) and isinstance(row, int) and 0 <= snapshot <= LARGEST and -1 <= row <= LARGEST
+        ):
+            raise ValueError
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        raise InputError("the cursor is not one of this service", hint="use `next` of the page before") from None
+    return snapshot, row
+
+
+def _page(
+    service: Service,
+    identity: Identity,
+    table: str,
+    columns: list[str] | None,
+    snapshot: int,
+    after: int,
+    most: int,
+) -> tuple[pa.Table, str | None]:
+    """Return the rows after a row, at most so many, and the cursor of the next page if there are more."""
+    ref = TableRef.parse(table)
+    info = identity.lake.at(version=snapshot).table(table).info
+    chosen = info.schema.names if columns is None else [info.schema.find(name).name for name in columns]
+    if len(set(chosen)) != len(chosen):
+        raise InputError("a column is named twice")
+    listed = ", ".join(quote(name) for name in chosen)
+    text = (
+        f"SELECT {listed}, rowid AS ql_row FROM {quote(ref.schema)}.{quote(ref.name)} AT (VERSION => {snapshot:d}) "
+        "WHERE rowid > $1 ORDER BY rowid LIMIT $2"
+    )
+    lent = service.sessions.lend(identity.lake, writes=False)
+    try:
+        found = lent.session.sql(text, [after, most + 1]).to_arrow()
+    finally:
+        lent.give_back()
+    page = found.slice(0, most)
+    following = None
+    if found.num_rows > most:
+        last = page.column("ql_row")[-1].as_py()
+        following = base64.urlsafe_b64encode(json.dumps([snapshot, last]).encode()).decode()
+    return page.drop_columns(["ql_row"]) if page.num_columns > 1 else page, following
+
+
+@router.get(
+    "/tables/{table}/changes", summary="Read the changes of a table", operation_id="read_changes",
+    response_class=Response, responses=_ROWS,
+)  # fmt: skip
+async def read_changes(
+    request: Request,
+    table: TableName,
+    since: Annotated[int, Query(ge=0, le=LARGEST, description="The first snapshot.")],
+    until: Annotated[int | None, Query(ge=0, le=LARGEST, description="The last snapshot (the newest).")] = None,
+    lake: LakeName = None,
+) -> Response:
+    """Return the rows that a range of snapshots inserted, updated and deleted.
+
+    The header `X-Quacklake-Snapshot` has the last snapshot: go on with the one after it.
+    """
+    service = service_of(request)
+    identity = await service.enter(request)
+    format = wanted_format(request)
+
+    def work() -> tuple[int, Rows | None]:
+        newest = identity.lake.current_snapshot()
+        last = newest if until is None else until
+        if since > last:
+            if until is not None and since <= newest:
+                raise InputError("the range ends before it begins")
+            identity.lake.table(table).info  # noqa: B018 - a missing table is an error
+            return last, None
+        scan = identity.lake.table(table).changes(since, last)
+        return last, Rows(scan.schema, limited(scan.to_batches(), service))
+
+    async with service.turn():
+        last, rows = await service.run(work)
+        tag = etag(request, identity, last, format)
+        headers = {"ETag": tag, "Cache-Control": "private, no-cache", SNAPSHOT: str(last)}
+        if known(request, tag):
+            return Response(status_code=304, headers=headers)
+        if rows is None:
+            rows = Rows(pa.schema([]), ())
+        return await _streamed(service, request, rows, format, headers)
+
+
+def limited(batches: Iterable[pa.RecordBatch], service: Service) -> Iterator[pa.RecordBatch]:
+    """Yield batches within the limits of an answer. Raises ``ResultTooLargeError``."""
+    rows = size = 0
+    for batch in batches:
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows > service.settings.max_rows or size > service.settings.max_bytes:
+            raise ResultTooLargeError("the answer is too large", hint="ask for fewer snapshots at once")
+        yield batch

@@ -1,0 +1,183 @@
+"""SQL: run statements in a safe session, look at those under way, and cancel them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from quacklake.errors import InputError
+from quacklake.service.answers import Departure, RowAnswer
+from quacklake.service.encoding import FORMATS, JSON, Rows, chosen
+from quacklake.service.identity import Identity, Role
+from quacklake.service.problems import request_id_of
+from quacklake.service.sessions import LentSession
+from quacklake.service.state import Service, Statement, service_of
+from quacklake.service.values import LARGEST, LakeName, resolved_version
+from quacklake.sql.result import Result
+
+router = APIRouter(tags=["sql"])
+
+
+class SqlRequest(BaseModel):
+    """A statement with its parameters."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {"sql": "SELECT name, quantity FROM orders WHERE id = ?", "parameters": [7]},
+        },
+    )
+
+    sql: Annotated[str, Field(min_length=1, description="Statements in DuckDB's SQL; the last one answers.")]
+    parameters: Annotated[
+        list[Any] | dict[str, Any] | None,
+        Field(description="Values for ? and $1 (a list) or for $name (an object)."),
+    ] = None
+    version: Annotated[int | None, Field(ge=0, le=LARGEST, description="Read the lake at this snapshot.")] = None
+    timestamp: Annotated[str | None, Field(description="Read the lake at this time (UTC).")] = None
+
+
+_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The rows, in the format of the Accept header",
+        "content": {
+            JSON: {
+                "schema": {
+                    "type": "object",
+                    "required": ["columns", "rows", "row_count"],
+                    "properties": {
+                        "columns": {"type": "array", "items": {"type": "object"}},
+                        "rows": {"type": "array", "items": {"type": "object"}},
+                        "row_count": {"type": "integer"},
+                        "changed_rows": {"type": ["integer", "null"]},
+                        "snapshot": {"type": "integer"},
+                    },
+                },
+                "example": {
+                    "columns": [{"name": "name", "type": "VARCHAR"}, {"name": "quantity", "type": "INTEGER"}],
+                    "rows": [{"name": "tea", "quantity": 3}],
+                    "row_count": 1,
+                },
+            },
+            **{format: {"schema": {"type": "string", "format": "binary"}} for format in FORMATS[1:]},
+        },
+    }
+}
+
+
+@router.post("/sql", summary="Run SQL", operation_id="run_sql", response_class=Response, responses=_ANSWER)
+async def run_sql(request: Request, body: SqlRequest, lake: LakeName = None) -> Response:
+    """Run statements and return the rows of the last one, as JSON, NDJSON, CSV, an Arrow stream or Parquet.
+
+    Readers read; writers also INSERT, UPDATE, DELETE and MERGE. `EXPLAIN` shows the plan. The id of the request
+    (`X-Request-Id`) is that of the statement: `DELETE /api/v1/sql/{id}` cancels it, and so does closing the connection.
+    """
+    service = service_of(request)
+    identity = await service.enter(request)
+    format = wanted_format(request)
+    version = await service.run(resolved_version, identity.lake, body.version, body.timestamp)
+    return await answer_sql(service, request, identity, body.sql, body.parameters, format, version)
+
+
+def wanted_format(request: Request) -> str:
+    """Return the format that a client accepts. Raises ``InputError`` when there is none."""
+    format = chosen(request.headers.get("accept"))
+    if format is None:
+        raise InputError("the Accept header names no format of rows", hint=", ".join(FORMATS))
+    return format
+
+
+async def answer_sql(
+    service: Service,
+    request: Request,
+    identity: Identity,
+    text: str,
+    parameters: Any,
+    format: str,
+    version: int | None,
+    *,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """Run a statement, and answer with its rows."""
+    departure = Departure(request)
+    try:
+        await departure.unless(service.take_turn())
+    except BaseException:
+        await departure.end()
+        raise
+    try:
+        lent = await service.run(
+            service.sessions.lend, identity.lake, writes=identity.role >= Role.WRITER, version=version
+        )
+    except BaseException:
+        service.end_turn()
+        await departure.end()
+        raise
+    statement = Statement(request_id_of(request), identity.principal, lent.session, time.monotonic())
+    service.statements.add(statement)
+    departure.gone = lent.session.interrupt
+    loop = asyncio.get_running_loop()
+
+    def done() -> None:
+        service.statements.remove(statement)
+        lent.give_back()
+        loop.call_soon_threadsafe(service.end_turn)
+
+    try:
+        result = await service.run(_run, lent, text, parameters)
+        answer = RowAnswer(
+            service.executor,
+            _rows(result, version),
+            format,
+            done=done,
+            departure=departure,
+            accept_encoding=request.headers.get("accept-encoding"),
+            headers=headers,
+            seconds=service.settings.stalled_seconds,
+        )
+    except BaseException:
+        await departure.end()
+        await service.run(done)
+        raise
+    return await answer.begin()
+
+
+def _run(lent: LentSession, text: str, parameters: Any) -> Result:
+    return lent.session.sql(text, parameters)
+
+
+def _rows(result: Result, version: int | None) -> Rows:
+    facts: tuple[tuple[str, Any], ...] = () if version is None else (("snapshot", version),)
+    if result.rowcount >= 0:
+        facts = (*facts, ("changed_rows", result.rowcount))
+    return Rows(result.schema, result.to_batches(), tuple(result.types), facts)
+
+
+@router.get("/sql", summary="List your statements under way", operation_id="list_statements")
+async def list_statements(request: Request, lake: LakeName = None) -> dict[str, list[dict[str, Any]]]:
+    """Return the ids of the statements of your token that are under way, and how long each has taken."""
+    service = service_of(request)
+    identity = await service.enter(request)
+    now = time.monotonic()
+    return {
+        "statements": [
+            {"id": each.id, "seconds": round(now - each.began, 3)} for each in service.statements.of(identity.principal)
+        ]
+    }
+
+
+@router.delete("/sql/{id}", summary="Cancel a statement", operation_id="cancel_statement")
+async def cancel_statement(
+    request: Request,
+    id: Annotated[str, Path(max_length=64, description="The request id of the statement.")],
+    lake: LakeName = None,
+) -> dict[str, bool]:
+    """Cancel a statement of your token. Its own request is answered with the code `cancelled`."""
+    service = service_of(request)
+    identity = await service.enter(request)
+    return {"cancelled": await service.run(service.statements.cancel, id, identity.principal)}

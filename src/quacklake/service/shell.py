@@ -1,0 +1,128 @@
+"""What surrounds every request: its id, its limits, the headers of its answer, and what is counted and logged of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from quacklake import telemetry
+from quacklake.errors import InputError, QuacklakeError, ResultTooLargeError
+from quacklake.format.names import uuid7
+from quacklake.service.metrics import Requests
+from quacklake.service.problems import StalledError, problem, unexpected
+from quacklake.service.settings import ServiceSettings
+
+__all__ = ["Shell"]
+
+_log = logging.getLogger("quacklake.service")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+]
+_SECURE = (b"strict-transport-security", b"max-age=31536000")
+
+
+class Shell:
+    """Wraps an application."""
+
+    def __init__(self, app: ASGIApp, settings: ServiceSettings, requests: Requests) -> None:
+        self._app = app
+        self._settings = settings
+        self._requests = requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        id_ = _request_id(scope)
+        scope["request_id"] = id_
+        began, status = time.perf_counter(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *_added(scope, id_, message)]
+            await send(message)
+
+        try:
+            with self._requests.open():
+                await self._app(scope, _Body(receive, scope, self._settings), answer)
+        except QuacklakeError as error:
+            if status:
+                raise
+            await problem(error, id_)(scope, receive, answer)
+        except Exception as error:
+            if status:
+                raise
+            await unexpected(error, id_)(scope, receive, answer)
+        finally:
+            seconds = time.perf_counter() - began
+            self._requests.done(scope, status, seconds)
+            telemetry.count("service.requests")
+            if _log.isEnabledFor(logging.INFO):
+                # never the query string or a header: either may hold a secret
+                what = {"request_id": id_, "method": scope["method"], "path": scope["path"][:200], "status": status}
+                more = {**what, "ms": round(seconds * 1e3, 2)}
+                _log.info("%s %s %d", what["method"], what["path"], status, extra=more)
+
+
+def _request_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value.decode())
+    return uuid7().hex
+
+
+def _added(scope: Scope, id_: str, message: Message) -> list[tuple[bytes, bytes]]:
+    known = {name for name, _ in message.get("headers", ())}
+    added = [*_HEADERS, (b"x-request-id", id_.encode())]
+    if scope.get("scheme") == "https":
+        added.append(_SECURE)
+    if b"cache-control" not in known:
+        added.append((b"cache-control", b"no-store"))
+    return added
+
+
+class _Body:
+    """Receives a request, and no more of it than the settings allow."""
+
+    def __init__(self, receive: Receive, scope: Scope, settings: ServiceSettings) -> None:
+        self._receive = receive
+        self._limit = settings.max_body
+        self._seconds = settings.body_seconds
+        self._until = time.monotonic() + settings.body_seconds
+        self._read = 0
+        self._ended = False
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        self._announced = int(length) if length.isdigit() else 0
+
+    async def __call__(self) -> Message:
+        if self._ended:
+            return await self._receive()
+        if self._announced > self._limit:
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(max(self._until - time.monotonic(), 0)):
+                message: Any = await self._receive()
+        except TimeoutError:
+            raise StalledError(f"the request did not arrive in {self._seconds:.0f} seconds") from None
+        if message["type"] == "http.disconnect":
+            raise InputError("the request ended early")
+        self._read += len(message.get("body", b""))
+        self._ended = not message.get("more_body", False)
+        if self._read > self._limit:
+            raise self._too_large()
+        return dict(message)
+
+    def _too_large(self) -> ResultTooLargeError:
+        return ResultTooLargeError(f"the request has more than {self._limit} bytes", hint="send it in parts")

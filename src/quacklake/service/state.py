@@ -1,0 +1,172 @@
+"""What the routes of a service share. Nothing of it must outlive the process: that is in the catalog."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastapi import Request
+
+from quacklake.errors import NotFoundError, UnauthenticatedError
+from quacklake.service.answers import awaited
+from quacklake.service.appends import GroupCommits
+from quacklake.service.identity import Gate, Identity, Role
+from quacklake.service.metrics import Requests
+from quacklake.service.problems import TooBusyError
+from quacklake.service.sessions import SafeSessions
+from quacklake.service.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from quacklake.sql.session import Session
+
+__all__ = ["Service", "service_of"]
+
+T = TypeVar("T")
+_MOST_BUCKETS = 10_000
+_MORE_THREADS = 24
+"""Threads beside those of statements: for metadata, appends and health."""
+
+
+class Service:
+    """The gate, the settings, the threads and the statements under way."""
+
+    def __init__(self, gate: Gate, settings: ServiceSettings, requests: Requests) -> None:
+        self.gate = gate
+        self.settings = settings
+        self.requests = requests
+        self.sessions = SafeSessions(settings)
+        self.statements = Statements()
+        self.appends = GroupCommits(settings)
+        self.executor = ThreadPoolExecutor(settings.max_statements + _MORE_THREADS, thread_name_prefix="quacklake-http")
+        self._turns = asyncio.Semaphore(settings.max_statements)
+        self._waiting = 0
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self.stopping = False
+
+    async def run(self, work: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Run work in a thread, and return its result."""
+        return await awaited(self.executor, work, *args, **options)
+
+    async def enter(self, request: Request, role: Role = Role.READER) -> Identity:
+        """Return who makes a request, on the lake that it names; raise unless the role is at least this."""
+        identity = await self.run(
+            self.enter_now, request.headers.get("authorization"), request.query_params.get("lake")
+        )
+        identity.require(role)
+        return identity
+
+    def enter_now(self, authorization: str | None, lake: str | None) -> Identity:
+        """Return who sends an Authorization header. Raises ``UnauthenticatedError`` and ``TooBusyError``."""
+        identity = self.gate.enter(_bearer(authorization), lake)
+        self._spend(identity.principal)
+        return identity
+
+    def _spend(self, principal: str) -> None:
+        """Take one request from a principal's share."""
+        rate, burst = self.settings.rate, float(self.settings.burst)
+        if not rate:
+            return
+        now = time.monotonic()
+        left, since = self._buckets.pop(principal, (burst, now))
+        left = min(burst, left + (now - since) * rate)
+        self._buckets[principal] = (left - 1 if left >= 1 else left, now)
+        while len(self._buckets) > _MOST_BUCKETS:
+            self._buckets.popitem(last=False)
+        if left < 1:
+            raise TooBusyError("there are too many requests with this token", after=(1 - left) / rate)
+
+    async def take_turn(self) -> None:
+        """Wait for a turn among the statements; ``end_turn`` gives it back. Raises ``TooBusyError``."""
+        if self._turns.locked() and self._waiting >= self.settings.max_waiting:
+            raise TooBusyError("too many statements wait for their turn")
+        self._waiting += 1
+        try:
+            await self._turns.acquire()
+        finally:
+            self._waiting -= 1
+
+    def end_turn(self) -> None:
+        """Let the next statement run."""
+        self._turns.release()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Take a turn for the length of a block."""
+        await self.take_turn()
+        try:
+            yield
+        finally:
+            self.end_turn()
+
+    def close(self) -> None:
+        """Close everything that was opened for requests."""
+        self.stopping = True
+        self.appends.close()
+        self.executor.shutdown(wait=True)
+        self.sessions.close()
+        self.gate.close()
+
+
+def service_of(request: Request) -> Service:
+    """Return the service of an application."""
+    found: Service = request.app.state.service
+    return found
+
+
+def _bearer(authorization: str | None) -> str | None:
+    """Return the token of an Authorization header; None without the header."""
+    if authorization is None:
+        return None
+    kind, _, token = authorization.partition(" ")
+    if kind.lower() != "bearer" or not token.strip():
+        raise UnauthenticatedError
+    return token.strip()
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement under way."""
+
+    id: str
+    principal: str
+    session: Session
+    began: float
+
+
+class Statements:
+    """The statements under way, by id, so that whoever started one can cancel it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[str, Statement] = {}
+
+    def add(self, statement: Statement) -> None:
+        """Remember a statement until ``remove``. An id that is taken stays with the statement that has it."""
+        with self._lock:
+            self._running.setdefault(statement.id, statement)
+
+    def remove(self, statement: Statement) -> None:
+        """Forget a statement that has ended."""
+        with self._lock:
+            if self._running.get(statement.id) is statement:
+                del self._running[statement.id]
+
+    def of(self, principal: str) -> list[Statement]:
+        """Return the statements of a principal."""
+        with self._lock:
+            return [each for each in self._running.values() if each.principal == principal]
+
+    def cancel(self, id_: str, principal: str) -> bool:
+        """Cancel a statement of a principal; False when it had just ended. Raises ``NotFoundError`` for any other."""
+        with self._lock:
+            found = self._running.get(id_)
+        if found is None or found.principal != principal:
+            raise NotFoundError("there is no such statement under way")
+        return found.session.interrupt()

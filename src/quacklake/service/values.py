@@ -1,0 +1,34 @@
+"""Values that requests carry: snapshots, times, names and pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Path, Query
+
+from quacklake.errors import InputError
+
+if TYPE_CHECKING:
+    from quacklake.lake import Lake
+
+__all__ = ["LakeName", "TableName", "Timestamp", "Version", "resolved_version"]
+
+LARGEST = 2**63 - 1
+
+Version = Annotated[int | None, Query(ge=0, le=LARGEST, description="Read the lake at this snapshot.")]
+Timestamp = Annotated[
+    str | None, Query(max_length=64, description="Read the lake at this time (UTC).", examples=["2026-01-31T12:00:00"])
+]
+LakeName = Annotated[str | None, Query(max_length=200, description="The lake; a principal with one lake needs none.")]
+TableName = Annotated[
+    str, Path(max_length=600, description="`table` in `main`, or `schema.table`.", examples=["main.orders"])
+]
+
+
+def resolved_version(lake: Lake, version: int | None, timestamp: str | None) -> int | None:
+    """Return the snapshot of a version or a time; None for neither. Raises ``InputError`` for both."""
+    if version is None and timestamp is None:
+        return None
+    if version is not None and timestamp is not None:
+        raise InputError("pass version or timestamp, not both")
+    return lake.at(version=version, timestamp=timestamp).snapshot_id

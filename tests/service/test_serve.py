@@ -1,0 +1,120 @@
+"""``quacklake serve`` as a user runs it: the demo, the address, and its end under load."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+import quacklake
+from tests.service.serving import client
+
+
+@contextmanager
+def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """Run the command until the end of a block; yield the process, the URL and the token."""
+    command = [sys.executable, "-m", "quacklake.cli", "serve", "--port", "0", *options]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("QUACKLAKE_")}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        token = "" if "--tokens" in options else process.stdout.readline().removeprefix("Token: ").strip()
+        yield process, url, token
+    finally:
+        process.terminate()
+        process.wait(30)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def test_the_demo_starts_with_sample_data_a_url_and_a_token() -> None:
+    with running("--demo") as (process, url, token):
+        assert url.startswith("http://127.0.0.1:") and token.startswith("ql_")
+        with client(url, token) as own:
+            assert own.get("/api/v1/tables").json()["tables"] == ["main.orders", "main.products"]
+            sql = "SELECT sum(o.quantity * p.price) > 0 AS sold FROM orders o JOIN products p ON o.product = p.id"
+            assert own.post("/api/v1/sql", json={"sql": sql}).json()["rows"] == [{"sold": True}]
+            before = own.post("/api/v1/sql", json={"sql": "SELECT stock FROM products WHERE id = 1", "version": 1})
+            assert before.json()["rows"] == [{"stock": 400}]
+            assert own.get("/metrics").status_code == 200
+        with client(url, None) as nobody:
+            assert nobody.get("/api/v1/tables").status_code == 401
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--host", "0.0.0.0", "--anonymous", "reader", "--demo"],
+        ["--tls-key", "x", "--demo"],
+        ["--tokens", "/nowhere", "--demo"],
+    ],
+)
+def test_a_service_that_would_be_open_or_half_set_up_does_not_start(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from quacklake.cli import main
+
+    assert main(["serve", *options]) == 1
+    assert "error:" in capsys.readouterr().err
+
+
+def test_no_acknowledged_append_is_lost_or_doubled_when_the_service_is_stopped_under_load(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/lake.db"
+    lake = quacklake.connect(url, tmp_path / "data", create=True)
+    lake.create_table("t", {"id": "BIGINT"})
+    tokens = tmp_path / "tokens"
+    tokens.write_text("writer w-token\n")
+    acknowledged: set[int] = set()
+    unknown: set[int] = set()
+
+    def send(address: str, numbers: range) -> None:
+        with client(address, "w-token") as own:
+            for number in numbers:
+                try:
+                    answer = own.post(
+                        "/api/v1/tables/t/rows", json=[{"id": number}], headers={"Idempotency-Key": f"{number}"}
+                    )
+                except httpx.HTTPError:
+                    unknown.add(number)
+                    return
+                (acknowledged if answer.status_code == 201 else unknown).add(number)
+                if answer.status_code != 201:
+                    return
+
+    with running("--lake", url, "--tokens", str(tokens)) as (process, address, _):
+        threads = [
+            threading.Thread(target=send, args=(address, range(base, base + 1000))) for base in range(0, 8000, 1000)
+        ]
+        for thread in threads:
+            thread.start()
+        while len(acknowledged) < 40:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join()
+        assert process.wait(30) == 0
+    stored = [row["id"] for row in lake.table("t").to_pylist()]
+    assert len(stored) == len(set(stored)), "nothing is doubled"
+    assert acknowledged <= set(stored), "nothing acknowledged is lost"
+    assert set(stored) <= acknowledged | unknown
+    # whoever got no answer asks again, and everything is there once
+    with running("--lake", url, "--tokens", str(tokens)) as (_, address, __), client(address, "w-token") as own:
+        for number in unknown:
+            key = {"Idempotency-Key": f"{number}"}
+            assert own.post("/api/v1/tables/t/rows", json=[{"id": number}], headers=key).status_code == 201
+    again = [row["id"] for row in lake.table("t").to_pylist()]
+    assert sorted(again) == sorted(acknowledged | unknown)
+    lake.close()
