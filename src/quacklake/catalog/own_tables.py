@@ -142,12 +142,12 @@ def known_streams(reader: Reader, names: Sequence[str]) -> dict[str, StreamMark]
 def add_streams(writer: Writer, marks: Sequence[StreamMark]) -> None:
     """Write marks of names that have none."""
     values = [{column: getattr(mark, column) for column in StreamMark.__slots__} for mark in marks]
-    writer.run("insert_streams", sa.insert(_needed(writer, "streams")), values)
+    writer.run("insert_streams", sa.insert(needed(writer, "streams")), values)
 
 
 def expire_streams(writer: Writer, prefix: str, before: int) -> int:
     """Remove the marks whose names begin so and whose epoch is lower; return how many."""
-    table = _needed(writer, "streams")
+    table = needed(writer, "streams")
     old = (table.c.name.startswith(prefix, autoescape=True), table.c.epoch < before)
     return int(writer.run("expire_streams", sa.delete(table).where(*old)).rowcount)
 
