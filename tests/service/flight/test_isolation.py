@@ -75,7 +75,7 @@ def test_a_reader_reads_and_changes_nothing(target: Served, client: flight.Fligh
     assert target.lake.current_snapshot() == before
 
 
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("name", sorted(WRITES))
 def test_a_writer_changes_rows_once(target: Served, client: flight.FlightClient, name: str) -> None:
     before, count = target.lake.current_snapshot(), target.lake.table("target").count()
     EVERY[name](Calls(client, options(WRITER)))
