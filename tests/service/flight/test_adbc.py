@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +12,9 @@ import adbc_driver_flightsql.dbapi as dbapi
 import pyarrow as pa
 import pytest
 
-from tests.service.flight.conftest import ADMIN, READER, WRITER, Served
+from quacklake.service.flight.messages import MESSAGES
+from tests.service.flight.calls import Calls, described
+from tests.service.flight.conftest import ADMIN, READER, WRITER, Served, options
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,15 @@ def test_a_parameter_keeps_its_value(shop: Served, value: object) -> None:
         assert asked(connection, "SELECT ? AS v, ? IS NULL", (value, value)) == [(value, value is None)]
 
 
-def test_a_prepared_statement_serves_many_threads(shop: Served) -> None:
+def in_threads(work: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_the_cursors_of_a_connection_serve_many_threads(shop: Served) -> None:
     found: dict[int, Any] = {}
     with shop.adbc(READER) as connection:
 
@@ -59,12 +70,28 @@ def test_a_prepared_statement_serves_many_threads(shop: Served) -> None:
                     cursor.execute("SELECT name FROM items WHERE id = ?", (id_,))
                     found[id_] = cursor.fetchall()
 
-        threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(ask)
     assert found == {id_: [(f"item {id_}",)] for number in range(4) for id_ in range(number, 100, 25)}
+
+
+def test_one_prepared_statement_serves_many_threads(shop: Served) -> None:
+    found: dict[int, Any] = {}
+    with shop.client() as client:
+        calls = Calls(client, options(READER))
+        handle = calls.prepare("SELECT name FROM items WHERE id = ?")
+
+        def ask(number: int) -> None:
+            for id_ in range(number, 100, 25):
+                prepared = described("CommandPreparedStatementQuery", prepared_statement_handle=handle)
+                answer = calls.put(prepared, pa.table({"0": [id_]}))
+                bound = MESSAGES["DoPutPreparedStatementResult"].FromString(answer).prepared_statement_handle
+                rows = calls.rows(described("CommandPreparedStatementQuery", prepared_statement_handle=bound))
+                found[id_] = rows["name"].to_pylist()
+
+        in_threads(ask)
+        with pytest.raises(pa.ArrowInvalid, match="Values were not provided"):
+            calls.rows(described("CommandPreparedStatementQuery", prepared_statement_handle=handle))
+    assert found == {id_: [f"item {id_}"] for number in range(4) for id_ in range(number, 100, 25)}
 
 
 def test_a_statement_that_is_wrong_fails_with_our_code(shop: Served) -> None:

@@ -29,7 +29,7 @@ def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         tmp_path_factory.mktemp("tight"),
         max_rows=1000,
         max_bytes="100KB",
-        timeout=0.5,
+        timeout=1.5,
         max_streams=2,
         max_all_streams=3,
         held_seconds=60.0,
@@ -38,7 +38,6 @@ def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         max_parameter_rows=5,
         max_listed=2,
         max_transactions=2,
-        transaction_seconds=0.1,
         max_sessions=2,
         max_principals=1,
     )
@@ -105,8 +104,11 @@ def test_a_transaction_that_nobody_uses_is_rolled_back(tight: Served) -> None:
         id_ = calls.begin()
         insert = described("CommandStatementUpdate", query="INSERT INTO small VALUES (1)", transaction_id=id_)
         calls.put(insert, ROWS)
-        while id_ in tight.service.handlers.transactions._open:
-            tight.service.handlers.transactions.tidy()
+        transactions = tight.service.handlers.transactions
+        transactions.tidy()
+        assert id_ in transactions._open
+        transactions._open[id_].used = float("-inf")
+        transactions.tidy()
         with pytest.raises(pa.ArrowKeyError, match="no such transaction"):
             calls.put(insert, ROWS)
         with pytest.raises(pa.ArrowKeyError, match="no such transaction"):

@@ -161,11 +161,12 @@ def table_types(caller: Caller) -> pa.Table:
 def primary_keys(caller: Caller, command: Any) -> pa.Table:
     """Return the primary key of a table, which a lake keeps and does not enforce; none for a table that is missing."""
     ref = TableRef(_optional(command, "db_schema") or caller.schema or "main", command.table)
-    lake, rows, keys = caller.identity.lake, [], ()
+    lake = caller.identity.lake
+    keys: tuple[str, ...] = ()
     if _optional(command, "catalog") in (None, CATALOG) and lake.handle.view().get_table(ref.schema, ref.name):
-        with suppress(NotPermittedError):
+        with suppress(NotPermittedError):  # not every principal may know it
             keys = lake.table(scans.table_name(ref)).primary_key
-        rows = [(CATALOG, ref.schema, ref.name, column, None, number) for number, column in enumerate(keys, 1)]
+    rows = [(CATALOG, ref.schema, ref.name, column, None, number) for number, column in enumerate(keys, 1)]
     return pa.Table.from_pylist([dict(zip(PRIMARY_KEYS.names, row, strict=True)) for row in rows], PRIMARY_KEYS)
 
 
