@@ -209,9 +209,10 @@ _GUESS = re.compile(r"did you mean [^?]*\?|Candidate bindings:[^\n\\]*|hint: ?")
 
 def without_guesses(text: str, *names: str) -> str:
     """Return what is told without similar names, which are among the visible ones, and without some names."""
+    text = _GUESS.sub("", text)
     for name in sorted(names, key=len, reverse=True):
-        text = text.replace(name, "?")
-    return re.sub(r"\s+|None", "", _GUESS.sub("", text))
+        text = text.replace(name, "!")
+    return re.sub(r"\s+|None", "", text)
 
 
 def told(session: Session | Lake, sql: str) -> str:

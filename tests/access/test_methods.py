@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from quacklake import Lake, Table
+from quacklake.access import LakeAccess
 from quacklake.errors import NotPermittedError, QuacklakeError
-from quacklake.lake import LakeAt, LakeTransaction
+from quacklake.lake import LakeAt, LakeTransaction, View
 from quacklake.lake.principal import (
     OF_LAKES,
     OF_SNAPSHOTS,
@@ -22,6 +24,12 @@ from quacklake.lake.principal import (
     PrincipalTable,
     PrincipalTransaction,
 )
+from quacklake.maintenance.lake_maintenance import LakeMaintenance
+from quacklake.materialized.views import MaterializedViews
+from quacklake.operations.options import LakeHistory, LakeOptions, StreamPositions
+from quacklake.operations.reference import TableRef
+from quacklake.pipelines.definitions import Definitions
+from quacklake.spark.engine import SparkEngine
 from tests.access.secrets import MARKS, USERS, shown
 
 ROWS = pa.table({"id": [1], "region": ["EU"], "ssn": ["x"], "salary": [1], "note": ["n"]})
@@ -119,7 +127,7 @@ READS: Calls = {
 def told(call: Callable[[], Any]) -> str:
     try:
         found = call()
-    except QuacklakeError as error:
+    except (QuacklakeError, duckdb.Error) as error:
         return shown(error)
     return " ".join(str(part.to_pydict() if isinstance(part, pa.Table) else part) for part in _parts(found))
 
@@ -153,6 +161,19 @@ def test_a_scan_hands_out_no_plan(where: str, secrets: Lake) -> None:
     scan = secrets.as_principal("rea").table("everybody" if where == "x" else "people").scan()
     with pytest.raises(NotPermittedError):
         getattr(scan, where)()
+
+
+def test_what_deals_with_files_metadata_or_all_rows_takes_no_lake_of_a_principal(secrets: Lake) -> None:
+    lake = secrets.as_principal("wil")
+    for make in (LakeMaintenance, LakeOptions, LakeHistory, StreamPositions, MaterializedViews, LakeAccess):
+        with pytest.raises(NotPermittedError, match="only administrators"):
+            make(lake.handle)
+    with pytest.raises(NotPermittedError, match="only administrators"):
+        Definitions(lake)
+    with pytest.raises(NotPermittedError, match="only administrators"):
+        SparkEngine.of(lake.handle, None)
+    with pytest.raises(NotPermittedError):
+        View(lake.handle, TableRef("main", "everybody")).to_arrow()
 
 
 def test_rows_do_not_come_from_files(secrets: Lake) -> None:
