@@ -125,7 +125,7 @@ class LakeHandle(Handle):
 
     @property
     def rules(self) -> Callable[[], Rules] | None:
-        """What the principal of this handle may see, read anew by each call; None for everything."""
+        """Reads the rules of the principal behind this handle anew; None for one that may see everything."""
         return None
 
     @property
