@@ -139,7 +139,7 @@ class ReadOnlyError(QuacklakeError, Terminal, code="read_only"): ...
 
 
 class NotPermittedError(QuacklakeError, Terminal, code="not_permitted"):
-    """A safe session does not allow the statement; nothing of it was run."""
+    """A safe session does not allow the statement, or its user may not do this; nothing was changed."""
 
 
 class UnauthenticatedError(QuacklakeError, Terminal, code="unauthenticated"):

@@ -8,15 +8,15 @@ from quacklake import Lake
 from tests.access.secrets import fill
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A lake with secrets, which the tests of a module share and do not change."""
+    """A lake with secrets, which tests share and do not change."""
     with fill(tmp_path_factory.mktemp("secrets")) as lake:
         yield lake
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def own_secrets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A lake with secrets, which tests of a module may change."""
+    """A lake with secrets, which tests share: hidden rows never change."""
     with fill(tmp_path_factory.mktemp("own_secrets")) as lake:
         yield lake

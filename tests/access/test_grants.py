@@ -101,6 +101,23 @@ def test_a_new_filter_holds_for_the_next_statement_of_a_transaction(lake: Lake) 
         assert tx.sql("SELECT count(*) FROM t").fetchall() == [(10,)]
 
 
+def test_a_statement_that_fails_in_a_transaction_leaves_nothing_in_the_way(lake: Lake) -> None:
+    lake.access.grant("SELECT", "ann")
+    lake.access.create_policy("p", "t", "team = 'a'")
+    ann = lake.as_principal("ann")
+    for _ in range(3):
+        ann.sql("BEGIN")
+        assert ann.sql("SELECT count(*) FROM t").fetchall() == [(10,)]
+        with pytest.raises(QuacklakeError):
+            ann.sql("SELECT error(team) FROM t").fetchall()
+        with pytest.raises(QuacklakeError):
+            ann.sql("SELECT count(*) FROM t").fetchall()
+        ann.sql("ROLLBACK")
+    reader = ann.sql("SELECT id FROM t ORDER BY id")
+    assert ann.sql("SELECT count(*) FROM t").fetchall() == [(10,)]
+    assert [row[0] for row in reader.fetchall()] == list(range(0, 30, 3))
+
+
 def test_a_grant_that_is_revoked_before_the_commit_commits_nothing(lake: Lake) -> None:
     lake.access.grant(["SELECT", "INSERT"], "ann")
     ann = lake.as_principal("ann")

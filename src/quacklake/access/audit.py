@@ -51,7 +51,7 @@ SCHEMA = pa.schema(
 
 @dataclass
 class Record:
-    """What one statement or call did."""
+    """An entry of the log: one statement or call."""
 
     principal: str
     kind: str

@@ -1,4 +1,4 @@
-"""Who may use a lake, and how: users, roles, grants, row filters, masks and tokens. For administrators."""
+"""The administration of access: users, roles, grants, row filters, masks and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one principal may see and change: its roles, grants, row filters and masks, read from the catalog."""
+"""The rules of one principal: its roles, grants, row filters and masks, read from the catalog."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from quacklake.scan.visibility import Visible, value_name
 
 Note = Callable[[TableInfo, Sequence[str], int], None]
 _MOST_LEVELS = 20
-"""How deep roles may be members of roles."""
+"""The most levels of roles that are members of roles."""
 
 
 @dataclass(frozen=True)

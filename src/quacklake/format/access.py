@@ -11,7 +11,7 @@ from quacklake.errors import InvalidNameError
 
 
 class Privilege(StrEnum):
-    """What a grant allows."""
+    """A kind of access that a grant allows."""
 
     SELECT = "select"
     INSERT = "insert"
@@ -21,7 +21,7 @@ class Privilege(StrEnum):
 
 
 class Scope(StrEnum):
-    """What a grant is about."""
+    """The kind of object that a grant is for."""
 
     LAKE = "lake"
     SCHEMA = "schema"

@@ -47,6 +47,7 @@ class LakeMaintenance:
     def __init__(
         self, handle: Handle, table: Callable[[Handle, TableRef], TableMaintenance] = TableMaintenance
     ) -> None:
+        handle.check_whole("maintenance")
         self.handle = handle
         self._table = table
 

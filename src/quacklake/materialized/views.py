@@ -44,6 +44,7 @@ class MaterializedViews:
     """The materialized views of a lake: ``lake.materialized_views``."""
 
     def __init__(self, handle: LakeHandle) -> None:
+        handle.check_whole("materialized views")
         self.handle = handle
 
     # -- looking -------------------------------------------------------------------------------------------------------

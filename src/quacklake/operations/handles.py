@@ -16,7 +16,15 @@ import pyarrow.compute as pc
 from quacklake import telemetry
 from quacklake.catalog import Collision, DatedDeletes, own_tables
 from quacklake.catalog.reading.reader import Reader
-from quacklake.errors import CommitConflict, ConfigError, InputError, NotFoundError, ReadOnlyError, SnapshotExpiredError
+from quacklake.errors import (
+    CommitConflict,
+    ConfigError,
+    InputError,
+    NotFoundError,
+    NotPermittedError,
+    ReadOnlyError,
+    SnapshotExpiredError,
+)
 from quacklake.format.names import quote
 from quacklake.format.objects import MATERIALIZED_VIEW, NAME_ROW_ID, TableInfo
 from quacklake.format.options import column_ids
@@ -52,6 +60,11 @@ class Handle(ABC):
     def restricted(self) -> bool:
         """True for the handle of a principal that may not see everything."""
         return False
+
+    def check_whole(self, what: str) -> None:
+        """Raise ``NotPermittedError`` for a principal: ``what`` deals with files, metadata or all rows."""
+        if self.restricted:
+            raise NotPermittedError(f"only administrators may use {what}", hint="ask for the role admin")
 
     @abstractmethod
     def view(self) -> Transaction:
@@ -112,7 +125,7 @@ class LakeHandle(Handle):
 
     @property
     def rules(self) -> Callable[[], Rules] | None:
-        """What the principal of this handle may see, read anew by each call; None for everything."""
+        """Reads the rules of the principal behind this handle anew; None for one that may see everything."""
         return None
 
     @property

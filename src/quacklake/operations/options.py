@@ -38,6 +38,7 @@ class _Group:
     """A group of operations of one lake."""
 
     def __init__(self, handle: Handle) -> None:
+        handle.check_whole("options, history and streams")
         self.handle = handle
         self._context = handle.context
 

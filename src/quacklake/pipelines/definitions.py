@@ -22,6 +22,7 @@ class Definitions:
     """The definitions of a lake, by kind and name. Names are found whatever their case."""
 
     def __init__(self, lake: Lake) -> None:
+        lake.handle.check_whole("pipelines")
         self.lake = lake
         self._catalog = lake.handle.context.catalog
 

@@ -110,7 +110,7 @@ class ScanPlan:
     columns_since: int | None = None
     past: Past = ()
     restriction: Restriction | None = None
-    """What the plan may show to its principal. Then it lists nothing itself."""
+    """The part that the plan may show to its principal. Then it lists nothing itself."""
 
     @property
     def whole(self) -> ScanPlan:

@@ -1,4 +1,4 @@
-"""What a principal may see of a lake: the rules that a transaction asks, and plans that show only a part of a table.
+"""The visible part of a lake: the rules that a transaction asks, and plans that show only a part of a table.
 
 A restricted plan lists no files, deletes or inlined rows. Those are in the plan of the whole table inside it, which
 only an engine opens: code that does not know of restrictions finds an empty table, and never a hidden row.
@@ -56,7 +56,7 @@ class Visible:
 
 
 class Rules(Protocol):
-    """What one principal may see and change, as it was when the statement began."""
+    """The rules of one principal, as they were when the statement began."""
 
     @property
     def principal(self) -> str:

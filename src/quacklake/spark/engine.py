@@ -35,6 +35,7 @@ class SparkEngine:
     @classmethod
     def of(cls, handle: LakeHandle, session: SparkSession | None) -> SparkEngine:
         """Return the engine of a lake in the given session, else in the active one, else in a new one."""
+        handle.check_whole("Spark")
         store = handle.context.store
         found = find_session(session, store)
         return cls(handle, SparkScan(found, store), SparkWriter(found, store))

@@ -395,8 +395,10 @@ class Session:
         self._reader = None
         if reader is not None:
             reader.close()  # DuckDB 2.x starts no statement while another result is half read
-        while self._copies:
-            self.connection.execute(f"DROP TABLE IF EXISTS temp.main.{quote(self._copies.pop())}")
+        with suppress(duckdb.Error):  # the transaction has failed; a later statement tries again
+            while self._copies:
+                self.connection.execute(f"DROP TABLE IF EXISTS temp.main.{quote(self._copies[-1])}")
+                self._copies.pop()
         if len(self._made) < _LEFT_BEHIND:
             return
         try:

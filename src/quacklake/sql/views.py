@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from quacklake.engines.duckdb.trees import parse_query
-from quacklake.errors import InputError, NotFoundError, UnsupportedFeatureError, nearest
+from quacklake.errors import InputError, NotFoundError, NotPermittedError, UnsupportedFeatureError, nearest
 from quacklake.format.names import fold, quote
 from quacklake.format.objects import TableInfo, ViewInfo
 from quacklake.format.schema import Column, TableSchema
@@ -29,6 +29,8 @@ _lock = threading.Lock()
 
 def kept_session(context: LakeContext, tx: Transaction) -> Session:
     """Return the session of this thread, which is kept, reading the lake as a transaction sees it."""
+    if tx.rules is not None:
+        raise NotPermittedError("views are read with SQL", hint='lake.sql("FROM view")')
     with _lock:
         if context.view_sessions is None:
             base = LakeHandle(context).begin(tx.base, read_only=True)

@@ -23,7 +23,7 @@ from quacklake.transaction.pending import PendingTable, with_flushed
 
 
 class Reading:
-    """What a transaction reads: a snapshot, under the changes that the transaction has noted."""
+    """The tables of a snapshot, under the changes that a transaction has noted."""
 
     catalog: Catalog
     store: Store
