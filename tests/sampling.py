@@ -16,6 +16,7 @@ Counts = dict[str, tuple[int, int]]
 """Of how many things how many were taken, by their purpose."""
 
 FOLDERS = {
+    "tests/access/": 0.6,
     "tests/conformance/": 0.6,
     "tests/connectors/": 0.5,
     "tests/crash/": 0.5,
@@ -24,6 +25,7 @@ FOLDERS = {
     "tests/pipelines/": 0.4,
     "tests/pond/": 0.4,
     "tests/prove/": 0.4,
+    "tests/service/": 0.5,
     "tests/spark/": 0.4,
     "tests/tenants/": 0.6,
 }
