@@ -22,8 +22,9 @@ from quacklake.transaction import ChangeSet, TableChange, Transaction
 
 #: What a change set may have. Whatever else it has, only administrators may do.
 _ALLOWED = frozenset({"tables", "created_tables"})
-#: What a change set has besides changes.
-_BESIDE = frozenset({"token", "base", "inlining", "schema_ids", "signature"})
+#: What a change set has besides changes. Marks come from a service, which writes down there what it has done for whom:
+#: nothing that a principal can call makes one.
+_BESIDE = frozenset({"token", "base", "inlining", "schema_ids", "signature", "marks"})
 
 
 class PrincipalHandle(LakeHandle):

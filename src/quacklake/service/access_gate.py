@@ -107,6 +107,14 @@ class AccessGate:
             found.principals.move_to_end(rules.principal)
             return view
 
+    def probe(self) -> None:
+        """Ask the catalogs and stores of the lakes that are open."""
+        with self._lock:
+            lakes = [found.lake for found in self._lakes.values()]
+        for lake in lakes:
+            lake.current_snapshot()
+            lake.handle.context.store.exists_root()
+
     def close(self) -> None:
         """Close the lakes."""
         with self._lock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -26,9 +27,11 @@ from quacklake.errors import (
     StorageError,
     StreamBatchDoneError,
 )
+from quacklake.format.objects import StreamMark
 from quacklake.format.schema import TableSchema
 from quacklake.lake.lake import LakeTransaction
-from quacklake.operations.handles import TransactionHandle
+from quacklake.operations.handles import LakeHandle, TransactionHandle
+from quacklake.operations.options import StreamPositions
 from quacklake.operations.reference import TableRef
 from quacklake.service.bodies import rows_of
 from quacklake.service.idempotency import Key
@@ -81,12 +84,12 @@ class Append:
 
 
 class GroupCommits:
-    """The threads that commit, one for each lake in use."""
+    """The threads that commit, one for each lake in use: principals with views of their own have lakes of their own."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._lakes: dict[int, _Committer] = {}
+        self._lakes: OrderedDict[int, _Committer] = OrderedDict()
         self._closed = False
 
     def submit(self, lake: Lake, append: Append) -> None:
@@ -96,8 +99,16 @@ class GroupCommits:
                 raise CancelledError("the service stops", hint="send it again")
             committer = self._lakes.get(id(lake.handle))
             if committer is None:
+                self._make_room()
                 committer = self._lakes[id(lake.handle)] = _Committer(lake, self._settings)
+            self._lakes.move_to_end(id(lake.handle))
             committer.put(append)
+
+    def _make_room(self) -> None:
+        """End the thread that has waited longest, where there are as many as may be."""
+        if len(self._lakes) >= self._settings.open_lakes:
+            _, oldest = self._lakes.popitem(last=False)
+            oldest.end()
 
     def close(self) -> None:
         """Commit what waits, and end the threads."""
@@ -123,6 +134,10 @@ class _Committer:
             self._queue.put_nowait(append)
         except queue.Full:
             raise TooBusyError("too many appends wait to be committed") from None
+
+    def end(self) -> None:
+        """Let the thread end after what waits."""
+        threading.Thread(target=self._queue.put, args=(None,), daemon=True).start()
 
     def close(self) -> None:
         self._queue.put(None)
@@ -189,7 +204,7 @@ class _Committer:
         fresh: dict[str, Append] = {}
         waiting = [each for each in group if not each.answer.done()]
         names = [each.key.name for each in waiting if each.key is not None]
-        known = self._lake.streams.done(names) if names and look else {}
+        known = _done(self._lake, names) if names and look else {}
         found: list[Append] = []
         for each in waiting:
             if each.key is None:
@@ -285,6 +300,11 @@ def _try(append: Append, action: Callable[[], object]) -> None:
         append.failed(error)
 
 
+def _done(lake: Lake, names: Sequence[str]) -> dict[str, StreamMark]:
+    """Return the requests among these that were done. The service looks, not the principal, whose keys are its own."""
+    return StreamPositions(LakeHandle(lake.handle.context)).done(names)
+
+
 def _opened(lake: Lake, tx: Transaction) -> LakeTransaction:
     return LakeTransaction(TransactionHandle(lake.handle.context, tx))
 
@@ -318,7 +338,7 @@ def commit_once(lake: Lake, key: Key | None, work: Callable[[LakeTransaction], d
             tx.mark_once(key.name, key.asked, Key.now(), Key.position(answers[0]))
 
     for _ in range(_RACES):
-        known = {} if key is None else lake.streams.done([key.name])
+        known = {} if key is None else _done(lake, [key.name])
         if key is not None and key.name in known:
             return key.answer(known[key.name])
         try:

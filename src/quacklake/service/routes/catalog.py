@@ -59,7 +59,7 @@ async def _answer(
         snapshot = identity.lake.current_snapshot() if at is None else at
         tag = etag(request, identity, snapshot)
         headers = {"ETag": tag, "Cache-Control": "private, no-cache", SNAPSHOT: str(snapshot)}
-        if known(request, tag):
+        if known(request, identity, tag):
             return Response(status_code=304, headers=headers)
         # also the newest is read as a past one: all of an answer is of one snapshot
         found = {"snapshot": snapshot, **facts(identity, identity.lake.at(version=snapshot), snapshot)}
@@ -77,12 +77,15 @@ async def _answer(
 
 def etag(request: Request, identity: Identity, snapshot: int, more: str = "") -> str:
     """Return the tag of an answer: a snapshot never changes, and each principal may see something else of it."""
-    parts = (identity.principal, identity.lake.url, str(identity.lake.catalog), str(request.url.query), more)
+    context = identity.lake.handle.context
+    parts = (identity.principal, str(context.catalog.url), str(identity.lake.catalog), str(request.url.query), more)
     return f'"{snapshot}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"'
 
 
-def known(request: Request, tag: str) -> bool:
-    """Return whether If-None-Match has a tag."""
+def known(request: Request, identity: Identity, tag: str) -> bool:
+    """Return whether If-None-Match has a tag. What a restricted principal may see changes without a snapshot."""
+    if identity.lake.handle.restricted:
+        return False
     return tag in {part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")}
 
 
@@ -128,10 +131,14 @@ async def describe_table(
     request: Request, table: TableName, version: Version = None, timestamp: Timestamp = None, lake: LakeName = None
 ) -> Response:
     """Return the columns, the layout and the size of a table."""
-    return await _answer(request, lambda _, at, __: _described(at.table(table)), version, timestamp)
+    return await _answer(
+        request, lambda _, at, __: _described(at.table(table), TableRef.parse(table)), version, timestamp
+    )
 
 
-def _described(table: Table) -> dict[str, Any]:
+def _described(table: Table, ref: TableRef) -> dict[str, Any]:
+    if table.handle.restricted:
+        return _visible(table, ref)
     info, plan = table.info, table.plan()
     comments, key = table.column_comments, table.primary_key
     return {
@@ -156,6 +163,20 @@ def _described(table: Table) -> dict[str, Any]:
         "inlined_rows": 0 if plan.inlined is None else plan.inlined.num_rows,
         "files": plan.files.num_rows,
         "bytes": pc.sum(plan.files.column("file_size_bytes")).as_py() or 0,
+    }
+
+
+def _visible(table: Table, ref: TableRef) -> dict[str, Any]:
+    """Describe what a principal sees of a table: defaults, comments and sizes may tell of what it does not see."""
+    info = table.handle.view().find_table(ref.schema, ref.name)
+    return {
+        "schema": info.schema_name,
+        "name": info.name,
+        "columns": [
+            {"name": column.name, "type": column.duckdb_type(), "nullable": column.nullable}
+            for column in info.schema.columns
+        ],
+        "rows": table.count(),
     }
 
 
@@ -277,7 +298,7 @@ async def read_rows(
         snapshot, after = await service.run(work)
         tag = etag(request, identity, snapshot, format)
         headers = {"ETag": tag, "Cache-Control": "private, no-cache", SNAPSHOT: str(snapshot)}
-        if known(request, tag):
+        if known(request, identity, tag):
             return Response(status_code=304, headers=headers)
         page, following = await service.run(
             _page, service, identity, table, columns, snapshot, after, _most(service, limit)
@@ -325,8 +346,8 @@ def _page(
 ) -> tuple[pa.Table, str | None]:
     """Return the rows after a row, at most so many, and the cursor of the next page if there are more."""
     ref = TableRef.parse(table)
-    info = identity.lake.at(version=snapshot).table(table).info
-    chosen = info.schema.names if columns is None else [info.schema.find(name).name for name in columns]
+    schema = identity.lake.at(version=snapshot).handle.view().find_table(ref.schema, ref.name).schema
+    chosen = schema.names if columns is None else [schema.find(name).name for name in columns]
     if len(set(chosen)) != len(chosen):
         raise InputError("a column is named twice")
     listed = ", ".join(quote(name) for name in chosen)
@@ -372,7 +393,7 @@ async def read_changes(
         if since > last:
             if until is not None and since <= newest:
                 raise InputError("the range ends before it begins")
-            identity.lake.table(table).info  # noqa: B018 - a missing table is an error
+            identity.lake.table(table).columns  # noqa: B018 - a missing table is an error
             return last, None
         scan = identity.lake.table(table).changes(since, last)
         return last, Rows(scan.schema, limited(scan.to_batches(), service))
@@ -381,7 +402,7 @@ async def read_changes(
         last, rows = await service.run(work)
         tag = etag(request, identity, last, format)
         headers = {"ETag": tag, "Cache-Control": "private, no-cache", SNAPSHOT: str(last)}
-        if known(request, tag):
+        if known(request, identity, tag):
             return Response(status_code=304, headers=headers)
         if rows is None:
             rows = Rows(pa.schema([]), ())

@@ -1,0 +1,126 @@
+"""Users of a lake come in over HTTP, and see what they may see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from quacklake import Lake
+from quacklake.service.access_gate import AccessGate
+from quacklake.service.app import create_app
+from quacklake.service.serving import BackgroundService
+from quacklake.service.settings import ServiceSettings
+from tests.access.secrets import MARKS, USERS, fill
+from tests.service.serving import client
+
+_SQL = (
+    "SELECT * FROM people ORDER BY id",
+    "SELECT count(*), min(note), max(region), max(salary) FROM people",
+    "SELECT * FROM vault",
+    "SELECT * FROM people AT (VERSION => 2)",
+    "SELECT * FROM table_changes('people', 0, 9)",
+    "SELECT * FROM snapshots()",
+    "SELECT * FROM everybody",
+    "SELECT * FROM vault_view",
+    "SELECT * FROM telling",
+    "SELECT * FROM totals",
+    "SELECT * FROM information_schema.columns",
+    "SELECT * FROM duckdb_views()",
+    "EXPLAIN ANALYZE SELECT * FROM people WHERE note LIKE 'C%'",
+    "SELECT 1 / (salary - 987654321) FROM people",
+    "SELECT error(note) FROM people",
+    "SUMMARIZE people",
+    "DESCRIBE vault",
+)
+_PATHS = (
+    "/api/v1/lake",
+    "/api/v1/schemas",
+    "/api/v1/tables",
+    "/api/v1/snapshots",
+    "/api/v1/snapshots/3",
+    *(
+        f"/api/v1/tables/{table}{part}"
+        for table in ("people", "vault", "deep.well", "totals", "everybody")
+        for part in ("", "/rows", "/files", "/history", "/changes?since=0", "/rows?version=2")
+    ),
+    "/metrics",
+    "/health/ready",
+)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return fill(tmp_path_factory.mktemp("secrets"))
+
+
+@pytest.fixture(scope="module")
+def clients(lake: Lake) -> Iterator[dict[str, httpx.Client]]:
+    settings = ServiceSettings(port=0)
+    tokens = {name: lake.access.tokens.create(name) for name in (*USERS, "root")}
+    with BackgroundService(create_app(AccessGate(lake), settings), settings) as url:
+        found = {name: client(url, token) for name, token in tokens.items()}
+        yield found
+        for each in found.values():
+            each.close()
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_nothing_hidden_is_in_any_answer(clients: dict[str, httpx.Client], user: str) -> None:
+    told = 0
+    for path in _PATHS:
+        answer = clients[user].get(path)
+        assert answer.status_code in (200, 401, 403, 404, 422), (path, answer.text)
+        told += answer.status_code == 200
+        assert not any(mark in answer.text for mark in MARKS), path
+    for sql in _SQL:
+        for accept in ("application/json", "text/csv"):
+            answer = clients[user].post("/api/v1/sql", json={"sql": sql}, headers={"Accept": accept})
+            assert answer.status_code < 500, (sql, answer.text)
+            assert not any(mark in answer.text.replace(sql, "") for mark in MARKS if mark not in sql), sql
+    assert told >= 5
+
+
+def test_a_user_reads_the_rows_that_are_visible(clients: dict[str, httpx.Client], lake: Lake) -> None:
+    expected = [row for (row,) in lake.sql("SELECT id FROM people WHERE region = 'EU' ORDER BY id").fetchall()]
+    answer = clients["ann"].get("/api/v1/tables/people/rows?limit=1000")
+    assert [row["id"] for row in answer.json()["rows"]] == expected
+    assert {row["ssn"] for row in answer.json()["rows"]} == {"***"}
+    described = clients["ann"].get("/api/v1/tables/people").json()
+    assert [column["name"] for column in described["columns"]] == ["id", "region", "ssn", "note"]
+    assert described["rows"] == len(expected)
+    assert len(clients["root"].get("/api/v1/tables/people/rows?limit=1000").json()["rows"]) > len(expected)
+
+
+def test_rows_are_added_only_where_they_are_visible_and_once_for_a_key(
+    clients: dict[str, httpx.Client], lake: Lake
+) -> None:
+    lake.sql("CREATE TABLE notes (region VARCHAR, text VARCHAR)")
+    lake.access.create_policy("europe", "notes", "region = 'EU'")
+    before = lake.table("notes").count()
+    headers = {"Idempotency-Key": "one"}
+    for repeated in (False, True):
+        answer = clients["wil"].post("/api/v1/tables/notes/rows", json=[{"region": "EU", "text": "x"}], headers=headers)
+        assert answer.status_code == 201, answer.text
+        assert answer.json()["repeated"] is repeated
+    assert clients["wil"].post("/api/v1/tables/notes/rows", json=[{"region": "US", "text": "x"}]).status_code == 403
+    for user in ("ann", "bob", "rea"):
+        answer = clients[user].post("/api/v1/tables/notes/rows", json=[{"region": "EU", "text": "x"}])
+        assert answer.status_code in (403, 404)
+    assert lake.table("notes").count() == before + 1
+
+
+def test_a_revoked_grant_and_a_revoked_token_hold_for_the_next_request(
+    clients: dict[str, httpx.Client], lake: Lake
+) -> None:
+    lake.sql("CREATE TABLE shown AS SELECT 1 AS x")
+    lake.access.grant("SELECT", "bob", table="shown")
+    path = "/api/v1/tables/shown/rows"
+    answer = clients["bob"].get(path)
+    assert answer.status_code == 200
+    lake.access.revoke("SELECT", "bob", table="shown")
+    again = clients["bob"].get(path, headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status_code == 404
+    assert json.loads(again.text)["code"] == "not_found"
