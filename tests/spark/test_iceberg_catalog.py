@@ -86,7 +86,7 @@ def test_spark_knows_the_row_ids_and_refuses_what_it_has_no_type_for(session: Sp
         before = {path for path in tmp_path.rglob("*") if path.is_file()}
         with pytest.raises(Exception, match="does not support endpoint"):
             session.sql("DROP TABLE rowids.main.t")
-        with pytest.raises(Exception, match=r"read-only|Mkdirs failed|does not support"):
+        with pytest.raises(Exception, match="Failed to create Parquet file"):
             session.sql("INSERT INTO rowids.main.t VALUES (1)")
         assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
 

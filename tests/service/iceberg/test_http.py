@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from pyiceberg.catalog import load_catalog
 
 import quacklake
 from quacklake import Lake
-from quacklake.service.iceberg import IcebergSettings, iceberg_router
+from quacklake.service.iceberg import IcebergSettings
 
 from .serving import TOKEN, Service, pyiceberg_reader, rows_of
 
@@ -251,4 +253,11 @@ def test_wrong_settings_are_refused() -> None:
         IcebergSettings(format_version=1)
     with pytest.raises(quacklake.errors.ConfigError):
         IcebergSettings(cache_bytes=0)
-    assert iceberg_router is not None
+
+
+def test_a_missing_package_is_one_sentence() -> None:
+    program = "import sys; sys.modules['fastapi'] = None\nimport quacklake.service.iceberg"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "MissingExtraError: the Iceberg catalog needs the package fastapi" in ended.stderr
+    assert "quacklake[service]" in ended.stderr

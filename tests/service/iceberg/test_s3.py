@@ -40,10 +40,10 @@ def test_a_lake_in_a_bucket_is_read_from_the_bucket(
         )
         expected = rows_of(lake.table("t").to_arrow().cast(pa.schema([("id", pa.int64()), ("u", pa.int64())])))
         table = catalog.load_table("main.t")
-        assert table.current_snapshot().manifest_list.startswith(f"{s3_bucket}/data/iceberg.cache/")
+        assert table.current_snapshot().manifest_list.startswith(f"{lake.data_path}iceberg.cache/")
         assert rows_of(table.scan().to_arrow()) == expected
         plain = catalog.load_table("main.plain")
-        assert {task.file.file_path.startswith(f"{s3_bucket}/data/main/") for task in plain.scan().plan_files()} == {
+        assert {task.file.file_path.startswith(f"{lake.data_path}main/") for task in plain.scan().plan_files()} == {
             True
         }
         assert rows_of(plain.scan().to_arrow()) == rows_of(lake.table("plain").to_arrow())

@@ -22,6 +22,8 @@ from quacklake.service.iceberg import IcebergSettings, LakeTables
 
 from .serving import Service, duckdb_reader, pyiceberg_reader, rows_of, served
 
+pytestmark = pytest.mark.daily(0.4)
+
 
 def both(service: Service, lake: Lake, *, where: str | None = None, name: str = "t") -> Table:
     """Check that pyiceberg and DuckDB read what the lake holds; returns the table."""
@@ -50,7 +52,6 @@ def numbers(count: int, first: int = 0) -> pa.Table:
     return pa.table({"id": pa.array(range(first, first + count), pa.int64())})
 
 
-@pytest.mark.daily(0.5)
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("vectors", [False, True])
 def test_deletes_of_later_snapshots_do_not_reach_older_ones(
@@ -139,7 +140,6 @@ UNSIGNED = pa.table(
 )
 
 
-@pytest.mark.daily(0.5)
 @pytest.mark.parametrize(
     "where", [None, "a > 100", "b >= 32768", "c >= 2147483648", "c = 4294967295", "d > 9223372036854775807"]
 )
@@ -189,7 +189,6 @@ def test_what_is_too_large_to_copy_is_refused_with_the_reason(lake: Lake, tmp_pa
         assert catalog.load_table("main.u").scan().to_arrow().num_rows == 10
 
 
-@pytest.mark.daily(0.4)
 @pytest.mark.parametrize("type_", ["HUGEINT", "UHUGEINT", "INTERVAL", "TIME WITH TIME ZONE", "VARIANT"])
 def test_types_that_iceberg_lacks_are_refused_by_name(service: Service, lake: Lake, type_: str) -> None:
     lake.create_table("t", {"id": "INTEGER", "odd": type_})
@@ -231,7 +230,6 @@ def test_nanoseconds_need_format_3(service: Service, older_service: Service, lak
     assert found == [(1704164645000006000,)]
 
 
-@pytest.mark.daily(0.34)
 @pytest.mark.parametrize("key", ["day(ts)", "month(ts)", "hour(ts)", "year(ts)", "bucket(3, id)", "name"])
 def test_partitions_do_not_hide_rows(service: Service, lake: Lake, key: str) -> None:
     lake.options.set("data_inlining_row_limit", 0)
