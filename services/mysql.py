@@ -47,9 +47,11 @@ class MySQLServer(DatabaseServer):
 
     def prepare(self) -> None:
         install, _ = _find_program("mariadb-install-db"), _find_program("mariadbd")
+        self._temporary.mkdir(exist_ok=True)
+        self._temporary.chmod(0o777)
         if not (self.directory / "data" / "mysql").exists():
             options = ["--auth-root-authentication-method=normal", "--skip-test-db"]
-            self.run([install, "--no-defaults", f"--datadir={self.directory / 'data'}", *options])
+            self.run([install, "--no-defaults", *self._folders(), *options])
         accounts = self.directory / "accounts.sql"
         accounts.write_text(
             f"CREATE USER IF NOT EXISTS '{USER}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n"
@@ -57,11 +59,19 @@ class MySQLServer(DatabaseServer):
         )
         accounts.chmod(0o644)
 
+    @property
+    def _temporary(self) -> Path:
+        return self.directory / "tmp"
+
+    def _folders(self) -> list[str]:
+        # a server that starts removes what it finds of temporary tables, also those of others
+        return [f"--datadir={self.directory / 'data'}", f"--tmpdir={self._temporary}"]
+
     def command(self) -> Sequence[str | Path]:
         return [
             _find_program("mariadbd"),
             "--no-defaults",
-            f"--datadir={self.directory / 'data'}",
+            *self._folders(),
             f"--socket={self.directory / 'socket'}",
             f"--pid-file={self.directory / 'pid'}",
             f"--init-file={self.directory / 'accounts.sql'}",

@@ -56,7 +56,7 @@ def test_views_go_with_tenants_that_are_exported_adopted_and_forked(tmp_path: Pa
         tenants.fork("acme", "twin")
         with tenants.open("twin") as twin:
             report = twin.refresh("v")
-            assert (report.way, report.reason) == ("full", "where the view stands is not known here")
+            assert (report.way, report.reason) == ("full", "the position of the view is unknown here")
             assert follows(twin) == "groups"
         with tenants.open("acme") as lake:
             assert follows(lake) == "groups"

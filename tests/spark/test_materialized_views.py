@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _VIEWS = {
     "hourly": "SELECT k, date_trunc('hour', ts) AS h, count(*) AS n, sum(x) AS total, max(x) AS top FROM a GROUP BY ALL",
     "plain": "SELECT id, x * 2 AS y FROM a WHERE x > 1 UNION ALL SELECT id, w * 2 FROM b WHERE w > 9",
+    "means": "SELECT k, time_bucket(INTERVAL '7 hours', ts) AS b, avg(x) AS m, avg(x) FILTER (x > 4) AS f FROM a"
+    " GROUP BY ALL",
+    "used": "SELECT k, id, name, avg(DISTINCT w) AS m, count(*) AS n FROM a JOIN b USING (id) WHERE id > 2 GROUP BY ALL",
     "joined": "SELECT b.name, min(a.d) AS low FROM a JOIN b ON a.id = b.id GROUP BY b.name HAVING count(*) > 1",
 }
 

@@ -194,7 +194,7 @@ class Lake(LakeWriter):
         """Create a table that holds the answer of a query, and that a refresh brings up to date from the changes.
 
         ``refresh`` is ``manual``, ``on commit`` or ``every 1 minute``. Raises ``InputError`` for a query that cannot be
-        refreshed from changes; ``full`` allows it, and computes the view anew at each refresh.
+        refreshed incrementally; ``full`` allows it, and recomputes the view at every refresh.
         """
         self.materialized_views.create(
             name,

@@ -13,6 +13,7 @@ from quacklake.format.objects import TableInfo, view_stream
 
 ON_COMMIT, EVERY, MANUAL = "on commit", "every", "manual"
 ENGINES = ("auto", "duckdb", "spark")
+_DURATION = "a duration, such as every 1 minute"
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class Schedule:
             try:
                 seconds = parse_duration(words.removeprefix("every ").strip("' ")).total_seconds()
             except ValueError as error:
-                raise InputError(f"{text!r} is no schedule: {error}", hint="every 1 minute") from None
+                raise InputError(f"{text!r} is not a schedule: {error}", hint=_DURATION) from None
             if seconds <= 0:
-                raise InputError(f"{text!r} is no schedule", hint="every 1 minute")
+                raise InputError(f"{text!r} is not a schedule", hint=_DURATION)
             return cls(EVERY, seconds)
-        raise InputError(f"{text!r} is no schedule", hint="manual, on commit, or every 1 minute")
+        raise InputError(f"{text!r} is not a schedule", hint=f"manual, on commit, or {_DURATION}")
 
     def __str__(self) -> str:
         return self.kind if self.every is None else f"every {self.every:g} seconds"
@@ -72,11 +73,11 @@ class Definition:
         try:
             given: dict[str, Any] = json.loads(text)
             if given.pop("version") != 1:
-                raise InputError("a materialized view of a later version cannot be read", hint="upgrade quacklake")
+                raise InputError("this materialized view was created by a later version", hint="upgrade quacklake")
             bases = tuple(Base(**base) for base in given.pop("bases"))
             return cls(bases=bases, schedule=Schedule(**given.pop("schedule")), **given)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"this is no materialized view: {text[:80]!r}") from error
+            raise InputError(f"not the definition of a materialized view: {text[:80]!r}") from error
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Position:
             refreshed = dt.datetime.fromisoformat(given.pop("refreshed"))
             return cls(epoch=epoch, committed=committed, refreshed=refreshed, **given)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"this is no position of a materialized view: {text[:80]!r}") from error
+            raise InputError(f"not the position of a materialized view: {text[:80]!r}") from error
 
 
 @dataclass(frozen=True)

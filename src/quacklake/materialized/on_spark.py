@@ -7,21 +7,25 @@ the tables at the snapshot of the transaction, which commits the rows with the p
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 
+from quacklake.engines.duckdb.trees import Node
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.format.bounds import ANYTHING
-from quacklake.format.names import literal
+from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import TableInfo
 from quacklake.format.schema import Column
 from quacklake.format.types import parse_type
+from quacklake.materialized import rewriting
+from quacklake.materialized.query import Branch, Reference
 from quacklake.operations.context import LakeContext
 from quacklake.operations.handles import LakeHandle
 from quacklake.scan import ScanPlan
+from quacklake.sql import tree
 from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -149,12 +153,35 @@ def _is_carried(column: Column, *, computed: bool = False) -> bool:
     )
 
 
-def for_spark(select: dict[str, Any], grouped: list[bool]) -> dict[str, Any]:
-    """Return a SELECT with its groups written out, and without an order, which the rows of a table do not have."""
-    made = {**select, "modifiers": [each for each in select["modifiers"] if each["type"] == "DISTINCT_MODIFIER"]}
-    if select["aggregate_handling"] == "FORCE_AGGREGATES":
-        items = [item for item, key in zip(select["select_list"], grouped, strict=True) if key]
+def for_spark(connection: duckdb.DuckDBPyConnection, select: Node, branch: Branch) -> Node:
+    """Return a SELECT that writes out its groups and USING, without an order: the rows of a table have none."""
+    made = _without_using(connection, select, branch.references)
+    made["modifiers"] = [each for each in made["modifiers"] if each["type"] == "DISTINCT_MODIFIER"]
+    if made["aggregate_handling"] == "FORCE_AGGREGATES":
+        items = [item for item, given in zip(made["select_list"], branch.items, strict=True) if given.key]
         made["aggregate_handling"] = "STANDARD_HANDLING"
         made["group_expressions"] = [{**item, "alias": ""} for item in items]
         made["group_sets"] = [list(range(len(items)))] if items else []
+    return made
+
+
+def _without_using(connection: duckdb.DuckDBPyConnection, select: Node, references: Sequence[Reference]) -> Node:
+    """Return a copy of a SELECT whose joins say ON; a column of USING is that of the left side, as in these joins."""
+    made = tree.copied(select)
+    owners: dict[str, str] = {}
+    node, place = made["from_table"], len(references) - 1
+    while node["type"] == "JOIN":
+        parts = []
+        for name in node.get("using_columns") or ():
+            owner = next(each for each in references[:place] if fold(name) in each.columns)
+            owners[fold(name)] = owner.alias
+            sides = (f"{quote(each.alias)}.{quote(name)}" for each in (owner, references[place]))
+            parts.append(tree.expression_of(connection, " = ".join(sides)))
+        if parts:
+            node["using_columns"], node["condition"] = [], rewriting.conjoined(connection, parts)
+        node, place = node["left"], place - 1
+    for each in tree.nodes(made) if owners else ():
+        names = each.get("column_names") if each.get("class") == "COLUMN_REF" else None
+        if names and fold(names[0]) in owners:
+            each["column_names"] = [owners[fold(names[0])], *names]
     return made

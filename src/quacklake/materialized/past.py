@@ -16,7 +16,7 @@ from quacklake.operations.context import LakeContext
 from quacklake.transaction import Transaction
 
 _LEAP = 1_000
-"""How far a rollback counts on from the last refresh: a refresh at the same time is a conflict, which is retried."""
+"""The step from the last refresh to a rollback: one that refreshes at the same time is a conflict, which is retried."""
 
 
 def stood_at(reader: Reader, id_: str, version: int) -> tuple[int, int] | None:

@@ -108,7 +108,7 @@ class Analysis:
         return "groups"
 
 
-_SUBQUERY = "only common tables, views and subqueries that choose rows and columns are followed"
+_SUBQUERY = "common tables, views and subqueries may only choose rows and columns"
 
 
 class NotIncremental(Exception):
@@ -126,7 +126,7 @@ def selects(node: Node) -> Iterator[Node]:
         return
     if node["type"] != "SET_OPERATION_NODE" or node.get("setop_type") != "UNION" or not node.get("setop_all"):
         kind = str(node.get("setop_type") or node["type"]).replace("_NODE", "").replace("_", " ")
-        raise NotIncremental(f"{kind} compares all rows: UNION ALL can be followed")
+        raise NotIncremental(f"{kind} compares all rows; only UNION ALL is supported")
     if node["cte_map"]["map"]:
         raise NotIncremental(_SUBQUERY)
     _check_modifiers(node)
@@ -164,7 +164,7 @@ def analyze(tree: Node, columns: Columns, aggregates: frozenset[str]) -> Analysi
         merging = len(branches) == 1 and branches[0].mergeable
         if not keys and not (linear and single) and not merging:
             raise NotIncremental(
-                "no output column tells its groups apart: select the columns of GROUP BY or PARTITION BY"
+                "no output column identifies its groups: select the columns of GROUP BY or PARTITION BY"
             )
         return Analysis(branches, keys)
     except NotIncremental as error:
@@ -185,13 +185,13 @@ def volatile(tree: Node) -> str | None:
         if "function_name" in node and fold(str(node["function_name"])) in _VOLATILE:
             if fold(str(node["function_name"])) == "age" and len(node.get("children", ())) == 2:
                 continue
-            return f"{fold(str(node['function_name']))}() gives another value each time"
+            return f"{fold(str(node['function_name']))}() returns a different value each time"
         names = node.get("column_names") if node.get("class") == "COLUMN_REF" else None
         word = fold(names[0]) if names is not None and len(names) == 1 else ""
         if word in _VOLATILE and word.startswith(("current_", "local")):
-            return f"{word} is another value each time"
+            return f"{word} has a different value each time"
         if node.get("sample"):
-            return "a sample is other rows each time"
+            return "a sample has different rows each time"
     return None
 
 
@@ -202,7 +202,7 @@ def _check_functions(tree: Node, aggregates: frozenset[str]) -> None:
     sorted_ = {id(node["children"][0]) for node in nodes(tree) if node.get("function_name") in _SORTED}
     for node in nodes(tree):
         if node.get("class") == "SUBQUERY":
-            raise NotIncremental("a subquery in an expression is not followed: write a join")
+            raise NotIncremental("subqueries in expressions are not supported: use a join")
         name = fold(str(node.get("function_name", "")))
         if name in aggregates and name in _ORDERED and not _orders(node) and id(node) not in sorted_:
             raise NotIncremental(f"{name} depends on the order of the rows")
@@ -240,7 +240,7 @@ def _branch(node: Node, columns: Columns, aggregates: frozenset[str]) -> Branch:
     _check_joins(node["from_table"], references)
     items: list[Node] = node["select_list"]
     if any(item.get("class") == "STAR" for item in nodes(items)):
-        raise NotIncremental("name the columns: this star is not followed")
+        raise NotIncremental("this kind of star is not supported: name the columns")
     reads = tuple(reads_of(item, references) for item in items)
     grouped = _grouped(node, items, references, aggregates)
     windows = [found for found in nodes(items) if found.get("class") == "WINDOW"]
@@ -256,7 +256,7 @@ def _branch(node: Node, columns: Columns, aggregates: frozenset[str]) -> Branch:
     elif any(found.get("function_name") in ("unnest", "unlist") for found in nodes(items)):
         keys = [key and not _has(item, ("unnest", "unlist")) for key, item in zip(keys, items, strict=True)]
         if grouped is not None or distinct:
-            raise NotIncremental("unnest in a query with groups is not followed")
+            raise NotIncremental("unnest is not supported in a query with groups")
     merged = _merged(node, items, keys, grouped, windows=bool(windows), distinct=distinct)
     made = tuple(Item(key, *(merged[place] if merged is not None else (None, None))) for place, key in enumerate(keys))
     linear = grouped is None and not windows and not distinct
@@ -266,22 +266,22 @@ def _branch(node: Node, columns: Columns, aggregates: frozenset[str]) -> Branch:
 def _references(node: Node, columns: Columns, *, core: bool) -> Iterator[Reference]:
     if node["type"] == "BASE_TABLE":
         if node.get("at_clause") or node.get("column_name_alias"):
-            raise NotIncremental("AT and lists of column names in FROM are not followed")
+            raise NotIncremental("AT and column aliases in FROM are not supported")
         key = (fold(node["schema_name"]), fold(node["table_name"]))
         if key not in columns:
-            raise NotIncremental(f'"{node["table_name"]}" is no table of the lake')
+            raise NotIncremental(f'"{node["table_name"]}" is not a table of the lake')
         alias = node.get("alias") or node["table_name"]
         yield Reference(node["schema_name"], node["table_name"], alias, core, frozenset(map(fold, columns[key])))
         return
     if node["type"] != "JOIN":
         raise NotIncremental(
-            _SUBQUERY if node["type"] == "SUBQUERY" else "only tables in FROM are followed: no functions or values"
+            _SUBQUERY if node["type"] == "SUBQUERY" else "FROM may only name tables, not functions or values"
         )
     left = node["join_type"] == "LEFT"
     if node["join_type"] not in ("INNER", "LEFT") or node.get("ref_type") not in ("REGULAR", "CROSS"):
-        raise NotIncremental("only inner and left joins are followed")
+        raise NotIncremental("only inner and left joins are supported")
     if node["right"]["type"] != "BASE_TABLE":
-        raise NotIncremental("a join inside of a join is not followed: write the joins one after the other")
+        raise NotIncremental("nested joins are not supported: write the joins one after the other")
     yield from _references(node["left"], columns, core=core)
     yield from _references(node["right"], columns, core=core and not left)
 
@@ -293,10 +293,10 @@ def _check_joins(node: Node, references: Sequence[Reference]) -> None:
         using = [fold(name) for name in node.get("using_columns") or ()]
         for reference in references[:place]:
             if not reference.core and reference.columns.intersection(using):
-                raise NotIncremental("a join on a column of an outer join is not followed")
+                raise NotIncremental("a join on a column of an outer join is not supported")
         read = reads_of(node.get("condition"), references[: place + 1]) if node.get("condition") else frozenset()
         if any(not references[which].core for which in read if which != place):
-            raise NotIncremental("a join on a column of an outer join is not followed")
+            raise NotIncremental("a join on a column of an outer join is not supported")
         node, place = node["left"], place - 1
 
 
@@ -343,7 +343,7 @@ def _grouped(
     if not groups:
         return frozenset() if any(aggregated) or node.get("having") else None
     if len(node["group_sets"]) != 1:
-        raise NotIncremental("GROUPING SETS, ROLLUP and CUBE are not followed")
+        raise NotIncremental("GROUPING SETS, ROLLUP and CUBE are not supported")
     columns = {name for reference in references for name in reference.columns}
     found: set[int] = set()
     for group in groups:

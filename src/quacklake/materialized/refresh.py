@@ -98,7 +98,7 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
     if request.replace and request.if_not_exists:
         raise SqlError("Cannot specify both OR REPLACE and IF NOT EXISTS within single create statement")
     if request.engine not in ENGINES:
-        raise InputError(f"there is no engine {request.engine!r}", hint=", ".join(ENGINES))
+        raise InputError(f"unknown engine {request.engine!r}", hint=f"use one of: {', '.join(ENGINES)}")
     context, id_, started = handle.context, str(uuid7()), time.monotonic()
     reports: list[RefreshReport] = []
     own = LakeHandle(context, replace(handle.signature))
@@ -112,8 +112,8 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
                 return
             if known is None or not request.replace:
                 what = "table" if known is None else "materialized view"
-                hint = "drop the table first" if known is None else "say OR REPLACE, or IF NOT EXISTS"
-                raise AlreadyExistsError(f'the {what} "{existing.qualified_name}" exists already', hint=hint)
+                hint = "drop the table first" if known is None else "use OR REPLACE or IF NOT EXISTS"
+                raise AlreadyExistsError(f'the {what} "{existing.qualified_name}" already exists', hint=hint)
             tx.forget(known.stream)
             tx.upkeep = True
             _check_cycle(context, tx.base, existing, request)
@@ -122,8 +122,8 @@ def create(handle: LakeHandle, request: Request) -> RefreshReport | None:
             analysis = _analyzed(space, parsed, tables)
             if analysis.reason is not None and not request.full:
                 raise InputError(
-                    f"this query cannot be refreshed from changes: {analysis.reason}",
-                    hint="say WITH (full = true) to compute it anew at each refresh",
+                    f"this query cannot be refreshed incrementally: {analysis.reason}",
+                    hint="use WITH (full = true) to recompute it at every refresh",
                 )
             text = tree.stored(space.connection, tree.render(space.connection, parsed), parsed)
             if existing is not None:
@@ -162,14 +162,14 @@ def _resolved(space: Workspace, request: Request) -> tuple[Node, list[TableInfo]
     """Return the query with full names of its tables, and these. Raise for what is no table of the lake."""
     parsed = _checked(space, request.query)
     if any(node.get("class") == "PARAMETER" for node in tree.nodes(parsed)):
-        raise InputError("the query of a materialized view takes no parameters")
+        raise InputError("the query of a materialized view cannot have parameters")
     found: dict[int, TableInfo] = {}
     _resolve(space, parsed, request, found, 0)
     for table in found.values():
         if (fold(table.schema_name), fold(table.name)) == (fold(request.ref.schema), fold(request.ref.name)):
             raise InputError(f'the materialized view "{table.qualified_name}" cannot read itself')
     if not found:
-        raise InputError("the query of a materialized view reads no table of the lake")
+        raise InputError("the query of a materialized view must read a table of the lake")
     columns = {(fold(t.schema_name), fold(t.name)): t.schema.names for t in found.values()}
     rewriting.expand_stars(parsed, columns)
     return _settled(space, _flat(space, parsed, columns), columns), list(found.values())
@@ -180,7 +180,9 @@ def _checked(space: Workspace, query: str) -> Node:
     try:
         check(parsed, lambda *_: False)
     except NotPermittedError as error:
-        raise InputError(f"a materialized view cannot have this query: {error.message}", hint=error.hint) from error
+        raise InputError(
+            f"this query is not allowed in a materialized view: {error.message}", hint=error.hint
+        ) from error
     return parsed
 
 
@@ -198,7 +200,7 @@ def _resolve(space: Workspace, parsed: Node, request: Request, found: dict[int, 
         if table.dialect != "duckdb" or node.get("at_clause") or node.get("column_name_alias"):
             raise InputError(
                 f'a materialized view cannot read the view "{table.qualified_name}"',
-                hint="write the query of the view instead",
+                hint="use the query of that view instead",
             )
         inner = _checked(space, table.sql.replace(LAKE, ""))
         _resolve(space, inner, replace(request, schema=table.schema_name, alias="lake"), found, depth + 1)
@@ -233,7 +235,7 @@ def _settled(space: Workspace, parsed: Node, columns: Columns) -> Node:
 def _table(tx: Transaction, node: Node, request: Request) -> TableInfo | ViewInfo:
     catalog, schema, name = node.get("catalog_name"), node.get("schema_name"), node["table_name"]
     if catalog and fold(catalog) != fold(request.alias):
-        raise InputError(f'"{catalog}" is another lake: a materialized view reads tables of its own')
+        raise InputError(f'"{catalog}" is another lake: a materialized view can only read tables of its own lake')
     places = [schema] if schema else [request.schema, DEFAULT_SCHEMA]
     if schema and not catalog and fold(schema) == fold(request.alias):
         places += [request.schema, DEFAULT_SCHEMA]  # lake.table
@@ -257,7 +259,7 @@ def _check_cycle(context: LakeContext, snapshot: Snapshot, existing: TableInfo, 
     if above:
         names = ", ".join(sorted(known[uuid].name for uuid in above))
         raise InputError(
-            f'"{existing.qualified_name}" cannot be replaced: {names} reads it', hint="drop the views above it first"
+            f'"{existing.qualified_name}" cannot be replaced: it is read by {names}', hint="drop those views first"
         )
 
 
@@ -294,7 +296,9 @@ def refresh(
             full = False  # somebody else has refreshed it
         except StreamFencedError:
             continue  # it was dropped or replaced, or its position is forgotten
-    raise StaleViewError(f'others refresh the materialized view "{ref.schema}.{ref.name}" all the time')
+    raise StaleViewError(
+        f'the materialized view "{ref.schema}.{ref.name}" is being refreshed by others', hint="try again"
+    )
 
 
 def _changes(context: LakeContext, view: MaterializedView, snapshot: Snapshot) -> Survey | None:
@@ -321,9 +325,9 @@ def _run(
         same = found is not None and found.snapshot.id == tx.base.id
         now = view if same else registry.get(context, tx.base, ref)
         if now.position is not None and now.position.committed > tx.base.id:
-            raise StreamBatchDoneError(f'the materialized view "{view.name}" was refreshed meanwhile')
+            raise StreamBatchDoneError(f'the materialized view "{view.name}" has been refreshed by another process')
         if now.definition.id != view.definition.id:
-            raise NotFoundError(f'the materialized view "{view.name}" was replaced meanwhile')
+            raise NotFoundError(f'the materialized view "{view.name}" has been replaced')
         with workspace(context, tx) as space:
             space.engine = now.definition.engine
             changes = found if same and found is not None else survey(context, now, tx.base)
@@ -339,7 +343,7 @@ def _run(
         registry.mark_stale(context, view, str(error))
         raise StaleViewError(
             f'the materialized view "{view.name}" is stale: {error}',
-            hint="its rows stay as they were; CREATE OR REPLACE MATERIALIZED VIEW gives it another query",
+            hint="it keeps its rows; use CREATE OR REPLACE MATERIALIZED VIEW to give it another query",
         ) from error
     faults.reach("materialized.refresh.after")
     return reports[0]
@@ -348,7 +352,7 @@ def _run(
 def _outcome(space: Workspace, view: MaterializedView, found: Survey, *, full: bool, dry: bool = False) -> Outcome:
     """Change the rows of a view in a workspace. Raise ``StaleError``."""
     if full:
-        found = replace(found, since=None, reason="it was asked for")
+        found = replace(found, since=None, reason="a full refresh was requested")
     if not found.changed:
         return Outcome("none")
     return Refresh(space, view, _prepared(space, view, found), found, dry).run()

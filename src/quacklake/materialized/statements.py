@@ -41,7 +41,7 @@ _SHOWN = 20
 def run_view_statement(session: Session, cursor: Cursor) -> Result:
     """Run one statement about materialized views."""
     if session.work.explicit:
-        raise SqlError("materialized views are not part of a transaction", hint="COMMIT first")
+        raise SqlError("materialized views cannot be part of a transaction", hint="COMMIT or ROLLBACK first")
     verb = cursor.take().upper
     if verb == "CREATE":
         return _create(session, cursor)
@@ -78,13 +78,13 @@ def run_view_statement(session: Session, cursor: Cursor) -> Result:
 def _target(session: Session, cursor: Cursor) -> Target:
     target = session.names.target(cursor.names())
     if target is None:
-        raise SqlError("materialized views belong to a lake", hint="USE lake")
+        raise SqlError("a materialized view must be in a lake", hint="select one with USE, or qualify the name")
     return target
 
 
 def _whole(attached: Attached | None) -> LakeHandle:
     if attached is None or attached.whole is None:
-        raise SqlError("materialized views belong to a lake at its newest snapshot", hint="USE lake")
+        raise SqlError("a materialized view must be in a lake that is attached at its newest snapshot")
     return attached.whole
 
 
@@ -135,7 +135,7 @@ def _schedule(cursor: Cursor) -> Schedule:
     try:
         return Schedule.parse(f"{EVERY} {cursor.string()}")
     except InputError as error:
-        raise SqlError(error.message, hint="REFRESH EVERY '1 minute'") from None
+        raise SqlError(error.message, hint="use a duration, as in REFRESH EVERY '1 minute'") from None
 
 
 def _options(cursor: Cursor) -> dict[str, Any]:
@@ -147,9 +147,9 @@ def _options(cursor: Cursor) -> dict[str, Any]:
         word = part.take()
         part.end()
         if key not in _OPTIONS or key in found:
-            raise SqlError(f"there is no option {key!r} here", hint=", ".join(_OPTIONS))
+            raise SqlError(f"unknown or repeated option {key!r}", hint=f"the options are {' and '.join(_OPTIONS)}")
         if key == "full" and word.value.lower() not in ("true", "false"):
-            raise SqlError("full is true or false")
+            raise SqlError("the option full must be true or false")
         found[key] = word.value.lower() == "true" if key == "full" else word.value
     return found
 
@@ -163,8 +163,11 @@ def _described(views: MaterializedViews, name: str, cursor: Cursor) -> Result:
     if cursor.accept("AT"):
         inner = Cursor(cursor.parens())
         inner.expect("VERSION", "=>")
-        version = int(inner.take().value)
+        given = inner.take().value
         inner.end()
+        if not given.isdecimal():
+            raise SqlError(f"{given!r} is not a version", hint="AT (VERSION => 5)")
+        version = int(given)
     cursor.end()
     found = views.describe(name, version)
     shown = {key: _shown(value) for key, value in found.items()}

@@ -70,14 +70,14 @@ def survey(context: LakeContext, view: MaterializedView, snapshot: Snapshot) -> 
         if table is None:
             table = context.tables.table(snapshot, *known)
             if table is None:
-                raise StaleError(f'the table "{base.schema}.{base.name}" is gone')
-            reason = f'the table "{base.schema}.{base.name}" was created anew'
+                raise StaleError(f'the table "{base.schema}.{base.name}" does not exist any more')
+            reason = f'the table "{base.schema}.{base.name}" was created again'
         found.append(BaseChange(table, known))
     at = view.position
     if at is None:
-        return Survey(snapshot, tuple(found), None, "where the view stands is not known here")
+        return Survey(snapshot, tuple(found), None, "the position of the view is unknown here")
     if at.snapshot > snapshot.id:
-        reason = reason or f"snapshot {at.snapshot}, at which the view stands, is not in the history of the lake"
+        reason = reason or f"snapshot {at.snapshot}, the position of the view, is not in the history of the lake"
     if reason is not None:
         return Survey(snapshot, tuple(found), None, reason)
     first = min(at.snapshot, at.committed)
@@ -89,7 +89,7 @@ def survey(context: LakeContext, view: MaterializedView, snapshot: Snapshot) -> 
         kinds = _kinds(made, {view.table.id, *(base.table.id for base in found)})
         own = [each for id_, each in kinds.get(view.table.id, {}).items() if id_ > at.committed]
         if any(each & (_INSERTS | _DELETES) and not each & _MOVES for each in own):
-            return Survey(snapshot, tuple(found), None, "its rows were changed by somebody else")
+            return Survey(snapshot, tuple(found), None, "its rows were changed by another client")
         followed = []
         for known_base in found:
             mine = [each for id_, each in kinds.get(known_base.table.id, {}).items() if id_ > at.snapshot]
@@ -117,7 +117,7 @@ def _kinds(made: Mapping[int, str | None], ids: set[int]) -> dict[int, dict[int,
 def _broken(reader: Reader, since: int, table: TableInfo, made: list[set[ChangeKind]]) -> str | None:
     """Return why the changes of a table are not all in its feed, or None."""
     if any(ChangeKind.DROPPED_TABLE in each for each in made):
-        return f'the table "{table.qualified_name}" was dropped and came back'
+        return f'the table "{table.qualified_name}" was dropped and restored'
     if not any(ChangeKind.ALTERED_TABLE in each for each in made):
         return None
     try:

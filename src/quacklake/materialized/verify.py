@@ -55,7 +55,7 @@ def verify_view(handle: LakeHandle, ref: TableRef) -> Verification:
         view = registry.get(context, tx.base, ref)
     at = view.position
     if at is None:
-        return Verification(view.name, None, problem="where the view stands is not known here: refresh it")
+        return Verification(view.name, None, problem="the position of the view is unknown here: refresh it")
     try:
         past = handle.at(at.snapshot).tx.base
         with workspace(context, tx, handle) as space:

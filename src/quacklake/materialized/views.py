@@ -151,7 +151,7 @@ class MaterializedViews:
     ) -> RefreshReport | None:
         """Create a view and fill it; see ``Lake.create_materialized_view``."""
         if not isinstance(query, str):
-            raise InputError(f"a query is a text, not {type(query).__name__}")
+            raise InputError(f"a query must be a string, not {type(query).__name__}")
         ref = TableRef.parse(name)
         request = refreshing.Request(
             ref,

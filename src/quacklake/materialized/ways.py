@@ -377,8 +377,8 @@ def spark_text(work: Workspace, query: Node, analysis: Analysis, selected: Seque
     if analysis.reason is not None:
         return tree.render(work.connection, query)
     selected = rewriting.branches_of(query) if selected is None else selected
-    keys = [[item.key for item in branch.items] for branch in analysis.branches]
-    made = [on_spark.for_spark(select, grouped) for select, grouped in zip(selected, keys, strict=True)]
+    pairs = zip(selected, analysis.branches, strict=True)
+    made = [on_spark.for_spark(work.connection, select, branch) for select, branch in pairs]
     return " UNION ALL ".join(rewriting.query_text(work.connection, select) for select in made)
 
 

@@ -422,9 +422,9 @@ def checked(work: Workspace, view: MaterializedView, sql: str) -> None:
     wanted = [column.duckdb_type() for column in view.table.schema.columns]
     for column, now, before in zip(view.table.schema.columns, found, wanted, strict=False):
         if now != before and not _alike(work, now, before):
-            raise StaleError(f'the column "{column.name}" would be {now} now, and is {before}')
+            raise StaleError(f'the column "{column.name}" would now be {now}, but the view has {before}')
     if len(found) != len(wanted):
-        raise StaleError(f"the query gives {len(found)} columns now, and the view has {len(wanted)}")
+        raise StaleError(f"the query now returns {len(found)} columns, but the view has {len(wanted)}")
 
 
 def _alike(work: Workspace, one: str, other: str) -> bool:

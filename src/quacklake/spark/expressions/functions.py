@@ -206,6 +206,22 @@ def _truncated(call: TranslatedCall) -> str | None:
     return day if call.type.type == "date" else f"CAST({day} AS TIMESTAMP_NTZ)"
 
 
+def _time_bucket(call: TranslatedCall) -> str | None:
+    """Translate ``time_bucket(width, time)`` of widths without months; the buckets begin on a Monday, as in DuckDB."""
+    span = call.translator.binder.interval(call.arguments[0].node) if call.arguments[0].constant else None
+    if call.count != 2 or span is None or span[0] or call.types[1] != "timestamp" or call.type.type != "timestamp":
+        return None
+    width, time = span[1] * 86_400_000_000 + span[2], call.sql(1)
+    if width <= 0:
+        return None
+    # the parts of a time, because its microseconds would go by the time zone of the session
+    days = f"CAST(datediff(CAST({time} AS DATE), DATE'2000-01-03') AS BIGINT)"
+    clock = f"hour({time}) * 3600000000L + minute({time}) * 60000000L"
+    micros = f"({days} * 86400000000L + {clock} + CAST(extract(SECOND FROM {time}) * 1000000 AS BIGINT))"
+    seconds = f"CAST(CAST({micros} - pmod({micros}, {width}L) AS DECIMAL(20,0)) * 0.000001BD AS DECIMAL(18,6))"
+    return f"(TIMESTAMP_NTZ'2000-01-03 00:00:00' + make_dt_interval(0, 0, 0, {seconds}))"
+
+
 def _difference(call: TranslatedCall) -> str | None:
     if (call.constant(0) or "").lower() != "day" or not all(type_ in _DATED for type_ in call.types[1:]):
         return None
@@ -406,6 +422,7 @@ _MAKERS: Mapping[str, Maker] = {
     **dict.fromkeys(("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"), _like),
     **dict.fromkeys(("date_part", "datepart", *_DATE_PARTS, *_TIME_PARTS), _date_part),
     **dict.fromkeys(("date_trunc", "datetrunc"), _truncated),
+    "time_bucket": _time_bucket,
     **dict.fromkeys(("date_diff", "datediff"), _difference),
     "last_day": lambda call: f"last_day({call.sql(0)})" if call.types[0] in _DATED else None,
     **dict.fromkeys(("+", "-"), _sum),

@@ -87,10 +87,19 @@ class ViewTranslator(Translator):
         name = str(node["function_name"]).lower()
         arguments = [self.visit(each) for each in node["children"]]
         inner = any(self.binder.is_aggregate(each) for child in node["children"] for each in nodes(child))
-        made = _aggregated(name, arguments, "DISTINCT " if node["distinct"] else "")
-        if made is None or inner or node["order_bys"]["orders"] or node.get("export_state"):
+        distinct = "DISTINCT " if node["distinct"] else ""
+        if inner or node["order_bys"]["orders"] or node.get("export_state"):
             raise self.refusal(node)
-        made += f" FILTER (WHERE {self.condition(node['filter'])})" if node["filter"] else ""
+        chosen = f" FILTER (WHERE {self.condition(node['filter'])})" if node["filter"] else ""
+        if name in ("avg", "mean") and len(arguments) == 1 and arguments[0].type in INTEGERS:
+            total, count = (_aggregated(part, arguments, distinct) for part in ("sum", "count"))
+            # NULL for no values; an exact sum is divided, as in DuckDB
+            made: str | None = f"CAST({total}{chosen} AS DOUBLE) / nullif(CAST({count}{chosen} AS DOUBLE), 0D)"
+        else:
+            made = _aggregated(name, arguments, distinct)
+            made = None if made is None else made + chosen
+        if made is None:
+            raise self.refusal(node)
         if name == "sum":  # with all its digits
             made = f"CAST({made} AS DECIMAL(38,{parse_type(arguments[0].type).scale or 0}))"
         self.strict = True
