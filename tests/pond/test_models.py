@@ -95,7 +95,7 @@ def work(tmp_path: Path) -> Iterator[Pond]:
         yield pond
 
 
-@pytest.mark.daily(0.2)
+@pytest.mark.daily(0.12)
 @pytest.mark.parametrize("number", range(8))
 def test_backups_pulls_and_mounts_are_what_a_model_says(work: Pond, tmp_path: Path, number: int) -> None:
     """Every second history has encrypted backups."""

@@ -19,6 +19,8 @@ from quacklake.pond.series import append_series, set_temporal_bounds
 from tests.pond.conftest import START, Home, readings
 from tests.pond.test_factories import make, read
 
+pytestmark = pytest.mark.daily(0.5)
+
 
 def append(home: Home, name: str, given: list[dict[str, Any]]) -> None:
     home.change(lambda wd: append_series(wd.fs, f"{wd.path}/{name}", given))

@@ -90,7 +90,7 @@ class BackupPlace:
         found = [each for each in self.backups() if id_ is None or each.id == id_]
         if not found:
             what = "backup" if id_ is None else f"backup {id_}"
-            raise NotFoundError(f"there is not a {what} in {self.url}", hint="`pond backups` lists them")
+            raise NotFoundError(f"there is no {what} in {self.url}", hint="`pond backups` lists them")
         return found[-1]
 
 

@@ -58,7 +58,7 @@ def write(pond: Pond, lines: str) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.2)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_collector_loses_and_doubles_nothing(
     forks: Forks, hydrovu: HydroVuSimulator, tmp_path: Path, point: str
@@ -82,7 +82,7 @@ def test_a_killed_collector_loses_and_doubles_nothing(
 
 
 @pytest.mark.crash
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.2)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_laketech_collector_takes_each_reading_once(
     forks: Forks, template: Path, tmp_path: Path, point: str
@@ -109,7 +109,7 @@ def test_a_killed_laketech_collector_takes_each_reading_once(
 
 
 @pytest.mark.crash
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.2)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_nats_collector_takes_each_message_once(
     forks: Forks, nats_server: NatsServer, template: Path, tmp_path: Path, point: str
@@ -145,7 +145,7 @@ def test_a_killed_nats_collector_takes_each_message_once(
 
 
 @pytest.mark.crash
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.2)
 @pytest.mark.parametrize("point", ["pond.listener.appended", "pond.committed"])
 def test_lines_that_are_sent_again_after_a_kill_are_there_once(forks: Forks, tmp_path: Path, point: str) -> None:
     place = tmp_path / "P"
@@ -162,7 +162,7 @@ def test_lines_that_are_sent_again_after_a_kill_are_there_once(forks: Forks, tmp
 
 
 @pytest.mark.crash
-@pytest.mark.daily(0.4)
+@pytest.mark.daily(0.2)
 @pytest.mark.parametrize("point", ["pond.save", "pond.logfiles.written", "pond.committed"])
 def test_folders_and_logs_go_on_after_a_kill(forks: Forks, tmp_path: Path, point: str) -> None:
     place, drop = tmp_path / "P", tmp_path / "drop"

@@ -138,7 +138,7 @@ def test_a_bad_request_is_refused_and_the_good_one_beside_it_is_taken(listener: 
         ("/write", b"..\nx", {}, 400, "line 1"),
         ("/write", b"cpu a=1i\n" * 501, {}, 413, "more than 500 lines"),
         ("/elsewhere", b"", {}, 404, "there is no /elsewhere"),
-        ("/v1/metrics", b"{", {"Content-Type": "application/json"}, 400, "no JSON"),
+        ("/v1/metrics", b"{", {"Content-Type": "application/json"}, 400, "not valid JSON"),
         ("/v1/metrics", b"x", {"Content-Type": "application/x-protobuf"}, 415, "JSON"),
         ("/v1/metrics", b"[]", {"Content-Type": "application/json"}, 400, "is not an object"),
     ],
