@@ -17,7 +17,7 @@ The tree::
     │   └── SnapshotExpiredError       a snapshot has expired
     ├── AlreadyExistsError             an object exists already
     ├── ReadOnlyError                  a write on a read-only lake, snapshot or catalog
-    ├── NotPermittedError              a safe session does not allow the statement
+    ├── NotPermittedError              a safe session does not allow the statement, or its user may not do this
     ├── UnauthenticatedError           a request has no valid token
     ├── LimitError                     a statement exceeds a limit
     │   ├── StatementTimeoutError      a statement takes too long

@@ -75,9 +75,7 @@ class AccessGate:
                 self._make_room()
                 try:
                     known = self._lakes[name] = _Open(self._opened(name), time.monotonic())
-                except LimitError:
-                    raise
-                except (NotFoundError, QuacklakeError) as error:
+                except QuacklakeError as error:
                     if error.code.startswith(("not_found", "input", "config")):
                         raise UnauthenticatedError from None
                     raise
