@@ -43,7 +43,7 @@ __all__ = ["Append", "GroupCommits", "commit_once"]
 
 T = TypeVar("T")
 _RACES = 5
-"""How often another process may do the same request first before that is an error."""
+"""The most times that another process may do the same request first before that is an error."""
 _WAITING = 4_096
 
 

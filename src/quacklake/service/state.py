@@ -1,4 +1,4 @@
-"""What the routes of a service share. Nothing of it must outlive the process: that is in the catalog."""
+"""The state that the routes of a service share. Nothing of it must outlive the process: that is in the catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lake has: schemas, tables, snapshots, and the rows and changes of tables. Every answer is of one snapshot."""
+"""The contents of a lake: schemas, tables, snapshots, rows and changes. Every answer is of one snapshot."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _BODY: dict[str, Any] = {
 
 
 class Written(BaseModel):
-    """What an append has done."""
+    """The rows and the snapshot of an append."""
 
     rows: Annotated[int, Field(description="The rows of this request.")]
     snapshot: Annotated[int, Field(description="The snapshot that has them.")]
@@ -54,7 +54,7 @@ class Written(BaseModel):
 
 
 class Merged(BaseModel):
-    """What a merge has done."""
+    """The changes and the snapshot of a merge."""
 
     inserted: int
     updated: int
