@@ -6,8 +6,10 @@ itself, and its own error is told.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -42,9 +44,11 @@ if TYPE_CHECKING:
 __all__ = ["Append", "GroupCommits", "commit_once"]
 
 T = TypeVar("T")
+_log = logging.getLogger("quacklake.service")
 _RACES = 5
 """The most times that another process may do the same request first before that is an error."""
-_WAITING = 4_096
+_FORGET_SECONDS = 600.0
+"""Seconds between two removals of old idempotency keys."""
 
 
 @dataclass(eq=False)
@@ -114,7 +118,8 @@ class _Committer:
     def __init__(self, lake: Lake, settings: ServiceSettings) -> None:
         self._lake = lake  # keeps the id of its handle from being another's
         self._settings = settings
-        self._queue: queue.Queue[Append | None] = queue.Queue(_WAITING)
+        self._queue: queue.Queue[Append | None] = queue.Queue(settings.max_appends)
+        self._forget_at = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="quacklake-commit", daemon=True)
         self._thread.start()
 
@@ -144,6 +149,19 @@ class _Committer:
                 telemetry.count("service.append.failures")
                 for each in group:
                     each.failed(InternalError(f"the rows could not be committed: {type(error).__name__}"))
+
+            if self._queue.empty():
+                self._forget()
+
+    def _forget(self) -> None:
+        """Remove idempotency keys that are older than they need to be, now and then."""
+        if time.monotonic() < self._forget_at:
+            return
+        self._forget_at = time.monotonic() + _FORGET_SECONDS
+        try:
+            self._lake.streams.forget_done(Key.now() - round(self._settings.keep_keys))
+        except Exception as error:  # the next time is soon enough
+            _log.warning("old idempotency keys stay: %s", type(error).__name__)
 
     def _gather(self, first: Append) -> tuple[list[Append], bool]:
         """Return those that wait, and whether they are the last."""

@@ -52,7 +52,9 @@ class Consumers:
         with self.lake.handle.context.catalog.commit() as writer:
             now = _now(writer)
             known = own_tables.find_stream(writer, stream)
-            position = {"table": table, "next": first} if known is None else json.loads(known.position or "{}")
+            position: dict[str, Any] = {"table": table, "next": first}
+            if known is not None:
+                position = json.loads(known.position or "{}")
             if known is not None and known.query != info.uuid:
                 raise InputError("the consumer is of another table", hint="use another name, or delete the consumer")
             if known is not None and position["until"] > now:
