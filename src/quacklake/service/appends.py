@@ -11,7 +11,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -75,12 +76,12 @@ class Append:
 
     def done(self, answer: dict[str, Any]) -> None:
         """Answer, unless that was done."""
-        if not self.answer.done():
+        with suppress(InvalidStateError):  # nobody waits any more
             self.answer.set_result(answer)
 
     def failed(self, error: BaseException) -> None:
         """Answer with an error, unless there is an answer."""
-        if not self.answer.done():
+        with suppress(InvalidStateError):
             self.answer.set_exception(error)
 
 
@@ -225,7 +226,7 @@ class _Committer:
         """Answer a request as the one with the same key that came just before."""
 
         def answered(future: Future[dict[str, Any]]) -> None:
-            error = future.exception()
+            error = TooBusyError("the same request takes long") if future.cancelled() else future.exception()
             if error is not None:
                 second.failed(error)
             else:
