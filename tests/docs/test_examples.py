@@ -17,6 +17,7 @@ EXAMPLES = sorted(path for path in (REPOSITORY / "examples").iterdir() if path.i
 PLAIN = [path for path in EXAMPLES if not path.stem.startswith("spark")]
 PRINTED = {
     "duckdb_interop": ("made by DuckDB, read by Quacklake: 1,000 rows", "(501, 1000)", "at snapshot 1: (1000,)"),
+    "ducklake_example": ("at snapshot 2 there were 200", "200 rows, 21 columns"),
     "quickstart": ("merged: 1 updated, 1 inserted", "refused (input.schema_mismatch)", "snapshot 5: 3 books"),
     "sensors": ("30,242 readings in 7 files, 2 in the catalog", "corrected 1,440 readings", "before: sensor 3"),
 }

@@ -1,4 +1,4 @@
-"""What surrounds every request: health, tokens, limits, problems, headers and figures."""
+"""The shell of every request: health, tokens, limits, problems, headers and figures."""
 
 from __future__ import annotations
 

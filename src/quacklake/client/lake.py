@@ -53,7 +53,7 @@ class RemoteReader:
         """Run SQL in a safe session of the service, and return the rows as they arrive."""
         given = list(params) if isinstance(params, tuple) else params
         body = {"sql": text, "parameters": _plain(given), "version": self._version}
-        return Result(self.transport.rows("POST", "/sql", body=body))
+        return self.transport.rows("POST", "/sql", body=body)
 
     def table(self, name: str) -> RemoteTable:
         """Return a table by name. A missing table raises only on use."""

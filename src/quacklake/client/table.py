@@ -70,7 +70,8 @@ class RemoteTable:
 
     def to_pandas(self, columns: Sequence[str] | None = None, where: str | None = None) -> pandas.DataFrame:
         """Return the rows as a pandas frame."""
-        return self.to_arrow(columns, where).to_pandas()
+        found: pandas.DataFrame = self.to_arrow(columns, where).to_pandas()
+        return found
 
     def to_polars(self, columns: Sequence[str] | None = None, where: str | None = None) -> polars.DataFrame:
         """Return the rows as a polars frame."""
@@ -90,7 +91,7 @@ class RemoteTable:
     def changes(self, since: int, until: int | None = None) -> Result:
         """Return the row changes of snapshots ``since`` to ``until`` (inclusive; default: the newest)."""
         params = {"since": since, "until": until}
-        return Result(self._lake.transport.rows("GET", f"{self._path}/changes", params))
+        return self._lake.transport.rows("GET", f"{self._path}/changes", params)
 
     def history(self) -> list[dict[str, Any]]:
         """Return the snapshots that changed this table, newest first."""

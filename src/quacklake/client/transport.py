@@ -15,6 +15,7 @@ import urllib3
 from quacklake import errors
 from quacklake.errors import ConnectorUnavailableError, InternalError, QuacklakeError, UnsupportedFeatureError
 from quacklake.format.names import uuid7
+from quacklake.sql.result import Result
 
 __all__ = ["ARROW", "Transport"]
 
@@ -46,8 +47,8 @@ class Transport:
         found: dict[str, Any] = json.loads(self._send("GET", path, params, accept="application/json").data)
         return found
 
-    def rows(self, method: str, path: str, params: Params | None = None, body: Any = None) -> pa.RecordBatchReader:
-        """Return the rows of a request as they arrive."""
+    def rows(self, method: str, path: str, params: Params | None = None, body: Any = None) -> Result:
+        """Return the rows of a request, to be read as they arrive."""
         encoded = None if body is None else json.dumps(body).encode()
         answer = self._send(method, path, params, body=encoded, accept=ARROW, stream=True)
         try:
@@ -55,7 +56,8 @@ class Transport:
         except pa.ArrowInvalid:
             answer.release_conn()
             raise ConnectorUnavailableError("the answer of the service broke off", hint="ask again") from None
-        return pa.RecordBatchReader.from_batches(reader.schema, _read(reader, answer))
+        types = tuple(json.loads(answer.headers.get("X-Quacklake-Types", "[]")))
+        return Result(pa.RecordBatchReader.from_batches(reader.schema, _read(reader, answer)), types=types)
 
     def write(self, path: str, rows: pa.Table, params: Params | None = None) -> dict[str, Any]:
         """Send rows, again until there is an answer: a key keeps them from being added twice."""

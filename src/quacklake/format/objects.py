@@ -305,6 +305,7 @@ MATERIALIZED_VIEW = "quacklake_materialized_view"
 """The tag of a table that holds the rows of a materialized view: its definition."""
 _VIEW_STREAM = "materialized view "
 REQUEST_STREAM = "request "
+_CONSUMER_STREAM = "consumer "
 
 
 def view_stream(id_: str) -> str:
@@ -322,9 +323,14 @@ def request_stream(digest: str) -> str:
     return REQUEST_STREAM + digest
 
 
+def consumer_stream(digest: str) -> str:
+    """Return the name of the mark with the position of a consumer of changes."""
+    return _CONSUMER_STREAM + digest
+
+
 def is_own_stream(name: str) -> bool:
-    """Return whether a mark is Quacklake's own: the position of a view, or a request that was done."""
-    return is_view_stream(name) or name.startswith(REQUEST_STREAM)
+    """Return whether a mark is Quacklake's own: of a view, of a request that was done, or of a consumer of changes."""
+    return name.startswith((_VIEW_STREAM, REQUEST_STREAM, _CONSUMER_STREAM))
 
 
 def check_stream(name: object) -> str:

@@ -13,7 +13,7 @@ import quacklake
 from quacklake.service.identity import Gate
 from quacklake.service.metrics import Requests
 from quacklake.service.problems import PROBLEMS, add_handlers
-from quacklake.service.routes import catalog, health, sql, writes
+from quacklake.service.routes import catalog, ekko, health, sql, work, writes
 from quacklake.service.settings import ServiceSettings
 from quacklake.service.shell import Shell
 from quacklake.service.state import Service
@@ -57,8 +57,9 @@ def create_app(gate: Gate, settings: ServiceSettings | None = None, *, more: Seq
     )
     add_handlers(app)
     app.include_router(health.router, prefix=settings.prefix)
-    for router in (catalog.router, sql.router, writes.router):
+    for router in (catalog.router, sql.router, writes.router, work.router):
         app.include_router(router, prefix=f"{settings.prefix}{API}")
+    app.include_router(ekko.router, prefix=f"{settings.prefix}/api")
     for router in more:
         app.include_router(router, prefix=settings.prefix)
     if settings.cors_origins:

@@ -6,11 +6,14 @@ itself, and its own error is told.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,9 +48,11 @@ if TYPE_CHECKING:
 __all__ = ["Append", "GroupCommits", "commit_once"]
 
 T = TypeVar("T")
+_log = logging.getLogger("quacklake.service")
 _RACES = 5
-"""How often another process may do the same request first before that is an error."""
-_WAITING = 4_096
+"""The most times that another process may do the same request first before that is an error."""
+_FORGET_SECONDS = 600.0
+"""Seconds between two removals of old idempotency keys."""
 
 
 @dataclass(eq=False)
@@ -74,12 +79,12 @@ class Append:
 
     def done(self, answer: dict[str, Any]) -> None:
         """Answer, unless that was done."""
-        if not self.answer.done():
+        with suppress(InvalidStateError):  # nobody waits any more
             self.answer.set_result(answer)
 
     def failed(self, error: BaseException) -> None:
         """Answer with an error, unless there is an answer."""
-        if not self.answer.done():
+        with suppress(InvalidStateError):
             self.answer.set_exception(error)
 
 
@@ -90,6 +95,7 @@ class GroupCommits:
         self._settings = settings
         self._lock = threading.Lock()
         self._lakes: OrderedDict[int, _Committer] = OrderedDict()
+        self._ending: list[_Committer] = []
         self._closed = False
 
     def submit(self, lake: Lake, append: Append) -> None:
@@ -108,15 +114,18 @@ class GroupCommits:
         """End the thread that has waited longest, where there are as many as may be."""
         if len(self._lakes) >= self._settings.open_lakes:
             _, oldest = self._lakes.popitem(last=False)
+            self._ending = [each for each in self._ending if each.works] + [oldest]
             oldest.end()
 
     def close(self) -> None:
         """Commit what waits, and end the threads."""
         with self._lock:
             self._closed = True
-            committers = list(self._lakes.values())
+            committers, ending = list(self._lakes.values()), self._ending
         for each in committers:
             each.close()
+        for each in ending:
+            each.wait()
 
 
 class _Committer:
@@ -125,7 +134,8 @@ class _Committer:
     def __init__(self, lake: Lake, settings: ServiceSettings) -> None:
         self._lake = lake  # keeps the id of its handle from being another's
         self._settings = settings
-        self._queue: queue.Queue[Append | None] = queue.Queue(_WAITING)
+        self._queue: queue.Queue[Append | None] = queue.Queue(settings.max_appends)
+        self._forget_at = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="quacklake-commit", daemon=True)
         self._thread.start()
 
@@ -139,8 +149,15 @@ class _Committer:
         """Let the thread end after what waits."""
         threading.Thread(target=self._queue.put, args=(None,), daemon=True).start()
 
+    @property
+    def works(self) -> bool:
+        return self._thread.is_alive()
+
     def close(self) -> None:
         self._queue.put(None)
+        self.wait()
+
+    def wait(self) -> None:
         self._thread.join()
 
     def _work(self) -> None:
@@ -159,6 +176,19 @@ class _Committer:
                 telemetry.count("service.append.failures")
                 for each in group:
                     each.failed(InternalError(f"the rows could not be committed: {type(error).__name__}"))
+
+            if self._queue.empty():
+                self._forget()
+
+    def _forget(self) -> None:
+        """Remove idempotency keys that are older than they need to be, now and then."""
+        if time.monotonic() < self._forget_at:
+            return
+        self._forget_at = time.monotonic() + _FORGET_SECONDS
+        try:
+            self._lake.streams.forget_done(Key.now() - round(self._settings.keep_keys))
+        except Exception as error:  # the next time is soon enough
+            _log.warning("old idempotency keys stay: %s", type(error).__name__)
 
     def _gather(self, first: Append) -> tuple[list[Append], bool]:
         """Return those that wait, and whether they are the last."""
@@ -222,7 +252,7 @@ class _Committer:
         """Answer a request as the one with the same key that came just before."""
 
         def answered(future: Future[dict[str, Any]]) -> None:
-            error = future.exception()
+            error = TooBusyError("the same request takes long") if future.cancelled() else future.exception()
             if error is not None:
                 second.failed(error)
             else:

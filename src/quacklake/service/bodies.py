@@ -26,7 +26,7 @@ _ARROW_FILE = "application/vnd.apache.arrow.file"
 BODY_FORMATS = (JSON, NDJSON, CSV, ARROW, _ARROW_FILE, PARQUET)
 _ALIASES = {"application/ndjson": NDJSON, "application/jsonl": NDJSON, "application/parquet": PARQUET}
 _EXPANSION = 8
-"""How many times the size of a body its rows may take in memory."""
+"""The memory that rows may take, as a multiple of the largest body."""
 _FEW = 1 << 20
 """Bytes of JSON that are parsed at once, in this process."""
 

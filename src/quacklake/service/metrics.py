@@ -73,7 +73,7 @@ class _Given:
 
 
 class _Telemetry:
-    """What the process has counted and timed: commits, conflicts, retries, scans, requests to stores."""
+    """The counts and times of the process: commits, conflicts, retries, scans, requests to stores."""
 
     def collect(self) -> Iterator[Metric]:
         found = telemetry.snapshot()

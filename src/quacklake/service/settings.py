@@ -62,8 +62,8 @@ class ServiceSettings:
 
     group_appends: int = 256
     """The most appends that one commit takes."""
-    group_rows: int = 100_000
-    """The most rows that one commit takes, unless a single append has more."""
+    max_appends: int = 4_096
+    """Appends to a lake that wait; further ones are answered with 429."""
     group_seconds: float = 0.002
     """Seconds that a commit waits for others to join, once two or more have come."""
     append_seconds: float = 60.0

@@ -1,4 +1,4 @@
-"""What surrounds every request: its id, its limits, the headers of its answer, and what is counted and logged of it."""
+"""The shell around every request: its id, its limits, the headers of its answer, and its place in figures and log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the routes of a service share. Nothing of it must outlive the process: that is in the catalog."""
+"""The state that the routes of a service share. Nothing of it must outlive the process: that is in the catalog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from fastapi import Request
 from quacklake.errors import NotFoundError, UnauthenticatedError
 from quacklake.service.answers import awaited
 from quacklake.service.appends import GroupCommits
+from quacklake.service.events import Events
 from quacklake.service.identity import Gate, Identity, Role
+from quacklake.service.jobs import Jobs
 from quacklake.service.metrics import Requests
 from quacklake.service.problems import TooBusyError
 from quacklake.service.sessions import SafeSessions
@@ -44,6 +46,8 @@ class Service:
         self.sessions = SafeSessions(settings)
         self.statements = Statements()
         self.appends = GroupCommits(settings)
+        self.events = Events(self)
+        self.jobs = Jobs(settings.max_jobs, self.events.told)
         self.executor = ThreadPoolExecutor(settings.max_statements + _MORE_THREADS, thread_name_prefix="quacklake-http")
         self._turns = asyncio.Semaphore(settings.max_statements)
         self._waiting = 0
@@ -105,10 +109,16 @@ class Service:
         finally:
             self.end_turn()
 
+    def stop(self) -> None:
+        """Say that the service stops: it is not ready any more, and streams of events end."""
+        self.stopping = True
+        self.events.stop()
+
     def close(self) -> None:
         """Close everything that was opened for requests."""
         self.stopping = True
         self.appends.close()
+        self.jobs.close()
         self.executor.shutdown(wait=True)
         self.sessions.close()
         self.gate.close()

@@ -1,4 +1,4 @@
-"""What a lake has: schemas, tables, snapshots, and the rows and changes of tables. Every answer is of one snapshot."""
+"""The contents of a lake: schemas, tables, snapshots, rows and changes. Every answer is of one snapshot."""
 
 from __future__ import annotations
 
@@ -306,10 +306,11 @@ async def read_rows(
         if following is not None:
             headers[NEXT] = following
         facts = (("snapshot", snapshot), ("next", following))
-        return await _streamed(service, request, Rows(page.schema, page.to_batches(), (), facts), format, headers)
+        return await streamed(service, request, Rows(page.schema, page.to_batches(), (), facts), format, headers)
 
 
-async def _streamed(service: Service, request: Request, rows: Rows, format: str, headers: dict[str, str]) -> Response:
+async def streamed(service: Service, request: Request, rows: Rows, format: str, headers: dict[str, str]) -> Response:
+    """Answer with rows that no session holds."""
     answer = RowAnswer(
         service.executor,
         rows,
@@ -406,7 +407,7 @@ async def read_changes(
             return Response(status_code=304, headers=headers)
         if rows is None:
             rows = Rows(pa.schema([]), ())
-        return await _streamed(service, request, rows, format, headers)
+        return await streamed(service, request, rows, format, headers)
 
 
 def limited(batches: Iterable[pa.RecordBatch], service: Service) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Whether the service lives and can work, and its figures."""
+"""The health of the service, and its figures."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import Annotated, Any
 
@@ -21,6 +22,9 @@ from quacklake.service.values import LARGEST, LakeName, resolved_version
 from quacklake.sql.result import Result
 
 router = APIRouter(tags=["sql"])
+
+TYPES = "X-Quacklake-Types"
+_LONGEST_HEADER = 4_096
 
 
 class SqlRequest(BaseModel):
@@ -137,7 +141,7 @@ async def answer_sql(
             done=done,
             departure=departure,
             accept_encoding=request.headers.get("accept-encoding"),
-            headers=headers,
+            headers={**(headers or {}), **_types(result)},
             seconds=service.settings.stalled_seconds,
         )
     except BaseException:
@@ -149,6 +153,12 @@ async def answer_sql(
 
 def _run(lent: LentSession, text: str, parameters: Any) -> Result:
     return lent.session.sql(text, parameters)
+
+
+def _types(result: Result) -> dict[str, str]:
+    """Return a header with DuckDB's types of the columns, which Arrow does not carry, unless it would be long."""
+    text = json.dumps(result.types)
+    return {TYPES: text} if len(text) <= _LONGEST_HEADER else {}
 
 
 def _rows(result: Result, version: int | None) -> Rows:

@@ -27,6 +27,7 @@ IdempotencyKey = Annotated[
         description="A text of at most 255 characters that is new for each request; a retry has the same.",
     ),
 ]
+_LARGE = 1 << 18
 _EXAMPLE = [{"id": 5001, "day": "2026-07-01", "product": 2, "quantity": 4}]
 _BODY: dict[str, Any] = {
     "requestBody": {
@@ -46,7 +47,7 @@ _BODY: dict[str, Any] = {
 
 
 class Written(BaseModel):
-    """What an append has done."""
+    """The rows and the snapshot of an append."""
 
     rows: Annotated[int, Field(description="The rows of this request.")]
     snapshot: Annotated[int, Field(description="The snapshot that has them.")]
@@ -54,7 +55,7 @@ class Written(BaseModel):
 
 
 class Merged(BaseModel):
-    """What a merge has done."""
+    """The changes and the snapshot of a merge."""
 
     inserted: int
     updated: int
@@ -80,6 +81,8 @@ async def append_rows(
         plain = unpacked(body, request.headers.get("content-encoding"), settings.max_body)
         key = key_of(idempotency_key, identity.principal, f"append {table} {format}", plain)
         append = Append(table, plain, format, key)
+        if len(plain) > _LARGE:  # others need not wait while it is read
+            append.rows(identity.lake.table(table).info.schema, settings)
         service.appends.submit(identity.lake, append)
         return append
 

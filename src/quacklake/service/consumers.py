@@ -1,0 +1,111 @@
+"""Consumers of the changes of a table: one at a time has the lease, and each goes on where the last one acknowledged.
+
+The position is a mark in the lake, with the lease and its end by the clock of the database, so that any process of the
+service can serve any consumer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from quacklake.catalog import Writer, own_tables
+from quacklake.errors import InputError, LeaseHeldError, NotFoundError, StreamFencedError
+from quacklake.format.names import uuid7
+from quacklake.format.objects import StreamMark, consumer_stream
+
+if TYPE_CHECKING:
+    from quacklake.lake import Lake
+
+__all__ = ["Claim", "Consumers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A consumer's turn: the table, the snapshot that comes next, and the lease with its milliseconds left."""
+
+    table: str
+    next: int
+    lease: str
+    left_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Consumers:
+    """The consumers of a principal. Those of two principals may have the same name."""
+
+    lake: Lake
+    principal: str
+
+    def claim(self, name: str, table: str, since: int | None, seconds: float) -> Claim:
+        """Take a consumer's turn, and make the consumer if it is new; ``since`` is where a new one begins.
+
+        Raises ``LeaseHeldError`` while another has the turn, and ``InputError`` when the consumer is of another table.
+        """
+        info = self.lake.table(table).info
+        first = self.lake.current_snapshot() + 1 if since is None else since
+        stream, lease = self._stream(name), str(uuid7())
+        with self.lake.handle.context.catalog.commit() as writer:
+            now = _now(writer)
+            known = own_tables.find_stream(writer, stream)
+            position: dict[str, Any] = {"table": table, "next": first}
+            if known is not None:
+                position = json.loads(known.position or "{}")
+            if known is not None and known.query != info.uuid:
+                raise InputError("the consumer is of another table", hint="use another name, or delete the consumer")
+            if known is not None and position["until"] > now:
+                raise LeaseHeldError(
+                    f"another has the turn for {(position['until'] - now) / 1000:.1f} s",
+                    hint="wait until its lease ends, or until it gives it back",
+                )
+            position["until"] = now + round(seconds * 1000)
+            mark = StreamMark(stream, info.uuid, lease, 0, json.dumps(position)) if known is None else known
+            mark = replace(mark, run=lease, position=json.dumps(position))
+            own_tables.put_stream(writer, mark, new=known is None)
+        return Claim(table, position["next"], lease, round(seconds * 1000))
+
+    def of(self, name: str, lease: str) -> Claim:
+        """Return a consumer's position. Raises ``StreamFencedError`` when another has claimed it since."""
+        with self.lake.handle.context.catalog.read() as reader:
+            now = int(reader.run("clock", sa.select(reader.backend.now_ms())).scalar_one())
+            mark = self._checked(own_tables.find_stream(reader, self._stream(name)), lease)
+        found = json.loads(mark.position or "{}")
+        return Claim(found["table"], found["next"], lease, max(0, found["until"] - now))
+
+    def acknowledge(self, name: str, lease: str, snapshot: int, seconds: float) -> Claim:
+        """Note that all changes up to a snapshot are done, and keep the turn for more seconds; 0 gives it back."""
+        if snapshot > self.lake.current_snapshot():
+            raise InputError(f"there is no snapshot {snapshot} yet")
+        with self.lake.handle.context.catalog.commit() as writer:
+            mark = self._checked(own_tables.find_stream(writer, self._stream(name)), lease)
+            position: dict[str, Any] = json.loads(mark.position or "{}")
+            position["next"] = max(position["next"], snapshot + 1)
+            position["until"] = _now(writer) + round(seconds * 1000)
+            changed = replace(mark, epoch=mark.epoch + 1, position=json.dumps(position), snapshot_id=snapshot)
+            own_tables.put_stream(writer, changed, new=False)
+        return Claim(position["table"], position["next"], lease, round(seconds * 1000))
+
+    def forget(self, name: str) -> None:
+        """Remove a consumer with its position. Raises ``NotFoundError``."""
+        with self.lake.handle.context.catalog.commit() as writer:
+            if own_tables.find_stream(writer, self._stream(name)) is None:
+                raise NotFoundError("there is no such consumer")
+            own_tables.remove_stream(writer, self._stream(name))
+
+    def _stream(self, name: str) -> str:
+        return consumer_stream(hashlib.sha256("\0".join((self.principal, name)).encode()).hexdigest()[:40])
+
+    def _checked(self, mark: StreamMark | None, lease: str) -> StreamMark:
+        if mark is None:
+            raise NotFoundError("there is no such consumer", hint="claim it first")
+        if mark.run != lease:
+            raise StreamFencedError("another has claimed the consumer since", hint="claim it again")
+        return mark
+
+
+def _now(writer: Writer) -> int:
+    return int(writer.run("clock", sa.select(writer.backend.now_ms())).scalar_one())

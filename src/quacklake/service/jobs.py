@@ -1,0 +1,182 @@
+"""Long work: maintenance and undo, with progress. A job runs in the process that took it, and is remembered there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from quacklake.config import redact
+from quacklake.errors import InputError, NotFoundError, QuacklakeError
+from quacklake.format.names import uuid7
+from quacklake.progress import Progress
+from quacklake.service.problems import TooBusyError, status_of
+
+if TYPE_CHECKING:
+    from quacklake.lake import Lake
+
+__all__ = ["KINDS", "Job", "Jobs"]
+
+_WORKERS = 2
+_WITH_PATHS = frozenset({"path", "paths", "skipped", "kept"})
+_INSIDE = "the job could not be done; the log of the service says more"
+
+
+@dataclass
+class Job:
+    """A piece of work: ``state`` is ``waiting``, ``running``, ``done`` or ``failed``."""
+
+    id: str
+    kind: str
+    principal: str
+    dry_run: bool
+    state: str = "waiting"
+    stage: str = ""
+    done: int = 0
+    total: int | None = None
+    result: Any = None
+    error: dict[str, Any] | None = None
+    began: float = field(default_factory=time.time)
+
+    def shown(self) -> dict[str, Any]:
+        """Return the job for its principal."""
+        return {name: value for name, value in asdict(self).items() if name != "principal"}
+
+
+def _expire(lake: Lake, given: Mapping[str, Any], dry_run: bool, progress: Progress) -> Any:
+    options = {name: given[name] for name in ("older_than", "keep_last", "versions") if name in given}
+    return lake.expire_snapshots(dry_run=dry_run, progress=progress, **options)
+
+
+def _cleanup(lake: Lake, given: Mapping[str, Any], dry_run: bool, progress: Progress) -> Any:
+    return lake.cleanup_old_files(given.get("older_than"), dry_run=dry_run, progress=progress)
+
+
+def _maintain(lake: Lake, _: Mapping[str, Any], dry_run: bool, progress: Progress) -> Any:
+    if dry_run:
+        raise InputError("maintain has no dry run", hint="expire and cleanup have one")
+    return lake.maintain(progress=progress)
+
+
+def _verify(lake: Lake, given: Mapping[str, Any], _: bool, progress: Progress) -> Any:
+    return lake.verify(bool(given.get("deep", False)), progress)
+
+
+def _rollback(lake: Lake, given: Mapping[str, Any], dry_run: bool, progress: Progress) -> Any:
+    return lake.rollback(_needed(given, "to"), dry_run=dry_run, progress=progress)
+
+
+def _restore(lake: Lake, given: Mapping[str, Any], dry_run: bool, _: Progress) -> Any:
+    return lake.table(_needed(given, "table")).restore(_needed(given, "to"), dry_run=dry_run)
+
+
+def _refresh(lake: Lake, given: Mapping[str, Any], dry_run: bool, _: Progress) -> Any:
+    if dry_run:
+        raise InputError("refresh has no dry run")
+    return lake.refresh(_needed(given, "view"))
+
+
+def _needed(given: Mapping[str, Any], name: str) -> Any:
+    if name not in given:
+        raise InputError(f"the job needs {name}")
+    return given[name]
+
+
+KINDS: Mapping[str, Callable[[Any, Mapping[str, Any], bool, Progress], Any]] = {
+    "cleanup": _cleanup,
+    "expire": _expire,
+    "maintain": _maintain,
+    "refresh": _refresh,
+    "restore": _restore,
+    "rollback": _rollback,
+    "verify": _verify,
+}
+_TAKES = {
+    "cleanup": {"older_than"},
+    "expire": {"older_than", "keep_last", "versions"},
+    "maintain": set[str](),
+    "refresh": {"view"},
+    "restore": {"table", "to"},
+    "rollback": {"to"},
+    "verify": {"deep"},
+}
+
+
+class Jobs:
+    """The jobs of this process: a few run at once, and the last ones are remembered."""
+
+    def __init__(self, most: int, told: Callable[[Job], None]) -> None:
+        self._most = most
+        self._told = told
+        self._lock = threading.Lock()
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="quacklake-job")
+
+    def start(self, lake: Lake, principal: str, kind: str, given: Mapping[str, Any], *, dry_run: bool) -> Job:
+        """Start a job. Raises ``InputError`` for one that there is not, and ``TooBusyError`` when too many wait."""
+        if kind not in KINDS:
+            raise InputError(f"there is no job {kind!r:.40}", hint=f"one of: {', '.join(KINDS)}")
+        odd = next((name for name in given if name not in _TAKES[kind]), None)
+        if odd is not None:
+            raise InputError(f"{kind} has no argument {odd!r:.40}", hint=f"it takes: {', '.join(sorted(_TAKES[kind]))}")
+        job = Job(uuid7().hex, kind, principal, dry_run)
+        with self._lock:
+            while len(self._jobs) >= self._most:
+                ended = next((id_ for id_, each in self._jobs.items() if each.state in ("done", "failed")), None)
+                if ended is None:
+                    raise TooBusyError("too many jobs wait")
+                del self._jobs[ended]
+            self._jobs[job.id] = job
+        self._threads.submit(self._run, lake, job, dict(given))
+        return job
+
+    def of(self, principal: str) -> list[Job]:
+        """Return the jobs of a principal, newest first."""
+        with self._lock:
+            return [job for job in reversed(self._jobs.values()) if job.principal == principal]
+
+    def get(self, id_: str, principal: str) -> Job:
+        """Return a job of a principal. Raises ``NotFoundError``."""
+        with self._lock:
+            job = self._jobs.get(id_)
+        if job is None or job.principal != principal:
+            raise NotFoundError("there is no such job")
+        return job
+
+    def close(self) -> None:
+        """Wait for the jobs that run, and forget those that wait."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, lake: Lake, job: Job, given: Mapping[str, Any]) -> None:
+        def progress(what: str, done: int, total: int | None) -> None:
+            job.stage, job.done, job.total = what, done, total
+
+        job.state = "running"
+        self._told(job)
+        try:
+            job.result = _plain(KINDS[job.kind](lake, given, job.dry_run, progress))
+            job.state = "done"
+        except QuacklakeError as error:
+            inside = status_of(error) >= 500
+            message, hint = (_INSIDE, None) if inside else (redact(error.message), error.hint)
+            job.error, job.state = {"code": error.code, "detail": message, "hint": hint}, "failed"
+        except Exception:
+            job.error, job.state = {"code": "internal", "detail": _INSIDE, "hint": None}, "failed"
+        self._told(job)
+
+
+def _plain(value: Any) -> Any:
+    """Return a report as JSON has it, without the paths of files."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, dict):
+        return {
+            str(key): _plain(each) for key, each in value.items() if key not in ("path", "paths", "skipped", "kept")
+        }
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
