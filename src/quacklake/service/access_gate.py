@@ -63,7 +63,9 @@ class AccessGate:
             found = self._find(lake)
             principal = found.lake.access.tokens.verify(token)
         rules = found.lake.access.rules(principal)
-        return Identity(principal, _role(rules), self._view(found, rules))
+        # users of two tenants may have one name, and neither must find what the service keeps for the other
+        shown = principal if self._name is not None else f"{lake}/{principal}"
+        return Identity(shown, _role(rules), self._view(found, rules))
 
     def _find(self, name: str | None) -> _Open:
         """Return an open lake. A catalog that does not exist looks like one that the token is not for."""

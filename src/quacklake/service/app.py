@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
@@ -27,10 +27,16 @@ Every request carries `Authorization: Bearer <token>`. An error is `application/
 `hint` and the id of the request. Reads take `version` or `timestamp` to show the lake as it was."""
 
 
-def create_app(gate: Gate, settings: ServiceSettings | None = None, *, more: Sequence[APIRouter] = ()) -> FastAPI:
+def create_app(
+    gate: Gate,
+    settings: ServiceSettings | None = None,
+    *,
+    more: Sequence[APIRouter] = (),
+    at_end: Callable[[], object] = lambda: None,
+) -> FastAPI:
     """Return the application that serves the lakes behind a gate; closing it closes the gate.
 
-    ``more`` are routers of other protocols, such as the Iceberg catalog.
+    ``more`` are routers of other protocols, such as the Iceberg catalog. ``at_end`` is called before the gate closes.
     """
     settings = settings or ServiceSettings()
 
@@ -42,6 +48,7 @@ def create_app(gate: Gate, settings: ServiceSettings | None = None, *, more: Seq
         try:
             yield
         finally:
+            await asyncio.to_thread(at_end)
             await asyncio.to_thread(app.state.service.close)
 
     app = FastAPI(

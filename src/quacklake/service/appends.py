@@ -30,7 +30,6 @@ from quacklake.errors import (
     StorageError,
     StreamBatchDoneError,
 )
-from quacklake.format.objects import StreamMark
 from quacklake.format.schema import TableSchema
 from quacklake.lake.lake import LakeTransaction
 from quacklake.operations.handles import LakeHandle, TransactionHandle
@@ -186,7 +185,7 @@ class _Committer:
             return
         self._forget_at = time.monotonic() + _FORGET_SECONDS
         try:
-            self._lake.streams.forget_done(Key.now() - round(self._settings.keep_keys))
+            _marks(self._lake).forget_done(Key.now() - round(self._settings.keep_keys))
         except Exception as error:  # the next time is soon enough
             _log.warning("old idempotency keys stay: %s", type(error).__name__)
 
@@ -234,7 +233,7 @@ class _Committer:
         fresh: dict[str, Append] = {}
         waiting = [each for each in group if not each.answer.done()]
         names = [each.key.name for each in waiting if each.key is not None]
-        known = _done(self._lake, names) if names and look else {}
+        known = _marks(self._lake).done(names) if names and look else {}
         found: list[Append] = []
         for each in waiting:
             if each.key is None:
@@ -330,9 +329,9 @@ def _try(append: Append, action: Callable[[], object]) -> None:
         append.failed(error)
 
 
-def _done(lake: Lake, names: Sequence[str]) -> dict[str, StreamMark]:
-    """Return the requests among these that were done. The service looks, not the principal, whose keys are its own."""
-    return StreamPositions(LakeHandle(lake.handle.context)).done(names)
+def _marks(lake: Lake) -> StreamPositions:
+    """Return the marks of a lake, as the service sees them: those of requests are not for principals."""
+    return StreamPositions(LakeHandle(lake.handle.context))
 
 
 def _opened(lake: Lake, tx: Transaction) -> LakeTransaction:
@@ -368,7 +367,7 @@ def commit_once(lake: Lake, key: Key | None, work: Callable[[LakeTransaction], d
             tx.mark_once(key.name, key.asked, Key.now(), Key.position(answers[0]))
 
     for _ in range(_RACES):
-        known = {} if key is None else _done(lake, [key.name])
+        known = {} if key is None else _marks(lake).done([key.name])
         if key is not None and key.name in known:
             return key.answer(known[key.name])
         try:

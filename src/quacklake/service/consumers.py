@@ -17,6 +17,7 @@ from quacklake.catalog import Writer, own_tables
 from quacklake.errors import InputError, LeaseHeldError, NotFoundError, StreamFencedError
 from quacklake.format.names import uuid7
 from quacklake.format.objects import StreamMark, consumer_stream
+from quacklake.operations.reference import TableRef
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake
@@ -46,7 +47,8 @@ class Consumers:
 
         Raises ``LeaseHeldError`` while another has the turn, and ``InputError`` when the consumer is of another table.
         """
-        info = self.lake.table(table).info
+        ref = TableRef.parse(table)
+        info = self.lake.handle.view().find_table(ref.schema, ref.name)
         first = self.lake.current_snapshot() + 1 if since is None else since
         stream, lease = self._stream(name), str(uuid7())
         with self.lake.handle.context.catalog.commit() as writer:

@@ -150,9 +150,11 @@ class _Watch:
 
 
 def _commits(lake: Lake, since: int) -> list[dict[str, Any]]:
+    """Return the commits after a snapshot. What they changed may be hidden from a restricted principal."""
+    hidden = lake.handle.restricted
     with lake.handle.context.catalog.read() as reader:
         return [
-            {"snapshot": id_, "changes": render_changes(changes)}
+            {"snapshot": id_} if hidden else {"snapshot": id_, "changes": render_changes(changes)}
             for id_, changes in reader.snapshots.changes_since(since)
         ]
 

@@ -210,17 +210,21 @@ def test_lakes_do_not_see_each_other(service: Service, tmp_path: Path, http: htt
         service.gate.lakes.pop(name).close()
 
 
-def test_a_restricted_table_is_not_served(
-    service: Service, lake: Lake, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("open", "hidden"):
+def test_a_restricted_table_is_not_served(service: Service, lake: Lake, http: httpx.Client) -> None:
+    for name in ("open", "hidden", "filtered", "masked"):
         lake.create_table(name, {"id": "INTEGER"})
-    monkeypatch.setattr(lake, "restricted", lambda schema, name: name == "hidden", raising=False)
-    name = service.add(lake)
+    lake.access.create_user("ann")
+    for name in ("open", "filtered", "masked"):
+        lake.access.grant("SELECT", "ann", table=name)
+    lake.access.create_policy("some", "filtered", "id > 3")
+    lake.access.create_mask("masked", "id", "0")
+    name = service.add(lake.as_principal("ann"))
     listed = http.get(f"v1/{name}/namespaces/main/tables").json()["identifiers"]
     assert [each["name"] for each in listed] == ["open"]
-    assert error_of(http.get(f"v1/{name}/namespaces/main/tables/hidden")) == (403, "ForbiddenException")
-    assert http.head(f"v1/{name}/namespaces/main/tables/hidden").status_code == 403
+    for restricted in ("filtered", "masked"):
+        assert error_of(http.get(f"v1/{name}/namespaces/main/tables/{restricted}")) == (403, "ForbiddenException")
+        assert http.head(f"v1/{name}/namespaces/main/tables/{restricted}").status_code == 403
+    assert http.get(f"v1/{name}/namespaces/main/tables/hidden").status_code == 404
     assert http.get(f"v1/{name}/namespaces/main/tables/open").status_code == 200
 
 

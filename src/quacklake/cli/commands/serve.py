@@ -1,4 +1,4 @@
-"""``quacklake serve``: let other programs use a lake over HTTP."""
+"""``quacklake serve``: let other programs use a lake over HTTP, as an Iceberg catalog, and by Flight SQL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from quacklake.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from quacklake.lake.lake import Lake
-    from quacklake.service.identity import Role
+    from quacklake.service.flight import FlightService
+    from quacklake.service.identity import Gate, Role
+    from quacklake.service.serving import Tls
 
 
 def serve(
@@ -23,10 +25,12 @@ def serve(
     tokens: Annotated[
         str | None, option("--tokens", "A file with lines of a role (reader, writer, admin) and a token.", "FILE")
     ] = None,
+    users: Annotated[bool, option("--users", "Let in the users of the lake, by tokens of lake.access.")] = False,
     anonymous: Annotated[
         Literal["reader", "writer", "admin"] | None,
         option("--anonymous", "The role of requests without a token, on this machine only.", "ROLE"),
     ] = None,
+    flight: Annotated[int | None, option("--flight", "Also serve Flight SQL on a port; 0 for any.", "PORT")] = None,
     tls_certificate: Annotated[str | None, option("--tls-certificate", "A certificate, for https.", "FILE")] = None,
     tls_key: Annotated[str | None, option("--tls-key", "The key of the certificate.", "FILE")] = None,
     prefix: Annotated[str, option("--prefix", "The path before every route, as in /lake.", "PATH")] = "",
@@ -34,14 +38,18 @@ def serve(
     timeout: Annotated[str, option("--timeout", "The longest time of a statement.", "DURATION")] = "30s",
     cors: Annotated[tuple[str, ...], option("--cors", "An origin whose pages may call the service.", "ORIGIN")] = (),
 ) -> None:
-    """Without --tokens, the command makes a token with the role admin and prints it. It ends on Ctrl-C or SIGTERM.
+    """Without --tokens and --users, the command makes a token with the role admin and prints it.
 
-    The API is described at /api/v1/openapi.json.
+    The API is described at /api/v1/openapi.json, and /iceberg is an Iceberg REST catalog. The command ends on Ctrl-C or
+    SIGTERM.
     """
     try:
+        from fastapi import APIRouter
+
         from quacklake.service import serving
         from quacklake.service.app import create_app
-        from quacklake.service.identity import Role, TokenGate
+        from quacklake.service.iceberg import iceberg_router
+        from quacklake.service.identity import Role
         from quacklake.service.settings import ServiceSettings
     except ModuleNotFoundError as error:
         raise MissingExtraError(
@@ -53,6 +61,8 @@ def serve(
     from quacklake.config import parse_duration, parse_size
 
     known = _tokens(tokens)
+    if users and (known or anonymous is not None):
+        raise ConfigError("pass --users, or --tokens and --anonymous")
     serving.check_place(host, authenticated=anonymous is None)
     if (tls_certificate is None) != (tls_key is None):
         raise ConfigError("pass both --tls-certificate and --tls-key, or neither")
@@ -66,23 +76,48 @@ def serve(
         statement_seconds=parse_duration(timeout).total_seconds(),
     )
     made = None
-    if not known and anonymous is None:
+    if not known and anonymous is None and not users:
         made = serving.new_token()
         known = {made: Role.ADMIN}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quacklake-demo-"))) if demo else None
         lake = _lake(context, folder)
-        gate = TokenGate(lake, known, anonymous=None if anonymous is None else Role[anonymous.upper()])
+        gate = _gate(lake, None if users else known, None if anonymous is None else Role[anonymous.upper()])
         stack.callback(gate.close)
+        beside = None if flight is None else _flight(gate, host, flight, tls)
 
         def ready(url: str) -> None:
-            context.output.result(
-                f"Quacklake serves {url}" + ("" if made is None else f"\nToken: {made}"),
-                {"url": url} if made is None else {"url": url, "token": made},
-            )
+            facts = {"url": url, "iceberg": f"{url}/iceberg"}
+            lines = [f"Quacklake serves {url}", f"Iceberg catalog: {url}/iceberg"]
+            if beside is not None:
+                facts["flight"] = beside.location
+                lines.append(f"Flight SQL: {beside.location}")
+            if made is not None:
+                facts["token"] = made
+                lines.append(f"Token: {made}")
+            context.output.result("\n".join(lines), facts)
             sys.stdout.flush()
 
-        serving.serve(create_app(gate, settings), settings, ready, tls=tls)
+        at_end = (lambda: None) if beside is None else beside.shutdown
+        router = APIRouter(prefix="/iceberg")
+        router.include_router(iceberg_router(gate))
+        serving.serve(create_app(gate, settings, more=[router], at_end=at_end), settings, ready, tls=tls)
+
+
+def _gate(lake: Lake, tokens: dict[str, Role] | None, anonymous: Role | None) -> Gate:
+    from quacklake.service.access_gate import AccessGate
+    from quacklake.service.identity import TokenGate
+
+    return AccessGate(lake) if tokens is None else TokenGate(lake, tokens, anonymous=anonymous)
+
+
+def _flight(gate: Gate, host: str, port: int, tls: Tls | None) -> FlightService:
+    from quacklake.service.flight import FlightService, FlightSettings
+
+    settings = FlightSettings(host=host, port=port)
+    if tls is not None:
+        settings = FlightSettings(host=host, port=port, certificate=Path(tls.certificate), key=Path(tls.key))
+    return FlightService(gate, settings).serve()
 
 
 def _lake(context: Context, folder: Path | None) -> Lake:

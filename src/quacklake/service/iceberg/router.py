@@ -20,7 +20,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from quacklake.catalog import Catalog
-from quacklake.errors import InputError, NotFoundError, QuacklakeError, UnauthenticatedError
+from quacklake.errors import InputError, NotFoundError, NotPermittedError, QuacklakeError, UnauthenticatedError
 from quacklake.format.names import fold, full_name, parts_of
 from quacklake.format.objects import TableInfo
 from quacklake.service.iceberg.failures import Failure, Refusal, failure_of
@@ -47,12 +47,15 @@ _ENDPOINTS = (
 
 
 def may_serve(identity: Identity, table: TableInfo) -> bool:
-    """Return whether a principal may read a whole table. A reader of Iceberg opens the files: nothing can be hidden.
-
-    ``restricted`` of a lake is a function of schema and table name, or true if every table of it is restricted.
-    """
-    restricted = getattr(identity.lake, "restricted", None)
-    return not (restricted(table.schema_name, table.name) if callable(restricted) else restricted)
+    """Return whether a principal may read a whole table. A reader of Iceberg opens the files: nothing can be hidden."""
+    view = identity.lake.handle.view()
+    if view.rules is None:
+        return True
+    found = view.get_table(table.schema_name, table.name)
+    try:
+        return found is not None and view.visible(found) is None
+    except NotPermittedError:
+        return False
 
 
 def iceberg_router(gate: Gate, settings: IcebergSettings | None = None) -> APIRouter:
