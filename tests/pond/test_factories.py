@@ -133,7 +133,11 @@ def test_a_query_that_is_wrong_names_its_node(home: Home) -> None:
             {"in_pattern": "/x", "rules": [{"type": "pattern", "pattern": "(", "replacement": ""}]},
             "regular",
         ),
-        ("column-rename", {"in_pattern": "/x", "rules": [{"from": "a", "to": "b", "cast": "INT); DROP"}]}, "no type"),
+        (
+            "column-rename",
+            {"in_pattern": "/x", "rules": [{"from": "a", "to": "b", "cast": "INT); DROP"}]},
+            "not a type",
+        ),
     ],
 )
 def test_wrong_options_are_refused_before_the_node_is_made(home: Home, factory: str, config: Any, words: str) -> None:

@@ -148,7 +148,7 @@ def test_export_writes_folders_by_time(run: Run, tmp_path: Path) -> None:
 
 def test_export_refuses_what_makes_no_sense(run: Run) -> None:
     for words, message in (
-        (["--pattern", "/x", "--temporal", "yeer"], "no part of time"),
+        (["--pattern", "/x", "--temporal", "yeer"], "not a part of time"),
         (["--pattern", "/none*"], "no table or series"),
         ([], "either a --pattern or a --site"),
         (["--site", "nope"], "there is no"),
@@ -207,9 +207,9 @@ def test_a_site_is_not_written_over_other_files(run: Run) -> None:
         ({"title": "x", "pages": [{"name": "../up"}]}, "cannot be the name"),
         ({"title": "x", "pages": [{"name": "index"}, {"name": "Index"}]}, "two pages"),
         ({"title": "x", "pages": [{"name": "index", "charts": [{}]}]}, "no series"),
-        ({"title": "x", "pages": [{"name": "index", "date": "soon"}]}, "no date"),
+        ({"title": "x", "pages": [{"name": "index", "date": "soon"}]}, "not a date"),
         ({"title": "x", "pages": [{"name": "index"}], "default_range": "long"}, "default_range"),
-        ({"title": "x", "pages": [{"name": "index"}], "site_url": "javascript:1"}, "no address"),
+        ({"title": "x", "pages": [{"name": "index"}], "site_url": "javascript:1"}, "not the address"),
         ({"title": "x", "pages": [{"name": "index"}], "tittle": "y"}, "no option 'tittle'"),
     ],
 )

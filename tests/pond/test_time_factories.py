@@ -244,7 +244,7 @@ def test_a_pivot_puts_series_side_by_side(home: Home) -> None:
     ("factory", "config", "words"),
     [
         ("temporal-reduce", {"in_pattern": "/a"}, "no resolutions"),
-        ("temporal-reduce", {"in_pattern": "/a", "resolutions": ["1x"]}, "no resolution"),
+        ("temporal-reduce", {"in_pattern": "/a", "resolutions": ["1x"]}, "not a resolution"),
         ("temporal-reduce", {"in_pattern": "/a", "resolutions": ["0s"]}, "zero"),
         ("temporal-reduce", {"in_pattern": "/a", "resolutions": ["1h"], "aggregations": ["mean"]}, "no aggregation"),
         ("temporal-reduce", {"in_pattern": "/a", "resolutions": ["1h"], "out_pattern": "a/b"}, "not a path"),
