@@ -21,6 +21,7 @@ _VIEWS = {
     "plain": "SELECT id, x * 2 AS y FROM a WHERE x > 1 UNION ALL SELECT id, w * 2 FROM b WHERE w > 9",
     "means": "SELECT k, time_bucket(INTERVAL '7 hours', ts) AS b, avg(x) AS m, avg(x) FILTER (x > 4) AS f FROM a"
     " GROUP BY ALL",
+    "zoned": "SELECT time_bucket(INTERVAL '5 hours', seen) AS b, count(*) AS n FROM c GROUP BY ALL",
     "used": "SELECT k, id, name, avg(DISTINCT w) AS m, count(*) AS n FROM a JOIN b USING (id) WHERE id > 2 GROUP BY ALL",
     "joined": "SELECT b.name, min(a.d) AS low FROM a JOIN b ON a.id = b.id GROUP BY b.name HAVING count(*) > 1",
 }
@@ -31,6 +32,9 @@ def lake(session: SparkSession, tmp_path: Path) -> Iterator[Lake]:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data", view_spark_bytes=0) as made:
         made.sql("CREATE TABLE a (id INTEGER, k VARCHAR, ts TIMESTAMP, x INTEGER, d DECIMAL(10, 2))")
         made.sql("CREATE TABLE b (id INTEGER, name VARCHAR, w INTEGER)")
+        made.sql(
+            "CREATE TABLE c AS SELECT TIMESTAMPTZ '1969-12-30 23:00:00+02' + to_minutes(i * 37) AS seen FROM range(300) r(i)"
+        )
         made.sql(_rows(0, 200))
         made.sql("INSERT INTO b SELECT i, chr(97 + (i % 3)::INT), i FROM range(20) r(i)")
         yield made

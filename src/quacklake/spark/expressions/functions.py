@@ -206,14 +206,22 @@ def _truncated(call: TranslatedCall) -> str | None:
     return day if call.type.type == "date" else f"CAST({day} AS TIMESTAMP_NTZ)"
 
 
+_MONDAY = 946_857_600_000_000
+"""The microseconds from 1970 to the Monday with which the buckets of time begin, 3 January 2000."""
+
+
 def _time_bucket(call: TranslatedCall) -> str | None:
     """Translate ``time_bucket(width, time)`` of widths without months; the buckets begin on a Monday, as in DuckDB."""
     span = call.translator.binder.interval(call.arguments[0].node) if call.arguments[0].constant else None
-    if call.count != 2 or span is None or span[0] or call.types[1] != "timestamp" or call.type.type != "timestamp":
+    kind = call.type.type
+    if call.count != 2 or span is None or span[0] or kind not in ("timestamp", "timestamptz") or call.types[1] != kind:
         return None
     width, time = span[1] * 86_400_000_000 + span[2], call.sql(1)
     if width <= 0:
         return None
+    if kind == "timestamptz":
+        micros = f"unix_micros({time})"
+        return f"timestamp_micros({micros} - pmod({micros} - {_MONDAY}L, {width}L))"
     # the parts of a time, because its microseconds would go by the time zone of the session
     days = f"CAST(datediff(CAST({time} AS DATE), DATE'2000-01-03') AS BIGINT)"
     clock = f"hour({time}) * 3600000000L + minute({time}) * 60000000L"
