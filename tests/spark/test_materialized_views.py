@@ -22,6 +22,7 @@ _VIEWS = {
     "means": "SELECT k, time_bucket(INTERVAL '7 hours', ts) AS b, avg(x) AS m, avg(x) FILTER (x > 4) AS f FROM a"
     " GROUP BY ALL",
     "zoned": "SELECT time_bucket(INTERVAL '5 hours', seen) AS b, count(*) AS n FROM c GROUP BY ALL",
+    "fractions": "SELECT k, sum(x / 8) AS s, avg(x / 8) AS m FROM a GROUP BY k",
     "used": "SELECT k, id, name, avg(DISTINCT w) AS m, count(*) AS n FROM a JOIN b USING (id) WHERE id > 2 GROUP BY ALL",
     "joined": "SELECT b.name, min(a.d) AS low FROM a JOIN b ON a.id = b.id GROUP BY b.name HAVING count(*) > 1",
 }

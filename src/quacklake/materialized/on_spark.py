@@ -118,7 +118,7 @@ class SparkQueries:
 
         self._frames.clear()
         with engine.context.engine.connection() as connection:
-            query = ViewQuery(connection, find, time=has_time(engine.session))
+            query = ViewQuery(connection, find, time=has_time(engine.session), fractions=True)
             try:
                 made = query.translated(sql)
             except duckdb.Error as error:  # a column of a type that is not carried is not there

@@ -62,9 +62,13 @@ class ViewBinder(ExpressionBinder):
 
 
 class ViewTranslator(Translator):
-    """Translates expressions of a query, including aggregates."""
+    """Translates expressions of a query, including aggregates.
+
+    With ``fractions``, also sums and averages of floating-point numbers, whose last digits depend on the order of rows.
+    """
 
     binder: ViewBinder
+    fractions = False
 
     def visit(self, node: Node) -> Typed:
         if self.binder.is_aggregate(node):
@@ -91,16 +95,17 @@ class ViewTranslator(Translator):
         if inner or node["order_bys"]["orders"] or node.get("export_state"):
             raise self.refusal(node)
         chosen = f" FILTER (WHERE {self.condition(node['filter'])})" if node["filter"] else ""
-        if name in ("avg", "mean") and len(arguments) == 1 and arguments[0].type in INTEGERS:
-            total, count = (_aggregated(part, arguments, distinct) for part in ("sum", "count"))
+        known = {*INTEGERS, *FLOATS} if self.fractions and not distinct else INTEGERS
+        if name in ("avg", "mean") and len(arguments) == 1 and arguments[0].type in known:
+            total, count = (_aggregated(part, arguments, distinct, fractions=True) for part in ("sum", "count"))
             # NULL for no values; an exact sum is divided, as in DuckDB
             made: str | None = f"CAST({total}{chosen} AS DOUBLE) / nullif(CAST({count}{chosen} AS DOUBLE), 0D)"
         else:
-            made = _aggregated(name, arguments, distinct)
+            made = _aggregated(name, arguments, distinct, fractions=self.fractions)
             made = None if made is None else made + chosen
         if made is None:
             raise self.refusal(node)
-        if name == "sum":  # with all its digits
+        if name == "sum" and arguments[0].type not in FLOATS:  # with all its digits
             made = f"CAST({made} AS DECIMAL(38,{parse_type(arguments[0].type).scale or 0}))"
         self.strict = True
         return self.typed(node, made)
@@ -110,7 +115,7 @@ def _is_key(type_: str) -> bool:
     return type_ in KEYS or parse_type(type_).base == "decimal"
 
 
-def _aggregated(name: str, arguments: Sequence[Typed], distinct: str) -> str | None:
+def _aggregated(name: str, arguments: Sequence[Typed], distinct: str, *, fractions: bool) -> str | None:
     """Return an aggregate in Spark SQL, or None for one that may differ. ``distinct`` is a word, or nothing."""
     if len(arguments) != 1:
         return "count(*)" if not arguments and name in ("count", "count_star") else None
@@ -126,6 +131,8 @@ def _aggregated(name: str, arguments: Sequence[Typed], distinct: str) -> str | N
             return f"sum({distinct}CAST({sql} AS DECIMAL(20,0)))"
         case "sum" if parse_type(type_).base == "decimal":
             return f"sum({distinct}{sql})"
+        case "sum" if type_ in FLOATS and fractions and not distinct:
+            return f"sum(CAST({sql} AS DOUBLE))"
     return None
 
 
@@ -169,13 +176,24 @@ _DIRECTIONS = {"ASCENDING": "ASC", "ORDER_DEFAULT": "ASC", "DESCENDING": "DESC"}
 
 
 class ViewQuery:
-    """Translates queries of views. ``find`` resolves a name. ``strict`` says whether ANSI mode is needed."""
+    """Translates queries of views. ``find`` resolves a name. ``strict`` says whether ANSI mode is needed.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, find: Callable[[Named], Relation], *, time: bool) -> None:
+    See ``ViewTranslator`` for ``fractions``.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        find: Callable[[Named], Relation],
+        *,
+        time: bool,
+        fractions: bool = False,
+    ) -> None:
         self.connection = connection
         self.strict = False
         self._find = find
         self.time = time
+        self.fractions = fractions
 
     def translated(self, sql: str) -> Relation:
         """Return the rows of a query as a relation. Raises ``UnsupportedFeatureError``, or DuckDB's own error."""
@@ -232,6 +250,7 @@ class _Select:
             raise _refused("QUALIFY, a sample or GROUP BY ALL")
         plan = self._from(node["from_table"])
         translator = ViewTranslator(ViewBinder(self.query.connection, self.tables), time=self.query.time)
+        translator.fractions = self.query.fractions
         items = list(self._items(translator))
         groups = self._groups(translator, items)
         where, having = (
