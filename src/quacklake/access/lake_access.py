@@ -382,6 +382,12 @@ class LakeAccess:
         """Return what a user may see and change now. One that does not exist may do nothing."""
         return current_rules(self._catalog, check_access_name(principal, "user"))
 
+    def is_enabled(self, name: str) -> bool:
+        """Return whether there is such a user, and it may come in."""
+        with self._reading() as reader:
+            found = access_tables.entries(reader, Principal, name=check_access_name(name, "user"))
+            return bool(found) and found[0].state == ENABLED
+
     def check_user(self, name: str) -> None:
         """Raise ``NotFoundError`` for a user that does not exist."""
         with self._reading() as reader:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
     from argon2 import PasswordHasher
 
-_TOKEN = re.compile(r"qk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+OWN = "qk_"
+"""How the tokens of a lake begin."""
+_TOKEN = re.compile(rf"{OWN}([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
 _MOST_KNOWN = 10_000
 
 

@@ -7,12 +7,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from quacklake.access import PrincipalRules
+from quacklake.access.tokens import OWN
 from quacklake.errors import LimitError, NotFoundError, QuacklakeError, UnauthenticatedError
 from quacklake.format.access import Privilege
 from quacklake.lake import Lake
 from quacklake.service.identity import Identity, Role
+
+if TYPE_CHECKING:
+    from quacklake.service.web_tokens import WebTokens
 
 __all__ = ["AccessGate"]
 
@@ -34,20 +39,23 @@ class AccessGate:
     """Lets the users of a lake in by their tokens, each to what its grants, row filters and masks allow.
 
     ``AccessGate(lake)`` is for one lake. ``AccessGate.of_tenants(opened)`` is for the catalogs of a shared lake, which
-    ``opened`` opens by name: a token is one of a catalog, and says nothing about others. Safe to share between threads.
+    ``opened`` opens by name: a token is one of a catalog, and says nothing about others. ``web`` also lets users in by
+    tokens of an identity provider. Safe to share between threads.
     """
 
-    def __init__(self, lake: Lake, *, name: str = "lake") -> None:
+    def __init__(self, lake: Lake, *, name: str = "lake", web: WebTokens | None = None) -> None:
+        self._web = web
         self._opened: Callable[[str], Lake] | None = None
         self._name: str | None = name
         self._lakes = {name: _Open(lake, time.monotonic())}
         self._lock = threading.Lock()
 
     @classmethod
-    def of_tenants(cls, opened: Callable[[str], Lake]) -> AccessGate:
+    def of_tenants(cls, opened: Callable[[str], Lake], *, web: WebTokens | None = None) -> AccessGate:
         """Return a gate for the catalogs of a shared lake: ``lambda name: quacklake.connect(url, catalog=name)``."""
         gate = cls.__new__(cls)
         gate._opened, gate._name, gate._lakes, gate._lock = opened, None, {}, threading.Lock()
+        gate._web = web
         return gate
 
     def enter(self, token: str | None, lake: str | None = None) -> Identity:
@@ -56,16 +64,25 @@ class AccessGate:
             raise UnauthenticatedError
         if self._name is not None:
             found = self._find(self._name)
-            principal = found.lake.access.tokens.verify(token)
+            principal = self._principal(found.lake, token)
             if lake not in (None, self._name):
                 raise NotFoundError("there is no such lake")
         else:
             found = self._find(lake)
-            principal = found.lake.access.tokens.verify(token)
+            principal = self._principal(found.lake, token)
         rules = found.lake.access.rules(principal)
         # users of two tenants may have one name, and neither must find what the service keeps for the other
         shown = principal if self._name is not None else f"{lake}/{principal}"
         return Identity(shown, _role(rules), self._view(found, rules))
+
+    def _principal(self, lake: Lake, token: str) -> str:
+        """Return the user behind a token of the lake's own, or of the identity provider."""
+        if self._web is None or token.startswith(OWN):
+            return lake.access.tokens.verify(token)
+        name = self._web.verify(token)
+        if not lake.access.is_enabled(name):
+            raise UnauthenticatedError
+        return name
 
     def _find(self, name: str | None) -> _Open:
         """Return an open lake. A catalog that does not exist looks like one that the token is not for."""

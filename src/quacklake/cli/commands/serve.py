@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from quacklake.service.flight import FlightService
     from quacklake.service.identity import Gate, Role
     from quacklake.service.serving import Tls
+    from quacklake.service.web_tokens import WebTokens
 
 
 def serve(
@@ -26,6 +27,11 @@ def serve(
         str | None, option("--tokens", "A file with lines of a role (reader, writer, admin) and a token.", "FILE")
     ] = None,
     users: Annotated[bool, option("--users", "Let in the users of the lake, by tokens of lake.access.")] = False,
+    oidc_issuer: Annotated[
+        str | None, option("--oidc-issuer", "The provider whose tokens also let users in; with --users.", "URL")
+    ] = None,
+    oidc_audience: Annotated[str | None, option("--oidc-audience", "The audience of its tokens.", "NAME")] = None,
+    oidc_keys: Annotated[str | None, option("--oidc-keys", "Its keys: a JWKS.", "URL|FILE")] = None,
     anonymous: Annotated[
         Literal["reader", "writer", "admin"] | None,
         option("--anonymous", "The role of requests without a token, on this machine only.", "ROLE"),
@@ -63,6 +69,9 @@ def serve(
     known = _tokens(tokens)
     if users and (known or anonymous is not None):
         raise ConfigError("pass --users, or --tokens and --anonymous")
+    web = _web_tokens(oidc_issuer, oidc_audience, oidc_keys)
+    if web is not None and not users:
+        raise ConfigError("tokens of a provider are for --users", hint="the lake says what each user may do")
     serving.check_place(host, authenticated=anonymous is None)
     if (tls_certificate is None) != (tls_key is None):
         raise ConfigError("pass both --tls-certificate and --tls-key, or neither")
@@ -82,7 +91,7 @@ def serve(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quacklake-demo-"))) if demo else None
         lake = _lake(context, folder)
-        gate = _gate(lake, None if users else known, None if anonymous is None else Role[anonymous.upper()])
+        gate = _gate(lake, None if users else known, None if anonymous is None else Role[anonymous.upper()], web)
         stack.callback(gate.close)
         beside = None if flight is None else _flight(gate, host, flight, tls)
 
@@ -104,11 +113,21 @@ def serve(
         serving.serve(create_app(gate, settings, more=[router], at_end=at_end), settings, ready, tls=tls)
 
 
-def _gate(lake: Lake, tokens: dict[str, Role] | None, anonymous: Role | None) -> Gate:
+def _web_tokens(issuer: str | None, audience: str | None, keys: str | None) -> WebTokens | None:
+    if issuer is None and audience is None and keys is None:
+        return None
+    if issuer is None or audience is None or keys is None:
+        raise ConfigError("pass --oidc-issuer, --oidc-audience and --oidc-keys, or none of them")
+    from quacklake.service.web_tokens import WebTokens
+
+    return WebTokens(issuer, audience, keys)
+
+
+def _gate(lake: Lake, tokens: dict[str, Role] | None, anonymous: Role | None, web: WebTokens | None) -> Gate:
     from quacklake.service.access_gate import AccessGate
     from quacklake.service.identity import TokenGate
 
-    return AccessGate(lake) if tokens is None else TokenGate(lake, tokens, anonymous=anonymous)
+    return AccessGate(lake, web=web) if tokens is None else TokenGate(lake, tokens, anonymous=anonymous)
 
 
 def _flight(gate: Gate, host: str, port: int, tls: Tls | None) -> FlightService:

@@ -1,0 +1,233 @@
+"""Tokens of an identity provider: who is let in, and every way of a forged one that is not."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+import quacklake
+from quacklake.errors import ConfigError, ConnectorUnavailableError, UnauthenticatedError
+from quacklake.service.access_gate import AccessGate
+from quacklake.service.identity import Role
+from quacklake.service.web_tokens import WebTokens
+from tests import seeds
+
+ISSUER, AUDIENCE = "https://id.example", "lake"
+KEYS: dict[str, Any] = {
+    "rsa": rsa.generate_private_key(public_exponent=65537, key_size=2048),
+    "ec": ec.generate_private_key(ec.SECP256R1()),
+    "other": rsa.generate_private_key(public_exponent=65537, key_size=2048),
+}
+
+
+def jwks(*names: str) -> str:
+    shown = []
+    for name in names:
+        kind = jwt.algorithms.ECAlgorithm if name == "ec" else jwt.algorithms.RSAAlgorithm
+        shown.append({**json.loads(kind.to_jwk(KEYS[name].public_key())), "kid": name, "use": "sig"})
+    return json.dumps({"keys": shown})
+
+
+def signed(key: str = "rsa", alg: str = "RS256", kid: str | None = None, **claims: Any) -> str:
+    whole = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": time.time() + 60, "iat": time.time(), **claims}
+    kept = {name: value for name, value in whole.items() if value is not None}
+    return jwt.encode(kept, KEYS[key], algorithm=alg, headers={"kid": kid or key})
+
+
+def encoded(part: object) -> str:
+    raw = part if isinstance(part, bytes) else json.dumps(part).encode()
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "keys.json"
+    path.write_text(jwks("rsa", "ec"))
+    return path
+
+
+@pytest.fixture
+def tokens(file: Path) -> WebTokens:
+    return WebTokens(ISSUER, AUDIENCE, file, leeway=5)
+
+
+def test_a_token_of_the_provider_names_its_user(tokens: WebTokens) -> None:
+    assert tokens.verify(signed()) == "ann"
+    assert tokens.verify(signed("ec", "ES256", sub="Bob@example.org")) == "bob@example.org"
+    assert tokens.verify(signed(aud=["other", AUDIENCE])) == "ann"
+    assert tokens.verify(signed(exp=time.time() - 2)) == "ann"  # within the leeway
+
+
+def forged() -> dict[str, str]:
+    public = (
+        KEYS["rsa"]
+        .public_key()
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": time.time() + 60}
+    confused = f"{encoded({'alg': 'HS256', 'kid': 'rsa'})}.{encoded(claims)}"
+    mac = hmac.new(public, confused.encode(), hashlib.sha256).digest()
+    head, body, signature = signed().split(".")
+    return {
+        "no algorithm": f"{encoded({'alg': 'none', 'kid': 'rsa'})}.{encoded(claims)}.",
+        "None": f"{encoded({'alg': 'None', 'kid': 'rsa'})}.{encoded(claims)}.",
+        "public key as secret": f"{confused}.{encoded(mac)}",
+        "key of another": signed("other", kid="rsa"),
+        "unknown key": signed("other"),
+        "other algorithm": signed(alg="RS512"),
+        "algorithm of another key": f"{encoded({'alg': 'ES256', 'kid': 'rsa'})}.{body}.{signature}",
+        "other audience": signed(aud="shop"),
+        "no audience": signed(aud=None),
+        "other issuer": signed(iss="https://evil.example"),
+        "no issuer": signed(iss=None),
+        "expired": signed(exp=time.time() - 10),
+        "without an end": signed(exp=None),
+        "end that is no number": f"{head}.{encoded({**claims, 'exp': 'never'})}.{signature}",
+        "from the future": signed(nbf=time.time() + 100),
+        "made in the future": signed(iat=time.time() + 100),
+        "without a user": signed(sub=None),
+        "a user that is no name": signed(sub="a b; DROP"),
+        "an empty user": signed(sub=""),
+        "other claims": f"{head}.{encoded({**claims, 'sub': 'root'})}.{signature}",
+        "without a signature": f"{head}.{body}.",
+        "key in the token": f"{encoded({'alg': 'RS256', 'jwk': json.loads(jwks('other'))['keys'][0]})}.{body}.{signature}",
+        "address of keys": f"{encoded({'alg': 'RS256', 'jku': 'http://127.0.0.1:1/', 'kid': 'x'})}.{body}.{signature}",
+        "kid that is a path": f"{encoded({'alg': 'RS256', 'kid': '../../etc/passwd'})}.{body}.{signature}",
+        "two parts": f"{head}.{body}",
+        "nothing": "",
+        "dots": "..",
+        "not base64": "!.!.!",
+        "long": "a." * 2 + "b" * 100_000,
+        "deep": f"{head}.{encoded(b'[' * 10_000)}.{signature}",
+    }
+
+
+@pytest.mark.parametrize("way", forged())
+def test_a_forged_token_is_refused_without_a_reason(tokens: WebTokens, way: str) -> None:
+    with pytest.raises(UnauthenticatedError) as raised:
+        tokens.verify(forged()[way])
+    assert str(raised.value) == str(UnauthenticatedError())
+
+
+def test_a_token_that_is_changed_anywhere_is_refused(tokens: WebTokens) -> None:
+    chance, token = seeds.chance("web tokens"), signed()
+    for _ in range(60):
+        place = chance.randrange(len(token))
+        letter = chance.choice("ABCxyz019-_.=é")
+        changed = chance.choice([token[:place], token[:place] + letter + token[place + 1 :], token + letter])
+        if changed.rstrip("=") == token:
+            continue
+        try:
+            # the last letter of a signature has bits that say nothing
+            assert tokens.verify(changed) == "ann" and changed[:-1] == token[:-1]
+        except UnauthenticatedError:
+            continue
+
+
+def test_keys_are_changed_while_the_service_runs(tokens: WebTokens, file: Path) -> None:
+    with pytest.raises(UnauthenticatedError):
+        tokens.verify(signed("other"))
+    file.write_text(jwks("other"))
+    assert tokens.verify(signed("other")) == "ann"
+    with pytest.raises(UnauthenticatedError):
+        tokens.verify(signed("rsa"))
+
+
+def test_a_token_is_used_once_where_that_is_asked(file: Path) -> None:
+    once = WebTokens(ISSUER, AUDIENCE, file, once=True)
+    token = signed(jti="1")
+    assert once.verify(token) == "ann"
+    for again in (token, signed(jti="1"), signed()):
+        with pytest.raises(UnauthenticatedError):
+            once.verify(again)
+    assert once.verify(signed(jti="2")) == "ann"
+
+
+class _Provider(BaseHTTPRequestHandler):
+    keys = ""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.keys.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def provider() -> Iterator[str]:
+    _Provider.keys = jwks("rsa")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Provider)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/jwks"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_keys_come_from_an_address(provider: str) -> None:
+    tokens = WebTokens(ISSUER, AUDIENCE, provider)
+    assert tokens.verify(signed()) == "ann"
+    with pytest.raises(UnauthenticatedError):
+        tokens.verify(signed("other"))
+
+
+def test_a_provider_that_is_away_is_said_to_be(unused_port: int) -> None:
+    with pytest.raises(ConnectorUnavailableError):
+        WebTokens(ISSUER, AUDIENCE, f"http://127.0.0.1:{unused_port}/jwks").verify(signed())
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Provider) as server:
+        return int(server.server_port)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"algorithms": ("HS256",)},
+        {"algorithms": ("none",)},
+        {"algorithms": ()},
+        {"issuer": ""},
+        {"audience": ""},
+        {"leeway": 1e9},
+        {"keys": "http://id.example/jwks"},
+        {"keys": "/nowhere/keys.json"},
+    ],
+)
+def test_settings_that_let_anybody_in_are_refused(file: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        WebTokens(**{"issuer": ISSUER, "audience": AUDIENCE, "keys": file, **wrong})
+
+
+def test_the_gate_lets_in_the_users_of_the_lake_only(tmp_path: Path, tokens: WebTokens) -> None:
+    lake = quacklake.connect(f"sqlite:///{tmp_path}/lake.db", tmp_path / "data")
+    lake.access.create_user("ann", ["writer"])
+    lake.access.create_user("gone")
+    lake.access.disable_user("gone")
+    gate = AccessGate(lake, web=tokens)
+    identity = gate.enter(signed())
+    assert (identity.principal, identity.role) == ("ann", Role.WRITER)
+    assert gate.enter(lake.access.tokens.create("ann")).principal == "ann"
+    for name in ("bob", "gone", "root"):
+        with pytest.raises(UnauthenticatedError):
+            gate.enter(signed(sub=name))
+    with pytest.raises(UnauthenticatedError):
+        AccessGate(lake).enter(signed())
+    gate.close()
