@@ -28,7 +28,10 @@ def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     try:
         assert process.stdout is not None
         url = process.stdout.readline().split()[-1]
-        token = "" if "--tokens" in options else process.stdout.readline().removeprefix("Token: ").strip()
+        assert process.stdout.readline() == f"Iceberg catalog: {url}/iceberg\n"
+        given = "--tokens" in options or "--users" in options
+        told = iter(process.stdout.readline, "")
+        token = "" if given else next(line.split()[-1] for line in told if line.startswith("Token: "))
         yield process, url, token
     finally:
         process.terminate()
@@ -50,6 +53,33 @@ def test_the_demo_starts_with_sample_data_a_url_and_a_token() -> None:
             assert own.get("/metrics").status_code == 200
         with client(url, None) as nobody:
             assert nobody.get("/api/v1/tables").status_code == 401
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_users_of_the_lake_come_in_by_http_iceberg_and_flight(tmp_path: Path) -> None:
+    flight = pytest.importorskip("pyarrow.flight")
+    lake = f"sqlite:///{tmp_path}/lake.db"
+    with quacklake.connect(lake, tmp_path / "data") as own:
+        own.sql("CREATE TABLE t AS SELECT i AS id, i % 2 AS half FROM range(10) r(i)")
+        own.sql("CREATE TABLE whole AS SELECT 1 AS x")
+        own.access.create_user("ann", ["reader"])
+        own.access.create_policy("even", "t", "half = 0")
+        token = own.access.tokens.create("ann")
+    with running("--lake", lake, "--users", "--flight", "0") as (process, url, _), client(url, token) as ann:
+        assert process.stdout is not None
+        place = process.stdout.readline().split()[-1]
+        answer = ann.post("/api/v1/sql", json={"sql": "SELECT count(*) AS n FROM t"})
+        assert answer.json()["rows"] == [{"n": 5}]
+        tables = ann.get("/iceberg/v1/namespaces/main/tables").json()["identifiers"]
+        assert [table["name"] for table in tables] == ["whole"]
+        options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
+        with flight.connect(place) as caller:
+            info = caller.get_flight_info(flight.FlightDescriptor.for_path("main", "t"), options)
+            rows = [caller.do_get(endpoint.ticket, options).read_all() for endpoint in info.endpoints]
+            assert sum(part.num_rows for part in rows) == 5
+            with pytest.raises(flight.FlightUnauthenticatedError):
+                caller.get_flight_info(flight.FlightDescriptor.for_path("main", "t"))
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
 

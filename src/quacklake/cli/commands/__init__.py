@@ -87,6 +87,16 @@ _TENANT = (
     Entry("unexpose", "Undo `expose`", "tenant:unexpose"),
 )
 
+_ACCESS = (
+    Entry("users", "List the users and their roles", "access:users"),
+    Entry("create", "Create a user", "access:create"),
+    Entry("drop", "Drop a user", "access:drop"),
+    Entry("token", "Make a token of a user, and show it once", "access:token"),
+    Entry("tokens", "List the tokens", "access:tokens"),
+    Entry("revoke-token", "Revoke a token", "access:revoke_token"),
+    Entry("grants", "List the grants of users and roles", "access:grants"),
+)
+
 _MIGRATE_ARROW = (
     Entry("backfill", "Load the rows of Arrow files into the lake", "migrate_arrow:backfill"),
     Entry("compare", "Compare the Arrow files with the lake", "migrate_arrow:compare"),
@@ -133,6 +143,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("restore-backup", "Create a lake from a backup", "backup:restore_backup", _CARE),
     Entry("migrate", "Change the format version of a lake", "backup:migrate", _CARE),
     Entry("migrate-arrow", "Move Ekko's Arrow files into the lake", panel=_CARE, commands=_MIGRATE_ARROW),
+    Entry("access", "Manage the users of a lake and their tokens", panel=_SET, commands=_ACCESS),
     Entry("tenant", "Manage the catalogs (tenants) of a shared lake", panel=_SET, commands=_TENANT),
     Entry("config", "Show and change settings", panel=_SET, commands=_CONFIG),
     Entry("spark-settings", "Print the Spark settings for a lake", "config:spark_settings", _SET),

@@ -42,7 +42,7 @@ def serve(
     prefix: Annotated[str, option("--prefix", "The path before every route, as in /lake.", "PATH")] = "",
     max_body: Annotated[str, option("--max-body", "The most bytes of a request.", "SIZE")] = "64MiB",
     timeout: Annotated[str, option("--timeout", "The longest time of a statement.", "DURATION")] = "30s",
-    cors: Annotated[tuple[str, ...], option("--cors", "An origin whose pages may call the service.", "ORIGIN")] = (),
+    cors: Annotated[list[str] | None, option("--cors", "An origin whose pages may call the service.", "ORIGIN")] = None,
 ) -> None:
     """Without --tokens and --users, the command makes a token with the role admin and prints it.
 
@@ -80,7 +80,7 @@ def serve(
         host=host,
         port=port,
         prefix=prefix,
-        cors_origins=tuple(cors),
+        cors_origins=tuple(cors or ()),
         max_body=parse_size(max_body),
         statement_seconds=parse_duration(timeout).total_seconds(),
     )
