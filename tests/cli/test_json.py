@@ -44,6 +44,12 @@ STORY = """
     views refresh
     views verify names
     views drop names
+    access create ann --role reader
+    access token ann --expires-in 1d
+    access tokens
+    access users
+    access grants
+    access drop ann
     alter add-column people level INTEGER
     alter widen-column people level BIGINT
     alter rename-column people level rank
@@ -116,10 +122,11 @@ STORY = """
 """
 ELSEWHERE = {
     "demo",
+    *("serve", "access revoke-token"),
     *("pipeline start", "pipeline stop", "pipeline logs"),
     *("tenant grant", "tenant revoke", "tenant expose", "tenant unexpose"),
 }
-"""Commands that are tested elsewhere: a demo, another process, PostgreSQL."""
+"""Commands that are tested elsewhere: a demo, another process, an id, PostgreSQL."""
 
 
 def test_every_command_answers_in_json(run: Run, elsewhere: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_table_may_have_an_odd_name_but_never_an_odd_folder(lake: quacklake.La
 
 @pytest.mark.parametrize(
     "url",
-    ["", "lake.db", "oracle://x/y", "sqlite:/lake.db", "sqlite://host/lake.db", "postgres//x", "ducklake:", "http://x"],
+    ["", "lake.db", "oracle://x/y", "sqlite:/lake.db", "sqlite://host/lake.db", "postgres//x", "ducklake:", "ftp://x"],
 )
 def test_a_url_that_is_no_catalog_is_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:

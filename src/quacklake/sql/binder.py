@@ -12,7 +12,6 @@ import duckdb
 
 from quacklake.duckdb_versions import arrow_table, first_row
 from quacklake.engines.duckdb.trees import HARMLESS, LAKE
-from quacklake.engines.duckdb.visible import barrier_name
 from quacklake.errors import InputError, NotFoundError, SqlError, UnsupportedFeatureError
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import MacroInfo, TableInfo, ViewInfo
@@ -351,6 +350,8 @@ class Binder:
             connection, scan.plan, rows=scan.rows, columns=columns, prefix=scan.name, guarded=self.guarded
         )
         if scan.plan.restriction is not None:
+            from quacklake.engines.duckdb.visible import barrier_name
+
             self.session.copied(barrier_name(scan.name))
         if "rowid" in scan.virtual:
             query = scan.with_local_ids(query)
