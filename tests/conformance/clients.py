@@ -14,6 +14,7 @@ import duckdb
 import sqlalchemy as sa
 
 import quacklake
+from quacklake.engines.duckdb.connections import load_httpfs
 from tests.duckdbs import import_extension
 from tests.layout import plain_only
 
@@ -131,6 +132,8 @@ class LakeSite:
         if self._stock is None:
             options = f"DATA_PATH '{self.data_path}', DATA_INLINING_ROW_LIMIT {self.inlining}"
             self._stock = self._attach("l", options + (", ENCRYPTED" if self.encrypted else ""))
+            if self.encrypted:
+                load_httpfs(self._stock)  # it writes no encrypted files without it
         return self._stock
 
     def second_stock(self) -> duckdb.DuckDBPyConnection:

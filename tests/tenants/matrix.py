@@ -13,6 +13,7 @@ import pyarrow as pa
 
 import quacklake
 from quacklake import Lake, Table
+from quacklake.access import LakeAccess
 from quacklake.maintenance.lake_maintenance import LakeMaintenance
 from quacklake.materialized.views import MaterializedViews
 from quacklake.operations.options import LakeHistory, LakeOptions, StreamPositions
@@ -37,6 +38,9 @@ class Theirs:
     macro: str = "umbral_macro"
     tag: str = "umbral_tag"
     stream: str = "umbral_stream"
+    user: str = "umbral_user"
+    role: str = "umbral_role"
+    policy: str = "umbral_policy"
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -60,6 +64,11 @@ def fill(lake: Lake) -> None:
     lake.options.set("target_file_size", "64MB", table="umbral")
     lake.history.set_retention("umbral", "60 days")
     lake.tag("umbral_tag", 3)
+    lake.access.create_user("umbral_user", ["reader"])
+    lake.access.create_role("umbral_role")
+    lake.access.add_member("umbral_role", "umbral_user")
+    lake.access.grant("SELECT", "umbral_user", table="umbral")
+    lake.access.create_policy("umbral_policy", "umbral", f"b <> '{SECRET}'")
     mark = lake.streams.claim("umbral_stream", "umbral_query")
     with lake.transaction(message=SECRET, author="umbral_author") as tx:
         tx.table("umbral").append(ROWS)
@@ -202,6 +211,20 @@ def _names() -> Iterator[Case]:
         ("rollback", "tag", lambda m, o: m.rollback(to=o.tag)),
         ("streams.forget", "stream", lambda m, o: m.streams.forget(o.stream)),
         ("transaction", "stream", _mark),
+        ("access.drop_user", "user", lambda m, o: m.access.drop_user(o.user)),
+        ("access.disable_user", "user", lambda m, o: m.access.disable_user(o.user)),
+        ("access.enable_user", "user", lambda m, o: m.access.enable_user(o.user)),
+        ("access.check_user", "user", lambda m, o: m.access.check_user(o.user)),
+        ("access.grant", "user", lambda m, o: m.access.grant("SELECT", o.user, table="mine")),
+        ("access.revoke", "user", lambda m, o: m.access.revoke("SELECT", o.user, table="mine")),
+        ("as_principal", "user", lambda m, o: m.as_principal(o.user)),
+        ("access.drop_role", "role", lambda m, o: m.access.drop_role(o.role)),
+        ("access.add_member", "role", lambda m, o: m.access.add_member(o.role, "reader")),
+        ("access.remove_member", "role", lambda m, o: m.access.remove_member(o.role, "reader")),
+        ("access.create_policy", "table", lambda m, o: m.access.create_policy("p", o.table, "true")),
+        ("access.drop_policy", "policy", lambda m, o: m.access.drop_policy(o.policy, "mine")),
+        ("access.create_mask", "table", lambda m, o: m.access.create_mask(o.table, "a", "0")),
+        ("access.drop_mask", "table", lambda m, o: m.access.drop_mask(o.table, "a")),
         ("at", "snapshot", lambda m, o: m.at(version=o.snapshot)),
         ("tag", "snapshot", lambda m, o: m.tag("late", o.snapshot)),
         ("rollback", "snapshot", lambda m, o: m.rollback(to=o.snapshot)),
@@ -358,6 +381,18 @@ def _quiet() -> Iterator[Case]:
         "history.tags": lambda m, o: m.history.tags().to_pylist(),
         "limits": lambda m, o: m.limits().asdict(),
         "streams.list": lambda m, o: m.streams.list().to_pylist(),
+        "streams.done": lambda m, o: m.streams.done([o.stream]),
+        "streams.forget_done": lambda m, o: m.streams.forget_done(2**40),
+        "access": lambda m, o: m.access.tokens.list(),
+        "access.users": lambda m, o: m.access.users(),
+        "access.roles": lambda m, o: m.access.roles(),
+        "access.grants": lambda m, o: m.access.grants(),
+        "access.policies": lambda m, o: m.access.policies(),
+        "access.rules": lambda m, o: m.access.rules(o.user).roles,
+        "access.is_enabled": lambda m, o: m.access.is_enabled(o.user),
+        "access.create_user": lambda m, o: m.access.create_user("mine"),
+        "access.create_role": lambda m, o: m.access.create_role("my_role"),
+        "access.flush_audit": lambda m, o: m.access.flush_audit(),
         "options.list": lambda m, o: m.options.list().to_pylist(),
         "history.retentions": lambda m, o: m.history.retentions(),
         "materialized_views.list": lambda m, o: m.materialized_views.list().to_pylist(),
@@ -396,13 +431,14 @@ def _quiet() -> Iterator[Case]:
 
 CASES = [*_tables(), *_names(), *_sql(), *_quiet()]
 GROUPS = {
+    "access": LakeAccess,
     "history": LakeHistory,
     "maintenance": LakeMaintenance,
     "materialized_views": MaterializedViews,
     "options": LakeOptions,
     "streams": StreamPositions,
 }
-APART = {"Lake.close", "Table.name", *(f"Lake.{group}" for group in GROUPS)}
+APART = {"Lake.close", "Table.name", *(f"Lake.{group}" for group in GROUPS if group != "access")}
 """Names that do not ask the catalog."""
 WITHIN = {"Table.files_saved_by_merging", "Table.flush_within", "Lake.maintenance.flush_within"}
 WITHIN |= {"Lake.maintenance.flush_tables", "Lake.maintenance.table"}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
 OWN = "qk_"
-"""How the tokens of a lake begin."""
+"""The first letters of the tokens of a lake."""
 _TOKEN = re.compile(rf"{OWN}([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
 _MOST_KNOWN = 10_000
 
