@@ -24,6 +24,7 @@ from sqlalchemy.sql.type_api import NativeForEmulated
 
 from quacklake import dbapi as quacklake_dbapi
 from quacklake import duckdb_versions
+from quacklake.format.names import literal
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -274,15 +275,15 @@ class _DdlCompiler(PGDDLCompiler):
         return "SELECT NULL"
 
     def visit_set_table_comment(self, create: Any, **kw: Any) -> str:
-        return f"COMMENT ON TABLE {self.preparer.format_table(create.element)} IS {_literal(create.element.comment)}"
+        return f"COMMENT ON TABLE {self.preparer.format_table(create.element)} IS {_text(create.element.comment)}"
 
     def visit_set_column_comment(self, create: Any, **kw: Any) -> str:
         name = self.preparer.format_column(create.element, use_table=True, use_schema=True)
-        return f"COMMENT ON COLUMN {name} IS {_literal(create.element.comment)}"
+        return f"COMMENT ON COLUMN {name} IS {_text(create.element.comment)}"
 
 
-def _literal(value: str | None) -> str:
-    return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
+def _text(value: str | None) -> str:
+    return "NULL" if value is None else literal(value)
 
 
 @cache

@@ -11,10 +11,15 @@ from quacklake.cli.options import option
 from quacklake.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import FastAPI
+
     from quacklake.lake.lake import Lake
     from quacklake.service.flight import FlightService
     from quacklake.service.identity import Gate, Role
     from quacklake.service.serving import Tls
+    from quacklake.service.settings import ServiceSettings
     from quacklake.service.web_tokens import WebTokens
 
 
@@ -50,11 +55,7 @@ def serve(
     SIGTERM.
     """
     try:
-        from fastapi import APIRouter
-
-        from quacklake.service import serving
-        from quacklake.service.app import create_app
-        from quacklake.service.iceberg import iceberg_router
+        from quacklake.service import iceberg, serving  # noqa: F401 - a missing package is told at once
         from quacklake.service.identity import Role
         from quacklake.service.settings import ServiceSettings
     except ModuleNotFoundError as error:
@@ -73,9 +74,7 @@ def serve(
     if web is not None and not users:
         raise ConfigError("tokens of a provider are for --users", hint="the lake says what each user may do")
     serving.check_place(host, authenticated=anonymous is None)
-    if (tls_certificate is None) != (tls_key is None):
-        raise ConfigError("pass both --tls-certificate and --tls-key, or neither")
-    tls = None if tls_certificate is None or tls_key is None else serving.Tls(tls_certificate, tls_key)
+    tls = _tls(tls_certificate, tls_key)
     settings = ServiceSettings(
         host=host,
         port=port,
@@ -95,22 +94,46 @@ def serve(
         stack.callback(gate.close)
         beside = None if flight is None else _flight(gate, host, flight, tls)
 
-        def ready(url: str) -> None:
-            facts = {"url": url, "iceberg": f"{url}/iceberg"}
-            lines = [f"Quacklake serves {url}", f"Iceberg catalog: {url}/iceberg"]
-            if beside is not None:
-                facts["flight"] = beside.location
-                lines.append(f"Flight SQL: {beside.location}")
-            if made is not None:
-                facts["token"] = made
-                lines.append(f"Token: {made}")
-            context.output.result("\n".join(lines), facts)
-            sys.stdout.flush()
+        serving.serve(_app(gate, settings, beside), settings, _told(context, beside, made), tls=tls)
 
-        at_end = (lambda: None) if beside is None else beside.shutdown
-        router = APIRouter(prefix="/iceberg")
-        router.include_router(iceberg_router(gate))
-        serving.serve(create_app(gate, settings, more=[router], at_end=at_end), settings, ready, tls=tls)
+
+def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) -> FastAPI:
+    from fastapi import APIRouter
+
+    from quacklake.service.app import create_app
+    from quacklake.service.iceberg import iceberg_router
+
+    router = APIRouter(prefix="/iceberg")
+    router.include_router(iceberg_router(gate))
+    return create_app(gate, settings, more=[router], at_end=(lambda: None) if beside is None else beside.shutdown)
+
+
+def _told(context: Context, beside: FlightService | None, token: str | None) -> Callable[[str], None]:
+    """Return a function that prints where the service is, once it is there."""
+
+    def ready(url: str) -> None:
+        facts = {"url": url, "iceberg": f"{url}/iceberg"}
+        lines = [f"Quacklake serves {url}", f"Iceberg catalog: {url}/iceberg"]
+        if beside is not None:
+            facts["flight"] = beside.location
+            lines.append(f"Flight SQL: {beside.location}")
+        if token is not None:
+            facts["token"] = token
+            lines.append(f"Token: {token}")
+        context.output.result("\n".join(lines), facts)
+        sys.stdout.flush()
+
+    return ready
+
+
+def _tls(certificate: str | None, key: str | None) -> Tls | None:
+    from quacklake.service.serving import Tls
+
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise ConfigError("pass both --tls-certificate and --tls-key, or neither")
+    return Tls(certificate, key)
 
 
 def _web_tokens(issuer: str | None, audience: str | None, keys: str | None) -> WebTokens | None:
