@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 import signal
 import socket
@@ -16,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from quacklake.errors import ConfigError
-from quacklake.service.settings import ServiceSettings
+from quacklake.service.settings import ServiceSettings, is_loopback
 
 __all__ = ["BackgroundService", "Tls", "check_place", "new_token", "serve"]
 
@@ -38,20 +37,6 @@ def new_token() -> str:
     46
     """
     return f"ql_{secrets.token_urlsafe(32)}"
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0"), is_loopback("localhost")
-    (True, False, True)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_place(host: str, *, authenticated: bool) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, fields
 
 from quacklake.errors import ConfigError
 from quacklake.sql.safety import Safety
 
-__all__ = ["ServiceSettings"]
+__all__ = ["ServiceSettings", "is_loopback"]
 
 _MEGABYTE = 1 << 20
 
@@ -108,3 +109,17 @@ class ServiceSettings:
 
 
 _MAY_BE_ZERO = frozenset({"port", "rate", "group_seconds", "max_spill", "idle_sessions"})
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0"), is_loopback("localhost")
+    (True, False, True)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -19,7 +19,7 @@ import jwt
 
 from quacklake.errors import ConfigError, ConnectorUnavailableError, InvalidNameError, LimitError, UnauthenticatedError
 from quacklake.format.access import check_access_name
-from quacklake.service.serving import is_loopback
+from quacklake.service.settings import is_loopback
 
 __all__ = ["ALGORITHMS", "WebTokens"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from quacklake.config import parse_duration, parse_size
 from quacklake.errors import ConfigError
+from quacklake.service.settings import is_loopback
 from quacklake.sql.safety import Safety
 
 _LEAST = {"port": 0, "endpoint_bytes": 1}
@@ -89,7 +89,7 @@ class FlightSettings:
             raise ConfigError("TLS needs a certificate and its key", hint="set both certificate and key")
         if len(self.secret) < 16:
             raise ConfigError("the secret that signs tickets has fewer than 16 bytes")
-        if self.certificate is None and not self.insecure and not _is_loopback(self.host):
+        if self.certificate is None and not self.insecure and not is_loopback(self.host):
             raise ConfigError(
                 f"a Flight server does not listen on {self.host} without TLS",
                 hint="set certificate and key, or insecure=True behind a proxy that has TLS",
@@ -122,10 +122,3 @@ class FlightSettings:
             max_memory=self.max_memory,
             threads=self.threads,
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
