@@ -56,10 +56,10 @@ def main() -> int:
             results.append(result)
             if options.output == "table":
                 show(result, screen)
+            if options.update:
+                update_readme(result)
     if options.output == "json":
         print(json.dumps(as_json(results), indent=2, ensure_ascii=False))
-    if options.update:
-        update_readme(results)
     return 0
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from benchmarks.common import Detail, Measure, Result
 
-__all__ = ["as_json", "machine", "show", "update_readme"]
+__all__ = ["README", "as_json", "machine", "place", "show", "update_readme"]
 
 README = Path(__file__).with_name("README.md")
 _HEAD = ("measured", "ours", "peer", "ratio", "target")
@@ -132,19 +132,22 @@ def _plain(result: Result) -> dict[str, Any]:
 # -- the record --------------------------------------------------------------------------------------------------------
 
 
-def update_readme(results: Sequence[Result], path: Path = README) -> None:
-    """Replace the sections of these benchmarks in ``README.md``; those of others stay as they are."""
+def update_readme(result: Result, path: Path = README) -> None:
+    """Replace the section of a benchmark that ran in ``README.md``; those of others stay as they are."""
+    if result.skipped is not None:
+        return
     text = path.read_text()
-    for result in results:
-        if result.skipped is not None:
-            continue
-        start, end = f"<!-- {result.name} -->", f"<!-- /{result.name} -->"
-        pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
-        if not pattern.search(text):
-            raise ValueError(f"{path.name} has no place for the results of {result.name}")
-        section = f"{start}\n{_markdown(result)}\n{end}"
-        text = pattern.sub(section.replace("\\", r"\\"), text)
-    path.write_text(text)
+    start, end = place(result.name)
+    pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
+    if not pattern.search(text):
+        raise ValueError(f"{path.name} has no place for the results of {result.name}")
+    section = f"{start}\n{_markdown(result)}\n{end}"
+    path.write_text(pattern.sub(section.replace("\\", r"\\"), text))
+
+
+def place(name: str) -> tuple[str, str]:
+    """Return the marks around the results of a benchmark in ``README.md``."""
+    return f"<!-- {name} -->", f"<!-- /{name} -->"
 
 
 def _markdown(result: Result) -> str:

@@ -159,3 +159,12 @@ def test_every_package_has_its_tests() -> None:
 def _has_tests(place: str) -> bool:
     tests = REPOSITORY / "tests"
     return any((tests / place).rglob("test_*.py")) or (tests / f"test_{place}.py").exists()
+
+
+def test_every_benchmark_has_its_place_in_the_published_figures() -> None:
+    from benchmarks.__main__ import NAMES
+    from benchmarks.report import README as FIGURES
+    from benchmarks.report import place
+
+    text = FIGURES.read_text()
+    assert [name for name in NAMES if not all(mark in text for mark in place(name))] == []
