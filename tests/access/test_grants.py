@@ -339,3 +339,14 @@ def test_a_backup_keeps_the_rules(lake: Lake, tmp_path: Path) -> None:
     )
     with restored as again:
         assert again.as_principal("ann").table("t").count() == 10
+
+
+def test_no_statement_reads_the_scans_of_an_earlier_one(lake: Lake) -> None:
+    lake.access.grant("SELECT", "ann", table="t")
+    ann = lake.as_principal("ann")
+    assert ann.sql("SELECT count(*) FROM t").fetchall() == lake.sql("SELECT count(*) FROM t").fetchall()
+    assert ann.sql("SELECT table_name FROM information_schema.columns WHERE table_name LIKE 'qls%'").fetchall() == []
+    lake.access.revoke("SELECT", "ann", table="t")
+    for number in range(20):
+        with pytest.raises(NotPermittedError):
+            ann.sql(f"SELECT * FROM temp.main.qls_{number}")

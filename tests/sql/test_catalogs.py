@@ -252,3 +252,11 @@ def test_a_safe_session_is_given_one_catalog_of_a_shared_lake(tenants: quacklake
         with pytest.raises(ConfigError, match="one catalog"):
             session.cursor().attach(other, "other")
         assert session.sql("SELECT count(*) FROM past.mine_rows").fetchall() == [(100,)]
+
+
+def test_listings_of_columns_leave_out_temporary_scans(tmp_path: Path) -> None:
+    with quacklake.connect(f"sqlite:///{tmp_path / 'lake.db'}", tmp_path / "data") as lake:
+        lake.sql("CREATE TABLE t AS SELECT 1 AS a, 2 AS qls_column")
+        assert lake.sql("SELECT a FROM t").fetchall() == [(1,)]
+        found = lake.sql("SELECT table_name, column_name FROM information_schema.columns ORDER BY 2").fetchall()
+        assert found == [("t", "a"), ("t", "qls_column")]

@@ -46,7 +46,7 @@ _LISTINGS = frozenset(
 _DATABASE = ("database_name", "table_catalog", "catalog_name", "constraint_catalog", "database")
 #: The columns that hold definitions of objects.
 _TEXTS = ("sql", "view_definition", "expression", "column_default", "comment", "table_comment", "column_comment")
-_NAMED = ("column_name", "table_name", "view_name", "function_name")
+_NAMED = ("table_name", "view_name", "function_name")
 
 
 def relation(session: Session, names: Sequence[str]) -> pa.Table | None:

@@ -84,6 +84,7 @@ class Session:
         self._count = itertools.count()
         self._said: list[str] = []
         self._made: list[str] = []
+        self._made_before = 0
         self._copies: list[str] = []
         self._has_macros = False
         self._planner: duckdb.DuckDBPyConnection | None = None
@@ -192,8 +193,11 @@ class Session:
         self._copies.append(name)
 
     def has_made(self, name: str) -> bool:
-        """Return True for the name of a temporary object that still exists."""
-        return name in self._made
+        """Return True for the name of a temporary object of the running statement.
+
+        Those of earlier ones may show what has been revoked since.
+        """
+        return name in self._made[self._made_before :]
 
     def use(self, catalog: str, schema: str | None = None) -> None:
         """Look up names in this lake or database first."""
@@ -277,6 +281,7 @@ class Session:
                 hint="open another one here; lake.sql() does so itself",
             )
         self.settle()
+        self._made_before = len(self._made)
         self._sql = sql
         if not self.running.busy:
             self._budget = TimeBudget(self.guard.seconds)
