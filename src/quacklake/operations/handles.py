@@ -156,8 +156,16 @@ class LakeHandle(Handle):
                 snapshot = reader.snapshots.at_time(instant(timestamp))
         return SnapshotHandle(self.context, self.begin(snapshot, read_only=True))
 
-    def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
-        recent = self.context.recent if blind else None
+    def run(
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        blind: bool = False,
+        replayable: bool = True,
+        base: Snapshot | None = None,
+    ) -> T:
+        """Change the lake, as ``Handle.run`` does; ``base`` is the newest snapshot, if it has just been read."""
+        recent = self.context.recent if blind else base
         results: list[T] = []
         planned: list[Transaction] = []
 
