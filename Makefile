@@ -11,7 +11,7 @@ ARGS ?=
 DUCKDB ?=
 # The version for `make test-spark`: the packages of .venv, with another pyspark before them
 SPARK ?= 4.3.0
-# How much `make prove` does: make prove KILLS=10000 PAIRS=all TRANSACTIONS=20000 STORMS=1000 MIXED=2000 STATEMENTS=100000 OUTAGES=2000 VIEWS=2000 STREAMS=100 DEATHS=5000 EXPRESSIONS=50000 SOAK=600 COPIES=1000 PUBLISHES=500 PIPELINES=all MESSAGES=1000000 MESSAGE_KILLS=500 SEED=7
+# How much `make prove` does: make prove KILLS=10000 PAIRS=all TRANSACTIONS=20000 STORMS=1000 MIXED=2000 STATEMENTS=100000 OUTAGES=2000 VIEWS=2000 SPARK_VIEWS=200 STREAMS=100 DEATHS=5000 EXPRESSIONS=50000 SOAK=600 COPIES=1000 PUBLISHES=500 PIPELINES=all MESSAGES=1000000 MESSAGE_KILLS=500 SEED=7
 KILLS ?= 500
 PAIRS ?= 200
 TRANSACTIONS ?= 1000
@@ -20,6 +20,7 @@ MIXED ?= 20
 STATEMENTS ?= 4000
 OUTAGES ?= 80
 VIEWS ?= 20
+SPARK_VIEWS ?= 0
 STREAMS ?= 6
 DEATHS ?= 500
 EXPRESSIONS ?= 2000
@@ -72,7 +73,7 @@ test-newest: setup ## Install the wheel with the newest of everything, and look 
 prove: setup ## Kill, race and starve lakes for as long as you like, and look for anomalies
 	@$(PYTHON) -m services install
 	$(PYTHON) -m tests.prove --kills $(KILLS) --pairs $(PAIRS) --transactions $(TRANSACTIONS) --storms $(STORMS) --mixed $(MIXED) \
-		--statements $(STATEMENTS) --outages $(OUTAGES) --views $(VIEWS) --streams $(STREAMS) --deaths $(DEATHS) --expressions $(EXPRESSIONS) --soak $(SOAK) --copies $(COPIES) --publishes $(PUBLISHES) \
+		--statements $(STATEMENTS) --outages $(OUTAGES) --views $(VIEWS) --spark-views $(SPARK_VIEWS) --streams $(STREAMS) --deaths $(DEATHS) --expressions $(EXPRESSIONS) --soak $(SOAK) --copies $(COPIES) --publishes $(PUBLISHES) \
 		--pipelines $(PIPELINES) --messages $(MESSAGES) --message-kills $(MESSAGE_KILLS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: setup ## Lint, formatting, types, layers and project rules

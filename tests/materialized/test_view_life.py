@@ -11,9 +11,10 @@ import pytest
 import quacklake
 from quacklake import Lake, Safety
 from quacklake.catalog import own_tables
-from quacklake.errors import NotPermittedError, QuacklakeError
+from quacklake.errors import NotPermittedError, QuacklakeError, StaleViewError
 from quacklake.faults import Fault, arm
 from quacklake.materialized.watching import refreshing
+from tests.catalog.stock import Stock
 from tests.layout import plain_only
 
 QUERY = "SELECT k, sum(x) AS s, count(*) AS n FROM t GROUP BY k"
@@ -193,3 +194,86 @@ def test_a_rollback_takes_the_position_of_a_view_back_with_its_rows(tmp_path: Pa
         lake.materialized_views.drop("v")
         lake.rollback(then)  # it comes back, and so does its position
         assert follows(lake) == "groups"
+
+
+def positions(lake: Lake) -> list[str]:
+    with lake._context.catalog.read() as reader:
+        return [mark.name for mark in own_tables.streams(reader)]
+
+
+@pytest.mark.daily(0.5)
+@pytest.mark.parametrize("way", ["sql", "replace", "python", "transaction"])
+def test_a_schema_takes_its_views_and_their_positions_with_it(tmp_path: Path, way: str) -> None:
+    with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
+        lake.create_schema("s")
+        lake.sql("CREATE TABLE s.own AS SELECT 1 AS a")
+        lake.create_materialized_view("s.v", "SELECT sum(x) AS n FROM main.t")
+        lake.create_materialized_view("over", "SELECT n FROM s.v")
+        kept = positions(lake)
+        with pytest.raises(QuacklakeError, match="depend on it"):
+            lake.sql("DROP SCHEMA s")
+        assert positions(lake) == kept
+        if way == "sql":
+            lake.sql("DROP SCHEMA s CASCADE")
+        elif way == "replace":
+            lake.sql("CREATE OR REPLACE SCHEMA s")
+        elif way == "python":
+            lake.drop_schema("s", cascade=True)
+        else:
+            with lake.transaction() as tx:
+                tx.sql("INSERT INTO t VALUES (1000, 'k1', 1)")
+                tx.sql("DROP SCHEMA s CASCADE")
+        assert lake.materialized_views.names() == ["main.over", "main.v"]
+        assert len(positions(lake)) == 2
+        with pytest.raises(StaleViewError, match="does not exist any more"):
+            lake.refresh("over")
+        lake.sql("CREATE SCHEMA IF NOT EXISTS s")
+        lake.sql("INSERT INTO t VALUES (1001, 'k1', 5)")
+        lake.create_materialized_view("s.v", "SELECT count(*) AS n FROM main.t")
+        lake.sql("INSERT INTO t VALUES (1002, 'k1', 5)")
+        assert lake.refresh("s.v").way == "merge"
+        assert lake.sql("FROM s.v").fetchall() == lake.sql("SELECT count(*) FROM t").fetchall()
+        assert follows(lake) == "groups"
+
+
+def test_a_view_in_a_schema_that_stays_is_only_dropped_as_a_view(tmp_path: Path) -> None:
+    with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
+        lake.create_schema("s")
+        lake.create_materialized_view("s.v", QUERY.replace("FROM t", "FROM main.t"))
+        with pytest.raises(QuacklakeError, match="which only its refresh changes"), lake.transaction() as tx:
+            tx.sql("DROP TABLE s.v")
+        with pytest.raises(QuacklakeError, match="which only its refresh changes"), lake.transaction() as tx:
+            tx.sql("DROP SCHEMA s CASCADE")
+            tx.sql("DROP TABLE v")
+        assert len(positions(lake)) == 2 and lake.materialized_views.names() == ["main.v", "s.v"]
+
+
+def test_a_rollback_brings_the_views_of_a_dropped_schema_back(tmp_path: Path) -> None:
+    with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
+        lake.create_schema("s")
+        lake.create_materialized_view("s.v", QUERY.replace("FROM t", "FROM main.t"))
+        then = lake.current_snapshot()
+        lake.sql("DELETE FROM t WHERE id < 50")
+        lake.sql("DROP SCHEMA s CASCADE")
+        lake.rollback(then)
+        assert [found.ok for found in lake.materialized_views.verify()] == [True, True]
+        lake.sql("DELETE FROM t WHERE id % 3 = 0")
+        assert lake.refresh("s.v").way == "groups"
+        assert [found.ok for found in lake.materialized_views.verify("s.v")] == [True]
+
+
+def test_expiry_removes_positions_of_views_that_another_client_has_dropped(tmp_path: Path, stock: Stock) -> None:
+    plain_only("stock clients read plain lakes")
+    url = f"sqlite:///{tmp_path}/lake.db"
+    with filled(quacklake.connect(url, data_path=tmp_path / "data")) as lake:
+        lake.create_materialized_view("w", QUERY)
+        assert len(positions(lake)) == 2
+    stock.run(url, "DROP TABLE l.v")
+    with quacklake.connect(url) as lake:
+        lake.sql("DELETE FROM t WHERE id = 3")
+        assert len(positions(lake)) == 2  # a rollback could bring the view back
+        lake.expire_snapshots(keep_last=1)
+        assert len(positions(lake)) == 1
+        assert lake.refresh("w").way == "full"
+        (found,) = lake.materialized_views.verify()
+        assert found.ok

@@ -28,7 +28,7 @@ from services import Unavailable
 from services.background import ensure, stop
 from tests.catalog.stock import Stock
 from tests.crash.forks import Forks
-from tests.prove import pipelines, streams
+from tests.prove import pipelines, spark_views, streams, views
 from tests.prove.copies import interleave
 from tests.prove.expressions import ROUND, Tally, round_of_expressions
 from tests.prove.places import SERVERS
@@ -211,6 +211,18 @@ class Prover:
             outcome.find(told)
         outcome.done |= {name: value for name, value in facts(total).items() if name != "differences"}
 
+    def spark_views(self, outcome: Outcome) -> None:
+        """Histories of materialized views, refreshed on Spark and on DuckDB, in processes that start Spark once each."""
+        total = views.Tally()
+        for number, begun in enumerate(range(0, self.options.spark_views, spark_views.ROUND)):
+            folder = self.folder / "lakes" / f"spark-views{number}"
+            count = min(spark_views.ROUND, self.options.spark_views - begun)
+            total.add(spark_views.round_of_spark_views(folder, count, f"{self.options.seed}.{number}"))
+            print(f"{time.strftime('%H:%M:%S')} views on Spark {total.histories}, {dict(total.engines)}", flush=True)
+        for told in total.failures:
+            outcome.find(told)
+        outcome.done |= {name: value for name, value in facts(total).items() if name != "failures"}
+
     def copies(self, outcome: Outcome) -> None:
         """Stock DuckDB and ours on one SQLite lake in one process."""
         outcome.done |= facts(interleave(self.folder / "lakes", self.options.copies, self.options.seed))
@@ -287,6 +299,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--statements", type=int, default=4000, help="statements to compare with plain DuckDB")
     parser.add_argument("--outages", type=int, default=0, help="operations to cancel, cut off or leave without room")
     parser.add_argument("--views", type=int, default=0, help="histories of materialized views")
+    parser.add_argument("--spark-views", type=int, default=0, help="histories of views that Spark refreshes, too")
     parser.add_argument("--streams", type=int, default=0, help="drivers of Spark streams to kill: ten seconds each")
     parser.add_argument("--deaths", type=int, default=0, help="drivers of Spark streams that die in one process")
     parser.add_argument("--expressions", type=int, default=0, help="expressions to compare between DuckDB and Spark")
@@ -317,6 +330,8 @@ def main(arguments: list[str] | None = None) -> int:
             prover.alone("streams", prover.streams)
         if options.expressions:
             prover.alone("expressions", prover.expressions)
+        if options.spark_views:
+            prover.alone("views on Spark", prover.spark_views)
         if options.soak:
             prover.alone("soak", prover.soak)
         if options.copies:

@@ -2,7 +2,7 @@
 
 After every refresh the view must equal the answer that plain DuckDB gives to its query over Arrow copies of the tables
 at the snapshot at which the view stands. Refreshes come from two handles, from two threads at once, and from other
-processes, some of which are killed; changes are inserts, late inserts, updates, deletes, merges, alters, compactions,
+processes, some of which are killed; on Spark or on DuckDB (``tests.prove.spark_views``). Changes are inserts, late inserts, updates, deletes, merges, alters, compactions,
 rollbacks, restores and expiry. A history comes from its seed.
 """
 
@@ -52,18 +52,25 @@ class Reading(Protocol):
 
 @dataclass
 class Tally:
-    """The counts of a round; ``ways`` counts the refreshes by the way that they took."""
+    """The counts of a round; ``ways`` and ``engines`` count the refreshes by the way that they took, and by engine."""
 
     histories: int = 0
     steps: Counter[str] = field(default_factory=Counter)
     ways: Counter[str] = field(default_factory=Counter)
+    engines: Counter[str] = field(default_factory=Counter)
     comparisons: int = 0
     failures: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Tally:
+        """Return the tally that was written as JSON."""
+        return cls(**{name: Counter(each) if isinstance(each, dict) else each for name, each in given.items()})
 
     def add(self, other: Tally) -> None:
         self.histories += other.histories
         self.steps += other.steps
         self.ways += other.ways
+        self.engines += other.engines
         self.comparisons += other.comparisons
         self.failures += other.failures
 
@@ -72,12 +79,14 @@ class Tally:
 
 
 class _History:
-    def __init__(self, url: str, folder: Path, seed: str, forks: Forks | None, options: dict[str, Any]) -> None:
+    def __init__(
+        self, url: str, folder: Path, seed: str, forks: Forks | None, options: dict[str, Any], *, spark: bool
+    ) -> None:
         self.url, self.folder, self.options = url, folder, options
         self.forks = None if url.startswith("duckdb") else forks  # one process has a DuckDB file open
         self.chance = random.Random(seed)
         self.queries = Queries(self.chance)
-        self.lakes = [self._open(), self._open()]
+        self.lakes = [self._open(), self._open(view_spark_bytes=0) if spark else self._open()]
         self.views: dict[str, str] = {}
         self.columns: dict[str, list[str]] = {}
         self.told: list[str] = []
@@ -86,8 +95,8 @@ class _History:
         self.spare = 0
         self.read: dict[tuple[int, str], pa.Table] = {}
 
-    def _open(self) -> Lake:
-        return quacklake.connect(self.url, data_path=self.folder / "data", duckdb_threads=1, **self.options)
+    def _open(self, **more: Any) -> Lake:
+        return quacklake.connect(self.url, data_path=self.folder / "data", duckdb_threads=1, **self.options, **more)
 
     @property
     def lake(self) -> Lake:
@@ -349,8 +358,10 @@ class _History:
             self.told.append(f"  stale: {error.message}")
             lake.table(name).count()
             return
-        self.told.append(f"  {report.way}: {report.reason}, keys {report.keys}, -{report.deleted} +{report.inserted}")
+        told = f"{report.way} on {report.engine}: {report.reason}, keys {report.keys}"
+        self.told.append(f"  {told}, -{report.deleted} +{report.inserted}")
         self.tally.ways[report.way] += 1
+        self.tally.engines[report.engine] += 1
         self.check(name)
 
     def together(self) -> None:
@@ -521,12 +532,14 @@ def view_history(
     *,
     forks: Forks | None = None,
     options: dict[str, Any] | None = None,
+    spark: bool = False,
 ) -> Tally:
     """Make a lake and a history of at most so many steps in it; ``AssertionError`` tells them when a view is wrong.
 
-    With ``forks``, some refreshes are those of other processes.
+    With ``forks``, some refreshes are those of other processes; with ``spark``, one of the two handles lets the active
+    session of Spark compute what it can.
     """
-    run = _History(url, folder, seed, forks, options or {})
+    run = _History(url, folder, seed, forks, options or {}, spark=spark)
     try:
         run.go(run.chance.randint((steps + 1) // 2, steps))
         shown = {
@@ -547,7 +560,14 @@ def view_history(
 
 
 def round_of_views(
-    places: Places, stock: Reading | None, forks: Forks | None, database: str, count: int, seed: str
+    places: Places,
+    stock: Reading | None,
+    forks: Forks | None,
+    database: str,
+    count: int,
+    seed: str,
+    *,
+    spark: bool = False,
 ) -> Tally:
     """So many histories: some each in a lake of its own, and some in catalogs of one lake."""
     total = Tally()
@@ -559,7 +579,13 @@ def round_of_views(
         options: dict[str, Any] = {"catalog": f"acme{number}", "create": True} if shared else {}
         try:
             found = view_history(
-                home.url, home.data.parent, mine, stock=None if shared else stock, forks=forks, options=options
+                home.url,
+                home.data.parent,
+                mine,
+                stock=None if shared else stock,
+                forks=forks,
+                options=options,
+                spark=spark,
             )
         except AssertionError as error:
             total.add(Tally(histories=1, failures=[str(error)]))

@@ -24,6 +24,7 @@ from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.statements import DELETES, ROWS, SOME, delete_table, of_all_tables, parts
 from quacklake.catalog.writing.writer import Writer
 from quacklake.format.inline import data_table_name, parse_table_name
+from quacklake.format.objects import MATERIALIZED_VIEW, stream_of_view
 
 #: The tables whose rows end, and that expiry takes rows from.
 LIVES = (
@@ -207,11 +208,24 @@ def remove_dead_tables(writer: Writer, tables: Sequence[int]) -> None:
         t = writer.meta[name]
         writer.run(f"expire_{name}", sa.delete(t).where(t.c.table_id.in_(tables)))
     tag, option = writer.meta["tag"], writer.meta["metadata"]
+    _remove_positions(writer, tables)
     writer.run("expire_tag", sa.delete(tag).where(tag.c.object_id.in_(tables)))
     writer.run("expire_option", sa.delete(option).where(option.c.scope == "table", option.c.scope_id.in_(tables)))
     own = writer.meta.own["retention"]
     if writer.has_table(own.name):
         writer.run("expire_retention", sa.delete(own).where(own.c.table_id.in_(tables)))
+
+
+def _remove_positions(writer: Writer, tables: Sequence[int]) -> None:
+    """Remove the positions of materialized views among dead tables, which a client that knows no views has left."""
+    tag, streams = writer.meta["tag"], writer.meta.own["streams"]
+    rows = writer.run("views", sa.select(tag.c.object_id, tag.c.value).where(tag.c.key == MATERIALIZED_VIEW)).all()
+    dead, live = set[str | None](), set[str | None]({None})
+    for id_, definition in rows:
+        (dead if id_ in tables else live).add(stream_of_view(str(definition)))
+    names = [name for name in dead - live if name is not None]
+    if names and writer.has_table(streams.name):
+        writer.run("expire_positions", sa.delete(streams).where(streams.c.name.in_(names)))
 
 
 def remove_objects(writer: Writer, names: AbstractSet[str]) -> None:

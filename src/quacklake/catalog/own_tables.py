@@ -17,8 +17,12 @@ from quacklake.format.snapshots import Snapshot, SnapshotTag, check_tag
 
 def _table(reader: Reader, name: str) -> sa.Table | None:
     """Return one of our tables, or None in a lake that another client made and we never wrote."""
-    table = reader.meta.own[name]
-    return table if reader.has_table(table.name) else None
+    # one that is there stays there
+    return reader.meta.own[name] if reader.cached(("own", name), lambda: _there(reader, name)) else None
+
+
+def _there(reader: Reader, name: str) -> bool | None:
+    return reader.has_table(reader.meta.own[name].name) or None
 
 
 def rows_of(reader: Reader, own: str, columns: Iterable[str], **where: object) -> list[Any]:
@@ -26,12 +30,18 @@ def rows_of(reader: Reader, own: str, columns: Iterable[str], **where: object) -
     table = _table(reader, own)
     if table is None:
         return []
-    chosen = [
-        readable_time(table.c[column], reader.backend.name, column) if column == "created" else table.c[column]
-        for column in columns
-    ]
-    mine = [table.c[key] == value for key, value in where.items() if value is not None]
-    return list(reader.run(own, sa.select(*chosen).where(*mine).order_by(*table.primary_key.columns)))
+    given = {key: value for key, value in where.items() if value is not None}
+    listed = tuple(columns)
+
+    def build() -> sa.Select[Any]:
+        chosen = [
+            readable_time(table.c[column], reader.backend.name, column) if column == "created" else table.c[column]
+            for column in listed
+        ]
+        mine = [table.c[key] == sa.bindparam(key) for key in given]
+        return sa.select(*chosen).where(*mine).order_by(*table.primary_key.columns)
+
+    return list(reader.run(own, reader.cached(("own_rows", own, listed, *given), build), given))
 
 
 def needed(writer: Writer, name: str) -> sa.Table:
@@ -47,8 +57,15 @@ def needed(writer: Writer, name: str) -> sa.Table:
 def _save(writer: Writer, what: str, table: sa.Table, key: dict[str, Any], known: bool, **values: Any) -> None:
     """Write a row, over the one with its key when that is ``known``."""
     if known:
-        mine = [table.c[name] == value for name, value in key.items()]
-        writer.run(f"update_{what}", sa.update(table).where(*mine).values(**values))
+        statement = writer.cached(
+            ("own_update", table.name, *key, *values),
+            lambda: (
+                sa.update(table)
+                .where(*(table.c[name] == sa.bindparam(f"of_{name}") for name in key))
+                .values(**{name: sa.bindparam(name) for name in values})
+            ),
+        )
+        writer.run(f"update_{what}", statement, {**{f"of_{name}": value for name, value in key.items()}, **values})
     else:
         writer.run(f"insert_{what}", sa.insert(table), [{**key, **values}])
 

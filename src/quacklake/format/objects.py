@@ -313,6 +313,14 @@ def view_stream(id_: str) -> str:
     return _VIEW_STREAM + id_
 
 
+def stream_of_view(definition: str) -> str | None:
+    """Return the name of the stream that has the position of a view, given its definition; None if it is not one."""
+    try:
+        return view_stream(str(json.loads(definition)["id"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def is_view_stream(name: str) -> bool:
     """Return whether a stream is the position of a materialized view."""
     return name.startswith(_VIEW_STREAM)

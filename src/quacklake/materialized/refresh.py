@@ -338,7 +338,7 @@ def _run(
         faults.reach("materialized.refresh.before")
 
     try:
-        own.run(work)
+        own.run(work, base=None if found is None else found.snapshot)
     except StaleError as error:
         registry.mark_stale(context, view, str(error))
         raise StaleViewError(

@@ -33,6 +33,8 @@ class BaseChange:
     """The schema and name by which the query knows it."""
     inserted: bool = False
     deleted: bool = False
+    touched: tuple[int, int] | None = None
+    """The first and the last snapshot since then that did anything to it."""
 
     @property
     def changed(self) -> bool:
@@ -92,13 +94,15 @@ def survey(context: LakeContext, view: MaterializedView, snapshot: Snapshot) -> 
             return Survey(snapshot, tuple(found), None, "its rows were changed by another client")
         followed = []
         for known_base in found:
-            mine = [each for id_, each in kinds.get(known_base.table.id, {}).items() if id_ > at.snapshot]
+            since = {id_: each for id_, each in kinds.get(known_base.table.id, {}).items() if id_ > at.snapshot}
+            mine = list(since.values())
             why = _broken(reader, at.snapshot, known_base.table, mine)
             if why is not None:
                 return Survey(snapshot, tuple(found), None, why)
             inserted = any(each & _INSERTS for each in mine)
             deleted = any(each & _DELETES for each in mine)  # perhaps only moved: the feed tells
-            followed.append(BaseChange(known_base.table, known_base.known_as, inserted, deleted))
+            touched = (min(since), max(since)) if since else None
+            followed.append(BaseChange(known_base.table, known_base.known_as, inserted, deleted, touched))
     return Survey(snapshot, tuple(followed), at.snapshot + 1)
 
 

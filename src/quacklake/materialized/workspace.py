@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,10 @@ from quacklake.transaction import Transaction
 
 _CHANGE = "_ql_change"
 _CAME = "('insert', 'update_postimage')"
+_FEED_PLANS = 4
+"""The most plans of changes that are kept."""
+_FEED_AGE = 5.0
+"""Seconds for which a plan of changes is kept: a catalog that is restored from a backup may use its snapshots again."""
 LISTED = 64
 """The most values of a condition that lets scans skip files; with more, only the least and the greatest count."""
 FEW = 8
@@ -230,8 +235,7 @@ class Workspace:
         if base.table.id in self._feeds:
             return self._feeds[base.table.id]
         table = base.table
-        handle, ref = TransactionHandle(self.context, self.tx), TableRef(table.schema_name, table.name)
-        plan = ChangeScan(handle, ref, since, None).plan()
+        plan = self._feed_plan(base, since)
         self._count(plan.rows)
         feed = None if base.deleted else self._plain(plan, table, wanted)
         if feed is None:
@@ -239,6 +243,18 @@ class Workspace:
         self._unknown += [feed.came] if self.is_plain(feed) else [feed.came, feed.went]
         self._feeds[table.id] = feed
         return feed
+
+    def _feed_plan(self, base: BaseChange, since: int) -> FeedPlan:
+        """Return the plan of the changes of a table, which the views over it share when they are refreshed in turn."""
+        known, now = self.context.feed_plans, time.monotonic()
+        for key, (made, _) in list(known.items()):
+            if now - made >= _FEED_AGE or len(known) > _FEED_PLANS:
+                known.pop(key, None)
+        mine = (base.table, base.touched)
+        if mine not in known:
+            handle, ref = TransactionHandle(self.context, self.tx), TableRef(base.table.schema_name, base.table.name)
+            known[mine] = now, ChangeScan(handle, ref, since, None).plan()
+        return known[mine][1]
 
     def _plain(self, plan: FeedPlan, table: TableInfo, wanted: frozenset[str]) -> Feed | None:
         """Return the feed of rows that came in files of their own; None when others are in these files too."""
@@ -375,11 +391,11 @@ class Workspace:
         dml.delete(self.context, self.tx, table, None)
         return count
 
-    def insert(self, table: TableInfo, rows: str) -> int:
-        """Insert the rows of a temporary table with one column, of the same type, for each of the view's."""
+    def insert(self, table: TableInfo, rows: str, count: int | None = None) -> int:
+        """Insert the rows of a temporary table, so many if it is known, with one column for each of the view's."""
         self.tx.asks(Operation.INSERT)
         writer = RowWriter(self.context, self.tx, table, self.connection)
-        return writer.insert_query(_conforming(table, f"SELECT * FROM temp.main.{rows}"))
+        return writer.insert_query(_conforming(table, f"SELECT * FROM temp.main.{rows}"), count=count)
 
     def append(self, table: TableInfo, bound: Bound) -> int:
         """Insert the rows of a query with one value for each column, as they come."""

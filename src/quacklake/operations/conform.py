@@ -321,10 +321,14 @@ class RowWriter:
         tx.pending(self.table).files.extend(files)
         return sum(file.record_count for file in files)
 
-    def insert_query(self, query: str, *, row_ids: bool = False) -> int:
-        """Insert the rows of a query, inlined if they are few; with ``row_ids``, they have those of ``NAME_ROW_ID``."""
-        counted = first_row(self.connection, f"SELECT count(*) FROM ({query})")
-        count = int(counted[0]) if counted else 0
+    def insert_query(self, query: str, *, row_ids: bool = False, count: int | None = None) -> int:
+        """Insert the rows of a query, inlined if they are few; return how many, which ``count`` says if it is known.
+
+        With ``row_ids``, they have those of ``NAME_ROW_ID``.
+        """
+        if count is None:
+            counted = first_row(self.connection, f"SELECT count(*) FROM ({query})")
+            count = int(counted[0]) if counted else 0
         if count > self.context.inline_limit(self.table):
             self.write_query(query, row_ids=row_ids)
         elif count:

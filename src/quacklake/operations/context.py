@@ -138,6 +138,8 @@ class LakeContext:
     """Options of this client that override those of the lake."""
     view_sessions: Any = None
     """The sessions that read views, made by the package that has them when they are needed."""
+    feed_plans: dict[Any, Any] = field(default_factory=dict)
+    """Plans of changes that the package of materialized views keeps for a moment."""
     audit: Any = None
     """The audit log, made by the package that has it when it is needed."""
     _matches: dict[tuple[pa.Schema, TableSchema, bool], list[Match]] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from quacklake.errors import (
     SnapshotExpiredError,
 )
 from quacklake.format.names import quote
-from quacklake.format.objects import MATERIALIZED_VIEW, NAME_ROW_ID, TableInfo
+from quacklake.format.objects import MATERIALIZED_VIEW, NAME_ROW_ID, TableInfo, stream_of_view
 from quacklake.format.options import column_ids
 from quacklake.format.snapshots import NO_SIGNATURE, Signature, Snapshot
 from quacklake.lazy import provided
@@ -156,8 +156,16 @@ class LakeHandle(Handle):
                 snapshot = reader.snapshots.at_time(instant(timestamp))
         return SnapshotHandle(self.context, self.begin(snapshot, read_only=True))
 
-    def run(self, work: Callable[[Transaction], T], *, blind: bool = False, replayable: bool = True) -> T:
-        recent = self.context.recent if blind else None
+    def run(
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        blind: bool = False,
+        replayable: bool = True,
+        base: Snapshot | None = None,
+    ) -> T:
+        """Change the lake, as ``Handle.run`` does; ``base`` is the newest snapshot, if it has just been read."""
+        recent = self.context.recent if blind else base
         results: list[T] = []
         planned: list[Transaction] = []
 
@@ -306,14 +314,22 @@ def _tagged(reader: Reader, tag: str) -> Snapshot:
 
 
 def _check_views(context: LakeContext, tx: Transaction) -> None:
-    """Raise ``InputError`` for a change of a materialized view that is not its refresh."""
+    """Raise ``InputError`` for a change of a materialized view that is not its refresh.
+
+    A view that is dropped with its schema loses its position, too.
+    """
     known = {} if tx.upkeep or tx.undoes else context.tables.tagged(tx.base, MATERIALIZED_VIEW)
-    touched = next((table for table in tx.touched_tables() if table.id in known), None) if known else None
-    if touched is not None:
-        raise InputError(
-            f'"{touched.qualified_name}" is a materialized view, which only its refresh changes',
-            hint="REFRESH MATERIALIZED VIEW brings it up to date, DROP MATERIALIZED VIEW drops it",
-        )
+    gone = tx.gone_with_schemas() if known else set()
+    for table in tx.touched_tables() if known else ():
+        if table.id in gone and table.id in known:
+            stream = stream_of_view(known[table.id])
+            if stream is not None:
+                tx.forget(stream)
+        elif table.id in known:
+            raise InputError(
+                f'"{table.qualified_name}" is a materialized view, which only its refresh changes',
+                hint="REFRESH MATERIALIZED VIEW brings it up to date, DROP MATERIALIZED VIEW drops it",
+            )
 
 
 def seal(context: LakeContext, tx: Transaction) -> None:

@@ -103,8 +103,18 @@ class Session:
             self.attachments.cursors += 1
         other = Session(self.attachments, python_frames=self.python_frames, guard=self.guard)
         if self.names.catalog != other.names.catalog or self.names.schema != other.names.schema:
-            other.use(self.names.catalog, self.names.schema)
+            other._stand_as(self)
         return other
+
+    def _stand_as(self, other: Session) -> None:
+        """Look up names first where another connection to the same lakes does."""
+        place = other.names.catalog, other.names.schema
+        try:
+            self.connection.execute(f"USE {'.'.join(map(quote, place))}")
+        except duckdb.Error:
+            self.use(*place)  # its schema is gone
+        else:
+            self.names.catalog, self.names.schema = place
 
     def close(self) -> None:
         """Roll back the open transaction. The last connection also closes the lakes that ATTACH has opened."""

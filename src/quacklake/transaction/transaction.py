@@ -104,6 +104,10 @@ class Transaction(Reading):
         altered = [table.before for table in self._altered.values() if table.before.schema != table.after.schema]
         return [*(pending.table for pending in self._pending.values()), *altered, *self._dropped.values()]
 
+    def gone_with_schemas(self) -> set[int]:
+        """Return the tables that are dropped together with their schemas."""
+        return {table.id for table in self._dropped.values() if table.schema_id in self._dropped_schemas}
+
     def local_id(self) -> int:
         """Return a fresh negative id for something that does not exist yet."""
         self._next_local -= 1

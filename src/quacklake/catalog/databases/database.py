@@ -397,9 +397,9 @@ class Database(ABC):
     def classify(self, error: BaseException) -> Failure:
         """Return what a driver's error means."""
 
-    def fetch_arrow(self, connection: Connection, select: sa.Select[Any]) -> pa.Table:
+    def fetch_arrow(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
         """Return the raw rows of a select as Arrow, in bulk; types are what the driver gives."""
-        result = connection.execute(select)
+        result = connection.execute(select, dict(given))
         names = list(result.keys())
         rows = result.all()
         columns = zip(*rows, strict=True) if rows else [()] * len(names)

@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import duckdb
@@ -149,8 +149,8 @@ class DuckDBDatabase(Database):
         number = sa.try_cast(element, sa.BigInteger if kind == "integer" else sa.Double)
         return sa.case((sa.func.regexp_full_match(element, form), number))
 
-    def fetch_arrow(self, connection: Connection, select: sa.Select[Any]) -> pa.Table:
-        compiled = select.compile(connection.engine, compile_kwargs=scoped.literal_options(connection))
+    def fetch_arrow(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
+        compiled = select.params(given).compile(connection.engine, compile_kwargs=scoped.literal_options(connection))
         driver = connection.connection.driver_connection
         assert driver is not None
         return arrow_table(driver, str(compiled))

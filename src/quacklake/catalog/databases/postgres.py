@@ -243,8 +243,8 @@ class PostgresDatabase(Database):
             return Failure.FORBIDDEN
         return Failure.ABSENT if state in ("42P01", "3F000") else Failure.OTHER
 
-    def fetch_arrow(self, connection: Connection, select: sa.Select[Any]) -> pa.Table:
-        return copy_arrow(connection, select)
+    def fetch_arrow(self, connection: Connection, select: sa.Select[Any], given: Mapping[str, Any]) -> pa.Table:
+        return copy_arrow(connection, select.params(given))
 
 
 def _guarded(connection: Connection, table: sa.Table) -> bool:

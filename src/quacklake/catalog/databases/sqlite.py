@@ -155,6 +155,11 @@ class SqliteDatabase(Database):
             # a property of the file: readers then never block the writer
             driver.execute("PRAGMA journal_mode=WAL")
 
+    def has_table(self, connection: Connection, name: str, schema: str | None) -> bool:
+        # asked for with most reads: SQLAlchemy would make an inspector and read the columns
+        found = connection.exec_driver_sql("SELECT 1 FROM pragma_table_info(?) LIMIT 1", (name,))
+        return found.first() is not None
+
     def index_names(self, connection: Connection, schema: str | None) -> set[str]:
         known = sa.table("sqlite_master", sa.column("type", sa.String), sa.column("name", sa.String))
         return set(connection.scalars(sa.select(known.c.name).where(known.c.type == "index")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -103,11 +104,12 @@ class InlinedQueries(Queries):
         """
 
         def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
-            seen = visible(sql, snapshot.id)
-            return seen if since is None else sa.and_(seen, sql.c.begin_snapshot > since)
+            seen = visible(sql, _number("snapshot"))
+            return seen if since is None else sa.and_(seen, sql.c.begin_snapshot > _number("since"))
 
         versions = self.tables(table.id) if remains else self._inlined_versions_at(snapshot, table.id)
-        return self._rows(table, versions, condition)
+        given = {"snapshot": snapshot.id} if since is None else {"snapshot": snapshot.id, "since": since}
+        return self._rows(table, versions, "visible" if since is None else "inserted", condition, given)
 
     def _inlined_versions_at(self, snapshot: Snapshot, table_id: int) -> list[int]:
         """Return the schema versions of the inlined tables of a table, and check that the snapshot still exists."""
@@ -128,13 +130,21 @@ class InlinedQueries(Queries):
         return versions
 
     def _rows(
-        self, table: TableInfo, versions: Iterable[int], condition: Callable[[sa.Table], sa.ColumnElement[bool]]
+        self,
+        table: TableInfo,
+        versions: Iterable[int],
+        kind: str,
+        condition: Callable[[sa.Table], sa.ColumnElement[bool]],
+        given: Mapping[str, int],
     ) -> list[InlinedRows]:
+        """Return rows of some schema versions; the condition of each kind is built once, ``given`` are its values."""
         parts: list[InlinedRows] = []
         for version in versions:
             schema = table.schema if version == table.schema_version else self.schema_of(table.id, version)
             inlined = self.table(table.id, version, schema)
-            rows = self.fetch(inlined, schema, version, condition(inlined.table))
+            key = ("inlined", table.id, version, schema, kind)  # forgotten with the table that the statement reads
+            build = partial(self._select, inlined, schema, condition)
+            rows = self._fetch(inlined, schema, version, self._sql.cached(key, build), given)
             if rows.rows.num_rows:
                 parts.append(rows)
         return parts
@@ -142,27 +152,42 @@ class InlinedQueries(Queries):
     def fetch(
         self, inlined: InlinedTable, schema: TableSchema, version: int, condition: sa.ColumnElement[bool]
     ) -> InlinedRows:
-        statement = sa.select(*self._fetched(inlined, schema)).where(condition)
+        return self._fetch(inlined, schema, version, self._select(inlined, schema, lambda _: condition), {})
+
+    def _select(
+        self, inlined: InlinedTable, schema: TableSchema, condition: Callable[[sa.Table], sa.ColumnElement[bool]]
+    ) -> sa.Select[Any]:
+        return sa.select(*self._fetched(inlined, schema)).where(condition(inlined.table))
+
+    def _fetch(
+        self,
+        inlined: InlinedTable,
+        schema: TableSchema,
+        version: int,
+        statement: sa.Select[Any],
+        given: Mapping[str, int],
+    ) -> InlinedRows:
         with self._sql.step("inlined_rows", statement):
-            rows = self.backend.fetch_arrow(self._sql.connection, statement)
+            rows = self.backend.fetch_arrow(self._sql.connection, statement, given)
         return InlinedRows(schema, version, inlined.loaded(rows, schema))
 
     def changed_rows(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
         """Return the inlined rows that came or went in some snapshots."""
 
         def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
-            return sa.or_(sql.c.begin_snapshot.between(since, until), sql.c.end_snapshot.between(since, until))
+            ends = _number("since"), _number("until")
+            return sa.or_(sql.c.begin_snapshot.between(*ends), sql.c.end_snapshot.between(*ends))
 
-        return self._rows(table, self.tables(table.id), condition)
+        return self._rows(table, self.tables(table.id), "changed", condition, {"since": since, "until": until})
 
     def rows_during(self, table: TableInfo, since: int, until: int) -> list[InlinedRows]:
         """Return the inlined rows that were there at any snapshot from ``since`` to ``until``."""
 
         def condition(sql: sa.Table) -> sa.ColumnElement[bool]:
-            ended = sa.or_(sql.c.end_snapshot.is_(None), sql.c.end_snapshot > since)
-            return sa.and_(sql.c.begin_snapshot <= until, ended)
+            ended = sa.or_(sql.c.end_snapshot.is_(None), sql.c.end_snapshot > _number("since"))
+            return sa.and_(sql.c.begin_snapshot <= _number("until"), ended)
 
-        return self._rows(table, self.tables(table.id), condition)
+        return self._rows(table, self.tables(table.id), "during", condition, {"since": since, "until": until})
 
     def rows_until(
         self, table: TableInfo, version: int, schema: TableSchema, until: int, limit: int
@@ -245,6 +270,10 @@ class InlinedQueries(Queries):
         elif snapshot_id is not None:
             self._sql._cache[absent] = snapshot_id
         return exists
+
+
+def _number(name: str) -> sa.BindParameter[int]:
+    return sa.bindparam(name, type_=sa.BigInteger())
 
 
 def _text(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:

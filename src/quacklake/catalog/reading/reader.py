@@ -171,11 +171,20 @@ class FileQueries(Queries):
 
         One row for each data file and delete file; ``FILE_COLUMNS`` and the end of the data file.
         """
+        deletes = self._sql.inlined.has_deletes(table.id, until)
+        key = ("changed_files", table.id if deletes else None)
+        statement = self._sql.cached(key, lambda: self._select_changed(table.id if deletes else None))
+        found = self._sql.run("changed_files", statement, {"table": table.id, "since": since, "until": until})
+        return arrow_table(found, {**FILE_COLUMNS, "end_snapshot": pa.int64()})
+
+    def _select_changed(self, deletes_of: int | None) -> sa.Select[Any]:
+        """Return the statement of ``changed`` for any table, or for one with inlined deletes."""
         f, d, column = self.meta["data_file"], self.meta["delete_file"], self.meta.column
+        table, since, until = (sa.bindparam(name, type_=sa.BigInteger()) for name in ("table", "since", "until"))
         any_delete = d.alias("any_delete")
         last = sa.func.coalesce(any_delete.c.get("partial_max", sa.null()), any_delete.c.begin_snapshot)
         with_deletes = sa.select(any_delete.c.data_file_id).where(
-            any_delete.c.table_id == table.id, any_delete.c.begin_snapshot <= until, last >= since
+            any_delete.c.table_id == table, any_delete.c.begin_snapshot <= until, last >= since
         )
         changed = [
             f.c.begin_snapshot >= since,
@@ -183,19 +192,18 @@ class FileQueries(Queries):
             f.c.end_snapshot.between(since, until),
             f.c.data_file_id.in_(with_deletes),
         ]
-        if self._sql.inlined.has_deletes(table.id, until):
-            sql = self._sql.delete_table(table.id)
+        if deletes_of is not None:
+            sql = self._sql.delete_table(deletes_of)
             changed.append(
                 f.c.data_file_id.in_(sa.select(sql.c.file_id).where(sql.c.begin_snapshot.between(since, until)))
             )
-        mine = sa.and_(d.c.table_id == table.id, d.c.data_file_id == f.c.data_file_id, d.c.begin_snapshot <= until)
-        statement = (
+        mine = sa.and_(d.c.table_id == table, d.c.data_file_id == f.c.data_file_id, d.c.begin_snapshot <= until)
+        return (
             sa.select(*self._file_columns(), f.c.end_snapshot)
             .select_from(f.outerjoin(d, mine))
-            .where(f.c.table_id == table.id, f.c.begin_snapshot <= until, sa.or_(*changed))
+            .where(f.c.table_id == table, f.c.begin_snapshot <= until, sa.or_(*changed))
             .order_by(f.c.data_file_id, d.c.delete_file_id)
         )
-        return arrow_table(self._sql.run("changed_files", statement), {**FILE_COLUMNS, "end_snapshot": pa.int64()})
 
     def partition_values(self, table_id: int, file_ids: Sequence[int]) -> dict[int, dict[int, str | None]]:
         """Return the partition values of files (of all when these are many): data file -> key index -> text."""

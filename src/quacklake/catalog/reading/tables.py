@@ -381,13 +381,18 @@ class SnapshotQueries(Queries):
     def changes_between(self, first: int, last: int) -> dict[int, str | None]:
         """Return what the snapshots from ``first`` to ``last`` changed, as the catalog has it, without expired ones."""
         s, c = self.meta["snapshot"], self.meta["snapshot_changes"]
-        statement = (
-            sa.select(s.c.snapshot_id, c.c.changes_made)
-            .select_from(s.outerjoin(c, c.c.snapshot_id == s.c.snapshot_id))
-            .where(s.c.snapshot_id.between(first, last))
-            .order_by(s.c.snapshot_id)
+        ends = (sa.bindparam(name, type_=sa.BigInteger()) for name in ("first", "last"))
+        statement = self._sql.cached(
+            "changes_between",
+            lambda: (
+                sa.select(s.c.snapshot_id, c.c.changes_made)
+                .select_from(s.outerjoin(c, c.c.snapshot_id == s.c.snapshot_id))
+                .where(s.c.snapshot_id.between(*ends))
+                .order_by(s.c.snapshot_id)
+            ),
         )
-        return {row[0]: row[1] for row in self._sql.run("changes_between", statement)}
+        rows = self._sql.run("changes_between", statement, {"first": first, "last": last})
+        return {row[0]: row[1] for row in rows}
 
     def operations(self) -> dict[int, Operation]:
         """Return the operations that made snapshots, by snapshot, where the tokens of their commits tell."""
