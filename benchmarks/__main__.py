@@ -21,6 +21,7 @@ NAMES = (
     "tpch",
     "sql",
     "flight",
+    "service",
     "deletes",
     "feed",
     "materialized",

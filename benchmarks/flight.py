@@ -13,13 +13,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pyarrow as pa
 from pyarrow import flight
 
 import quacklake
 from benchmarks.common import Bench, Measure, Result, Target, alternate
+
+__all__ = ["TITLE", "bare_server", "read_all", "run"]
 
 TITLE = "Arrow Flight to another process, beside a bare server with the table in memory"
 
@@ -84,6 +86,16 @@ def _read(location: str, descriptor: flight.FlightDescriptor, *, parallel: bool)
             return sum(map(count, tickets))
         with ThreadPoolExecutor(len(tickets)) as pool:
             return sum(pool.map(count, tickets))
+
+
+def read_all(location: str) -> int:
+    """Read the table ``t`` of a server; return the number of rows."""
+    return _read(location, flight.FlightDescriptor.for_path("t"), parallel=False)
+
+
+def bare_server(url: str) -> AbstractContextManager[str]:
+    """Run a bare server with the table ``t`` of a lake in memory; the block gets where it listens."""
+    return _server("bare", url)
 
 
 @contextmanager

@@ -1,123 +1,183 @@
-"""Measure a service beside the same work in this process: ``python -m benchmarks.service [--url postgresql://…]``."""
+"""The service over HTTP: appends of many clients, point queries, large results and many readers.
+
+The service and the clients run in processes of their own. Appends are of 10 rows with an idempotency key each, on
+PostgreSQL: appends that come at once share a snapshot. The peer commits each append for itself. A point query stands
+beside the same in a process that has the lake open, a large result beside a bare Flight server with the table in RAM.
+"""
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
-import statistics
-import tempfile
-import threading
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import quacklake
-from quacklake.service.app import create_app
-from quacklake.service.identity import Role, TokenGate
-from quacklake.service.serving import BackgroundService
-from quacklake.service.settings import ServiceSettings
+from benchmarks.common import Bench, Measure, Result, Target, alternate, at_least, at_most, percentile, slowdown
+from benchmarks.service_load import TOKEN, Load, Taken, running
 
-TOKEN = {"Authorization": "Bearer bench", "Content-Type": "application/json"}
+TITLE = "The service over HTTP: group commit of appends, point queries, large results, many readers"
 
-
-def ask(connection: http.client.HTTPConnection, path: str, body: object, **headers: str) -> bytes:
-    """Send JSON and return the answer."""
-    connection.request("POST", path, json.dumps(body), {**TOKEN, **headers})
-    answer = connection.getresponse()
-    data = answer.read()
-    if answer.status >= 300:
-        raise RuntimeError(data)
-    return data
+_ARROW = "application/vnd.apache.arrow.stream"
+_POINT = "SELECT * FROM t WHERE id = ?"
+_CLIENTS, _READERS = 32, 200
+_ALONE = "one commit for each append"
 
 
-def seconds(work: Callable[[], object], times: int) -> list[float]:
-    """Return the seconds of each run, after one that does not count."""
-    work()
-    found = []
-    for _ in range(times):
-        start = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - start)
-    return found
+@dataclass(frozen=True)
+class _Server:
+    """A service in a process of its own."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    def processor(self) -> float:
+        """Return the processor seconds that it has taken."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print("processor", file=self.process.stdin, flush=True)
+        return float(self.process.stdout.readline())
 
 
-def together(clients: int, work: Callable[[int], Sequence[float]]) -> tuple[list[float], float]:
-    """Run clients at once; return the seconds of their requests, and of all."""
-    found: list[float] = []
-    threads = [threading.Thread(target=lambda number=each: found.extend(work(number))) for each in range(clients)]
-    start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sorted(found), time.perf_counter() - start
+@dataclass(frozen=True)
+class _Appended:
+    taken: Taken
+    processor: float
+    snapshots: int
 
 
-def main() -> None:
-    """Print one line for each measure."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--url", help="the catalog; by default SQLite")
-    parser.add_argument("--appends", type=int, default=50, help="appends of each of 32 clients")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        lake = quacklake.connect(given.url or f"sqlite:///{folder}/lake.db", Path(folder) / "data", create=True)
-        lake.create_table("t", {"id": "BIGINT", "name": "VARCHAR"})
-        lake.create_table("w", {"id": "BIGINT", "name": "VARCHAR"})
-        lake.sql("INSERT INTO t SELECT i, 'name ' || i FROM range(2000000) r(i)")
-        settings = ServiceSettings(port=0, max_rows=10_000_000)
-        with BackgroundService(create_app(TokenGate(lake, {"bench": Role.ADMIN}), settings), settings) as url:
-            measure(lake, url, given.appends)
+def run(bench: Bench, result: Result) -> None:
+    """Serve a lake in PostgreSQL and one of a large table; send what is measured."""
+    appends, rows, rounds = bench.pick((3, 100_000, 1), (100, 5_000_000, 5), (300, 5_000_000, 9))
+    with bench.directory() as directory:
+        place = bench.place(directory, "postgres", "service")
+        with quacklake.connect(place.url, data_path=place.data, create=True) as lake:
+            lake.create_table("w", {"id": "BIGINT", "name": "VARCHAR"})
+            with bench.step(f"{_CLIENTS} clients, {appends} appends each, in groups"):
+                group = _append(lake, 0, appends, alone=False)
+            with bench.step(f"{_CLIENTS} clients, {max(appends // 5, 1)} appends each, one commit for each"):
+                alone = _append(lake, 1 << 40, max(appends // 5, 1), alone=True)
+            _check(lake, (appends + max(appends // 5, 1)) * _CLIENTS * 10)
+        _tell_appends(result, group, alone)
+        with bench.step("reads"):
+            _read(f"sqlite:///{directory}/lake.db", str(directory / "data"), rows, rounds, result)
 
 
-def measure(lake: quacklake.Lake, url: str, appends: int) -> None:
-    """Print the measures of a service."""
-    address = urlsplit(url)
+def _append(lake: quacklake.Lake, first: int, appends: int, *, alone: bool) -> _Appended:
+    """Let the clients append through a service of their own."""
+    with _serving(str(lake.url), "alone" if alone else "groups") as server:
+        with running(Load(server.url, _CLIENTS, 3, "w", first=-1 - first - 10_000_000)) as begin:
+            begin()  # what is made once is made
+        lake.sql("DELETE FROM w WHERE id < 0")
+        before = lake.current_snapshot()
+        with running(Load(server.url, _CLIENTS, appends, "w", first=first)) as begin:
+            start = server.processor()
+            taken = begin()
+            processor = server.processor() - start
+    return _Appended(taken, processor / len(taken.each), lake.current_snapshot() - before)
 
-    def connect() -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(str(address.hostname), address.port, timeout=120)
 
-    point = "SELECT * FROM t WHERE id = ?"
-    own = statistics.median(seconds(lambda: lake.sql(point, [77_777]).fetchall(), 50))
-    one = connect()
-    far = statistics.median(seconds(lambda: ask(one, "/api/v1/sql", {"sql": point, "parameters": [77_777]}), 50))
-    print(f"point query: {own * 1e3:.1f} ms in process, {far * 1e3:.1f} ms over HTTP, {far / own:.2f} times")
-    arrow = {"Accept": "application/vnd.apache.arrow.stream"}
-    size = 0
+def _check(lake: quacklake.Lake, rows: int) -> None:
+    found = lake.sql("SELECT count(*), count(DISTINCT id) FROM w").fetchall()
+    if found != [(rows, rows)]:
+        raise RuntimeError(f"not every row is there once: {found}, not {rows}")
 
-    def whole() -> None:
-        nonlocal size
-        size = len(ask(one, "/api/v1/sql", {"sql": "FROM t"}, **arrow))
 
-    took = min(seconds(whole, 3))
-    print(f"Arrow result: {size / 1e6:.0f} MB at {size / 1e6 / took:.0f} MB/s")
+def _tell_appends(result: Result, group: _Appended, alone: _Appended) -> None:
+    rate, each = group.taken.rate, group.taken.each
+    result.measures += [
+        Measure(
+            f"appends of 10 rows by {_CLIENTS} clients", "/s", rate, alone.taken.rate, _ALONE,
+            rate / alone.taken.rate, "the rate", Target("≥", 1_000, "ours"),
+        ),
+        Measure("an append, p50", "ms", percentile(each, 50) * 1e3, percentile(alone.taken.each, 50) * 1e3, _ALONE),
+        Measure("an append, p99", "ms", percentile(each, 99) * 1e3, percentile(alone.taken.each, 99) * 1e3, _ALONE),
+        Measure("processor of the service for an append", "ms", group.processor * 1e3, alone.processor * 1e3, _ALONE),
+    ]  # fmt: skip
+    size = len(each) / max(group.snapshots, 1)
+    result.notes.append(f"{len(each):,} appends became {group.snapshots:,} snapshots: {size:.1f} appends in each.")
 
-    def read(_: int) -> list[float]:
-        connection = connect()
-        return seconds(lambda: ask(connection, "/api/v1/sql", {"sql": "SELECT 42 AS x"}), 5)
 
-    each, all_ = together(200, read)
-    p50, p99 = each[len(each) // 2], each[int(len(each) * 0.99)]
-    print(f"200 readers: {len(each) / all_:.0f} answers/s, p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms")
-    before = lake.current_snapshot()
+def _read(url: str, data: str, rows: int, rounds: int, result: Result) -> None:
+    """Measure point queries, a large result and many readers."""
+    from benchmarks.flight import bare_server, read_all
 
-    def write(client: int) -> list[float]:
-        connection, found = connect(), []
-        for number in range(appends):
-            rows = [{"id": number * 10 + row, "name": "x"} for row in range(10)]
-            start = time.perf_counter()
-            ask(connection, "/api/v1/tables/w/rows", rows, **{"Idempotency-Key": f"{client}-{number}"})
-            found.append(time.perf_counter() - start)
-        return found
+    with quacklake.connect(url, data_path=data, create=True) as lake:
+        lake.sql(f"CREATE TABLE t AS SELECT range AS id, range * 7 AS other, random() AS share FROM range({rows})")
+        size = lake.table("t").to_arrow().nbytes
+        with _serving(url, "groups") as server, bare_server(url) as bare:
+            far = _Caller(server.url)
+            works: dict[str, Callable[[], object]] = {
+                "own": lambda: lake.sql(_POINT, [77]).fetchall(),
+                "point": lambda: far.ask({"sql": _POINT, "parameters": [77]}),
+            }
+            points = alternate(rounds * 20, works)
+            wholes = alternate(
+                rounds, {"http": lambda: far.ask({"sql": "FROM t"}, Accept=_ARROW), "bare": lambda: read_all(bare)}
+            )
+            with running(Load(server.url, _READERS, 5)) as begin:
+                readers = begin()
+    point, own = points["point"].median * 1e3, points["own"].median * 1e3
+    http, raw = size / 1e6 / wholes["http"].wall, size / 1e6 / wholes["bare"].wall
+    p50, p99 = percentile(readers.each, 50) * 1e3, percentile(readers.each, 99) * 1e3
+    result.measures += [
+        slowdown("a point query, median", point, own, "ms", at_most(1.5), "in the process"),
+        Measure(f"{size / 1e6:,.0f} MB of Arrow data", "MB/s", http, raw, "bare pyarrow.flight", http / raw, "the rate",
+                at_least(0.7)),
+        Measure(f"{_READERS} readers at once, p50", "ms", p50),
+        Measure(f"{_READERS} readers at once, p99", "ms", p99, p50, "p50", p99 / p50, "the time", at_most(10)),
+    ]  # fmt: skip
+    result.notes.append(f"{_READERS} readers: {readers.rate:,.0f} answers a second, 5 to each, none failed.")
 
-    processor = time.process_time()
-    each, all_ = together(32, write)
-    processor = (time.process_time() - processor) / len(each)
-    snapshots, p50 = lake.current_snapshot() - before, each[len(each) // 2]
-    print(f"32 writers: {len(each) / all_:.0f} appends/s of 10 rows, {snapshots} snapshots, p50 {p50 * 1e3:.0f} ms")
-    print(f"an append costs {processor * 1e3:.2f} ms of processor, that of its client included")
+
+class _Caller:
+    """A client with one connection."""
+
+    def __init__(self, url: str) -> None:
+        address = urlsplit(url)
+        self._connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=120)
+
+    def ask(self, body: object, **headers: str) -> int:
+        """Run a statement, and return the bytes of the answer."""
+        more = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json", **headers}
+        self._connection.request("POST", "/api/v1/sql", json.dumps(body), more)
+        answer = self._connection.getresponse()
+        size = len(answer.read())
+        if answer.status != 200:
+            raise RuntimeError(f"the answer was {answer.status}")
+        return size
+
+
+@contextmanager
+def _serving(url: str, kind: str) -> Iterator[_Server]:
+    line = [sys.executable, "-m", "benchmarks.service", kind, url]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield _Server(process.stdout.readline().strip(), process)
+        finally:
+            process.communicate()  # the end of its input ends it
+
+
+def _serve(kind: str, url: str) -> None:
+    from quacklake.service.app import create_app
+    from quacklake.service.identity import Role, TokenGate
+    from quacklake.service.serving import BackgroundService
+    from quacklake.service.settings import ServiceSettings
+
+    more = {"group_appends": 1} if kind == "alone" else {}
+    settings = ServiceSettings(port=0, max_rows=100_000_000, **more)  # type: ignore[arg-type]
+    app = create_app(TokenGate(quacklake.connect(url), {TOKEN: Role.ADMIN}), settings)
+    with BackgroundService(app, settings) as place:
+        print(place, flush=True)
+        for _ in sys.stdin:
+            print(time.process_time(), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    _serve(*sys.argv[1:])

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import Receive, Scope, Send
 
 import quacklake
+from quacklake.service.direct import DirectAppends
 from quacklake.service.identity import Gate
 from quacklake.service.metrics import Requests
 from quacklake.service.problems import PROBLEMS, add_handlers
@@ -25,6 +27,19 @@ _ABOUT = """Read and change a lake over HTTP.
 
 Every request carries `Authorization: Bearer <token>`. An error is `application/problem+json` with a stable `code`, a
 `hint` and the id of the request. Reads take `version` or `timestamp` to show the lake as it was."""
+
+
+class _Application(FastAPI):
+    """An application that takes plain appends past the framework; the shell is around them, too."""
+
+    direct: tuple[DirectAppends, Shell] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self.direct is not None and self.direct[0].takes(scope):
+            scope["app"] = self
+            await self.direct[1](scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def create_app(
@@ -51,7 +66,7 @@ def create_app(
             await asyncio.to_thread(at_end)
             await asyncio.to_thread(app.state.service.close)
 
-    app = FastAPI(
+    app = _Application(
         title="Quacklake",
         version=quacklake.__version__,
         description=_ABOUT,
@@ -77,5 +92,9 @@ def create_app(
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match"],
             expose_headers=["ETag", "X-Request-Id", "X-Quacklake-Snapshot"],
         )
+    else:  # those of a browser need the headers of CORS
+        described = next(route for route in writes.router.routes if getattr(route, "name", "") == "append_rows")
+        direct = DirectAppends(f"{settings.prefix}{API}", described)
+        app.direct = direct, Shell(direct, settings, requests)
     app.add_middleware(Shell, settings=settings, requests=requests)
     return app

@@ -6,13 +6,11 @@ itself, and its own error is told.
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import queue
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +19,6 @@ import pyarrow as pa
 
 from quacklake import faults, telemetry
 from quacklake.errors import (
-    AlreadyExistsError,
     CancelledError,
     CatalogError,
     CommitUnknown,
@@ -30,13 +27,13 @@ from quacklake.errors import (
     StorageError,
     StreamBatchDoneError,
 )
+from quacklake.format.objects import TableInfo
 from quacklake.format.schema import TableSchema
 from quacklake.lake.lake import LakeTransaction
-from quacklake.operations.handles import LakeHandle, TransactionHandle
-from quacklake.operations.options import StreamPositions
+from quacklake.operations.handles import TransactionHandle
 from quacklake.operations.reference import TableRef
 from quacklake.service.bodies import rows_of
-from quacklake.service.idempotency import Key
+from quacklake.service.idempotency import ForgetKeys, Key, known_answers
 from quacklake.service.problems import TooBusyError
 from quacklake.service.settings import ServiceSettings
 
@@ -47,23 +44,22 @@ if TYPE_CHECKING:
 __all__ = ["Append", "GroupCommits", "commit_once"]
 
 T = TypeVar("T")
-_log = logging.getLogger("quacklake.service")
 _RACES = 5
 """The most times that another process may do the same request first before that is an error."""
-_FORGET_SECONDS = 600.0
-"""Seconds between two removals of old idempotency keys."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Append:
-    """An append that waits for its commit. ``answer`` has the snapshot and the number of rows."""
+    """An append that waits for its commit. ``answer`` gets the snapshot and the number of rows, on its own loop."""
 
     table: str
     body: bytes
     format: str
     key: Key | None
-    answer: Future[dict[str, Any]] = field(default_factory=Future)
+    answer: asyncio.Future[dict[str, Any]]
     _rows: tuple[TableSchema, pa.Table] | None = None
+    _outcome: dict[str, Any] | BaseException | None = None
+    _followers: list[Append] = field(default_factory=list)
 
     def rows(self, schema: TableSchema, settings: ServiceSettings) -> pa.Table:
         """Return the rows for a table with these columns."""
@@ -76,15 +72,53 @@ class Append:
         """The number of rows, once they were read."""
         return 0 if self._rows is None else self._rows[1].num_rows
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is no answer yet, and somebody waits for one."""
+        return self._outcome is None and not self.answer.done()
+
     def done(self, answer: dict[str, Any]) -> None:
-        """Answer, unless that was done."""
-        with suppress(InvalidStateError):  # nobody waits any more
-            self.answer.set_result(answer)
+        """Note the answer, unless there is one; ``tell`` gives it to whoever waits."""
+        if self._outcome is None:
+            self._outcome = answer
+            for each in self._followers:
+                each.done({**answer, "repeated": True})
 
     def failed(self, error: BaseException) -> None:
-        """Answer with an error, unless there is an answer."""
-        with suppress(InvalidStateError):
-            self.answer.set_exception(error)
+        """Note an error as the answer, unless there is one."""
+        if self._outcome is None:
+            self._outcome = error
+            for each in self._followers:
+                each.failed(error)
+
+    def follow(self, first: Append) -> None:
+        """Get the answer of a request with the same key that came just before. Raises ``AlreadyExistsError``."""
+        if self.key is not None:
+            self.key.check_same(first.key)
+        first._followers.append(self)
+
+    def _tell(self) -> None:
+        if self.answer.done():
+            return  # nobody waits any more
+        if isinstance(self._outcome, dict):
+            self.answer.set_result(self._outcome)
+        else:
+            self.answer.set_exception(self._outcome or InternalError("an append has no answer"))
+
+    @staticmethod
+    def tell(group: Iterable[Append]) -> None:
+        """Answer all of a group. A loop is woken once for all that wait in it."""
+        loops: dict[asyncio.AbstractEventLoop, list[Append]] = {}
+        for each in group:
+            loops.setdefault(each.answer.get_loop(), []).append(each)
+        for loop, mine in loops.items():
+            with suppress(RuntimeError):  # the loop has ended, and with it those who waited
+                loop.call_soon_threadsafe(_tell_all, mine)
+
+
+def _tell_all(group: Sequence[Append]) -> None:
+    for each in group:
+        each._tell()
 
 
 class GroupCommits:
@@ -133,27 +167,26 @@ class _Committer:
     def __init__(self, lake: Lake, settings: ServiceSettings) -> None:
         self._lake = lake  # keeps the id of its handle from being another's
         self._settings = settings
-        self._queue: queue.Queue[Append | None] = queue.Queue(settings.max_appends)
-        self._forget_at = time.monotonic()
+        self._queue: queue.SimpleQueue[Append | None] = queue.SimpleQueue()
+        self._forget = ForgetKeys(settings.keep_keys)
         self._thread = threading.Thread(target=self._work, name="quacklake-commit", daemon=True)
         self._thread.start()
 
     def put(self, append: Append) -> None:
-        try:
-            self._queue.put_nowait(append)
-        except queue.Full:
-            raise TooBusyError("too many appends wait to be committed") from None
+        if self._queue.qsize() >= self._settings.max_appends:
+            raise TooBusyError("too many appends wait to be committed")
+        self._queue.put(append)
 
     def end(self) -> None:
         """Let the thread end after what waits."""
-        threading.Thread(target=self._queue.put, args=(None,), daemon=True).start()
+        self._queue.put(None)
 
     @property
     def works(self) -> bool:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        self._queue.put(None)
+        self.end()
         self.wait()
 
     def wait(self) -> None:
@@ -175,19 +208,9 @@ class _Committer:
                 telemetry.count("service.append.failures")
                 for each in group:
                     each.failed(InternalError(f"the rows could not be committed: {type(error).__name__}"))
-
+            Append.tell(group)
             if self._queue.empty():
-                self._forget()
-
-    def _forget(self) -> None:
-        """Remove idempotency keys that are older than they need to be, now and then."""
-        if time.monotonic() < self._forget_at:
-            return
-        self._forget_at = time.monotonic() + _FORGET_SECONDS
-        try:
-            _marks(self._lake).forget_done(Key.now() - round(self._settings.keep_keys))
-        except Exception as error:  # the next time is soon enough
-            _log.warning("old idempotency keys stay: %s", type(error).__name__)
+                self._forget(self._lake)
 
     def _gather(self, first: Append) -> tuple[list[Append], bool]:
         """Return those that wait, and whether they are the last."""
@@ -230,41 +253,25 @@ class _Committer:
 
     def _unanswered(self, group: Sequence[Append], *, look: bool = True) -> list[Append]:
         """Answer those whose keys are in the lake, or the same as another's of the group; return the others."""
-        fresh: dict[str, Append] = {}
-        waiting = [each for each in group if not each.answer.done()]
-        names = [each.key.name for each in waiting if each.key is not None]
-        known = _marks(self._lake).done(names) if names and look else {}
+        fresh: dict[str | None, Append] = {}
+        waiting = [each for each in group if each.waits]
+        keys = [each.key for each in waiting if each.key is not None]
+        known = known_answers(self._lake, keys) if look else {}
         found: list[Append] = []
         for each in waiting:
-            if each.key is None:
-                found.append(each)
-            elif each.key.name in known:
-                _try(each, lambda each=each, key=each.key: each.done(key.answer(known[key.name])))  # type: ignore[misc]
-            elif each.key.name in fresh:
-                self._follow(each, fresh[each.key.name])
-            else:
-                fresh[each.key.name] = each
-                found.append(each)
+            name = None if each.key is None else each.key.name
+            try:
+                if each.key is not None and name in known:
+                    each.done(each.key.answer(known[name]))
+                elif name in fresh:
+                    each.follow(fresh[name])
+                else:
+                    found.append(each)
+                    if name is not None:
+                        fresh[name] = each
+            except QuacklakeError as error:
+                each.failed(error)
         return found
-
-    def _follow(self, second: Append, first: Append) -> None:
-        """Answer a request as the one with the same key that came just before."""
-
-        def answered(future: Future[dict[str, Any]]) -> None:
-            error = TooBusyError("the same request takes long") if future.cancelled() else future.exception()
-            if error is not None:
-                second.failed(error)
-            else:
-                second.done({**future.result(), "repeated": True})
-
-        if first.key != second.key:
-            second.failed(
-                AlreadyExistsError(
-                    "another request was made under this idempotency key", hint="use a new key for each request"
-                )
-            )
-        else:
-            first.answer.add_done_callback(answered)
 
     def _commit(self, group: Sequence[Append]) -> list[Append]:
         """Commit appends as one snapshot; return those that did not fit."""
@@ -289,18 +296,22 @@ class _Committer:
         self, tx: Transaction, group: Sequence[Append], refused: list[Append]
     ) -> list[tuple[str, pa.Table, list[Append]]]:
         """Return the rows for each table together with the appends that they are of; rows that differ are apart."""
+        tables: dict[str, TableInfo] = {}
         parts: dict[tuple[str, pa.Schema], list[tuple[Append, pa.Table]]] = {}
         for each in group:
             try:
-                ref = TableRef.parse(each.table)
-                rows = each.rows(tx.find_table(ref.schema, ref.name).schema, self._settings)
-                self._lake.handle.context.match(rows.schema, tx.find_table(ref.schema, ref.name))
+                if each.table not in tables:
+                    ref = TableRef.parse(each.table)
+                    tables[each.table] = tx.find_table(ref.schema, ref.name)
+                rows = each.rows(tables[each.table].schema, self._settings)
+                if (each.table, rows.schema) not in parts:
+                    self._lake.handle.context.match(rows.schema, tables[each.table])
             except QuacklakeError:
                 refused.append(each)
                 continue
             parts.setdefault((each.table, rows.schema), []).append((each, rows))
         return [
-            (table, pa.concat_tables([rows for _, rows in members]), [each for each, _ in members])
+            (table, pa.concat_tables([rows for _, rows in members]).combine_chunks(), [each for each, _ in members])
             for (table, _), members in parts.items()
         ]
 
@@ -314,24 +325,13 @@ class _Committer:
         try:
             snapshot = committed(self._lake, work)
         except StreamBatchDoneError:
-            _try(append, lambda: self._unanswered([append]))
+            with suppress(QuacklakeError):
+                self._unanswered([append])
             append.failed(TooBusyError("the same request is done elsewhere"))
         except QuacklakeError as error:
             append.failed(error)
         else:
             append.done({"rows": append.count, "snapshot": snapshot, "repeated": False})
-
-
-def _try(append: Append, action: Callable[[], object]) -> None:
-    try:
-        action()
-    except QuacklakeError as error:
-        append.failed(error)
-
-
-def _marks(lake: Lake) -> StreamPositions:
-    """Return the marks of a lake, as the service sees them: those of requests are not for principals."""
-    return StreamPositions(LakeHandle(lake.handle.context))
 
 
 def _opened(lake: Lake, tx: Transaction) -> LakeTransaction:
@@ -341,7 +341,7 @@ def _opened(lake: Lake, tx: Transaction) -> LakeTransaction:
 def _mark(tx: Transaction, appends: Sequence[Append]) -> None:
     for each in appends:
         if each.key is not None:
-            tx.mark_once(each.key.name, each.key.asked, Key.now(), Key.position({"rows": each.count}))
+            each.key.mark(tx, {"rows": each.count})
 
 
 def committed(lake: Lake, work: Callable[[Transaction], object], *, blind: bool = False) -> int:
@@ -364,10 +364,10 @@ def commit_once(lake: Lake, key: Key | None, work: Callable[[LakeTransaction], d
     def marked(tx: Transaction) -> None:
         answers[:] = [work(_opened(lake, tx))]
         if key is not None:
-            tx.mark_once(key.name, key.asked, Key.now(), Key.position(answers[0]))
+            key.mark(tx, answers[0])
 
     for _ in range(_RACES):
-        known = {} if key is None else _marks(lake).done([key.name])
+        known = {} if key is None else known_answers(lake, [key])
         if key is not None and key.name in known:
             return key.answer(known[key.name])
         try:

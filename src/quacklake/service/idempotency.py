@@ -1,58 +1,139 @@
 """Requests that may be sent again: a key, what was asked under it, and what was answered.
 
 The answer is a mark in the lake, committed with the rows. So a retry finds it exactly if the rows are there, on
-whichever process it arrives.
+whichever process it arrives, and whether it comes by HTTP or by Flight: both make their keys here.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import AlreadyExistsError, InputError
 from quacklake.format.objects import StreamMark, request_stream
+from quacklake.operations.handles import LakeHandle
+from quacklake.operations.options import StreamPositions
+from quacklake.operations.reference import TableRef
 
-__all__ = ["Key", "key_of"]
+if TYPE_CHECKING:
+    from quacklake.lake import Lake
+    from quacklake.transaction import Transaction
+
+__all__ = ["ForgetKeys", "Key", "key_of", "known_answers"]
 
 _LONGEST = 255
+_DIGITS = 40
+_FORGET_SECONDS = 600.0
+"""Seconds between two removals of old idempotency keys."""
+_MOST_LAKES = 1_000
+_log = logging.getLogger("quacklake.service")
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The idempotency key of a request. ``name`` is that of its mark, ``asked`` a digest of what is asked under it."""
+    """The idempotency key of a request.
+
+    ``name`` is that of its mark, ``asked`` a digest of what is asked under it: the action and the table. ``body`` is a
+    digest of the rows as they were sent, empty for rows that come as a stream. Two bodies can differ and mean the same
+    rows, so only those of one format are compared; of the others, the number of rows.
+    """
 
     name: str
     asked: str
+    format: str = ""
+    body: str = ""
 
-    def answer(self, mark: StreamMark) -> dict[str, Any]:
-        """Return what was answered before. Raises ``AlreadyExistsError`` when something else was asked then."""
-        if mark.query != self.asked:
-            raise AlreadyExistsError(
-                "another request was made under this idempotency key", hint="use a new key for each request"
-            )
+    def check_same(self, other: Key | None) -> None:
+        """Raise ``AlreadyExistsError`` unless another request with this key asks for the same."""
+        if other is None or self.asked != other.asked or self._differs(other.format, other.body):
+            raise _another()
+
+    def _differs(self, format: object, body: object) -> bool:
+        return bool(self.body) and format == self.format and body != self.body
+
+    def answer(self, mark: StreamMark, rows: int | None = None) -> dict[str, Any]:
+        """Return what was answered before. Raises ``AlreadyExistsError`` when something else was asked then.
+
+        ``rows`` is the number of rows that were sent now, where that is known.
+        """
         found: dict[str, Any] = json.loads(mark.position or "{}")
-        return {**found, "snapshot": mark.snapshot_id, "repeated": True}
+        answer: dict[str, Any] = found.get("answer", {})
+        other_rows = rows is not None and rows != answer.get("rows", rows)
+        if mark.query != self.asked or other_rows or self._differs(found.get("format"), found.get("body")):
+            raise _another()
+        return {**answer, "snapshot": mark.snapshot_id, "repeated": True}
 
-    @staticmethod
-    def position(answer: dict[str, Any]) -> str:
-        """Return an answer as the mark keeps it."""
-        return json.dumps(answer, sort_keys=True)
-
-    @staticmethod
-    def now() -> int:
-        """Return the time that a mark carries, in seconds."""
-        return int(time.time())
+    def mark(self, tx: Transaction, answer: dict[str, Any]) -> None:
+        """Let a transaction carry the answer under this key; its commit fails if there is one."""
+        kept = json.dumps({"answer": answer, "format": self.format, "body": self.body})
+        tx.mark_once(self.name, self.asked, _now(), kept)
 
 
-def key_of(header: str | None, principal: str, route: str, body: bytes) -> Key | None:
-    """Return the key of an Idempotency-Key header, None without one. Keys of two principals never meet."""
+def _another() -> AlreadyExistsError:
+    return AlreadyExistsError(
+        "another request was made under this idempotency key", hint="use a new key for each request"
+    )
+
+
+def _now() -> int:
+    """Return the time that a mark carries, in seconds."""
+    return int(time.time())
+
+
+def key_of(
+    header: str | None, principal: str, action: str, table: str, *, format: str = "", body: bytes | None = None
+) -> Key | None:
+    """Return the key that a client gives, None without one. Keys of two principals never meet.
+
+    ``body`` is None for rows that come as a stream. Raises ``InputError`` for a key that is none.
+    """
     if header is None:
         return None
     if not header or len(header) > _LONGEST or not header.isprintable():
         raise InputError(f"an idempotency key is a text of at most {_LONGEST} printable characters")
-    name = hashlib.sha256("\0".join((principal, header)).encode()).hexdigest()[:40]
-    asked = hashlib.sha256(route.encode() + b"\0" + body).hexdigest()[:40]
-    return Key(request_stream(name), asked)
+    ref = TableRef.parse(table)
+    name = _digest(principal, header)
+    asked = _digest(action, ref.schema.lower(), ref.name.lower())
+    seen = "" if body is None else hashlib.sha256(body).hexdigest()[:_DIGITS]
+    return Key(request_stream(name), asked, format, seen)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
+
+
+def _marks(lake: Lake) -> StreamPositions:
+    """Return the marks of a lake, as the service sees them: those of requests are not for principals."""
+    return StreamPositions(LakeHandle(lake.handle.context))
+
+
+def known_answers(lake: Lake, keys: Sequence[Key]) -> dict[str, StreamMark]:
+    """Return the marks of the keys that were used, by name, with one statement for all."""
+    return _marks(lake).done([key.name for key in keys]) if keys else {}
+
+
+class ForgetKeys:
+    """Removes the keys of lakes that are older than they need to be, now and then."""
+
+    def __init__(self, keep_seconds: float) -> None:
+        self._keep = round(keep_seconds)
+        self._next: OrderedDict[str, float] = OrderedDict()
+
+    def __call__(self, lake: Lake) -> None:
+        """Remove old keys of a lake, if it is time to."""
+        now, name = time.monotonic(), f"{lake.url} {lake.handle.context.catalog.label}"
+        if now < self._next.get(name, 0.0):
+            return
+        self._next[name] = now + _FORGET_SECONDS
+        while len(self._next) > _MOST_LAKES:
+            self._next.popitem(last=False)
+        try:
+            _marks(lake).forget_done(_now() - self._keep)
+        except Exception as error:  # the next time is soon enough
+            _log.warning("old idempotency keys stay: %s", type(error).__name__)

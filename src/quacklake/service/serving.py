@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from quacklake.errors import ConfigError
+from quacklake.service.protocol import bounded_protocol
 from quacklake.service.settings import ServiceSettings, is_loopback
 
 __all__ = ["BackgroundService", "Tls", "check_place", "new_token", "serve"]
@@ -88,6 +89,7 @@ def _config(app: FastAPI, settings: ServiceSettings, tls: Tls | None) -> uvicorn
         server_header=False,
         proxy_headers=False,
         lifespan="on",
+        http=bounded_protocol(settings),
         ws="none",
         backlog=_BACKLOG,
         limit_concurrency=settings.max_connections,

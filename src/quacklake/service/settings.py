@@ -24,12 +24,14 @@ class ServiceSettings:
     cors_origins: tuple[str, ...] = ()
     """The origins whose scripts may call the service from a browser; none by default."""
 
+    max_head: int = 64 * 1024
+    """The most bytes of the first line and the headers of a request, within what is read at once."""
     max_body: int = 64 * _MEGABYTE
     """The most bytes of a request, also once it is unpacked."""
     max_body_rows: int = 1_000_000
     """The most rows of one append or merge."""
     body_seconds: float = 60.0
-    """Seconds in which a request must have arrived."""
+    """Seconds in which a request must have arrived, and in which a new connection must have sent the head of one."""
     max_connections: int = 2_000
     """The most open connections; further ones are answered with 503."""
 

@@ -51,6 +51,7 @@ class Service:
         self.executor = ThreadPoolExecutor(settings.max_statements + _MORE_THREADS, thread_name_prefix="quacklake-http")
         self._turns = asyncio.Semaphore(settings.max_statements)
         self._waiting = 0
+        self._entrance = _Entrance(self)
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self.stopping = False
 
@@ -60,16 +61,13 @@ class Service:
 
     async def enter(self, request: Request, role: Role = Role.READER) -> Identity:
         """Return who makes a request, on the lake that it names; raise unless the role is at least this."""
-        identity = await self.run(
-            self.enter_now, request.headers.get("authorization"), request.query_params.get("lake")
-        )
-        identity.require(role)
-        return identity
+        return await self.enter_by(request.headers.get("authorization"), request.query_params.get("lake"), role)
 
-    def enter_now(self, authorization: str | None, lake: str | None) -> Identity:
+    async def enter_by(self, authorization: str | None, lake: str | None, role: Role = Role.READER) -> Identity:
         """Return who sends an Authorization header. Raises ``UnauthenticatedError`` and ``TooBusyError``."""
-        identity = self.gate.enter(_bearer(authorization), lake)
+        identity = await self._entrance.enter(_bearer(authorization), lake)
         self._spend(identity.principal)
+        identity.require(role)
         return identity
 
     def _spend(self, principal: str) -> None:
@@ -122,6 +120,38 @@ class Service:
         self.executor.shutdown(wait=True)
         self.sessions.close()
         self.gate.close()
+
+
+class _Entrance:
+    """Asks the gate in a thread, once for all requests with one token that come while it is being asked.
+
+    A request is never let in by an answer that was asked for before it came.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._waiting: dict[tuple[str | None, str | None], asyncio.Future[Identity]] = {}
+        self._asked: dict[tuple[str | None, str | None], asyncio.Task[None]] = {}
+
+    async def enter(self, token: str | None, lake: str | None) -> Identity:
+        """Return the identity behind a token; see ``Gate.enter``."""
+        found = self._waiting.get((token, lake))
+        if found is None:
+            found = self._waiting[token, lake] = asyncio.get_running_loop().create_future()
+            if (token, lake) not in self._asked:
+                self._asked[token, lake] = asyncio.create_task(self._ask(token, lake))
+        return await asyncio.shield(found)
+
+    async def _ask(self, token: str | None, lake: str | None) -> None:
+        while (found := self._waiting.pop((token, lake), None)) is not None:
+            try:
+                found.set_result(await self._service.run(self._service.gate.enter, token, lake))
+            except BaseException as error:
+                found.set_exception(error)
+                found.exception()  # those who waited may have gone
+                if not isinstance(error, Exception):
+                    break
+        del self._asked[token, lake]
 
 
 def service_of(request: Request) -> Service:

@@ -143,16 +143,18 @@ def test_rows_of_a_transaction_are_kept_up_to_a_limit() -> None:
 
 
 def test_old_keys_of_appends_are_forgotten(tight: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    from quacklake.service.flight import appends
+    from quacklake.service import idempotency
 
-    monkeypatch.setattr(appends, "_EVERY", 1)
-    assert tight.put("small", ROWS.to_batches(), x_quacklake_idempotency_key="kept")["rows"] == 1
-    assert tight.lake.streams.list().num_rows == 1
-    monkeypatch.setattr(appends.time, "time", lambda: 4e9)
-    tight.put("small", ROWS.to_batches(), x_quacklake_idempotency_key="new")
-    [left] = tight.lake.streams.list().to_pylist()
-    assert '"time": 4000000000' in left["position"]
-    tight.lake.streams.forget(left["stream"])
+    monkeypatch.setattr(idempotency, "_FORGET_SECONDS", 0.0)
+    old, new = ({"x_quacklake_idempotency_key": key} for key in ("old", "new"))
+    assert tight.put("small", ROWS.to_batches(), **old)["repeated"] is False
+    assert tight.put("small", ROWS.to_batches(), **old)["repeated"] is True
+    with monkeypatch.context() as later:
+        later.setattr(idempotency.time, "time", lambda: 4e9)
+        tight.put("small", ROWS.to_batches(), **new)
+    assert tight.put("small", ROWS.to_batches(), **new)["repeated"] is True
+    assert tight.put("small", ROWS.to_batches(), **old)["repeated"] is False
+    assert tight.lake.streams.list().num_rows == 0, "they are no streams of users"
 
 
 @pytest.mark.parametrize(

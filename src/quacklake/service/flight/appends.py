@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from quacklake.catalog import own_tables
 from quacklake.errors import (
     AlreadyExistsError,
     CancelledError,
-    CommitConflict,
     InputError,
     NotFoundError,
     ResultTooLargeError,
     StreamBatchDoneError,
-    StreamFencedError,
     UnsupportedFeatureError,
 )
-from quacklake.format.objects import StreamMark
-from quacklake.lake.lake import Lake, LakeTransaction
+from quacklake.lake.lake import LakeTransaction
 from quacklake.operations.handles import TransactionHandle
-from quacklake.operations.options import StreamPositions
 from quacklake.operations.reference import TableRef
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.scans import table_name
 from quacklake.service.flight.settings import FlightSettings
+from quacklake.service.idempotency import ForgetKeys, key_of, known_answers
 from quacklake.service.identity import Role
 from quacklake.sql.session import Session
 from quacklake.transaction import Transaction
 
-PREFIX = "flight-append "
-"""The beginning of the names of streams that stand for the keys of appends."""
-
-_MOST_KEY = 512
 _ALIGNED = 8
-_EVERY = 500
-"""Appends with a key after which old keys are looked for."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +44,11 @@ class Ingestion:
     def role(self) -> Role:
         """The role that this needs. To replace a table also drops its grants and its history under that name."""
         return Role.ADMIN if self.replace else Role.WRITER
+
+    @property
+    def action(self) -> str:
+        """What is asked for under an idempotency key: an append is the same by HTTP."""
+        return "replace" if self.replace else "append"
 
     def into(self, tx: LakeTransaction, rows: pa.RecordBatchReader) -> int:
         """Write the rows in a transaction; return how many. Raises ``AlreadyExistsError`` or ``NotFoundError``."""
@@ -105,6 +96,7 @@ class Upload:
         self._context = context
         self._most = settings.size("max_put_bytes")
         self.schema: pa.Schema = reader.schema
+        self.rows_read = 0
         self._first = self._next()
         self.key = self._first[1] if self._first is not None else None
         """The application metadata of the first batch, if it has any."""
@@ -126,7 +118,7 @@ class Upload:
         while found is not None:
             batch = found[0]
             if batch is not None:
-                size += batch.nbytes
+                size, self.rows_read = size + batch.nbytes, self.rows_read + batch.num_rows
                 if size > self._most:
                     raise ResultTooLargeError(f"an append has at most {self._most} bytes", hint="send it in parts")
                 yield _aligned(batch)
@@ -136,10 +128,11 @@ class Upload:
         """Return the rows as a stream, once."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
-    def skip(self) -> None:
-        """Read the rows to their end: the client sends all before it looks at the answer."""
+    def skip(self) -> int:
+        """Read the rows to their end, and count them: the client sends all before it looks at the answer."""
         for _ in self._batches():
             pass
+        return self.rows_read
 
     def check_whole(self) -> None:
         """Raise ``CancelledError`` when the client has gone: what came may be a part of what it has."""
@@ -158,69 +151,31 @@ def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
 
 
-def append(caller: Caller, upload: Upload, ingestion: Ingestion, settings: FlightSettings) -> dict[str, Any]:
-    """Write the rows of an upload in one snapshot; return ``rows`` and ``snapshot``.
+def append(caller: Caller, upload: Upload, ingestion: Ingestion, forget: ForgetKeys) -> dict[str, Any]:
+    """Write the rows of an upload in one snapshot; return ``rows``, ``snapshot`` and whether it was ``repeated``.
 
     With a key, from the header or the first batch, a repeat of the append changes nothing and returns the same.
     """
     caller.identity.require(ingestion.role)
-    lake = caller.identity.lake
-    key = caller.key or upload.key
-    if key is None:
-        with lake.transaction(author=caller.principal) as tx:
-            rows = ingestion.into(tx, upload.rows())
-            upload.check_whole()
-        committed = tx.handle.tx.committed
-        return {"rows": rows, "snapshot": None if committed is None else committed.id}
-    return _once(caller, upload, ingestion, key, settings)
-
-
-def _once(caller: Caller, upload: Upload, ingestion: Ingestion, key: str, settings: FlightSettings) -> dict[str, Any]:
-    """Append under a key. The key is a stream with one batch, which commits together with the rows."""
-    if len(key) > _MOST_KEY:
-        raise InputError(f"the key of an append has at most {_MOST_KEY} characters")
-    lake = caller.identity.lake
-    name = PREFIX + hashlib.sha256(f"{caller.principal}\n{key}".encode()).hexdigest()
-    mark = StreamPositions(lake.handle).claim(name, table_name(ingestion.ref))
-    if mark.epoch >= 0:
-        upload.skip()
-        return _answer(mark)
+    lake, given = caller.identity.lake, caller.key or upload.key
+    key = key_of(given, caller.principal, ingestion.action, table_name(ingestion.ref))
+    if key is not None and (known := known_answers(lake, [key]).get(key.name)) is not None:
+        return key.answer(known, upload.skip())
     try:
         with lake.transaction(author=caller.principal) as tx:
             rows = ingestion.into(tx, upload.rows())
-            tx.handle.tx.mark(name, 0, mark.run, json.dumps({"rows": rows, "time": int(time.time())}))
+            if key is not None:
+                key.mark(tx.handle.tx, {"rows": rows})
             upload.check_whole()
-    except (StreamFencedError, StreamBatchDoneError):
-        known = _mark(lake, name)
-        if known is None or known.epoch < 0:
-            raise CommitConflict("another append with this key is being written", hint="try again") from None
-        return _answer(known)
-    done = _mark(lake, name)
-    _forget_old(lake, settings)
-    return {"rows": rows, "snapshot": None} if done is None else _answer(done)
-
-
-def _mark(lake: Lake, name: str) -> StreamMark | None:
-    with lake.handle.context.catalog.read() as reader:
-        return own_tables.find_stream(reader, name)
-
-
-def _answer(mark: StreamMark) -> dict[str, Any]:
-    return {"rows": json.loads(mark.position or "{}").get("rows"), "snapshot": mark.snapshot_id}
-
-
-_appended = iter(range(1, 1 << 62))
-
-
-def _forget_old(lake: Lake, settings: FlightSettings) -> None:
-    """Remove the keys of old appends, from time to time."""
-    if next(_appended) % _EVERY:
-        return
-    oldest, streams = time.time() - settings.key_seconds, StreamPositions(lake.handle)
-    for stream in streams.list().to_pylist():
-        if stream["stream"].startswith(PREFIX) and json.loads(stream["position"] or "{}").get("time", 0) < oldest:
-            with suppress(NotFoundError):  # another server was faster
-                streams.forget(stream["stream"])
+    except StreamBatchDoneError:  # the same append was faster
+        known = None if key is None else known_answers(lake, [key]).get(key.name)
+        if key is None or known is None:
+            raise
+        return key.answer(known, upload.rows_read)
+    if key is not None:
+        forget(lake)
+    committed = tx.handle.tx.committed
+    return {"rows": rows, "snapshot": (committed or tx.handle.tx.base).id, "repeated": False}
 
 
 def append_in(session: Session, catalog: str, upload: Upload, ingestion: Ingestion) -> int:

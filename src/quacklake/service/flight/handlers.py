@@ -26,6 +26,7 @@ from quacklake.service.flight.statements import QUERY, RESULT, Asked, Statements
 from quacklake.service.flight.streams import Held, Slots, Stream, Watch, of_table
 from quacklake.service.flight.tickets import Sealer
 from quacklake.service.flight.transactions import Transactions
+from quacklake.service.idempotency import ForgetKeys
 from quacklake.service.identity import Role
 
 PART, ANSWER = "part", "metadata"
@@ -46,6 +47,7 @@ class Handlers:
         self.watch = Watch(self._tidy)
         self.queries = Queries(settings, self.slots, self.held, self.watch)
         self.transactions = Transactions(settings, self.queries.sessions, self.watch)
+        self.forget = ForgetKeys(settings.key_seconds)
         self.statements = Statements(settings, self.queries, self.transactions, self.held, self.sealer)
 
     def _tidy(self) -> None:
@@ -150,7 +152,7 @@ class Handlers:
             caller.identity.require(Role.WRITER)
             release = self.queries.slot(caller)
             try:
-                found = appends.append(caller, Upload(reader, context, self.settings), Ingestion(ref), self.settings)
+                found = appends.append(caller, Upload(reader, context, self.settings), Ingestion(ref), self.forget)
             finally:
                 release()
             return json.dumps(found).encode()
@@ -186,7 +188,7 @@ class Handlers:
             if message.HasField("transaction_id") and message.transaction_id:
                 with self.transactions.session(caller, context, message.transaction_id) as session:
                     return _count(appends.append_in(session, CATALOG, upload, ingestion))
-            return _count(appends.append(caller, upload, ingestion, self.settings)["rows"])
+            return _count(appends.append(caller, upload, ingestion, self.forget)["rows"])
         finally:
             release()
 

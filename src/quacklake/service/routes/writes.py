@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -15,8 +16,10 @@ from quacklake.service.encoding import JSON, NDJSON
 from quacklake.service.idempotency import key_of
 from quacklake.service.identity import Identity, Role
 from quacklake.service.problems import StalledError
-from quacklake.service.state import service_of
+from quacklake.service.state import Service, service_of
 from quacklake.service.values import LakeName, TableName
+
+__all__ = ["appended", "router"]
 
 router = APIRouter(tags=["writes"])
 
@@ -27,7 +30,10 @@ IdempotencyKey = Annotated[
         description="A text of at most 255 characters that is new for each request; a retry has the same.",
     ),
 ]
+_SMALL = 1 << 16
+"""Bytes of a body whose key is made at once; a thread costs more."""
 _LARGE = 1 << 18
+"""Bytes of a body that is read before it waits for its commit."""
 _EXAMPLE = [{"id": 5001, "day": "2026-07-01", "product": 2, "quantity": 4}]
 _BODY: dict[str, Any] = {
     "requestBody": {
@@ -70,26 +76,33 @@ async def append_rows(
     request: Request, table: TableName, idempotency_key: IdempotencyKey = None, lake: LakeName = None
 ) -> Written:
     """Add rows to a table. The answer comes when they are committed; appends that come at once share a snapshot."""
-    service = service_of(request)
     body = await request.body()
+    return Written(**await appended(service_of(request), request.headers.get, table, lake, body))
+
+
+async def appended(
+    service: Service, header: Callable[[str], str | None], table: str, lake: str | None, body: bytes
+) -> dict[str, Any]:
+    """Add the rows of a request to a table, and return its answer once they are committed."""
     settings = service.settings
+    identity = await service.enter_by(header("authorization"), lake, Role.WRITER)
+    future = asyncio.get_running_loop().create_future()
 
     def begin() -> Append:
-        identity = service.enter_now(request.headers.get("authorization"), lake)
-        identity.require(Role.WRITER)
-        format = body_format(request.headers.get("content-type"))
-        plain = unpacked(body, request.headers.get("content-encoding"), settings.max_body)
-        key = key_of(idempotency_key, identity.principal, f"append {table} {format}", plain)
-        append = Append(table, plain, format, key)
+        format = body_format(header("content-type"))
+        plain = unpacked(body, header("content-encoding"), settings.max_body)
+        key = key_of(header("idempotency-key"), identity.principal, "append", table, format=format, body=plain)
+        append = Append(table, plain, format, key, future)
         if len(plain) > _LARGE:  # others need not wait while it is read
             append.rows(identity.lake.table(table).info.schema, settings)
-        service.appends.submit(identity.lake, append)
         return append
 
-    append = await service.run(begin)
+    small = len(body) <= _SMALL and header("content-encoding") is None
+    append = begin() if small else await service.run(begin)
+    service.appends.submit(identity.lake, append)
     try:
         async with asyncio.timeout(settings.append_seconds):
-            return Written(**await asyncio.wrap_future(append.answer))
+            return await append.answer
     except TimeoutError:
         raise StalledError(
             "the rows were not committed in time, and may be later", hint="send it again with the same Idempotency-Key"
@@ -124,7 +137,7 @@ def _merge(
     settings = service_of(request).settings
     format = body_format(request.headers.get("content-type"))
     plain = unpacked(body, request.headers.get("content-encoding"), settings.max_body)
-    key = key_of(header, identity.principal, f"merge {table} {on} {format}", plain)
+    key = key_of(header, identity.principal, f"merge {on}", table, format=format, body=plain)
     if on is not None and not all(on):
         raise InputError("a key column has no name")
 

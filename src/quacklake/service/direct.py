@@ -1,0 +1,70 @@
+"""Appends past the framework: dispatch, validation and encoding by FastAPI cost more than all the rest of a small one.
+
+Only requests of the plainest form come here. FastAPI has the route too: it describes it, and answers every other form,
+with the same rows, keys and errors.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
+
+from quacklake.service.routes.writes import appended
+
+if TYPE_CHECKING:
+    from quacklake.service.state import Service
+
+__all__ = ["DirectAppends"]
+
+_QUERY = re.compile(rb"(?:lake=([A-Za-z0-9_.-]{1,200}))?")
+_LONGEST = 600
+
+
+class DirectAppends:
+    """The ASGI application of ``POST …/tables/{table}/rows``."""
+
+    def __init__(self, before: str, route: BaseRoute) -> None:
+        self._before = f"{before}/tables/"
+        self._route = route
+
+    def takes(self, scope: Scope) -> bool:
+        """Return whether a request is an append of the plainest form; remember its table and lake."""
+        path: str = scope["path"]
+        if scope["method"] != "POST" or not path.startswith(self._before) or not path.endswith("/rows"):
+            return False
+        table = path[len(self._before) : -len("/rows")]
+        query = _QUERY.fullmatch(scope["query_string"])
+        if not 0 < len(table) <= _LONGEST or "/" in table or query is None:
+            return False
+        scope["route"] = self._route  # what figures and traces call it
+        scope["append"] = table, None if query[1] is None else query[1].decode()
+        return True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service: Service = scope["app"].state.service
+        table, lake = scope["append"]
+        headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name, value)
+
+        def header(name: str) -> str | None:
+            found = headers.get(name.encode())
+            return None if found is None else found.decode("latin-1")
+
+        message = await receive()
+        body: bytes = message.get("body", b"")
+        if message.get("more_body", False):
+            pieces = [body]
+            while message.get("more_body", False):
+                message = await receive()
+                pieces.append(message.get("body", b""))
+            body = b"".join(pieces)
+        answer = await appended(service, header, table, lake, body)
+        repeated = "true" if answer["repeated"] else "false"
+        text = f'{{"rows":{answer["rows"]},"snapshot":{answer["snapshot"]},"repeated":{repeated}}}'.encode()
+        given = [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
+        await send({"type": "http.response.start", "status": 201, "headers": given})
+        await send({"type": "http.response.body", "body": text})
