@@ -130,6 +130,7 @@ def _table_calls() -> Iterator[tuple[str, Callable[[Table], Any]]]:
         "restore": lambda t: t.restore(to=1),
         "rewrite_data_files": lambda t: t.rewrite_data_files(),
         "scan": lambda t: t.scan().to_arrow(),
+        "scan_polars": lambda t: t.scan_polars().collect(),
         "set_column_comment": lambda t: t.set_column_comment("a", "x"),
         "set_comment": lambda t: t.set_comment("x"),
         "set_default": lambda t: t.set_default("a", 1),

@@ -129,13 +129,28 @@ class Table(TableMaintenance, Tagged):
         """Return the rows as an Arrow table."""
         return self.scan(columns, where).to_arrow()
 
-    def to_pandas(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> pandas.DataFrame:
-        """Return the rows as a pandas frame."""
-        return self.scan(columns, where).to_pandas()
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Filter | None = None,
+        *,
+        dtype_backend: str | None = None,
+    ) -> pandas.DataFrame:
+        """Return the rows as a pandas frame; with ``dtype_backend="pyarrow"``, columns keep their Arrow types."""
+        return self.scan(columns, where).to_pandas(dtype_backend=dtype_backend)
 
     def to_polars(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> polars.DataFrame:
         """Return the rows as a polars frame."""
         return self.scan(columns, where).to_polars()
+
+    def scan_polars(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> polars.LazyFrame:
+        """Return a polars lazy frame of the rows, read in batches each time it is collected.
+
+        The columns that a query needs, its filters and its limit reach the files: statistics skip files, polars applies
+        what cannot be said in SQL with the same meaning. The frame follows the lake, as ``to_duckdb`` does; that of a
+        past snapshot or a transaction reads that state. It keeps its columns, and fails if one is dropped or changed.
+        """
+        return self.scan(columns, where).scan_polars()
 
     def to_batches(
         self, columns: Sequence[str] | None = None, where: Filter | None = None, *, batch_rows: int | None = None

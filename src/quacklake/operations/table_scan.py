@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quacklake.catalog.reading.health import column_statistics
 from quacklake.engines.duckdb import RunningScan
+from quacklake.engines.duckdb.engine import ROW_ID
 from quacklake.engines.duckdb.sql import guarded_columns
 from quacklake.errors import InputError, NotPermittedError
 from quacklake.format.objects import TableInfo
+from quacklake.format.schema import TableSchema
 from quacklake.operations.context import boundary
 from quacklake.operations.handles import Handle
 from quacklake.operations.reference import TableRef
@@ -24,6 +27,7 @@ from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     import duckdb
+    import polars
 
 
 _SHOWN_ROWS = 10
@@ -162,13 +166,37 @@ class TableScan(Frame):
         relation: duckdb.DuckDBPyRelation = (duckdb if connection is None else connection).from_arrow(following)
         return relation.project(", ".join(guarded_columns(self.schema.names, following.number)))
 
+    def scan_polars(self) -> polars.LazyFrame:
+        """Return the rows as a lazy frame of polars; see ``Table.scan_polars``."""
+        from quacklake.operations.polars_frames import lazy_frame
+
+        return lazy_frame(self.schema, self._part)
+
+    def _part(
+        self, columns: Sequence[str], condition: Callable[[TableSchema], str | None], rows: int | None = None
+    ) -> TableScan:
+        """Return a scan of some columns of ``schema``, for a caller who applies its own condition to the rows.
+
+        ``condition`` gives SQL that is true for at least the rows which the caller keeps, or None. With ``rows``, there
+        are at most so many before the caller's condition.
+        """
+        part = replace(self, _columns=tuple(columns), _row_ids=False)
+        if rows is not None:
+            return replace(part, _limit=rows if self._limit is None else min(rows, self._limit))
+        if self._limit is not None or isinstance(self._where, pc.Expression):
+            return part  # its limit comes first; text cannot be added to an expression
+        text = condition(self._handle.view().find_table(self._ref.schema, self._ref.name).schema)
+        return part if text is None else part.where(text)
+
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
         table = self._handle.view().find_table(self._ref.schema, self._ref.name)
         if self._columns is None:
-            return table.schema.to_arrow()
-        return pa.schema([find_column(table.schema, name).arrow_field() for name in self._columns])
+            schema = table.schema.to_arrow()
+        else:
+            schema = pa.schema([find_column(table.schema, name).arrow_field() for name in self._columns])
+        return schema.append(ROW_ID) if self._row_ids else schema
 
 
 def both(first: Filter | None, second: Filter) -> Filter:
@@ -188,7 +216,7 @@ class _Following:
 
     def __init__(self, frame: TableScan) -> None:
         self._own = frame.schema
-        self._frame = frame.select(*self._own.names)
+        self._frame = replace(frame, _columns=tuple(self._own.names), _row_ids=False)
         self.number = "_ql_number" + "_" * max((len(name) for name in self._own.names), default=0)
         self._schema = self._own.append(pa.field(self.number, pa.int8(), nullable=False))
 
