@@ -123,6 +123,13 @@ READS: Calls = {
     "show": lambda t: t.show(100),
     "sorted_by": lambda t: t.sorted_by,
     "to_arrow": lambda t: [t.to_arrow(), t.to_arrow(where="id > 3"), t.to_arrow(where="error(note)")],
+    "to_arrow_dataset": lambda t: [
+        t.to_arrow_dataset().to_table(),
+        t.to_arrow_dataset().to_table(filter=pc.field("id") > 3),
+        *(fragment.to_table() for fragment in t.to_arrow_dataset().get_fragments(pc.field("id") > 3)),
+        repr(t.to_arrow_dataset()),
+        t.to_arrow_dataset().count_rows(),
+    ],
     "to_batches": lambda t: list(t.to_batches()),
     "to_duckdb": lambda t: [t.to_duckdb().fetchall(), t.to_duckdb().filter("id > 3").fetchall()],
     "to_pandas": lambda t: [t.to_pandas().to_string(), t.to_pandas(dtype_backend="pyarrow").to_string()],

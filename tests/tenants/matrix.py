@@ -140,6 +140,7 @@ def _table_calls() -> Iterator[tuple[str, Callable[[Table], Any]]]:
         "set_tags": lambda t: t.set_tags({"k": "v"}),
         "show": lambda t: t.show(),
         "to_arrow": lambda t: t.to_arrow(),
+        "to_arrow_dataset": lambda t: t.to_arrow_dataset().to_table(),
         "to_batches": lambda t: list(t.to_batches()),
         "to_pandas": lambda t: t.to_pandas(),
         "to_polars": lambda t: t.to_polars(),
