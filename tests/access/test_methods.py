@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -112,13 +113,26 @@ READS: Calls = {
         repr(t.scan()),
         t.scan()._repr_html_(),
     ],
+    "scan_polars": lambda t: [
+        t.scan_polars().collect().to_dicts(),
+        t.scan_polars().filter(pl.col("id") > 3).head(100).collect().to_dicts(),
+        t.scan_polars(where="error(note)").collect().to_dicts(),
+        t.scan_polars().explain(),
+    ],
     "schema": lambda t: t.schema,
     "show": lambda t: t.show(100),
     "sorted_by": lambda t: t.sorted_by,
     "to_arrow": lambda t: [t.to_arrow(), t.to_arrow(where="id > 3"), t.to_arrow(where="error(note)")],
+    "to_arrow_dataset": lambda t: [
+        t.to_arrow_dataset().to_table(),
+        t.to_arrow_dataset().to_table(filter=pc.field("id") > 3),
+        *(fragment.to_table() for fragment in t.to_arrow_dataset().get_fragments(pc.field("id") > 3)),
+        repr(t.to_arrow_dataset()),
+        t.to_arrow_dataset().count_rows(),
+    ],
     "to_batches": lambda t: list(t.to_batches()),
     "to_duckdb": lambda t: [t.to_duckdb().fetchall(), t.to_duckdb().filter("id > 3").fetchall()],
-    "to_pandas": lambda t: t.to_pandas().to_string(),
+    "to_pandas": lambda t: [t.to_pandas().to_string(), t.to_pandas(dtype_backend="pyarrow").to_string()],
     "to_polars": lambda t: t.to_polars().to_dicts(),
     "to_pylist": lambda t: t.to_pylist(),
     "update": lambda t: t.update({"note": "x"}, "error(note)"),

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
+    from quacklake.operations.arrow_dataset import TableDataset
+
 T = TypeVar("T")
 
 
@@ -129,13 +131,28 @@ class Table(TableMaintenance, Tagged):
         """Return the rows as an Arrow table."""
         return self.scan(columns, where).to_arrow()
 
-    def to_pandas(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> pandas.DataFrame:
-        """Return the rows as a pandas frame."""
-        return self.scan(columns, where).to_pandas()
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Filter | None = None,
+        *,
+        dtype_backend: str | None = None,
+    ) -> pandas.DataFrame:
+        """Return the rows as a pandas frame; with ``dtype_backend="pyarrow"``, columns keep their Arrow types."""
+        return self.scan(columns, where).to_pandas(dtype_backend=dtype_backend)
 
     def to_polars(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> polars.DataFrame:
         """Return the rows as a polars frame."""
         return self.scan(columns, where).to_polars()
+
+    def scan_polars(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> polars.LazyFrame:
+        """Return a polars lazy frame of the rows, read in batches each time it is collected.
+
+        The columns that a query needs, its filters and its limit reach the files: statistics skip files, polars applies
+        what cannot be said in SQL with the same meaning. The frame follows the lake, as ``to_duckdb`` does; that of a
+        past snapshot or a transaction reads that state. It keeps its columns, and fails if one is dropped or changed.
+        """
+        return self.scan(columns, where).scan_polars()
 
     def to_batches(
         self, columns: Sequence[str] | None = None, where: Filter | None = None, *, batch_rows: int | None = None
@@ -157,14 +174,24 @@ class Table(TableMaintenance, Tagged):
         where: Filter | None = None,
         *,
         connection: duckdb.DuckDBPyConnection | None = None,
+        push_filters: bool = True,
     ) -> duckdb.DuckDBPyRelation:
         """Return the rows as a DuckDB relation, in ``connection`` or DuckDB's default connection.
 
         The relation follows the lake: each time it runs, it reads the newest snapshot. If the table comes from a past
-        snapshot or a transaction, it reads that state instead. ``where`` skips files; filters on the relation itself do
-        not. The relation keeps its columns, and fails if one of them is dropped or changes its type.
+        snapshot or a transaction, it reads that state instead. Only the columns that a query needs are read, and
+        ``where`` skips files; so do filters on the relation, unless they are on floats or inside of nested values, or
+        without ``push_filters``: DuckDB cannot hand over ``IS DISTINCT FROM`` inside of ``OR``, and fails. Nothing is
+        stored in the connection. The relation keeps its columns, and fails if one is dropped or changed.
         """
-        return self.scan(columns, where).to_duckdb(connection)
+        return self.scan(columns, where).to_duckdb(connection, push_filters=push_filters)
+
+    def to_arrow_dataset(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> TableDataset:
+        """Return the rows as an Arrow dataset, which reads the columns and skips the files that a scanner asks for.
+
+        It follows the lake as ``to_duckdb`` does; ``get_fragments`` lists parts at one snapshot, for tasks of threads.
+        """
+        return self.scan(columns, where).to_arrow_dataset()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quacklake.errors import MissingExtraError
+from quacklake.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     import pandas
@@ -22,9 +22,18 @@ class Rows(ABC):
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table."""
 
-    def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """Return the rows as a pandas frame; options go to ``pyarrow.Table.to_pandas``."""
-        need("pandas")
+    def to_pandas(self, *, dtype_backend: str | None = None, **options: Any) -> pandas.DataFrame:
+        """Return the rows as a pandas frame; other options go to ``pyarrow.Table.to_pandas``.
+
+        With ``dtype_backend="pyarrow"``, columns keep their Arrow types, and the memory that was read.
+        """
+        module = need("pandas")
+        if dtype_backend == "pyarrow":
+            options = {"types_mapper": module.ArrowDtype, **options}
+        elif dtype_backend is not None:
+            raise InputError(
+                f"there is no dtype_backend {dtype_backend!r}", hint='leave it out, or write dtype_backend="pyarrow"'
+            )
         frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
         return frame
 

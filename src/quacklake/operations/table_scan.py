@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quacklake.catalog.reading.health import column_statistics
 from quacklake.engines.duckdb import RunningScan
-from quacklake.engines.duckdb.sql import guarded_columns
-from quacklake.errors import InputError, NotPermittedError
+from quacklake.engines.duckdb.engine import ROW_ID
+from quacklake.errors import NotPermittedError
 from quacklake.format.objects import TableInfo
+from quacklake.format.schema import TableSchema
 from quacklake.operations.context import boundary
-from quacklake.operations.handles import Handle
+from quacklake.operations.handles import Handle, LakeHandle
 from quacklake.operations.reference import TableRef
 from quacklake.operations.rows import Rows
 from quacklake.scan import Filter, ScanPlan, as_filter, to_predicate
@@ -24,6 +26,9 @@ from quacklake.transaction import Transaction
 
 if TYPE_CHECKING:
     import duckdb
+    import polars
+
+    from quacklake.operations.arrow_dataset import TableDataset
 
 
 _SHOWN_ROWS = 10
@@ -104,6 +109,8 @@ class TableScan(Frame):
     """A lazy read of one table: every ``to_…`` method reads the rows again. Also a stream of the Arrow C interface."""
 
     _row_ids: bool = False
+    _files: tuple[int, ...] | None = None
+    """The data files of a part; none for the part with the rows of the catalog."""
 
     def plan(self) -> ScanPlan:
         """Return the scan plan: the files, deletes and inlined rows of this read."""
@@ -113,7 +120,11 @@ class TableScan(Frame):
 
     def _planned(self) -> ScanPlan:
         view = self._handle.view()
-        return self._plan(view, view.find_table(self._ref.schema, self._ref.name))
+        plan = self._plan(view, view.find_table(self._ref.schema, self._ref.name))
+        if self._files is None:
+            return plan
+        part = plan.of_files(self._files)
+        return part if self._files else replace(part, inlined=plan.inlined)
 
     def _plan(self, view: Transaction, table: TableInfo) -> ScanPlan:
         predicate = to_predicate(self._where, table.schema)
@@ -151,24 +162,71 @@ class TableScan(Frame):
             total = sum(batch.num_rows for batch in self.to_batches())
         return total if self._limit is None else min(total, self._limit)
 
-    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """Return the rows as a DuckDB relation; see ``Table.to_duckdb``.
+    def to_duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None, *, push_filters: bool = True
+    ) -> duckdb.DuckDBPyRelation:
+        """Return the rows as a DuckDB relation; see ``Table.to_duckdb``."""
+        from quacklake.operations.arrow_dataset import relation
 
-        DuckDB evaluates the filters itself: Arrow, which it would pass them to, does not know ``IS DISTINCT FROM``.
+        return relation(self, connection, push_filters=push_filters)
+
+    def to_arrow_dataset(self) -> TableDataset:
+        """Return the rows as an Arrow dataset; see ``Table.to_arrow_dataset``."""
+        from quacklake.operations.arrow_dataset import TableDataset
+
+        return TableDataset(self)
+
+    def parts(self) -> list[TableScan]:
+        """Return scans that have the rows of this one together, all at one snapshot: of one data file each, and of the
+        rows in the catalog. There is one only for a scan with a limit, and for a principal.
         """
-        import duckdb
+        handle = self._handle
+        if handle.is_lake and not handle.restricted:
+            handle = cast("LakeHandle", handle).at(version=handle.view().base.id)
+        scan = replace(self, _handle=handle)
+        if self._limit is not None or self._files is not None or handle.restricted:
+            return [scan]
+        plan = scan._planned()
+        found = [replace(scan, _files=(number,)) for number in plan.files.column("data_file_id").to_pylist()]
+        inlined = plan.inlined is not None and plan.inlined.num_rows > 0
+        return [*found, replace(scan, _files=())] if inlined or not found else found
 
-        following = _Following(self)
-        relation: duckdb.DuckDBPyRelation = (duckdb if connection is None else connection).from_arrow(following)
-        return relation.project(", ".join(guarded_columns(self.schema.names, following.number)))
+    def scan_polars(self) -> polars.LazyFrame:
+        """Return the rows as a lazy frame of polars; see ``Table.scan_polars``."""
+        from quacklake.operations.polars_frames import lazy_frame
+
+        return lazy_frame(self.schema, self._part)
+
+    def _part(
+        self, columns: Sequence[str], condition: Callable[[TableSchema], str | None], rows: int | None = None
+    ) -> TableScan:
+        """Return a scan of some columns of ``schema``, for a caller who applies its own condition to the rows.
+
+        ``condition`` gives SQL that is true for at least the rows which the caller keeps, or None. With ``rows``, there
+        are at most so many before the caller's condition.
+        """
+        part = replace(self, _columns=tuple(columns), _row_ids=False)
+        if rows is not None:
+            return replace(part, _limit=rows if self._limit is None else min(rows, self._limit))
+        if self._limit is not None or isinstance(self._where, pc.Expression):
+            return part  # its limit comes first; text cannot be added to an expression
+        text = condition(self.table_schema)
+        return part if text is None else part.where(text)
+
+    @property
+    def table_schema(self) -> TableSchema:
+        """The columns of the table, as the format has them."""
+        return self._handle.view().find_table(self._ref.schema, self._ref.name).schema
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
-        table = self._handle.view().find_table(self._ref.schema, self._ref.name)
+        known = self.table_schema
         if self._columns is None:
-            return table.schema.to_arrow()
-        return pa.schema([find_column(table.schema, name).arrow_field() for name in self._columns])
+            schema = known.to_arrow()
+        else:
+            schema = pa.schema([find_column(known, name).arrow_field() for name in self._columns])
+        return schema.append(ROW_ID) if self._row_ids else schema
 
 
 def both(first: Filter | None, second: Filter) -> Filter:
@@ -181,30 +239,3 @@ def both(first: Filter | None, second: Filter) -> Filter:
     if not isinstance(first, str) and not isinstance(second, str):
         return first & second
     raise TypeError("conditions as SQL text and as Arrow expressions cannot be mixed")
-
-
-class _Following:
-    """An Arrow stream that DuckDB opens for each run of the relation; its last column, ``number``, is always zero."""
-
-    def __init__(self, frame: TableScan) -> None:
-        self._own = frame.schema
-        self._frame = frame.select(*self._own.names)
-        self.number = "_ql_number" + "_" * max((len(name) for name in self._own.names), default=0)
-        self._schema = self._own.append(pa.field(self.number, pa.int8(), nullable=False))
-
-    def __arrow_c_schema__(self) -> object:
-        return self._schema.__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        reader = self._frame.to_reader()
-        if reader.schema != self._own:
-            # DuckDB would read the new values as the types that it knows.
-            raise InputError(
-                "the columns of the table have other types than when the relation was created", hint="create it again"
-            )
-        numbered = pa.RecordBatchReader.from_batches(self._schema, map(self._numbered, reader))
-        return numbered.__arrow_c_stream__(requested_schema)
-
-    def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        zeros = pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)
-        return pa.RecordBatch.from_arrays([*batch.columns, zeros], schema=self._schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Mapping
 from decimal import Decimal
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 from substrait.extended_expression_pb2 import ExtendedExpression
 
 from quacklake.errors import PredicateError, UnsupportedFeatureError
@@ -24,6 +26,12 @@ sys.modules.setdefault("substrait.proto", ModuleType("substrait.proto"))
 
 _COMPARISONS = {"equal": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _INTEGERS = ("i8", "i16", "i32", "i64")
+_TIMESTAMPS = {14: "timestamp", 27: "timestamptz"}
+"""Fields of literals that Arrow still writes and newer versions of Substrait have no more: microseconds of a type."""
+
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_TEXTS = frozenset({"uuid", "json", "variant", "int128", "uint128", "geometry"})
+"""Types that DuckDB compares in another way than Arrow, for which they are texts, decimals or bytes."""
 
 
 def from_arrow_expression(expression: pc.Expression, schema: TableSchema) -> Predicate:
@@ -82,6 +90,8 @@ def _sql(node: Any, names: Mapping[int, str], schema: TableSchema) -> str | None
         # NaN is not above every number in Arrow
         return None if column is None or column.type.startswith("float") else quote(column.name)
     if kind == "singular_or_list":
+        if _is_text(node.singular_or_list.value, schema):
+            return None
         parts = [_sql(each, names, schema) for each in (node.singular_or_list.value, *node.singular_or_list.options)]
         value, *options = [part for part in parts if part is not None]
         return f"({value} IN ({', '.join(options)}))" if options and None not in parts else None
@@ -93,24 +103,61 @@ def _sql(node: Any, names: Mapping[int, str], schema: TableSchema) -> str | None
     if len(arguments) < len(given) or not arguments:
         return None
     if name in _SIGNS:
+        compared = name not in ("and", "or")
+        if compared and any(_is_text(argument.value, schema) for argument in node.scalar_function.arguments):
+            return None
         return f"({f' {_SIGNS[name]} '.join(arguments)})"
     if name in ("is_null", "is_not_null"):
         return f"({arguments[0]} {name.upper().replace('_', ' ')})"
     return f"(NOT {arguments[0]})" if name == "not" else None
 
 
+def _is_text(node: Any, schema: TableSchema) -> bool:
+    """Return whether a node is a column that DuckDB compares in another way than Arrow."""
+    if node.WhichOneof("rex_type") != "selection":
+        return False
+    reference = node.selection.direct_reference.struct_field
+    return reference.HasField("child") or schema.columns[reference.field].type in _TEXTS
+
+
+def _micros(value: Any) -> tuple[str, int] | None:
+    """Return the type and the microseconds of a timestamp."""
+    found = [field for field in UnknownFieldSet(value) if field.field_number in _TIMESTAMPS]
+    if value.WhichOneof("literal_type") is not None or len(found) != 1 or not isinstance(found[0].data, int):
+        return None
+    number = found[0].data
+    return _TIMESTAMPS[found[0].field_number], number - 2**64 if number >= 2**63 else number
+
+
+def _timestamp(value: Any) -> str | None:
+    known = _micros(value)
+    try:
+        moment = None if known is None else dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=known[1])
+    except OverflowError:
+        return None
+    if known is None or moment is None:
+        return None
+    return f"{known[0].upper()} '{moment.isoformat(' ')}{'+00' if known[0] == 'timestamptz' else ''}'"
+
+
 def _literal(value: Any) -> str | None:
     kind = value.WhichOneof("literal_type")
+    if kind is None:
+        return _timestamp(value)
     if kind in _INTEGERS:
         return f"{getattr(value, kind):d}"
     if kind == "boolean":
         return str(value.boolean).lower()
     if kind == "string":
-        return literal(value.string)
+        return literal(value.string) if "\0" not in value.string else None
     if kind == "decimal":
         unscaled = int.from_bytes(value.decimal.value, "little", signed=True)
         return f"{Decimal(unscaled).scaleb(-value.decimal.scale):f}"
-    return f"(DATE '1970-01-01' + {value.date:d})" if kind == "date" else None
+    if kind == "date":
+        day = value.date + _EPOCH
+        known = 1 <= day <= dt.date.max.toordinal()
+        return f"DATE '{dt.date.fromordinal(day)}'" if known else f"(DATE '1970-01-01' + {value.date:d})"
+    return None
 
 
 class _Translator:
@@ -164,6 +211,9 @@ def _value(given: Any, type_: str) -> Any:
     """Return a literal as a comparable value of the column's type, or None when nothing certain can be said."""
     literal_type = given.WhichOneof("literal_type")
     kind = scalar(type_).stats
+    if literal_type is None:
+        known = _micros(given)
+        return None if known is None or known[0] != scalar(type_).name else known[1] * 1000
     if literal_type in _INTEGERS and kind is StatsKind.INTEGER:
         return int(getattr(given, literal_type))
     if literal_type == "fp64" and type_ == "float64":
