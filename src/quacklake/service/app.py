@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -77,6 +78,7 @@ def create_app(
         responses=PROBLEMS,
     )
     add_handlers(app)
+    _describe_tokens(app)
     app.include_router(health.router, prefix=settings.prefix)
     for router in (module.router for module in _MODULES):
         app.include_router(router, prefix=f"{settings.prefix}{API}")
@@ -93,3 +95,24 @@ def create_app(
         )
     app.add_middleware(Shell, settings=settings, requests=requests)
     return app
+
+
+_OPEN = ("live", "ready")
+"""The operations that ask for no token."""
+
+
+def _describe_tokens(app: FastAPI) -> None:
+    """Let the description of the API say that requests carry a bearer token."""
+    plain = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            found = plain()
+            bearer = {"type": "http", "scheme": "bearer", "description": "A token of the service, or of a user."}
+            found.setdefault("components", {})["securitySchemes"] = {"token": bearer}
+            for operation in (each for path in found["paths"].values() for each in path.values()):
+                operation["security"] = [] if operation.get("operationId") in _OPEN else [{"token": []}]
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
