@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -15,7 +16,20 @@ from quacklake.service.direct import DirectAppends
 from quacklake.service.identity import Gate
 from quacklake.service.metrics import Requests
 from quacklake.service.problems import PROBLEMS, add_handlers
-from quacklake.service.routes import catalog, ekko, health, sql, work, writes
+from quacklake.service.routes import (
+    care,
+    catalog,
+    changes,
+    ekko,
+    health,
+    layout,
+    pipelines,
+    pond,
+    sql,
+    views,
+    work,
+    writes,
+)
 from quacklake.service.settings import ServiceSettings
 from quacklake.service.shell import Shell
 from quacklake.service.state import Service
@@ -23,6 +37,7 @@ from quacklake.service.state import Service
 __all__ = ["API", "create_app"]
 
 API = "/api/v1"
+_MODULES = (care, catalog, layout, changes, sql, writes, work, views, pipelines, pond)
 _ABOUT = """Read and change a lake over HTTP.
 
 Every request carries `Authorization: Bearer <token>`. An error is `application/problem+json` with a stable `code`, a
@@ -78,8 +93,9 @@ def create_app(
         responses=PROBLEMS,
     )
     add_handlers(app)
+    _describe_tokens(app)
     app.include_router(health.router, prefix=settings.prefix)
-    for router in (catalog.router, sql.router, writes.router, work.router):
+    for router in (module.router for module in _MODULES):
         app.include_router(router, prefix=f"{settings.prefix}{API}")
     app.include_router(ekko.router, prefix=f"{settings.prefix}/api")
     for router in more:
@@ -98,3 +114,24 @@ def create_app(
         app.direct = direct, Shell(direct, settings, requests)
     app.add_middleware(Shell, settings=settings, requests=requests)
     return app
+
+
+_OPEN = ("live", "ready")
+"""The operations that ask for no token."""
+
+
+def _describe_tokens(app: FastAPI) -> None:
+    """Let the description of the API say that requests carry a bearer token."""
+    plain = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            found = plain()
+            bearer = {"type": "http", "scheme": "bearer", "description": "A token of the service, or of a user."}
+            found.setdefault("components", {})["securitySchemes"] = {"token": bearer}
+            for operation in (each for path in found["paths"].values() for each in path.values()):
+                operation["security"] = [] if operation.get("operationId") in _OPEN else [{"token": []}]
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]

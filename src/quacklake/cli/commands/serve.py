@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from quacklake.lake.lake import Lake
     from quacklake.service.flight import FlightService
     from quacklake.service.identity import Gate, Role
     from quacklake.service.serving import Tls
@@ -89,12 +88,13 @@ def serve(
         known = {made: Role.ADMIN}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quacklake-demo-"))) if demo else None
-        lake = _lake(context, folder)
-        gate = _gate(lake, None if users else known, None if anonymous is None else Role[anonymous.upper()], web)
+        gate = _gate(
+            context, folder, None if users else known, None if anonymous is None else Role[anonymous.upper()], web
+        )
         stack.callback(gate.close)
         beside = None if flight is None else _flight(gate, host, flight, tls)
 
-        serving.serve(_app(gate, settings, beside), settings, _told(context, beside, made), tls=tls)
+        serving.serve(_app(gate, settings, beside), settings, _told(context, gate, beside, made), tls=tls)
 
 
 def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) -> FastAPI:
@@ -108,8 +108,9 @@ def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) ->
     return create_app(gate, settings, more=[router], at_end=(lambda: None) if beside is None else beside.shutdown)
 
 
-def _told(context: Context, beside: FlightService | None, token: str | None) -> Callable[[str], None]:
-    """Return a function that prints where the service is, once it is there."""
+def _told(context: Context, gate: Gate, beside: FlightService | None, token: str | None) -> Callable[[str], None]:
+    """Return a function that prints where the service is, once it is there, and lets the lake of the demo be made."""
+    from quacklake.service.demo import DemoGate
 
     def ready(url: str) -> None:
         facts = {"url": url, "iceberg": f"{url}/iceberg"}
@@ -122,6 +123,8 @@ def _told(context: Context, beside: FlightService | None, token: str | None) -> 
             lines.append(f"Token: {token}")
         context.output.result("\n".join(lines), facts)
         sys.stdout.flush()
+        if isinstance(gate, DemoGate):
+            gate.begin()
 
     return ready
 
@@ -146,11 +149,23 @@ def _web_tokens(issuer: str | None, audience: str | None, keys: str | None) -> W
     return WebTokens(issuer, audience, keys)
 
 
-def _gate(lake: Lake, tokens: dict[str, Role] | None, anonymous: Role | None, web: WebTokens | None) -> Gate:
+def _gate(
+    context: Context,
+    folder: Path | None,
+    tokens: dict[str, Role] | None,
+    anonymous: Role | None,
+    web: WebTokens | None,
+) -> Gate:
+    """Return the gate to the lake of the demo, in a folder, or to the lake that was asked for."""
     from quacklake.service.access_gate import AccessGate
+    from quacklake.service.demo import DemoGate, demo_lake
     from quacklake.service.identity import TokenGate
 
-    return AccessGate(lake, web=web) if tokens is None else TokenGate(lake, tokens, anonymous=anonymous)
+    if tokens is None:
+        return AccessGate(context.open(write=True) if folder is None else demo_lake(folder), web=web)
+    if folder is None:
+        return TokenGate(context.open(write=True), tokens, anonymous=anonymous)
+    return DemoGate(folder, tokens, anonymous=anonymous)
 
 
 def _flight(gate: Gate, host: str, port: int, tls: Tls | None) -> FlightService:
@@ -160,14 +175,6 @@ def _flight(gate: Gate, host: str, port: int, tls: Tls | None) -> FlightService:
     if tls is not None:
         settings = FlightSettings(host=host, port=port, certificate=Path(tls.certificate), key=Path(tls.key))
     return FlightService(gate, settings).serve()
-
-
-def _lake(context: Context, folder: Path | None) -> Lake:
-    if folder is None:
-        return context.open(write=True)
-    from quacklake.service.demo import demo_lake
-
-    return demo_lake(folder)
 
 
 def _tokens(file: str | None) -> dict[str, Role]:
