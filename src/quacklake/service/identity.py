@@ -32,6 +32,8 @@ class Identity:
     principal: str
     role: Role
     lake: Lake
+    rights: object = None
+    """The rules of the principal on entering, to be compared: another value where they have changed."""
 
     def require(self, role: Role) -> None:
         """Raise ``NotPermittedError`` if the principal's role is below ``role``."""

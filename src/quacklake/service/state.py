@@ -66,6 +66,11 @@ class Service:
         identity.require(role)
         return identity
 
+    async def enter_again(self, request: Request) -> Identity:
+        """Return who makes a request that has waited: the token may have been revoked, or allow something else now."""
+        token, lake = _bearer(request.headers.get("authorization")), request.query_params.get("lake")
+        return await self.run(self.gate.enter, token, lake)
+
     def enter_now(self, authorization: str | None, lake: str | None) -> Identity:
         """Return who sends an Authorization header. Raises ``UnauthenticatedError`` and ``TooBusyError``."""
         identity = self.gate.enter(_bearer(authorization), lake)
