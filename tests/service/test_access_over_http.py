@@ -35,16 +35,43 @@ _SQL = (
     "SUMMARIZE people",
     "DESCRIBE vault",
 )
+_PARTS = (
+    "",
+    "/rows",
+    "/files",
+    "/history",
+    "/changes?since=0",
+    "/rows?version=2",
+    "/statistics",
+    "/statistics?version=4",
+    "/partitions",
+    "/series",
+    "/series?time=note&columns=salary",
+)
 _PATHS = (
     "/api/v1/lake",
     "/api/v1/schemas",
     "/api/v1/tables",
     "/api/v1/snapshots",
     "/api/v1/snapshots/3",
+    "/api/v1/snapshots/3/changes",
+    "/api/v1/lakes",
+    "/api/v1/diff?from=0",
+    "/api/v1/diff?from=1&to=4",
+    "/api/v1/tags",
+    "/api/v1/care",
+    "/api/v1/pipelines",
+    "/api/v1/pipelines/none",
+    "/api/v1/pond/nodes",
+    "/api/v1/pond/node?path=/",
+    "/api/v1/pond/series?path=/x",
+    "/api/v1/materialized-views",
+    "/api/v1/materialized-views/totals",
+    "/api/v1/materialized-views/totals?version=9",
     *(
         f"/api/v1/tables/{table}{part}"
         for table in ("people", "vault", "deep.well", "totals", "everybody")
-        for part in ("", "/rows", "/files", "/history", "/changes?since=0", "/rows?version=2")
+        for part in _PARTS
     ),
     "/metrics",
     "/health/ready",
@@ -72,7 +99,7 @@ def test_nothing_hidden_is_in_any_answer(clients: dict[str, httpx.Client], user:
     told = 0
     for path in _PATHS:
         answer = clients[user].get(path)
-        assert answer.status_code in (200, 401, 403, 404, 422), (path, answer.text)
+        assert answer.status_code in (200, 400, 401, 403, 404, 422), (path, answer.text)
         told += answer.status_code == 200
         assert not any(mark in answer.text for mark in MARKS), path
     for sql in _SQL:
@@ -81,6 +108,48 @@ def test_nothing_hidden_is_in_any_answer(clients: dict[str, httpx.Client], user:
             assert answer.status_code < 500, (sql, answer.text)
             assert not any(mark in answer.text.replace(sql, "") for mark in MARKS if mark not in sql), sql
     assert told >= 5
+
+
+def test_statistics_are_told_to_those_who_read_the_whole_table_only(
+    clients: dict[str, httpx.Client], lake: Lake
+) -> None:
+    lake.sql("CREATE TABLE open_to_all AS SELECT i AS x, i AS y FROM range(7) r(i)")
+    path = "/api/v1/tables/open_to_all/statistics"
+    [x, _] = clients["rea"].get(path).json()["columns"]
+    assert (x["min"], x["max"]) == (0, 6)
+    assert clients["bob"].get(path).status_code == 404
+    lake.access.grant("SELECT", "bob", table="open_to_all", columns=["x"])
+    assert clients["bob"].get(path).status_code == 403
+    lake.access.create_policy("few", "open_to_all", "x < 3")
+    for part in ("statistics", "partitions"):
+        assert clients["rea"].get(f"/api/v1/tables/open_to_all/{part}").status_code == 403
+        assert clients["root"].get(f"/api/v1/tables/open_to_all/{part}").status_code == 200
+
+
+def test_a_picture_shows_the_rows_and_values_that_are_visible(clients: dict[str, httpx.Client], lake: Lake) -> None:
+    lake.sql(
+        "CREATE TABLE readings AS SELECT TIMESTAMPTZ '2026-01-01 00:00:00+00' + INTERVAL (i) MINUTE AS ts,"
+        " i::DOUBLE AS v, 987654321.0 AS secret, if(i < 50, 'EU', 'US') AS region FROM range(100) r(i)"
+    )
+    lake.access.create_policy("europe", "readings", "region = 'EU'")
+    lake.access.create_mask("readings", "secret", "0")
+    found = clients["rea"].get("/api/v1/tables/readings/series?width=500").json()
+    assert max(value for value in found["lines"]["v"]["values"] if value is not None) == 49
+    assert {*found["lines"]["secret"]["values"]} == {0}
+    assert found["to"].startswith("2026-01-01T00:49")
+    whole = clients["root"].get("/api/v1/tables/readings/series?width=500").json()
+    assert max(value for value in whole["lines"]["v"]["values"] if value is not None) == 99
+    assert clients["bob"].get("/api/v1/tables/readings/series").status_code == 404
+
+
+def test_the_difference_of_snapshots_counts_visible_rows(clients: dict[str, httpx.Client], lake: Lake) -> None:
+    first = lake.current_snapshot()
+    lake.sql("INSERT INTO people SELECT 100 + i, if(i < 3, 'EU', 'US'), '', 0, '' FROM range(10) r(i)")
+    counted = {}
+    for user in ("ann", "root", "bob"):
+        answer = clients[user].get("/api/v1/diff", params={"from": first, "to": first + 1}).json()
+        counted[user] = [(table["table"], table["rows"]["inserted"]) for table in answer["tables"]]
+    assert counted == {"ann": [("main.people", 3)], "root": [("main.people", 10)], "bob": []}
 
 
 def test_a_user_reads_the_rows_that_are_visible(clients: dict[str, httpx.Client], lake: Lake) -> None:

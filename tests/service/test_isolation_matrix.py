@@ -268,7 +268,8 @@ def test_a_token_is_good_for_its_own_lake_only(doors: Doors) -> None:
     with client(doors.url, doors.tokens["other tenant"]) as http:
         assert http.get("/api/v1/tables", params={"lake": "b"}).status_code == 200
         seen = [
-            http.get("/api/v1/tables", params={"lake": name}) for name in ("a", "c", "", "../a", "a/root", "A", "b/../a")
+            http.get("/api/v1/tables", params={"lake": name})
+            for name in ("a", "c", "", "../a", "a/root", "A", "b/../a")
         ]
         assert {answer.status_code for answer in seen} == {401}
         assert len({re.sub(r'"request_id": "\w+"', "", answer.text) for answer in seen}) == 1, "all lakes look alike"

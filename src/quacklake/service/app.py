@@ -13,7 +13,20 @@ import quacklake
 from quacklake.service.identity import Gate
 from quacklake.service.metrics import Requests
 from quacklake.service.problems import PROBLEMS, add_handlers
-from quacklake.service.routes import catalog, ekko, health, sql, work, writes
+from quacklake.service.routes import (
+    care,
+    catalog,
+    changes,
+    ekko,
+    health,
+    layout,
+    pipelines,
+    pond,
+    sql,
+    views,
+    work,
+    writes,
+)
 from quacklake.service.settings import ServiceSettings
 from quacklake.service.shell import Shell
 from quacklake.service.state import Service
@@ -21,6 +34,7 @@ from quacklake.service.state import Service
 __all__ = ["API", "create_app"]
 
 API = "/api/v1"
+_MODULES = (care, catalog, layout, changes, sql, writes, work, views, pipelines, pond)
 _ABOUT = """Read and change a lake over HTTP.
 
 Every request carries `Authorization: Bearer <token>`. An error is `application/problem+json` with a stable `code`, a
@@ -64,7 +78,7 @@ def create_app(
     )
     add_handlers(app)
     app.include_router(health.router, prefix=settings.prefix)
-    for router in (catalog.router, sql.router, writes.router, work.router):
+    for router in (module.router for module in _MODULES):
         app.include_router(router, prefix=f"{settings.prefix}{API}")
     app.include_router(ekko.router, prefix=f"{settings.prefix}/api")
     for router in more:

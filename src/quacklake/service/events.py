@@ -1,20 +1,22 @@
-"""Events as they happen: commits of any client, and the jobs of this process."""
+"""Events as they happen: commits of any client, and the jobs and pipelines of this process."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import QuacklakeError
 from quacklake.format.snapshots import render_changes
-from quacklake.service.identity import Identity, Role
+from quacklake.service.identity import Identity
 from quacklake.service.jobs import Job
 from quacklake.service.problems import TooBusyError
 
 if TYPE_CHECKING:
     from quacklake.lake import Lake
+    from quacklake.operations.handles import LakeHandle
     from quacklake.service.state import Service
 
 __all__ = ["Events"]
@@ -30,7 +32,7 @@ class Events:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._watches: dict[int, _Watch] = {}
-        self._jobs: set[asyncio.Queue[Job]] = set()
+        self._listening: set[_Listener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self.listeners = 0
@@ -42,14 +44,25 @@ class Events:
             watch.changed.set()
 
     def told(self, job: Job) -> None:
-        """Tell listeners of a job, from any thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell, job)
+        """Tell the principal of a job of it, from any thread."""
+        self._soon(lambda listener: listener.principal == job.principal, _event("job", job.shown()))
 
-    def _tell(self, job: Job) -> None:
-        for listener in self._jobs:
-            if not listener.full():
-                listener.put_nowait(job)
+    def told_batch(self, lake: Lake, pipeline: str, batch: dict[str, Any]) -> None:
+        """Tell of a batch of a pipeline those who may see all of its lake, from any thread."""
+        context = lake.handle.context
+        self._soon(
+            lambda listener: listener.handle.context is context and not listener.handle.restricted,
+            _event("pipeline", {"pipeline": pipeline, **batch}),
+        )
+
+    def _soon(self, concerns: Callable[[_Listener], bool], event: str) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell, concerns, event)
+
+    def _tell(self, concerns: Callable[[_Listener], bool], event: str) -> None:
+        for listener in self._listening:
+            if concerns(listener) and not listener.events.full():
+                listener.events.put_nowait(event)
         for watch in self._watches.values():
             watch.wake()
 
@@ -76,22 +89,22 @@ class Events:
     async def stream(
         self, identity: Identity, since: int, again: Callable[[], Awaitable[Identity]]
     ) -> AsyncIterator[str]:
-        """Yield commits after a snapshot, and the jobs of a principal, as server-sent events.
+        """Yield commits after a snapshot, jobs of a principal, and batches of pipelines, as server-sent events.
 
         ``again`` returns the identity as it is now, before anything is told. The stream ends when that fails.
         """
         self._check_room()
         self.listeners += 1
         watch = self._watch(identity.lake)
-        jobs: asyncio.Queue[Job] = asyncio.Queue(_AT_ONCE)
-        heard: list[Job] = []
-        self._jobs.add(jobs)
+        listener = _Listener(identity.lake.handle, identity.principal)
+        self._listening.add(listener)
+        heard: list[str] = []
         try:
             yield ": listening\n\n"
             while not self._stopping.is_set():
                 # what came before the question may be told, and what comes after it only after the next
                 newest = watch.newest
-                heard += [jobs.get_nowait() for _ in range(jobs.qsize())]
+                heard += [listener.events.get_nowait() for _ in range(listener.events.qsize())]
                 try:
                     identity = await again()
                 except QuacklakeError as error:
@@ -99,16 +112,16 @@ class Events:
                         return
                     await asyncio.sleep(self._service.settings.poll_seconds)
                     continue  # the catalog is away; it may come back
-                for job in heard:
-                    if job.principal == identity.principal and identity.role >= Role.ADMIN:
-                        yield _event("job", job.shown())
+                listener.handle = identity.lake.handle
+                for event in [] if listener.handle.restricted else heard:
+                    yield event
                 heard.clear()
                 if newest > since:
                     commits = await self._service.run(_commits, identity.lake, max(since, newest - _AT_ONCE), newest)
                     for commit in commits:
                         yield _event("commit", commit, commit["snapshot"])
                     since = newest
-                if watch.newest > since or not jobs.empty():
+                if watch.newest > since or not listener.events.empty():
                     continue  # there was news meanwhile
                 try:
                     async with asyncio.timeout(_HEARTBEAT):
@@ -116,7 +129,7 @@ class Events:
                 except TimeoutError:
                     yield ": still here\n\n"
         finally:
-            self._jobs.discard(jobs)
+            self._listening.discard(listener)
             self._leave(watch)
             self.listeners -= 1
 
@@ -133,6 +146,15 @@ class Events:
         if not watch.users:
             watch.task.cancel()
             self._watches.pop(id(watch.lake.handle), None)
+
+
+@dataclass(eq=False)
+class _Listener:
+    """A principal that listens, and what it has not heard yet. One that reads slowly misses events."""
+
+    handle: LakeHandle
+    principal: str
+    events: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(_AT_ONCE))
 
 
 class _Watch:

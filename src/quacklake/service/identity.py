@@ -32,6 +32,8 @@ class Identity:
     principal: str
     role: Role
     lake: Lake
+    name: str = "lake"
+    """The name of the lake, as requests give it."""
     rights: object = None
     """The rules of the principal on entering, to be compared: another value where they have changed."""
 
@@ -79,7 +81,7 @@ class TokenGate:
         principal, role = self._principal(token)
         if lake not in (None, self._name):
             raise NotFoundError("there is no such lake")
-        return Identity(principal, role, self._lake)
+        return Identity(principal, role, self._lake, self._name)
 
     def _principal(self, token: str | None) -> tuple[str, Role]:
         if token is None:

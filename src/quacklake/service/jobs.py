@@ -75,9 +75,23 @@ def _restore(lake: Lake, given: Mapping[str, Any], dry_run: bool, _: Progress) -
 
 
 def _refresh(lake: Lake, given: Mapping[str, Any], dry_run: bool, _: Progress) -> Any:
-    if dry_run:
-        raise InputError("refresh has no dry run")
-    return lake.refresh(_needed(given, "view"))
+    view = str(_needed(given, "view"))
+    return lake.materialized_views.explain(view) if dry_run else lake.refresh(view)
+
+
+def _verify_view(lake: Lake, given: Mapping[str, Any], _: bool, __: Progress) -> Any:
+    found = lake.materialized_views.verify(str(_needed(given, "view")))[0]
+    facts = {name: getattr(found, name) for name in ("view", "snapshot", "count", "missing", "unexpected", "problem")}
+    return {"ok": found.ok, **facts}
+
+
+def _on_table(operation: str) -> Callable[[Any, Mapping[str, Any], bool, Progress], Any]:
+    def run(lake: Lake, given: Mapping[str, Any], dry_run: bool, progress: Progress) -> Any:
+        if dry_run:
+            raise InputError("this job has no dry run", hint="GET /api/v1/care says what is due")
+        return getattr(lake.table(str(_needed(given, "table"))), operation)(progress=progress)
+
+    return run
 
 
 def _needed(given: Mapping[str, Any], name: str) -> Any:
@@ -89,20 +103,28 @@ def _needed(given: Mapping[str, Any], name: str) -> Any:
 KINDS: Mapping[str, Callable[[Any, Mapping[str, Any], bool, Progress], Any]] = {
     "cleanup": _cleanup,
     "expire": _expire,
+    "flush": _on_table("flush_inlined_data"),
     "maintain": _maintain,
+    "merge": _on_table("merge_adjacent_files"),
     "refresh": _refresh,
     "restore": _restore,
+    "rewrite": _on_table("rewrite_data_files"),
     "rollback": _rollback,
     "verify": _verify,
+    "verify_view": _verify_view,
 }
 _TAKES = {
     "cleanup": {"older_than"},
     "expire": {"older_than", "keep_last", "versions"},
+    "flush": {"table"},
     "maintain": set[str](),
+    "merge": {"table"},
     "refresh": {"view"},
     "restore": {"table", "to"},
+    "rewrite": {"table"},
     "rollback": {"to"},
     "verify": {"deep"},
+    "verify_view": {"view"},
 }
 
 

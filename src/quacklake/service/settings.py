@@ -61,6 +61,13 @@ class ServiceSettings:
     max_page_rows: int = 10_000
     """The most rows of a page."""
 
+    max_counted_tables: int = 100
+    """The most tables whose changed rows are counted for the difference of two snapshots."""
+    max_nodes: int = 10_000
+    """The most nodes of a pond that are looked at for one answer."""
+    max_pipelines: int = 8
+    """Pipelines that run in this process at once."""
+
     group_appends: int = 256
     """The most appends that one commit takes."""
     max_appends: int = 4_096

@@ -22,6 +22,7 @@ from quacklake.service.identity import Gate, Identity, Role
 from quacklake.service.jobs import Jobs
 from quacklake.service.metrics import Requests
 from quacklake.service.problems import TooBusyError
+from quacklake.service.runners import Runners
 from quacklake.service.sessions import SafeSessions
 from quacklake.service.settings import ServiceSettings
 
@@ -48,6 +49,7 @@ class Service:
         self.appends = GroupCommits(settings)
         self.events = Events(self)
         self.jobs = Jobs(settings.max_jobs, self.events.told)
+        self.runners = Runners(settings.max_pipelines, self.events.told_batch)
         self.executor = ThreadPoolExecutor(settings.max_statements + _MORE_THREADS, thread_name_prefix="quacklake-http")
         self._turns = asyncio.Semaphore(settings.max_statements)
         self._waiting = 0
@@ -123,6 +125,7 @@ class Service:
         """Close everything that was opened for requests."""
         self.stopping = True
         self.appends.close()
+        self.runners.close()
         self.jobs.close()
         self.executor.shutdown(wait=True)
         self.sessions.close()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -19,77 +18,27 @@ from quacklake.format.names import quote
 from quacklake.lake import Lake, LakeAt, Table
 from quacklake.operations.reference import TableRef
 from quacklake.service.answers import RowAnswer
-from quacklake.service.encoding import FORMATS, JSON, Rows, compressed
-from quacklake.service.identity import Identity, Role
+from quacklake.service.encoding import FORMATS, JSON, Rows
+from quacklake.service.facts import FACTS, LIMIT, NOT_CHANGED, SNAPSHOT, answer_facts, etag, known, page_size
+from quacklake.service.identity import Identity
 from quacklake.service.routes.sql import wanted_format
 from quacklake.service.state import Service, service_of
 from quacklake.service.values import LARGEST, LakeName, TableName, Timestamp, Version, resolved_version
 
 router = APIRouter(tags=["catalog"])
 
-SNAPSHOT = "X-Quacklake-Snapshot"
 NEXT = "X-Quacklake-Next"
 _CURSOR = Annotated[str | None, Query(max_length=500, description="`next` of the page before.")]
-_LIMIT = Annotated[int | None, Query(ge=1, le=100_000, description="The most entries of the page.")]
 _ROWS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Rows, in the format of the Accept header",
         "content": {format: {"schema": {} if format == JSON else {"type": "string"}} for format in FORMATS},
     },
-    304: {"description": "The snapshot is the one that If-None-Match names"},
-}
-_FACTS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Facts of one snapshot", "content": {JSON: {"schema": {"type": "object"}}}},
-    304: _ROWS[304],
+    304: NOT_CHANGED,
 }
 
 
-async def _answer(
-    request: Request,
-    facts: Callable[[Identity, Lake | LakeAt, int], dict[str, Any]],
-    version: int | None = None,
-    timestamp: str | None = None,
-) -> Response:
-    """Answer with facts of one snapshot, or with 304 if the client has them."""
-    service = service_of(request)
-    identity = await service.enter(request)
-
-    def work() -> Response:
-        at = resolved_version(identity.lake, version, timestamp)
-        snapshot = identity.lake.current_snapshot() if at is None else at
-        tag = etag(request, identity, snapshot)
-        headers = {"ETag": tag, "Cache-Control": "private, no-cache", SNAPSHOT: str(snapshot)}
-        if known(request, identity, tag):
-            return Response(status_code=304, headers=headers)
-        # also the newest is read as a past one: all of an answer is of one snapshot
-        found = {"snapshot": snapshot, **facts(identity, identity.lake.at(version=snapshot), snapshot)}
-        text = json.dumps(found, default=str, ensure_ascii=False).encode()
-        pieces, codec = compressed(iter([text]), request.headers.get("accept-encoding"))
-        if codec is not None:
-            headers |= {"Content-Encoding": codec}
-        return Response(
-            b"".join(pieces), headers={**headers, "Vary": "Accept-Encoding, Authorization"}, media_type=JSON
-        )
-
-    async with service.turn():
-        return await service.run(work)
-
-
-def etag(request: Request, identity: Identity, snapshot: int, more: str = "") -> str:
-    """Return the tag of an answer: a snapshot never changes, and each principal may see something else of it."""
-    context = identity.lake.handle.context
-    parts = (identity.principal, str(context.catalog.url), str(identity.lake.catalog), str(request.url.query), more)
-    return f'"{snapshot}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"'
-
-
-def known(request: Request, identity: Identity, tag: str) -> bool:
-    """Return whether If-None-Match has a tag. What a restricted principal may see changes without a snapshot."""
-    if identity.lake.handle.restricted:
-        return False
-    return tag in {part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")}
-
-
-@router.get("/lake", summary="Describe the lake and yourself", operation_id="describe_lake", responses=_FACTS)
+@router.get("/lake", summary="Describe the lake and yourself", operation_id="describe_lake", responses=FACTS)
 async def describe_lake(request: Request, lake: LakeName = None) -> Response:
     """Return the newest snapshot, the format version, and the principal and role of the token."""
 
@@ -101,18 +50,18 @@ async def describe_lake(request: Request, lake: LakeName = None) -> Response:
             "catalog": identity.lake.catalog,
         }
 
-    return await _answer(request, facts)
+    return await answer_facts(request, facts)
 
 
-@router.get("/schemas", summary="List the schemas", operation_id="list_schemas", responses=_FACTS)
+@router.get("/schemas", summary="List the schemas", operation_id="list_schemas", responses=FACTS)
 async def list_schemas(
     request: Request, version: Version = None, timestamp: Timestamp = None, lake: LakeName = None
 ) -> Response:
     """Return the names of the schemas."""
-    return await _answer(request, lambda _, at, __: {"schemas": at.schemas()}, version, timestamp)
+    return await answer_facts(request, lambda _, at, __: {"schemas": at.schemas()}, version, timestamp)
 
 
-@router.get("/tables", summary="List the tables and views", operation_id="list_tables", responses=_FACTS)
+@router.get("/tables", summary="List the tables and views", operation_id="list_tables", responses=FACTS)
 async def list_tables(
     request: Request,
     schema: Annotated[str | None, Query(max_length=300)] = None,
@@ -121,17 +70,17 @@ async def list_tables(
     lake: LakeName = None,
 ) -> Response:
     """Return the names of the tables and views, of one schema or all."""
-    return await _answer(
+    return await answer_facts(
         request, lambda _, at, __: {"tables": at.tables(schema), "views": at.views(schema)}, version, timestamp
     )
 
 
-@router.get("/tables/{table}", summary="Describe a table", operation_id="describe_table", responses=_FACTS)
+@router.get("/tables/{table}", summary="Describe a table", operation_id="describe_table", responses=FACTS)
 async def describe_table(
     request: Request, table: TableName, version: Version = None, timestamp: Timestamp = None, lake: LakeName = None
 ) -> Response:
     """Return the columns, the layout and the size of a table."""
-    return await _answer(
+    return await answer_facts(
         request, lambda _, at, __: _described(at.table(table), TableRef.parse(table)), version, timestamp
     )
 
@@ -180,53 +129,21 @@ def _visible(table: Table, ref: TableRef) -> dict[str, Any]:
     }
 
 
-_FILE_COLUMNS = ("data_file_id", "path", "record_count", "deleted_rows", "file_size_bytes", "begin_snapshot")
-
-
-@router.get("/tables/{table}/files", summary="List the files of a table", operation_id="list_files", responses=_FACTS)
-async def list_files(
-    request: Request,
-    table: TableName,
-    limit: _LIMIT = None,
-    after: Annotated[int, Query(ge=-1, le=LARGEST, description="The last id of the page before.")] = -1,
-    version: Version = None,
-    timestamp: Timestamp = None,
-    lake: LakeName = None,
-) -> Response:
-    """Return the data files by id. Paths begin at the data path of the lake. This needs the role writer."""
-
-    def facts(identity: Identity, at: Lake | LakeAt, _: int) -> dict[str, Any]:
-        identity.require(Role.WRITER)
-        found = at.table(table).files()
-        found = found.select([name for name in _FILE_COLUMNS if name in found.column_names]).sort_by("data_file_id")
-        found = found.filter(pc.greater(found.column("data_file_id"), after))
-        most = _most(service_of(request), limit)
-        page = found.slice(0, most).to_pylist()
-        root = identity.lake.data_path
-        for file in page:
-            file["path"] = file["path"].removeprefix(root)
-        return {"files": page, "next": page[-1]["data_file_id"] if found.num_rows > most else None}
-
-    return await _answer(request, facts, version, timestamp)
-
-
-@router.get(
-    "/tables/{table}/history", summary="List the snapshots of a table", operation_id="history", responses=_FACTS
-)
-async def history(request: Request, table: TableName, limit: _LIMIT = None, lake: LakeName = None) -> Response:
+@router.get("/tables/{table}/history", summary="List the snapshots of a table", operation_id="history", responses=FACTS)
+async def history(request: Request, table: TableName, limit: LIMIT = None, lake: LakeName = None) -> Response:
     """Return the snapshots that changed a table, newest first."""
 
     def facts(identity: Identity, _: Lake | LakeAt, __: int) -> dict[str, Any]:
         found = identity.lake.table(table).history()
-        return {"history": found.slice(0, _most(service_of(request), limit)).to_pylist()}
+        return {"history": found.slice(0, page_size(service_of(request), limit)).to_pylist()}
 
-    return await _answer(request, facts)
+    return await answer_facts(request, facts)
 
 
-@router.get("/snapshots", summary="List the snapshots", operation_id="list_snapshots", responses=_FACTS)
+@router.get("/snapshots", summary="List the snapshots", operation_id="list_snapshots", responses=FACTS)
 async def list_snapshots(
     request: Request,
-    limit: _LIMIT = None,
+    limit: LIMIT = None,
     before: Annotated[int | None, Query(ge=0, le=LARGEST, description="`next` of the page before.")] = None,
     lake: LakeName = None,
 ) -> Response:
@@ -236,14 +153,14 @@ async def list_snapshots(
         found = identity.lake.snapshots()
         ids = found.column("snapshot_id")
         found = found.filter(pc.less(ids, newest + 1 if before is None else min(before, newest + 1)))
-        most = _most(service_of(request), limit)
+        most = page_size(service_of(request), limit)
         page = found.slice(max(0, found.num_rows - most)).to_pylist()[::-1]
         return {"snapshots": page, "next": page[-1]["snapshot_id"] if found.num_rows > most else None}
 
-    return await _answer(request, facts)
+    return await answer_facts(request, facts)
 
 
-@router.get("/snapshots/{id}", summary="Describe a snapshot", operation_id="describe_snapshot", responses=_FACTS)
+@router.get("/snapshots/{id}", summary="Describe a snapshot", operation_id="describe_snapshot", responses=FACTS)
 async def describe_snapshot(
     request: Request, id: Annotated[int, Path(ge=0, le=LARGEST)], lake: LakeName = None
 ) -> Response:
@@ -256,11 +173,7 @@ async def describe_snapshot(
             raise NotFoundError(f"No snapshot found at version {id}")
         return {**rows[0], "tables": identity.lake.at(version=id).tables()}
 
-    return await _answer(request, facts)
-
-
-def _most(service: Service, limit: int | None) -> int:
-    return min(limit or service.settings.page_rows, service.settings.max_page_rows)
+    return await answer_facts(request, facts)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -274,7 +187,7 @@ async def read_rows(
     request: Request,
     table: TableName,
     columns: Annotated[list[str] | None, Query(max_length=1_000, description="The columns; all by default.")] = None,
-    limit: _LIMIT = None,
+    limit: LIMIT = None,
     cursor: _CURSOR = None,
     version: Version = None,
     timestamp: Timestamp = None,
@@ -301,7 +214,7 @@ async def read_rows(
         if known(request, identity, tag):
             return Response(status_code=304, headers=headers)
         page, following = await service.run(
-            _page, service, identity, table, columns, snapshot, after, _most(service, limit)
+            _page, service, identity, table, columns, snapshot, after, page_size(service, limit)
         )
         if following is not None:
             headers[NEXT] = following

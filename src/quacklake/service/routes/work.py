@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from quacklake.service.consumers import Claim, Consumers
 from quacklake.service.encoding import Rows
+from quacklake.service.facts import SNAPSHOT
 from quacklake.service.identity import Role
-from quacklake.service.routes.catalog import SNAPSHOT, limited, streamed
+from quacklake.service.routes.catalog import limited, streamed
 from quacklake.service.routes.sql import wanted_format
 from quacklake.service.state import Service, service_of
 from quacklake.service.values import LARGEST, LakeName
@@ -37,7 +38,12 @@ class JobRequest(BaseModel):
 
 @router.post("/jobs", summary="Start a job", operation_id="start_job", status_code=202)
 async def start_job(request: Request, body: JobRequest, lake: LakeName = None) -> dict[str, Any]:
-    """Start `maintain`, `expire`, `cleanup`, `verify`, `rollback`, `restore` or `refresh`. It needs the role admin."""
+    """Start work that takes longer than a request. This needs the role admin.
+
+    Of a lake: `maintain`, `expire` (`older_than`, `keep_last`, `versions`), `cleanup` (`older_than`), `verify` (`deep`)
+    and `rollback` (`to`). Of a table: `restore` (`table`, `to`), `flush`, `merge` and `rewrite` (`table`). Of a
+    materialized view: `refresh` and `verify_view` (`view`).
+    """
     service = service_of(request)
     identity = await service.enter(request, Role.ADMIN)
     job = service.jobs.start(identity.lake, identity.principal, body.kind, body.arguments, dry_run=body.dry_run)
@@ -75,7 +81,9 @@ async def events(
     last_event_id: Annotated[str | None, Header(max_length=30)] = None,
     lake: LakeName = None,
 ) -> Response:
-    """Stream an event `commit` for each new snapshot, and `job` when a job of yours begins or ends."""
+    """Stream an event `commit` for each new snapshot, `job` when a job of yours begins or ends, and `pipeline` for each
+    batch of a pipeline that this process runs.
+    """
     service = service_of(request)
     identity = await service.enter(request)
     known = since
