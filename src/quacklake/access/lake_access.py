@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from quacklake.access.audit import audit_of
 from quacklake.access.expressions import check_policy
-from quacklake.access.rules import PrincipalRules, current_rules
+from quacklake.access.rules import PrincipalRules, current_rules, is_named
 from quacklake.access.tokens import Tokens
 from quacklake.catalog import Reader, Writer, access_tables
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, NotPermittedError, nearest
@@ -360,11 +360,15 @@ class LakeAccess:
         ref = TableRef.parse(table)
         info = self._handle.view().get_table(ref.schema, ref.name)
         with self._changing() as writer:
-            for known in access_tables.entries(writer, PolicyRow):
-                named = (fold(known.schema_name), fold(known.table_name)) == (fold(ref.schema), fold(ref.name))
-                here = named or (info is not None and known.table_id == info.id)
+            policies = access_tables.entries(writer, PolicyRow)
+            names = access_tables.last_names(writer, policies)
+            for known in policies:
+                here = is_named(known, names, (ref.schema, ref.name)) or (
+                    info is not None and known.table_id == info.id
+                )
                 own = known.name == name if kind == FILTER else known.role == name
-                same = column is None or fold(known.column_name or "") == fold(column)
+                called = {fold(known.column_name or ""), fold(names.column(known) or "")}
+                same = column is None or fold(column) in called
                 if known.kind == kind and here and own and same:
                     access_tables.remove(writer, PolicyRow, policy_id=known.policy_id)
                     return

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from quacklake.access.expressions import bound, columns_of, tried
 from quacklake.catalog import Catalog, Reader, access_tables
+from quacklake.catalog.access_tables import LastNames
 from quacklake.errors import NotPermittedError, PredicateError
 from quacklake.format.access import (
     ADMIN,
@@ -42,6 +43,7 @@ class PrincipalRules:
     roles: frozenset[str] = frozenset()
     grants: tuple[Grant, ...] = ()
     policies: tuple[PolicyRow, ...] = ()
+    names: LastNames = field(default=LastNames(), hash=False)
     note: Note | None = field(default=None, compare=False)
 
     def noted(self, table: TableInfo, columns: Sequence[str], snapshot_id: int) -> None:
@@ -122,12 +124,9 @@ class PrincipalRules:
             return replace(table, schema=TableSchema(columns), partition=None, sort=None)
         return table if not derived and self._changes(table) else None
 
-    def visible(self, table: TableInfo) -> Visible | None:
-        """Return what may be read of a whole table; None for all of it. Raises ``NotPermittedError`` for nothing.
-
-        A grant of its own is not asked for here: a materialized view without one has not been found.
-        """
-        columns = self._columns(table)
+    def visible(self, table: TableInfo, *, derived: bool) -> Visible | None:
+        """Return what may be read of a whole table; None for all of it. Raises ``NotPermittedError`` for nothing."""
+        columns = self._columns(table, derived=derived)
         if not columns:
             raise NotPermittedError(f"the rows of {table.qualified_name} may not be read")
         masks = self._masks(table)
@@ -140,6 +139,16 @@ class PrincipalRules:
         predicate = ANYTHING if filters is None else self._predicate(table, filters)
         return Visible(TableSchema(shown), condition, masks, predicate)
 
+    def shows_files(self, table: TableInfo, *, derived: bool) -> bool:
+        """Return whether the files of a table may be read as they are, with all rows and columns that they ever had.
+
+        Columns that were dropped are still in files and in past snapshots, so a grant on all columns of today is not
+        enough, nor that no column of today has a mask.
+        """
+        derived = derived or _is_audit(table.schema_name)
+        whole = self.on_table(Privilege.SELECT, table.schema_id, table.id, derived=derived)
+        return whole and self._filters(table) is None and not self._mine(self._of(table, MASK))
+
     # -- policies ------------------------------------------------------------------------------------------------------
 
     def row_condition(self, table: TableInfo) -> str | None:
@@ -149,12 +158,11 @@ class PrincipalRules:
 
     def _of(self, table: TableInfo, kind: str) -> list[PolicyRow]:
         """Return the policies of a table: those of its id, and those of its name, as it may have been replaced."""
-        name = (fold(table.schema_name), fold(table.name))
         return [
             policy
             for policy in self.policies
             if policy.kind == kind
-            and (policy.table_id == table.id or (fold(policy.schema_name), fold(policy.table_name)) == name)
+            and (policy.table_id == table.id or is_named(policy, self.names, (table.schema_name, table.name)))
         ]
 
     def _mine(self, policies: Iterable[PolicyRow]) -> list[PolicyRow]:
@@ -194,7 +202,8 @@ class PrincipalRules:
             for column in table.schema.columns:
                 # a column that was dropped and added again has another id
                 by_id = policy.table_id == table.id and column.id == policy.column_id
-                if by_id or fold(column.name) == fold(policy.column_name or ""):
+                known = {fold(policy.column_name or ""), fold(self.names.column(policy) or "")}
+                if by_id or fold(column.name) in known:
                     type_ = column.duckdb_type()
                     nothing = column.id in found or not self._applies(policy, table)
                     value = f"CAST(NULL AS {type_})" if nothing else tried(self._sql(policy, table), type_)
@@ -222,18 +231,26 @@ def _is_audit(schema: str) -> bool:
     return fold(schema) == AUDIT_SCHEMA
 
 
+def is_named(policy: PolicyRow, names: LastNames, ref: tuple[str, str]) -> bool:
+    """Return whether a policy was made for a table of this name, or its table was called so at last."""
+    wanted = tuple(fold(part) for part in ref)
+    made = (policy.schema_name, policy.table_name)
+    return any(tuple(fold(part) for part in name) == wanted for name in (made, names.table(policy)))
+
+
 def read_rules(reader: Reader, principal: str) -> PrincipalRules:
     """Return the rules of a principal as they are now. One that is unknown or disabled may do nothing."""
     if not access_tables.complete(reader):
         return PrincipalRules(principal)
     known = access_tables.entries(reader, Principal, name=principal)
     policies = tuple(access_tables.entries(reader, PolicyRow))
+    names = access_tables.last_names(reader, policies)
     if not known or known[0].state != ENABLED:
-        return PrincipalRules(principal, policies=policies)
+        return PrincipalRules(principal, policies=policies, names=names)
     roles = roles_of(principal, access_tables.entries(reader, Member))
     mine = {principal, *roles}
     grants = tuple(grant for grant in access_tables.entries(reader, Grant) if grant.grantee in mine)
-    return PrincipalRules(principal, roles, grants, policies)
+    return PrincipalRules(principal, roles, grants, policies, names)
 
 
 def roles_of(principal: str, members: Iterable[Member]) -> frozenset[str]:

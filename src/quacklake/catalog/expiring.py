@@ -20,6 +20,7 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
+from quacklake.catalog import access_tables
 from quacklake.catalog.reading.reader import Reader
 from quacklake.catalog.statements import DELETES, ROWS, SOME, delete_table, of_all_tables, parts
 from quacklake.catalog.writing.writer import Writer
@@ -200,7 +201,8 @@ _OF_TABLES = (
 
 
 def remove_dead_tables(writer: Writer, tables: Sequence[int]) -> None:
-    """Remove tables that no snapshot sees, and all that is known of them."""
+    """Remove tables that no snapshot sees, and all that is known of them but the names in their policies."""
+    access_tables.keep_names(writer, tables)
     mappings, names = writer.meta["column_mapping"], writer.meta["name_mapping"]
     mine = sa.select(mappings.c.mapping_id).where(mappings.c.table_id.in_(tables))
     writer.run("expire_name_mapping", sa.delete(names).where(names.c.mapping_id.in_(mine)))

@@ -53,7 +53,7 @@ class ChangeScan(Frame):
                 raise NotFoundError(f"{table.qualified_name} did not exist yet at snapshot {until.id}")
             most = self._handle.context.config.plan_max_files
             plan = plan_feed(reader, catalog, view.store, past, since, until, most)
-        visible = None if view.rules is None else view.rules.visible(past)
+        visible = None if view.rules is None else view.rules.visible(past, derived=view.is_derived(past))
         if view.rules is not None:
             view.rules.noted(past, (past.schema if visible is None else visible.schema).names, until.id)
         return plan if visible is None else visible.feed(plan)

@@ -71,8 +71,11 @@ class Rules(Protocol):
     def table(self, table: TableInfo, *, derived: bool) -> TableInfo | None:
         """Return a table with its visible columns, or None for a hidden one. ``derived`` is a materialized view."""
 
-    def visible(self, table: TableInfo) -> Visible | None:
+    def visible(self, table: TableInfo, *, derived: bool) -> Visible | None:
         """Return what may be read of a whole table; None for all of it. Raises ``NotPermittedError`` for nothing."""
+
+    def shows_files(self, table: TableInfo, *, derived: bool) -> bool:
+        """Return whether the files of a table may be read as they are, with all rows and columns that they ever had."""
 
     def noted(self, table: TableInfo, columns: Sequence[str], snapshot_id: int) -> None:
         """Record that columns of a table are read."""

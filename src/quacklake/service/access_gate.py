@@ -73,7 +73,7 @@ class AccessGate:
         rules = found.lake.access.rules(principal)
         # users of two tenants may have one name, and neither must find what the service keeps for the other
         shown = principal if self._name is not None else f"{lake}/{principal}"
-        return Identity(shown, _role(rules), self._view(found, rules), str(self._name or lake))
+        return Identity(shown, _role(rules), self._view(found, rules), str(self._name or lake), rules)
 
     def _principal(self, lake: Lake, token: str) -> str:
         """Return the user behind a token of the lake's own, or of the identity provider."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from quacklake.errors import QuacklakeError
 from quacklake.format.snapshots import render_changes
+from quacklake.service.identity import Identity
 from quacklake.service.jobs import Job
 from quacklake.service.problems import TooBusyError
 
@@ -85,24 +86,43 @@ class Events:
         if self.listeners >= self._service.settings.max_listeners:
             raise TooBusyError("too many listen already", after=10)
 
-    async def stream(self, lake: Lake, principal: str, since: int) -> AsyncIterator[str]:
-        """Yield commits after a snapshot, jobs of a principal, and batches of pipelines, as server-sent events."""
+    async def stream(
+        self, identity: Identity, since: int, again: Callable[[], Awaitable[Identity]]
+    ) -> AsyncIterator[str]:
+        """Yield commits after a snapshot, jobs of a principal, and batches of pipelines, as server-sent events.
+
+        ``again`` returns the identity as it is now, before anything is told. The stream ends when that fails.
+        """
         self._check_room()
         self.listeners += 1
-        watch = self._watch(lake)
-        listener = _Listener(lake.handle, principal)
+        watch = self._watch(identity.lake)
+        listener = _Listener(identity.lake.handle, identity.principal)
         self._listening.add(listener)
+        heard: list[str] = []
         try:
             yield ": listening\n\n"
             while not self._stopping.is_set():
-                while not listener.events.empty():
-                    yield listener.events.get_nowait()
-                if watch.newest > since:
-                    commits = await self._service.run(_commits, lake, max(since, watch.newest - _AT_ONCE))
+                # what came before the question may be told, and what comes after it only after the next
+                newest = watch.newest
+                heard += [listener.events.get_nowait() for _ in range(listener.events.qsize())]
+                try:
+                    identity = await again()
+                except QuacklakeError as error:
+                    if not error.transient:
+                        return
+                    await asyncio.sleep(self._service.settings.poll_seconds)
+                    continue  # the catalog is away; it may come back
+                listener.handle = identity.lake.handle
+                for event in [] if listener.handle.restricted else heard:
+                    yield event
+                heard.clear()
+                if newest > since:
+                    commits = await self._service.run(_commits, identity.lake, max(since, newest - _AT_ONCE), newest)
                     for commit in commits:
                         yield _event("commit", commit, commit["snapshot"])
-                    since = max([since, *(commit["snapshot"] for commit in commits)])
-                    continue
+                    since = newest
+                if watch.newest > since or not listener.events.empty():
+                    continue  # there was news meanwhile
                 try:
                     async with asyncio.timeout(_HEARTBEAT):
                         await watch.next()
@@ -169,13 +189,14 @@ class _Watch:
         await self.changed.wait()
 
 
-def _commits(lake: Lake, since: int) -> list[dict[str, Any]]:
-    """Return the commits after a snapshot. What they changed may be hidden from a restricted principal."""
+def _commits(lake: Lake, since: int, until: int) -> list[dict[str, Any]]:
+    """Return the commits after a snapshot, up to another. What they changed may be hidden from a principal."""
     hidden = lake.handle.restricted
     with lake.handle.context.catalog.read() as reader:
         return [
             {"snapshot": id_} if hidden else {"snapshot": id_, "changes": render_changes(changes)}
             for id_, changes in reader.snapshots.changes_since(since)
+            if id_ <= until
         ]
 
 

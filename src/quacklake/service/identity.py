@@ -34,6 +34,8 @@ class Identity:
     lake: Lake
     name: str = "lake"
     """The name of the lake, as requests give it."""
+    rights: object = None
+    """The rules of the principal on entering, to be compared: another value where they have changed."""
 
     def require(self, role: Role) -> None:
         """Raise ``NotPermittedError`` if the principal's role is below ``role``."""

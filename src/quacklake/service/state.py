@@ -65,6 +65,11 @@ class Service:
         """Return who makes a request, on the lake that it names; raise unless the role is at least this."""
         return await self.enter_by(request.headers.get("authorization"), request.query_params.get("lake"), role)
 
+    async def enter_again(self, request: Request) -> Identity:
+        """Return who makes a request that has waited: the token may have been revoked, or allow something else now."""
+        token, lake = _bearer(request.headers.get("authorization")), request.query_params.get("lake")
+        return await self.run(self.gate.enter, token, lake)
+
     async def enter_by(self, authorization: str | None, lake: str | None, role: Role = Role.READER) -> Identity:
         """Return who sends an Authorization header. Raises ``UnauthenticatedError`` and ``TooBusyError``."""
         identity = await self._entrance.enter(_bearer(authorization), lake)

@@ -56,8 +56,11 @@ class Reading:
         if table is None or self.rules is None:
             return table
         self._wholes[table.id] = table
-        derived = table.id in self._cache.tagged(self.base, MATERIALIZED_VIEW)
-        return self.rules.table(table, derived=derived)
+        return self.rules.table(table, derived=self.is_derived(table))
+
+    def is_derived(self, table: TableInfo) -> bool:
+        """Return whether a table is the storage of a materialized view."""
+        return table.id in self._cache.tagged(self.base, MATERIALIZED_VIEW)
 
     def whole(self, table: TableInfo) -> TableInfo:
         """Return a table with the columns that are hidden from the principal, for planning and checks."""
@@ -65,7 +68,7 @@ class Reading:
 
     def visible(self, table: TableInfo) -> Visible | None:
         """Return what the principal may read of a table; None for all of it."""
-        return None if self.rules is None else self.rules.visible(self.whole(table))
+        return None if self.rules is None else self.rules.visible(self.whole(table), derived=self.is_derived(table))
 
     # -- names -------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,15 @@ from pyiceberg.catalog import load_catalog
 
 import quacklake
 from quacklake import Lake
+from quacklake.errors import (
+    CatalogError,
+    CatalogUnavailableError,
+    PathError,
+    QuacklakeError,
+    StorageUnavailableError,
+)
 from quacklake.service.iceberg import IcebergSettings
+from quacklake.service.iceberg.failures import failure_of
 
 from .serving import TOKEN, Service, pyiceberg_reader, rows_of
 
@@ -226,6 +234,42 @@ def test_a_restricted_table_is_not_served(service: Service, lake: Lake, http: ht
         assert http.head(f"v1/{name}/namespaces/main/tables/{restricted}").status_code == 403
     assert http.get(f"v1/{name}/namespaces/main/tables/hidden").status_code == 404
     assert http.get(f"v1/{name}/namespaces/main/tables/open").status_code == 200
+
+
+def test_a_table_whose_files_hold_hidden_columns_of_the_past_is_not_served(
+    service: Service, lake: Lake, http: httpx.Client
+) -> None:
+    lake.access.create_user("ann")
+    lake.access.create_user("rea", ["reader"])
+    for name in ("some_columns", "masked", "replaced"):
+        lake.create_table(name, {"id": "INTEGER", "secret": "VARCHAR"})
+        lake.table(name).append([{"id": 1, "secret": "CANARY"}] * 20)
+    lake.access.grant("SELECT", "ann", table="some_columns", columns=["id"])
+    lake.access.create_mask("masked", "secret", "'…'")
+    lake.access.create_policy("none", "replaced", "false")
+    for name in ("some_columns", "masked"):
+        lake.table(name).drop_column("secret")
+    lake.rename_table("replaced", "renamed")
+    lake.create_table("renamed", {"id": "INTEGER"}, replace=True)
+    for user, tables in (("ann", ["some_columns"]), ("rea", ["masked", "renamed"])):
+        name = service.add(lake.as_principal(user))
+        listed = [each["name"] for each in http.get(f"v1/{name}/namespaces/main/tables").json()["identifiers"]]
+        for table in tables:
+            assert table not in listed
+            answer = http.get(f"v1/{name}/namespaces/main/tables/{table}")
+            assert error_of(answer) == (403, "ForbiddenException")
+            assert "parquet" not in answer.text and "CANARY" not in answer.text
+
+
+@pytest.mark.parametrize("error", [CatalogUnavailableError, StorageUnavailableError, PathError, CatalogError])
+def test_an_error_inside_tells_no_place_and_no_secret(
+    error: type[QuacklakeError], caplog: pytest.LogCaptureFixture
+) -> None:
+    failure = failure_of(error("postgresql://ann:hunter2@db.example/lake and /srv/lake/x failed", hint="/etc/lake"))
+    assert failure.status in (500, 503)
+    assert not any(word in failure.message for word in ("ann", "hunter2", "db.example", "/srv", "/etc"))
+    assert error.code in failure.message
+    assert "/srv/lake/x" in caplog.text and "hunter2" not in caplog.text
 
 
 @pytest.mark.concurrency

@@ -139,7 +139,7 @@ class Statements:
                 number = secrets.token_hex(16)
                 facts = _facts(replace(asked, snapshot=answer.snapshot))
                 ticket = self._sealer.seal(QUERY, caller.principal, number=number, **facts)
-                self._held.put(number, caller.principal, answer.stream)
+                self._held.put(number, caller.identity, answer.stream)
         except BaseException:
             answer.stream.close()
             raise
@@ -165,7 +165,7 @@ class Statements:
         if ticket["kind"] == RESULT:
             return of_table(pa.ipc.open_stream(ticket["rows"]).read_all())
         asked = _asked(caller, ticket)
-        waiting = self._held.take(ticket["number"])
+        waiting = self._held.take(ticket["number"], caller.identity)
         if waiting is not None:
             return waiting
         if asked.transaction is not None:

@@ -17,6 +17,7 @@ from pyarrow import flight
 
 from quacklake.errors import CancelledError, TenantBusyError
 from quacklake.service.flight.failures import to_status
+from quacklake.service.identity import Identity
 
 _log = logging.getLogger("quacklake.service.flight")
 _TICK = 0.05
@@ -223,25 +224,35 @@ def of_table(table: pa.Table) -> Stream:
     return Stream(table.schema, iter(table.to_batches()), lambda: None, lambda: None)
 
 
+@dataclass(frozen=True)
+class _Waiting:
+    until: float
+    identity: Identity
+    stream: Stream
+
+
 @dataclass
 class Held:
     """Results that wait for their readers, by a number that only their tickets have."""
 
     seconds: float
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _kept: dict[str, tuple[float, str, Stream]] = field(default_factory=dict)
+    _kept: dict[str, _Waiting] = field(default_factory=dict)
     _read: WeakValueDictionary[str, Stream] = field(default_factory=WeakValueDictionary)
 
-    def put(self, number: str, principal: str, stream: Stream) -> None:
+    def put(self, number: str, identity: Identity, stream: Stream) -> None:
         """Keep a result for a while."""
         with self._lock:
-            self._kept[number] = time.monotonic() + self.seconds, principal, stream
+            self._kept[number] = _Waiting(time.monotonic() + self.seconds, identity, stream)
 
-    def take(self, number: str) -> Stream | None:
-        """Return a result, to its first reader only."""
+    def take(self, number: str, identity: Identity) -> Stream | None:
+        """Return a result, to its first reader only, and not if its principal has other rights by now."""
         with self._lock:
             found = self._kept.pop(number, None)
-        return None if found is None else self.reading(number, found[2])
+        if found is not None and found.identity.rights != identity.rights:
+            found.stream.close()
+            return None
+        return None if found is None else self.reading(number, found.stream)
 
     def reading(self, number: str, stream: Stream) -> Stream:
         """Note that a result is being read, so that it can be cancelled."""
@@ -254,7 +265,7 @@ class Held:
         with self._lock:
             waits, read = self._kept.pop(number, None), self._read.get(number)
         if waits is not None:
-            waits[2].close()
+            waits.stream.close()
         elif read is not None:
             read.cancel()
         return waits is not None or read is not None
@@ -262,13 +273,13 @@ class Held:
     def make_room(self, principal: str) -> bool:
         """Close the oldest result of a principal that nobody reads; return False if there is none."""
         with self._lock:
-            mine = [number for number, (_, owner, _) in self._kept.items() if owner == principal]
+            mine = [number for number, each in self._kept.items() if each.identity.principal == principal]
         return bool(mine) and self.cancel(mine[0])
 
     def tidy(self, *, everything: bool = False) -> None:
         """Close the results that nobody has fetched in time."""
         now = time.monotonic()
         with self._lock:
-            late = [number for number, (until, _, _) in self._kept.items() if everything or until <= now]
+            late = [number for number, each in self._kept.items() if everything or each.until <= now]
         for number in late:
             self.cancel(number)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quacklake.errors import InputError, NotFoundError, TenantBusyError
+from quacklake.errors import InputError, NotFoundError, NotPermittedError, TenantBusyError
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.queries import CATALOG, Answer, Sessions, Statement, run_one
 from quacklake.service.flight.settings import FlightSettings
@@ -29,6 +29,8 @@ class OpenTransaction:
     principal: str
     lake: str | None
     session: Session | None = None
+    restricted: bool = False
+    """True when the session obeys the rules of a principal who is no administrator."""
     used: float = field(default_factory=time.monotonic)
     lock: threading.RLock = field(default_factory=threading.RLock)
     ended: bool = False
@@ -111,6 +113,9 @@ class Transactions:
                     raise _unknown()
                 return
             del self._open[id_]
+        if commit and _outlives(found, caller):
+            self._roll_back(found)
+            raise _demoted()
         with found.lock:
             found.ended = True
             session, found.session = found.session, None
@@ -137,7 +142,7 @@ class Transactions:
                 except BaseException:
                     session.close()
                     raise
-                found.session = session
+                found.session, found.restricted = session, caller.identity.lake.handle.restricted
             rows, found.rows = found.rows, None
             try:
                 with self._watch.watching(context, found.session.interrupt):
@@ -154,6 +159,11 @@ class Transactions:
             raise _unknown()
         if found.lake != caller.lake:
             raise InputError("the transaction is on another lake")
+        if _outlives(found, caller):
+            with self._lock:
+                self._open.pop(id_, None)
+            self._roll_back(found)
+            raise _demoted()
         return found
 
     def run(self, caller: Caller, context: Any, id_: bytes, statement: Statement) -> Answer:
@@ -180,12 +190,27 @@ class Transactions:
             try:
                 with self._lock:
                     self._open.pop(id_, None)
-                found.ended = True
-                if found.session is not None:
-                    found.session.close()
-                    found.session = None
+                self._roll_back(found)
             finally:
                 found.lock.release()
+
+    def _roll_back(self, found: OpenTransaction) -> None:
+        with found.lock:
+            found.ended = True
+            session, found.session, found.rows = found.session, None, None
+            if session is not None:
+                session.close()
+
+
+def _outlives(found: OpenTransaction, caller: Caller) -> bool:
+    """Return whether a transaction may do everything, as its principal could when it began, but can no more."""
+    return found.session is not None and not found.restricted and caller.identity.lake.handle.restricted
+
+
+def _demoted() -> NotPermittedError:
+    return NotPermittedError(
+        "the transaction was rolled back: its principal is no longer an administrator", hint="begin another one"
+    )
 
 
 def _unknown() -> NotFoundError:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
+from quacklake.config import redact
 from quacklake.errors import (
-    CatalogUnavailableError,
     InputError,
     LimitError,
     NotFoundError,
     NotPermittedError,
     QuacklakeError,
-    StorageUnavailableError,
     Transient,
     UnauthenticatedError,
     UnsupportedFeatureError,
 )
 
 __all__ = ["Failure", "Refusal", "failure_of"]
+
+_log = logging.getLogger("quacklake.service.iceberg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ class Refusal(Exception):
 
 
 def failure_of(error: QuacklakeError) -> Failure:
-    """Return what a client is told of an error, with its hint."""
-    text = error.message if error.hint is None else f"{error.message} ({error.hint})"
+    """Return what a client is told of an error, with its hint. What may tell of places and secrets is for the log."""
+    text = redact(error.message if error.hint is None else f"{error.message} ({error.hint})")
     match error:
         case UnauthenticatedError():
             return Failure(401, "NotAuthorizedException", text)
@@ -56,6 +58,9 @@ def failure_of(error: QuacklakeError) -> Failure:
             return Failure(406, "UnsupportedOperationException", text)
         case InputError():
             return Failure(400, "BadRequestException", text)
-        case CatalogUnavailableError() | StorageUnavailableError() | LimitError() | Transient():
+        case LimitError():
             return Failure(503, "ServiceUnavailableException", text)
-    return Failure(500, "InternalServerError", f"{text} [{error.code}]")
+    _log.warning("the Iceberg catalog failed: %s: %s", type(error).__name__, text)
+    if isinstance(error, Transient):
+        return Failure(503, "ServiceUnavailableException", f"the catalog or the store does not answer [{error.code}]")
+    return Failure(500, "InternalServerError", f"the Iceberg catalog failed; its log says more [{error.code}]")

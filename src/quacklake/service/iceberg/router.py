@@ -20,7 +20,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from quacklake.catalog import Catalog
-from quacklake.errors import InputError, NotFoundError, NotPermittedError, QuacklakeError, UnauthenticatedError
+from quacklake.errors import InputError, NotFoundError, QuacklakeError, UnauthenticatedError
 from quacklake.format.names import fold, full_name, parts_of
 from quacklake.format.objects import TableInfo
 from quacklake.service.iceberg.failures import Failure, Refusal, failure_of
@@ -52,10 +52,7 @@ def may_serve(identity: Identity, table: TableInfo) -> bool:
     if view.rules is None:
         return True
     found = view.get_table(table.schema_name, table.name)
-    try:
-        return found is not None and view.visible(found) is None
-    except NotPermittedError:
-        return False
+    return found is not None and view.rules.shows_files(view.whole(found), derived=view.is_derived(found))
 
 
 def iceberg_router(gate: Gate, settings: IcebergSettings | None = None) -> APIRouter:

@@ -90,7 +90,8 @@ async def events(
     if last_event_id is not None and last_event_id.isdecimal() and int(last_event_id) <= LARGEST:
         known = int(last_event_id)
     newest = await service.run(identity.lake.current_snapshot)
-    stream = service.events.stream(identity.lake, identity.principal, newest if known is None else min(known, newest))
+    since = newest if known is None else min(known, newest)
+    stream = service.events.stream(identity, since, lambda: service.enter_again(request))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
@@ -175,6 +176,7 @@ async def consume(
     newest = await service.run(identity.lake.current_snapshot)
     if newest < claim.next and wait:
         newest = await service.events.after(identity.lake, claim.next - 1, wait)
+        identity = await service.enter_again(request)
     last = min(newest, claim.next + _MOST_SNAPSHOTS - 1)
     async with service.turn():
         rows = await service.run(_changes, service, identity.lake, claim, last)
