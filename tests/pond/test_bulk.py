@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from quacklake.errors import ConstraintError, InputError, QuacklakeError, SchemaMismatchError
+from quacklake.operations import input_files
 from quacklake.pond import ImportOptions, bulk
 from quacklake.pond.copying import copy_in, targets
 from quacklake.pond.inputs import parse_host
@@ -68,7 +69,7 @@ _LATE = "\n".join(f"2024-01-01T00:{n // 60:02}:{n % 60:02}Z,{n},x" for n in rang
 def test_a_later_row_of_another_type_is_kept(
     home: Home, monkeypatch: pytest.MonkeyPatch, head: str, more: str, column: str, value: object
 ) -> None:
-    monkeypatch.setattr(bulk, "_SAMPLE", 100)
+    monkeypatch.setattr(input_files, "_SNIFFED_ROWS", 100)
     done = put(home, f"{head}\n{_LATE}\n{more}\n")
     assert done.rows == 201
     assert stored(home)[-1][column] == value

@@ -35,6 +35,8 @@ from quacklake.operations.input_paths import FoundFiles, PathLike, find
 from quacklake.storage import Store
 
 _BATCH_ROWS = 65_536
+_SNIFFED_ROWS = 20_480
+"""The first rows of a CSV file that tell whether it has a header."""
 _FAILURES = (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 _ARROW_FILE = b"ARROW1"
 _READERS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json"}
@@ -63,6 +65,7 @@ class InputFiles:
     store: Store | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
     _guessed: dict[str, str] = field(default_factory=dict, init=False, repr=False)
+    _sniffed: dict[str, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -180,22 +183,21 @@ class InputFiles:
             connect_store(connection, self.store, buckets)
         return connection
 
-    def sampled(self, rows: int) -> dict[str, str]:
-        """Return the columns of CSV files with the types of their first rows.
+    def sampled(self) -> dict[str, str]:
+        """Return the columns of one CSV file with the types of its first rows.
 
         Raises ``InputError``, also for a column that is empty in the first rows, whose type they do not tell. Later
         rows may not fit: whoever reads them so has to check.
         """
         try:
-            with self._connection() as connection:
-                sql, values = self._query({}, None, sample=rows)
-                described = connection.execute(f"DESCRIBE {sql}", values).fetchall()
-            for dialect, headers in self._dialects.items():
-                for path in headers:
-                    check_filled(partial(self._text, path), dialect)
+            ((dialect, (path, *_)),) = self._dialects.items()
+            if path not in self._sniffed:
+                with self._connection() as connection:
+                    self._sniffed[path] = _sniff(connection, path, dialect)[1]
+            check_filled(partial(self._text, path), dialect)
         except _FAILURES as error:
             raise self._unreadable(error) from error
-        return {str(name): str(type_) for name, type_, *_ in described}
+        return self._sniffed[path]
 
     def as_sql(self, types: dict[str, str]) -> str:
         """Return a query over the files for a connection that may read them, columns with these types."""
@@ -223,11 +225,8 @@ class InputFiles:
             )
         return None if found is None else int(found[0])
 
-    def _query(self, types: dict[str, str], names: Iterable[str] | None, *, sample: int = -1) -> tuple[str, list[Any]]:
-        """Return the query over the files, with all values as parameters. ``names`` is for files without a header.
-
-        ``sample`` is the number of rows that types are detected from, -1 for all.
-        """
+    def _query(self, types: dict[str, str], names: Iterable[str] | None) -> tuple[str, list[Any]]:
+        """Return the query over the files, with all values as parameters. ``names`` is for files without a header."""
         found = self.found
         shared: dict[str, Any] = {"hive_partitioning": bool(found.folders)}
         folders = {name: type_ for name, type_ in types.items() if name in found.folders}
@@ -242,7 +241,7 @@ class InputFiles:
         if found.format != "parquet" and inside:
             shared["columns" if found.format == "json" else "types"] = inside
         elif found.format == "csv":
-            shared["sample_size"] = sample
+            shared["sample_size"] = -1  # all rows
         hidden = ", ".join(quote(name) for name in sorted(found.above)) if found.folders else ""
         select = f"SELECT {f'* EXCLUDE ({hidden})' if hidden else '*'} FROM {_READERS[found.format]}"
         texts, values = [], []
@@ -289,7 +288,8 @@ class InputFiles:
                 name = self.name if len(self.found.paths) == 1 else path
                 dialect, first = dialect_of(partial(self._text, path), name, self.csv)
                 if dialect.header is None:
-                    dialect = replace(dialect, header=_has_header(connection, path, dialect))
+                    header, self._sniffed[path] = _sniff(connection, path, dialect)
+                    dialect = replace(dialect, header=header)
                 if dialect.header:
                     check_header(first, name, dialect)
                 found.setdefault(dialect, {})[path] = first
@@ -350,12 +350,17 @@ class InputFiles:
         return self._guessed
 
 
-def _has_header(connection: duckdb.DuckDBPyConnection, path: str, dialect: Dialect) -> bool:
-    arguments = dialect.arguments()
+def _sniff(connection: duckdb.DuckDBPyConnection, path: str, dialect: Dialect) -> tuple[bool, dict[str, str]]:
+    """Return whether a CSV file seems to have a header, and its columns with the types of the first rows."""
+    arguments = dialect.arguments() | {"sample_size": _SNIFFED_ROWS}
     options = "".join(f", {name} = ?" for name in arguments)
     pattern = re.sub(r"([*?\[])", r"[\1]", path)
-    sniffed = first_row(connection, f"SELECT HasHeader FROM sniff_csv(?{options})", [pattern, *arguments.values()])
-    return sniffed is not None and bool(sniffed[0])
+    sniffed = first_row(
+        connection, f"SELECT HasHeader, Columns FROM sniff_csv(?{options})", [pattern, *arguments.values()]
+    )
+    if sniffed is None:
+        return False, {}
+    return bool(sniffed[0]), {str(column["name"]): str(column["type"]) for column in sniffed[1]}
 
 
 def _closing(connection: duckdb.DuckDBPyConnection, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

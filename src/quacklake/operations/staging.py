@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -23,9 +23,25 @@ class Staged:
 
     connection: duckdb.DuckDBPyConnection
     relation: str
-    rows: int
-    bytes: int
+    table: TableInfo
+    files: Sequence[NewDataFile]
     kept: bool = False
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(file.record_count for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the files."""
+        return sum(file.file_size_bytes for file in self.files)
+
+    def bounds(self, column: str) -> list[str]:
+        """Return the least and the greatest value of a column in each file, as statistics write them."""
+        id = self.table.schema.find(column).id
+        found = [stats for file in self.files for stats in file.stats if stats.column_id == id]
+        return [bound for stats in found for bound in (stats.min, stats.max) if bound is not None]
 
     def keep(self) -> None:
         """Let the end of the block add the files to the table, instead of removing them."""
@@ -54,7 +70,7 @@ def stage(
             size_hint=size,
         )
         paths = [table.location + file.path for file in files]
-        staged = Staged(connection, _relation(context, paths), _sum(files), sum(file.file_size_bytes for file in files))
+        staged = Staged(connection, _relation(context, paths), table, files)
         try:
             yield staged
         finally:
@@ -62,10 +78,6 @@ def stage(
                 tx.discard(paths)
         if staged.kept:
             tx.pending(table).files.extend(files)
-
-
-def _sum(files: list[NewDataFile]) -> int:
-    return sum(file.record_count for file in files)
 
 
 def _relation(context: LakeContext, paths: list[str]) -> str:

@@ -66,12 +66,16 @@ class Bulk:
 
 @dataclass(frozen=True, slots=True)
 class BulkPlan:
-    """A query that reads a file, the columns it gives, and about how many bytes of Parquet they are."""
+    """A query that reads a file, the columns it gives, and about how many bytes of Parquet they are.
+
+    ``wholes`` are columns of whole numbers that were read as doubles: exact unless they are very large.
+    """
 
     query: str
     schema: pa.Schema
     time: str
     size: int
+    wholes: tuple[str, ...] = ()
 
 
 def plan(files: InputFiles, wanted: str | None, zone: str | None, known: TableSchema | None) -> BulkPlan | None:
@@ -83,7 +87,7 @@ def plan(files: InputFiles, wanted: str | None, zone: str | None, known: TableSc
     if size is None:
         return None
     try:
-        types = files.sampled(_SAMPLE)
+        types = files.sampled()
         name = find_column(list(types), wanted)
         found = None if name is None else _chosen(types, name, known)
         if name is None or found is None:
@@ -92,14 +96,15 @@ def plan(files: InputFiles, wanted: str | None, zone: str | None, known: TableSc
         most = _largest(rows, name) if found[name] == _INT else None
         bounds = {name: number_bound(most)}
         checked = ", ".join(
-            f"{_guard(column, type_, bounds.get(column, _WHOLE))} AS {quote(column)}" for column, type_ in found.items()
+            f"{_guard(column, type_, bounds.get(column))} AS {quote(column)}" for column, type_ in found.items()
         )
         instant = TimeColumn(name, _ARROW[found[name]], zone).expression(most)
     except QuacklakeError:
         return None  # the long way says what is wrong
     fields = [pa.field(column, _ARROW[_ZONED if column == name else type_]) for column, type_ in found.items()]
     query = f"SELECT * REPLACE ({instant} AS {quote(name)}) FROM (SELECT {checked} FROM ({rows}))"
-    return BulkPlan(query, pa.schema(fields), name, size // _SHRINKS)
+    wholes = tuple(column for column, type_ in found.items() if type_ == _INT and column != name)
+    return BulkPlan(query, pa.schema(fields), name, size // _SHRINKS, wholes)
 
 
 def _size(files: InputFiles) -> int | None:
@@ -125,12 +130,16 @@ def _chosen(types: Mapping[str, str], name: str, known: TableSchema | None) -> d
     return found if name in found and found[name] != _TEXT else None
 
 
-def _guard(column: str, type_: str, bound: int) -> str:
-    """Return SQL for a column that is an error where a value is not of its type, though DuckDB would read it."""
+def _guard(column: str, type_: str, bound: int | None) -> str:
+    """Return SQL for a column that is an error where a value is not of its type, though DuckDB would read it.
+
+    ``bound`` is what numbers have to stay below, if they are not looked at later.
+    """
     name = quote(column)
     refusal = f"error({literal(f'a value of {column} does not fit')})"
     if type_ == _INT:  # DuckDB would round 1.5
-        return f"CASE WHEN {name} <> trunc({name}) OR abs({name}) >= {bound:d} THEN {refusal} ELSE {name}::BIGINT END"
+        large = "" if bound is None else f"OR abs({name}) >= {bound:d} "
+        return f"CASE WHEN {name} <> {name}::BIGINT {large}THEN {refusal} ELSE {name}::BIGINT END"
     if type_ in (_LOCAL, _ZONED):  # DuckDB would ignore a zone, or take a time without one for one of UTC
         usual, other = _ZONED_TEXTS if type_ == _ZONED else _LOCAL_TEXTS
         value = f"CAST({name} AS {type_})"
@@ -163,7 +172,7 @@ def write(fs: FS, table: str, rows: BulkPlan, accepts: Callable[[Bulk], bool]) -
         if rows.size >= context.write_options(info).target_file_size:
             return None  # several files would not keep the order of rows
         with stage(context, tx, info, rows.query, rows.schema, rows.size) as staged:
-            bulk = _look(staged, rows.time)
+            bulk = _look(staged, rows)
             if bulk is not None and accepts(bulk):
                 staged.keep()
                 return bulk
@@ -176,14 +185,16 @@ def write(fs: FS, table: str, rows: BulkPlan, accepts: Callable[[Bulk], bool]) -
         return None
 
 
-def _look(staged: Staged, time: str) -> Bulk | None:
-    """Return what was written; None unless each row has a time that is later than the one before."""
+def _look(staged: Staged, rows: BulkPlan) -> Bulk | None:
+    """Return what was written; None unless numbers are exact and each row has a time later than the one before."""
+    if any(abs(int(bound)) >= _WHOLE for column in rows.wholes for bound in staged.bounds(column)):
+        return None
     watch = Watch()
     for batch in arrow_reader(
-        staged.connection, f"SELECT epoch_us({quote(time)}) FROM {staged.relation}", batch_rows=_BATCH_ROWS
+        staged.connection, f"SELECT {quote(rows.time)} FROM {staged.relation}", batch_rows=_BATCH_ROWS
     ):
         watch.look(batch.column(0))
         if not watch.increasing:
             return None
-    first, last = (None if each is None else utc(each.as_py()) for each in (watch.first, watch.previous))
+    first, last = (None if each is None else utc(each.value) for each in (watch.first, watch.previous))
     return Bulk(staged.rows, staged.bytes, first, last)
