@@ -20,6 +20,7 @@ _QUERIES = {
     "main.sums": "SELECT k, sum(x) AS s, count(*) AS n, max(x) AS m FROM t GROUP BY k",
     "main.middle": "SELECT k, median(x) AS m FROM t GROUP BY k",
     "main.eager": "SELECT k, sum(x) AS s, count(*) AS n FROM u GROUP BY k",
+    "s.inner": "SELECT k, min(x) AS low FROM main.t GROUP BY k",
     "main.made": "SELECT k, count(DISTINCT x) AS n FROM t GROUP BY k",
 }
 _ROWS = "SELECT i AS id, 'k' || i % 5 AS k, i % 11 AS x FROM range({}, {}) r(i)"
@@ -45,6 +46,7 @@ OPERATIONS: Mapping[str, Callable[[Lake], object]] = {
     "create": lambda lake: lake.create_materialized_view("made", _QUERIES["main.made"]),
     "replace": lambda lake: lake.create_materialized_view("sums", _QUERIES["main.sums"], replace=True),
     "drop": lambda lake: lake.materialized_views.drop("sums"),
+    "drop schema": lambda lake: lake.drop_schema("s", cascade=True),
 }
 
 
@@ -55,6 +57,8 @@ def prepare(lake: Lake) -> None:
         lake.sql(f"INSERT INTO {table} {_ROWS.format(50, 53)}")
     for name in ("picked", "sums", "middle"):
         lake.create_materialized_view(name, _QUERIES[f"main.{name}"])
+    lake.create_schema("s")
+    lake.create_materialized_view("s.inner", _QUERIES["s.inner"])
     lake.create_materialized_view("eager", _QUERIES["main.eager"], refresh="on commit")
 
 
@@ -74,7 +78,7 @@ def _answer(lake: Lake, name: str, snapshot: int) -> list[tuple[Any, ...]]:
     table = "u" if name == "main.eager" else "t"
     _oracle[0].register("ql_rows", lake.at(version=snapshot).table(table).to_arrow())
     _oracle[0].execute(f"CREATE OR REPLACE TABLE {table} AS FROM ql_rows")
-    return sorted(_oracle[0].execute(_QUERIES[name]).fetchall())
+    return sorted(_oracle[0].execute(_QUERIES[name].replace("main.", "")).fetchall())
 
 
 def _rows(lake: Lake, name: str) -> list[tuple[Any, ...]]:

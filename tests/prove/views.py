@@ -86,7 +86,9 @@ class _History:
         self.forks = None if url.startswith("duckdb") else forks  # one process has a DuckDB file open
         self.chance = random.Random(seed)
         self.queries = Queries(self.chance)
-        self.lakes = [self._open(), self._open(view_spark_bytes=0) if spark else self._open()]
+        more: dict[str, Any] = {"data_inlining_row_limit": 0} if spark and random.Random(seed).random() < 0.6 else {}
+        self.lakes = [self._open(**more), self._open(**more, **({"view_spark_bytes": 0} if spark else {}))]
+        self.turns = [*self.lakes, *self.lakes[1:] * 2] if spark else self.lakes
         self.views: dict[str, str] = {}
         self.columns: dict[str, list[str]] = {}
         self.told: list[str] = []
@@ -100,7 +102,7 @@ class _History:
 
     @property
     def lake(self) -> Lake:
-        return self.chance.choice(self.lakes)
+        return self.chance.choice(self.turns)
 
     def close(self) -> None:
         for lake in self.lakes:

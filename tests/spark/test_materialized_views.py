@@ -12,6 +12,8 @@ import quacklake
 from quacklake import Lake
 from quacklake.errors import UnsupportedFeatureError
 from quacklake.faults import Fault, FaultInjected, arm
+from tests.prove.views import view_history
+from tests.seeds import LONG, SEED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +104,18 @@ def test_auto_takes_spark_for_large_refreshes_and_duckdb_for_what_spark_cannot(l
     _check(lake)
 
 
+def test_a_view_of_a_column_that_spark_cannot_carry_is_computed_by_duckdb(lake: Lake) -> None:
+    lake.create_materialized_view("sums", "SELECT k, sum(x) AS total FROM a GROUP BY k")  # HUGEINT
+    over = "SELECT k, total FROM sums"
+    made = lake.materialized_views.create("over", over)
+    assert made is not None and made.engine == "duckdb"
+    with pytest.raises(UnsupportedFeatureError, match="total"):
+        lake.create_materialized_view("refused", over, engine="spark")
+    lake.sql(_rows(500, 30))
+    assert lake.refresh("over").engine == "duckdb"
+    _check(lake)
+
+
 def test_auto_takes_duckdb_for_small_refreshes(lake: Lake, tmp_path: Path) -> None:
     with quacklake.connect(f"sqlite:///{tmp_path}/lake.db") as other:
         made = other.materialized_views.create("small", _VIEWS["hourly"])
@@ -118,3 +132,13 @@ def test_a_refresh_on_spark_that_fails_changes_nothing_and_leaves_no_rows_behind
     assert not list(tmp_path.rglob("staged-*"))
     assert lake.refresh("v").inserted > 0
     _check(lake)
+
+
+@pytest.mark.daily(0.5)
+@pytest.mark.parametrize("number", range(2))
+def test_a_view_equals_the_answer_of_its_query_when_spark_refreshes_it_too(
+    session: SparkSession, tmp_path: Path, number: int
+) -> None:
+    url, options = f"sqlite:///{tmp_path}/lake.db", {"catalog": "acme", "create": True} if number else {}
+    tally = view_history(url, tmp_path, f"{SEED}.spark.{number}", 12 if LONG else 5, options=options, spark=True)
+    assert tally.comparisons > 0

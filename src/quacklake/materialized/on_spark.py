@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from quacklake.engines.duckdb.trees import Node
-from quacklake.errors import UnsupportedFeatureError
+from quacklake.errors import PredicateError, UnsupportedFeatureError
 from quacklake.format.bounds import ANYTHING
 from quacklake.format.names import fold, literal, quote
 from quacklake.format.objects import TableInfo
@@ -121,7 +121,7 @@ class SparkQueries:
             query = ViewQuery(connection, find, time=has_time(engine.session), fractions=True)
             try:
                 made = query.translated(sql)
-            except duckdb.Error as error:  # a column of a type that is not carried is not there
+            except (duckdb.Error, PredicateError) as error:  # a column of a type that is not carried is not there
                 told = str(error).partition("\n")[0]
                 raise UnsupportedFeatureError(f"Spark cannot compute this view: {told}") from error
         if query.strict and engine.session.conf.get("spark.sql.ansi.enabled") != "true":

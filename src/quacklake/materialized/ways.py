@@ -236,15 +236,20 @@ class Refresh:
             return Outcome("merge", keys=count)
         own = [(table.schema.columns[place], name) for place, name in zip(keys, names, strict=True)]
         stored = self.work.stored(table, partial, own, spans, values=True)
-        rows, known = partial, count
+        rows = partial
         if stored is not None:
             merged = ", ".join(_merging(branch, place, *columns[place]) for place in range(len(columns)))
             grouped = f" GROUP BY {', '.join(names)}" if names else ""
             listed = ", ".join(name for name, _ in columns)
             both = f"SELECT {listed} FROM {stored.table} UNION ALL SELECT {listed} FROM {partial}"
-            rows, known = self.work.make(f"SELECT {merged} FROM ({both}){grouped}"), None
+            rows = self.work.make(f"SELECT {merged} FROM ({both}){grouped}")
         deleted = self.work.remove(table, stored)
-        return Outcome("merge", keys=count, deleted=deleted, inserted=self.work.insert(table, rows, known))
+        return Outcome(
+            "merge",
+            keys=count,
+            deleted=deleted,
+            inserted=self.work.insert(table, rows, count if stored is None else None),
+        )
 
     def _groups(self, feeds: Mapping[int, Feed]) -> Outcome:
         """Compute the groups that the changes touch again, and replace them."""

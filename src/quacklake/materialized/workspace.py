@@ -246,7 +246,8 @@ class Workspace:
 
     def _feed_plan(self, base: BaseChange, since: int) -> FeedPlan:
         """Return the plan of the changes of a table, which the views over it share when they are refreshed in turn."""
-        known, now = self.context.feed_plans, time.monotonic()
+        known: dict[Any, tuple[float, FeedPlan]] = self.context.feed_plans
+        now = time.monotonic()
         for key, (made, _) in list(known.items()):
             if now - made >= _FEED_AGE or len(known) > _FEED_PLANS:
                 known.pop(key, None)

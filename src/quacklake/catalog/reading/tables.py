@@ -381,13 +381,13 @@ class SnapshotQueries(Queries):
     def changes_between(self, first: int, last: int) -> dict[int, str | None]:
         """Return what the snapshots from ``first`` to ``last`` changed, as the catalog has it, without expired ones."""
         s, c = self.meta["snapshot"], self.meta["snapshot_changes"]
-        ends = (sa.bindparam(name, type_=sa.BigInteger()) for name in ("first", "last"))
+        since, until = (sa.bindparam(name, type_=sa.BigInteger()) for name in ("first", "last"))
         statement = self._sql.cached(
             "changes_between",
             lambda: (
                 sa.select(s.c.snapshot_id, c.c.changes_made)
                 .select_from(s.outerjoin(c, c.c.snapshot_id == s.c.snapshot_id))
-                .where(s.c.snapshot_id.between(*ends))
+                .where(s.c.snapshot_id.between(since, until))
                 .order_by(s.c.snapshot_id)
             ),
         )
