@@ -31,6 +31,7 @@ from quacklake.service.routes import (
 from quacklake.service.settings import ServiceSettings
 from quacklake.service.shell import Shell
 from quacklake.service.state import Service
+from quacklake.service.tracing import Tracing
 
 __all__ = ["API", "create_app"]
 
@@ -48,10 +49,12 @@ def create_app(
     *,
     more: Sequence[APIRouter] = (),
     at_end: Callable[[], object] = lambda: None,
+    tracing: Tracing | None = None,
 ) -> FastAPI:
     """Return the application that serves the lakes behind a gate; closing it closes the gate.
 
     ``more`` are routers of other protocols, such as the Iceberg catalog. ``at_end`` is called before the gate closes.
+    ``tracing`` makes spans of requests, and is closed at the end.
     """
     settings = settings or ServiceSettings()
 
@@ -65,6 +68,8 @@ def create_app(
         finally:
             await asyncio.to_thread(at_end)
             await asyncio.to_thread(app.state.service.close)
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
 
     app = FastAPI(
         title="Quacklake",
@@ -93,7 +98,7 @@ def create_app(
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match"],
             expose_headers=["ETag", "X-Request-Id", "X-Quacklake-Snapshot"],
         )
-    app.add_middleware(Shell, settings=settings, requests=requests)
+    app.add_middleware(Shell, settings=settings, requests=requests, tracing=tracing)
     return app
 
 

@@ -65,6 +65,7 @@ class Service:
         identity = await self.run(
             self.enter_now, request.headers.get("authorization"), request.query_params.get("lake")
         )
+        request.scope["principal"] = identity.principal
         identity.require(role)
         return identity
 
@@ -170,6 +171,10 @@ class Statements:
         with self._lock:
             if self._running.get(statement.id) is statement:
                 del self._running[statement.id]
+
+    def count(self) -> int:
+        """Return how many statements are under way."""
+        return len(self._running)
 
     def of(self, principal: str) -> list[Statement]:
         """Return the statements of a principal."""
