@@ -33,6 +33,7 @@ from quacklake.service.routes import (
 from quacklake.service.settings import ServiceSettings
 from quacklake.service.shell import Shell
 from quacklake.service.state import Service
+from quacklake.service.tracing import Tracing
 
 __all__ = ["API", "create_app"]
 
@@ -63,10 +64,12 @@ def create_app(
     *,
     more: Sequence[APIRouter] = (),
     at_end: Callable[[], object] = lambda: None,
+    tracing: Tracing | None = None,
 ) -> FastAPI:
     """Return the application that serves the lakes behind a gate; closing it closes the gate.
 
     ``more`` are routers of other protocols, such as the Iceberg catalog. ``at_end`` is called before the gate closes.
+    ``tracing`` makes spans of requests, and is closed at the end.
     """
     settings = settings or ServiceSettings()
 
@@ -80,6 +83,8 @@ def create_app(
         finally:
             await asyncio.to_thread(at_end)
             await asyncio.to_thread(app.state.service.close)
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
 
     app = _Application(
         title="Quacklake",
@@ -111,8 +116,8 @@ def create_app(
     else:  # those of a browser need the headers of CORS
         described = next(route for route in writes.router.routes if getattr(route, "name", "") == "append_rows")
         direct = DirectAppends(f"{settings.prefix}{API}", described)
-        app.direct = direct, Shell(direct, settings, requests)
-    app.add_middleware(Shell, settings=settings, requests=requests)
+        app.direct = direct, Shell(direct, settings, requests, tracing)
+    app.add_middleware(Shell, settings=settings, requests=requests, tracing=tracing)
     return app
 
 

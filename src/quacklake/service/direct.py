@@ -62,7 +62,7 @@ class DirectAppends:
                 message = await receive()
                 pieces.append(message.get("body", b""))
             body = b"".join(pieces)
-        answer = await appended(service, header, table, lake, body)
+        answer = await appended(service, scope, header, table, lake, body)
         repeated = "true" if answer["repeated"] else "false"
         text = f'{{"rows":{answer["rows"]},"snapshot":{answer["snapshot"]},"repeated":{repeated}}}'.encode()
         given = [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]

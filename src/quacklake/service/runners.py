@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,31 @@ class Runners:
 
 def _key(lake: Lake, name: str) -> _Key:
     return str(lake.handle.context.catalog.url), lake.catalog, name.lower()
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Figures of a pipeline; None for what is not known."""
+
+    name: str
+    running: bool
+    checkpoint_age: float | None
+    lag: int | None
+
+
+def stands(lake: Lake, runners: Runners | None, most: int) -> Iterator[Stand]:
+    """Yield the figures of the pipelines of a lake, of so many at most."""
+    from quacklake.pipelines.definitions import Definitions
+
+    definitions = Definitions(lake)
+    now = dt.datetime.now(dt.UTC)
+    for each in definitions.list("pipeline")[:most]:
+        pipeline = definitions.pipeline(each.name)
+        checkpoints = pipeline.checkpoints.list()
+        age = (now - checkpoints[-1].created).total_seconds() if checkpoints else None
+        runner = None if runners is None else runners.find(lake, pipeline.name)
+        here = runner is not None and runner.pipeline.is_active
+        yield Stand(pipeline.name, pipeline.is_running_somewhere(), age, pipeline.behind() if here else None)
 
 
 def listed(lake: Lake) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
+from starlette.types import Scope
 
 from quacklake.errors import NotFoundError, UnauthenticatedError
 from quacklake.service.answers import awaited
@@ -63,16 +64,18 @@ class Service:
 
     async def enter(self, request: Request, role: Role = Role.READER) -> Identity:
         """Return who makes a request, on the lake that it names; raise unless the role is at least this."""
-        return await self.enter_by(request.headers.get("authorization"), request.query_params.get("lake"), role)
+        given = request.headers.get("authorization"), request.query_params.get("lake")
+        return await self.enter_by(request.scope, *given, role)
 
     async def enter_again(self, request: Request) -> Identity:
         """Return who makes a request that has waited: the token may have been revoked, or allow something else now."""
         token, lake = _bearer(request.headers.get("authorization")), request.query_params.get("lake")
         return await self.run(self.gate.enter, token, lake)
 
-    async def enter_by(self, authorization: str | None, lake: str | None, role: Role = Role.READER) -> Identity:
+    async def enter_by(self, scope: Scope, authorization: str | None, lake: str | None, role: Role) -> Identity:
         """Return who sends an Authorization header. Raises ``UnauthenticatedError`` and ``TooBusyError``."""
         identity = await self._entrance.enter(_bearer(authorization), lake)
+        scope["principal"] = identity.principal
         self._spend(identity.principal)
         identity.require(role)
         return identity
@@ -205,6 +208,10 @@ class Statements:
         with self._lock:
             if self._running.get(statement.id) is statement:
                 del self._running[statement.id]
+
+    def count(self) -> int:
+        """Return how many statements are under way."""
+        return len(self._running)
 
     def of(self, principal: str) -> list[Statement]:
         """Return the statements of a principal."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -50,8 +51,8 @@ def serve(
 ) -> None:
     """Without --tokens and --users, the command makes a token with the role admin and prints it.
 
-    The API is described at /api/v1/openapi.json, and /iceberg is an Iceberg REST catalog. The command ends on Ctrl-C or
-    SIGTERM.
+    The API is described at /api/v1/openapi.json, and /iceberg is an Iceberg REST catalog. With --log-format json, every
+    request is logged as a line. OTEL_EXPORTER_OTLP_ENDPOINT turns tracing on. The command ends on Ctrl-C or SIGTERM.
     """
     try:
         from quacklake.service import iceberg, serving  # noqa: F401 - a missing package is told at once
@@ -66,6 +67,8 @@ def serve(
 
     from quacklake.config import parse_duration, parse_size
 
+    if context.config.log_format == "json":  # for a program that collects them, not for a person at a terminal
+        logging.getLogger("quacklake.service").setLevel(logging.INFO)
     known = _tokens(tokens)
     if users and (known or anonymous is not None):
         raise ConfigError("pass --users, or --tokens and --anonymous")
@@ -102,10 +105,12 @@ def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) ->
 
     from quacklake.service.app import create_app
     from quacklake.service.iceberg import iceberg_router
+    from quacklake.service.tracing import configured
 
     router = APIRouter(prefix="/iceberg")
     router.include_router(iceberg_router(gate))
-    return create_app(gate, settings, more=[router], at_end=(lambda: None) if beside is None else beside.shutdown)
+    at_end = (lambda: None) if beside is None else beside.shutdown
+    return create_app(gate, settings, more=[router], at_end=at_end, tracing=configured())
 
 
 def _told(context: Context, gate: Gate, beside: FlightService | None, token: str | None) -> Callable[[str], None]:

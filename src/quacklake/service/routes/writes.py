@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, Field
+from starlette.types import Scope
 
 from quacklake.errors import InputError
 from quacklake.service.appends import Append, commit_once
@@ -77,15 +78,15 @@ async def append_rows(
 ) -> Written:
     """Add rows to a table. The answer comes when they are committed; appends that come at once share a snapshot."""
     body = await request.body()
-    return Written(**await appended(service_of(request), request.headers.get, table, lake, body))
+    return Written(**await appended(service_of(request), request.scope, request.headers.get, table, lake, body))
 
 
 async def appended(
-    service: Service, header: Callable[[str], str | None], table: str, lake: str | None, body: bytes
+    service: Service, scope: Scope, header: Callable[[str], str | None], table: str, lake: str | None, body: bytes
 ) -> dict[str, Any]:
     """Add the rows of a request to a table, and return its answer once they are committed."""
     settings = service.settings
-    identity = await service.enter_by(header("authorization"), lake, Role.WRITER)
+    identity = await service.enter_by(scope, header("authorization"), lake, Role.WRITER)
     future = asyncio.get_running_loop().create_future()
 
     def begin() -> Append:
