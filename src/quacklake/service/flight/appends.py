@@ -48,7 +48,7 @@ class Ingestion:
 
     @property
     def action(self) -> str:
-        """What is asked for under an idempotency key: an append is the same by HTTP."""
+        """The action that an idempotency key stands for; an append is the same by HTTP."""
         return "replace" if self.replace else "append"
 
     def into(self, tx: LakeTransaction, rows: pa.RecordBatchReader) -> int:
