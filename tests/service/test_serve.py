@@ -109,7 +109,10 @@ def test_a_service_that_would_be_open_or_half_set_up_does_not_start(
     assert "error:" in capsys.readouterr().err
 
 
-def test_no_acknowledged_append_is_lost_or_doubled_when_the_service_is_stopped_under_load(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_no_acknowledged_append_is_lost_or_doubled_when_the_service_ends_under_load(
+    tmp_path: Path, ending: signal.Signals
+) -> None:
     url = f"sqlite:///{tmp_path}/lake.db"
     lake = quacklake.connect(url, tmp_path / "data", create=True)
     lake.create_table("t", {"id": "BIGINT"})
@@ -140,10 +143,10 @@ def test_no_acknowledged_append_is_lost_or_doubled_when_the_service_is_stopped_u
             thread.start()
         while len(acknowledged) < 40:
             time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(ending)
         for thread in threads:
             thread.join()
-        assert process.wait(30) == 0
+        assert process.wait(30) == (0 if ending == signal.SIGTERM else -ending)
     stored = [row["id"] for row in lake.table("t").to_pylist()]
     assert len(stored) == len(set(stored)), "nothing is doubled"
     assert acknowledged <= set(stored), "nothing acknowledged is lost"

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from quacklake import telemetry
 from quacklake.errors import CancelledError, QuacklakeError
 from quacklake.service.encoding import Rows, compressed, encoded
+from quacklake.service.protocol import ABORT
 
 __all__ = ["Departure", "RowAnswer", "awaited"]
 
@@ -135,6 +136,7 @@ class RowAnswer(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             _log.info("request %s: the client stopped reading", scope.get("request_id"))
+            scope.get("extensions", {}).get(ABORT, bool)()
         except QuacklakeError as error:
             # the status is sent: an answer that breaks off is all that is left to say
             _log.warning("request %s failed while it was answered: %s", scope.get("request_id"), error.code)

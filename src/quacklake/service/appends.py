@@ -74,7 +74,7 @@ class Append:
 
     @property
     def waits(self) -> bool:
-        """Whether there is no answer yet, and somebody waits for one."""
+        """True when there is no answer yet, and somebody waits for one."""
         return self._outcome is None and not self.answer.done()
 
     def done(self, answer: dict[str, Any]) -> None:

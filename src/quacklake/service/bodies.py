@@ -18,6 +18,7 @@ from quacklake.errors import InputError, QuacklakeError, ResultTooLargeError, Un
 from quacklake.format.schema import TableSchema
 from quacklake.operations.input_files import open_files
 from quacklake.service.encoding import ARROW, CSV, JSON, NDJSON, PARQUET
+from quacklake.service.expansion import check_ipc, check_parquet, too_large, unpacked_size
 from quacklake.service.settings import ServiceSettings
 
 __all__ = ["BODY_FORMATS", "body_format", "rows_of", "unpacked"]
@@ -25,8 +26,9 @@ __all__ = ["BODY_FORMATS", "body_format", "rows_of", "unpacked"]
 _ARROW_FILE = "application/vnd.apache.arrow.file"
 BODY_FORMATS = (JSON, NDJSON, CSV, ARROW, _ARROW_FILE, PARQUET)
 _ALIASES = {"application/ndjson": NDJSON, "application/jsonl": NDJSON, "application/parquet": PARQUET}
-_EXPANSION = 8
-"""The memory that rows may take, as a multiple of the largest body."""
+_FILE_START, _FILE_END = b"ARROW1\0\0", b"ARROW1"
+_NULL = 16
+"""The most bytes of a NULL in memory."""
 _FEW = 1 << 20
 """Bytes of JSON that are parsed at once, in this process."""
 
@@ -73,7 +75,7 @@ def rows_of(body: bytes, format: str, wanted: TableSchema, settings: ServiceSett
         if format == PARQUET:
             return _limited(_parquet(body, settings), settings)
         if format in (ARROW, _ARROW_FILE):
-            return _limited(_arrow(body, format), settings)
+            return _limited(_arrow(body, format, settings), settings)
         if format in (JSON, NDJSON) and len(body) <= _FEW:
             found = _json(body, format, wanted, settings)
             if found is not None:
@@ -91,31 +93,34 @@ def _limited(batches: Iterable[pa.RecordBatch], settings: ServiceSettings) -> pa
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        _check_size(rows, size, settings)
+        rows += batch.num_rows
+        _check_rows(rows, settings)
+        size += sum(map(unpacked_size, batch.columns))
+        if size > settings.max_unpacked:
+            raise too_large()
         held.append(batch)
     if not held:
         raise InputError("the body has no schema")
     return pa.Table.from_batches(held)
 
 
-def _check_size(rows: int, size: int, settings: ServiceSettings) -> None:
+def _check_rows(rows: int, settings: ServiceSettings) -> None:
     if rows > settings.max_body_rows:
         raise ResultTooLargeError(f"the request has more than {settings.max_body_rows} rows", hint="send it in parts")
-    if size > settings.max_body * _EXPANSION:
-        raise ResultTooLargeError("the rows of the request take too much memory", hint="send it in parts")
 
 
-def _arrow(body: bytes, format: str) -> Iterable[pa.RecordBatch]:
-    if format == ARROW:
-        reader = pa.ipc.open_stream(body)
-        yield _none(reader.schema)
-        yield from reader
-    else:
-        file = pa.ipc.open_file(body)
-        yield _none(file.schema)
-        for index in range(file.num_record_batches):
-            yield file.get_batch(index)
+def _arrow(body: bytes, format: str, settings: ServiceSettings) -> Iterable[pa.RecordBatch]:
+    stream = pa.py_buffer(body)
+    if format == _ARROW_FILE:  # a stream between two words, and a footer that says where its parts are
+        if not body.startswith(_FILE_START) or not body.endswith(_FILE_END):
+            raise InputError(f"the body is not {format}")
+        stream = stream.slice(len(_FILE_START))
+    check_ipc(stream, settings.max_unpacked)
+    reader = pa.ipc.open_stream(stream)
+    yield _none(reader.schema)
+    for batch in reader:
+        batch.validate(full=True)  # offsets that point elsewhere would show the memory of the service
+        yield batch
 
 
 def _none(schema: pa.Schema) -> pa.RecordBatch:
@@ -124,9 +129,8 @@ def _none(schema: pa.Schema) -> pa.RecordBatch:
 
 def _parquet(body: bytes, settings: ServiceSettings) -> Iterable[pa.RecordBatch]:
     file = pq.ParquetFile(io.BytesIO(body), memory_map=False)
-    metadata = file.metadata
-    size = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-    _check_size(metadata.num_rows, size, settings)
+    _check_rows(file.metadata.num_rows, settings)
+    check_parquet(body, settings.max_unpacked)
     yield _none(file.schema_arrow)
     yield from file.iter_batches(8_192)
 
@@ -143,11 +147,12 @@ def _json(body: bytes, format: str, wanted: TableSchema, settings: ServiceSettin
         found = found.get("rows", [found]) if format == JSON else [found]
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise InputError("the body is not a list of objects", hint='[{"id": 1, "name": "a"}]')
-    _check_size(len(found), 0, settings)
-    names = list(dict.fromkeys(name for row in found for name in row))
+    _check_rows(len(found), settings)
+    # one more than there are columns cannot fit: every further one would cost as much as all rows
+    names = list(dict.fromkeys(name for row in found for name in row))[: len(wanted.columns) + 1]
     known = {column.name: column for column in wanted.columns}
     folded = {name.lower(): name for name in known}
-    arrays, titles = [], []
+    arrays, titles, size = [], [], 0
     for name in names:
         values = [row.get(name) for row in found]
         column = known.get(name) or known.get(folded.get(name.lower(), ""))
@@ -156,17 +161,22 @@ def _json(body: bytes, format: str, wanted: TableSchema, settings: ServiceSettin
             return None
         arrays.append(array)
         titles.append(name)
+        size += array.nbytes
+        if size > settings.max_unpacked:
+            raise too_large()
     if not arrays:
         return pa.Table.from_batches([_none(wanted.to_arrow())]) if not found else None
-    return _filled(pa.Table.from_arrays(arrays, names=titles), wanted)
+    return _filled(pa.Table.from_arrays(arrays, names=titles), wanted, settings)
 
 
-def _filled(rows: pa.Table, wanted: TableSchema) -> pa.Table:
+def _filled(rows: pa.Table, wanted: TableSchema, settings: ServiceSettings) -> pa.Table:
     """Return the rows with NULL in the columns that none of them has, unless a column has a default."""
     given = {name.lower() for name in rows.column_names}
-    for column in wanted.columns:
-        if column.name.lower() not in given and column.default is None:
-            rows = rows.append_column(column.name, pa.nulls(rows.num_rows, column.arrow_type()))
+    missing = [column for column in wanted.columns if column.name.lower() not in given and column.default is None]
+    if rows.num_rows * len(missing) * _NULL > settings.max_unpacked:
+        raise too_large()
+    for column in missing:
+        rows = rows.append_column(column.name, pa.nulls(rows.num_rows, column.arrow_type()))
     return rows
 
 
@@ -193,7 +203,7 @@ def _text(body: bytes, format: str, wanted: TableSchema, settings: ServiceSettin
         path.write_bytes(body)
         try:
             rows = _limited(_with_schema(open_files(path, suffix).read(wanted)), settings)
-            return rows if format == CSV else _filled(rows, wanted)
+            return rows if format == CSV else _filled(rows, wanted, settings)
         except QuacklakeError as error:
             error.message = error.message.replace(str(path), "the body").replace(folder, "")
             error.args = (error.message,)

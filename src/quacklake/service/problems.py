@@ -123,6 +123,8 @@ def problem(error: QuacklakeError, request_id: str) -> Response:
     answer = _response(status, error.code, shown, hint, request_id, transient=error.transient)
     if status == 401:
         answer.headers["WWW-Authenticate"] = 'Bearer realm="quacklake"'
+    if isinstance(error, StalledError):
+        answer.headers["Connection"] = "close"  # what is left of the request would be taken for the next one
     if status in (429, 503):
         after = getattr(error, "after", _RETRY_SECONDS)
         answer.headers["Retry-After"] = str(max(1, round(after)))

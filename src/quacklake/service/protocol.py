@@ -9,7 +9,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from quacklake.service.settings import ServiceSettings
 
-__all__ = ["bounded_protocol"]
+__all__ = ["ABORT", "bounded_protocol"]
+
+ABORT = "quacklake.abort"
+"""The extension of a scope that ends its connection at once: to close it waits for what the client does not read."""
 
 
 class _Bounded(HttpToolsProtocol):
@@ -45,6 +48,7 @@ class _Bounded(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._arrived()
+        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[dict-item]  # not one of ASGI's own
         super().on_headers_complete()
 
     def _expect(self) -> None:

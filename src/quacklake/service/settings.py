@@ -28,6 +28,8 @@ class ServiceSettings:
     """The most bytes of the first line and the headers of a request, within what is read at once."""
     max_body: int = 64 * _MEGABYTE
     """The most bytes of a request, also once it is unpacked."""
+    max_unpacked: int = 512 * _MEGABYTE
+    """The most bytes that the rows of a request take in memory, without compression and dictionaries."""
     max_body_rows: int = 1_000_000
     """The most rows of one append or merge."""
     body_seconds: float = 60.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,22 @@ def test_rows_of_a_transaction_are_kept_up_to_a_limit() -> None:
         assert [next(rows).num_rows for _ in range(count)] == [100] * count
         with pytest.raises(StopIteration if count == 3 else InputError):
             next(rows)
+
+
+def test_rows_that_become_large_or_point_elsewhere_are_refused(tight: Served) -> None:
+    before = tight.lake.current_snapshot()
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int16()), pa.array(["a" * 5_000]))
+    with pytest.raises(pa.ArrowInvalid, match="limit"):
+        tight.put("wide", [pa.record_batch({"t": texts})])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema({"t": pa.string()})) as writer:
+        writer.write_batch(pa.record_batch({"t": ["abcd", "efgh"]}))
+    offsets, body = struct.pack("<iii", 0, 4, 8), sink.getvalue().to_pybytes()
+    assert body.count(offsets) == 1
+    broken = pa.ipc.open_stream(body.replace(offsets, struct.pack("<iii", 0, 4, 1 << 30))).read_next_batch()
+    with pytest.raises(pa.ArrowException):
+        tight.put("wide", [broken])
+    assert tight.lake.current_snapshot() == before
 
 
 def test_old_keys_of_appends_are_forgotten(tight: Served, monkeypatch: pytest.MonkeyPatch) -> None:

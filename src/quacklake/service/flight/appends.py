@@ -20,6 +20,7 @@ from quacklake.errors import (
 from quacklake.lake.lake import LakeTransaction
 from quacklake.operations.handles import TransactionHandle
 from quacklake.operations.reference import TableRef
+from quacklake.service.expansion import unpacked_size
 from quacklake.service.flight.callers import Caller
 from quacklake.service.flight.scans import table_name
 from quacklake.service.flight.settings import FlightSettings
@@ -47,7 +48,7 @@ class Ingestion:
 
     @property
     def action(self) -> str:
-        """What is asked for under an idempotency key: an append is the same by HTTP."""
+        """The action that an idempotency key stands for; an append is the same by HTTP."""
         return "replace" if self.replace else "append"
 
     def into(self, tx: LakeTransaction, rows: pa.RecordBatchReader) -> int:
@@ -118,7 +119,9 @@ class Upload:
         while found is not None:
             batch = found[0]
             if batch is not None:
-                size, self.rows_read = size + batch.nbytes, self.rows_read + batch.num_rows
+                batch.validate(full=True)  # offsets that point elsewhere would show the memory of the service
+                size += sum(map(unpacked_size, batch.columns))
+                self.rows_read += batch.num_rows
                 if size > self._most:
                     raise ResultTooLargeError(f"an append has at most {self._most} bytes", hint="send it in parts")
                 yield _aligned(batch)

@@ -1,0 +1,183 @@
+"""The size that rows have once they are unpacked, found before memory is taken for them.
+
+A body of a few kilobytes can stand for terabytes: compressed buffers and pages, dictionaries whose long value every row
+has, views that all show one text. What such a body says of itself is not believed where it could be a lie.
+"""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quacklake import duckdb_versions
+from quacklake.errors import InputError, ResultTooLargeError
+
+__all__ = ["check_ipc", "check_parquet", "too_large", "unpacked_size"]
+
+_DICTIONARY, _RECORD_BATCH = 2, 3
+_NOT_COMPRESSED = -1
+_BUFFER = struct.Struct("<qq")
+_SIZE = struct.Struct("<q")
+_VIEW = 4
+"""The numbers of 32 bits of a view; the first is the length of its text."""
+_LEAST_MEMORY = 64 << 20
+"""DuckDB's own memory for reading a file, beside what its rows may take."""
+
+
+def too_large() -> ResultTooLargeError:
+    """Return the error for rows that take too much memory."""
+    return ResultTooLargeError("the rows of the request take too much memory", hint="send it in parts")
+
+
+# -- Arrow -------------------------------------------------------------------------------------------------------------
+
+
+def check_ipc(stream: pa.Buffer, limit: int) -> None:
+    """Raise ``ResultTooLargeError`` for an Arrow stream whose buffers become larger than the limit.
+
+    The size of a compressed buffer stands before it, and the decompressor takes that much memory at once.
+    """
+    size = 0
+    for message in pa.ipc.MessageReader.open_stream(stream):
+        try:
+            size += sum(_buffers(memoryview(message.metadata), message.body))
+        except (struct.error, TypeError):
+            raise InputError("the body is not Arrow: a message is damaged") from None
+        if size > limit:
+            raise too_large()
+
+
+def _buffers(metadata: memoryview, body: pa.Buffer | None) -> Iterator[int]:
+    """Yield the sizes of the compressed buffers of a message, which is a table of FlatBuffers."""
+    message = _number(metadata, 0, "<I")
+    kind, header = _field(metadata, message, 1), _table(metadata, message, 2)
+    if kind is None or header is None:
+        return
+    number = metadata[kind]
+    batch = _table(metadata, header, 1) if number == _DICTIONARY else header if number == _RECORD_BATCH else None
+    if batch is None or _field(metadata, batch, 3) is None:  # no rows, or not compressed
+        return
+    start = _table(metadata, batch, 2)
+    data = memoryview(body if body is not None else b"")
+    for index in range(0 if start is None else _number(metadata, start, "<I")):
+        assert start is not None
+        offset, length = _BUFFER.unpack_from(metadata, start + 4 + index * _BUFFER.size)
+        if length:
+            [claimed] = _SIZE.unpack_from(data, offset)
+            yield length if claimed == _NOT_COMPRESSED else max(claimed, length)
+
+
+def _number(data: memoryview, at: int, kind: str) -> int:
+    return int(struct.unpack_from(kind, data, at)[0])
+
+
+def _field(data: memoryview, table: int, index: int) -> int | None:
+    """Return where a field of a table of FlatBuffers is; None when it has its default."""
+    places = table - _number(data, table, "<i")
+    at = 4 + 2 * index
+    offset = _number(data, places + at, "<H") if at < _number(data, places, "<H") else 0
+    return table + offset if offset else None
+
+
+def _table(data: memoryview, table: int, index: int) -> int | None:
+    """Return where the table or vector is that a field refers to."""
+    at = _field(data, table, index)
+    return None if at is None else at + _number(data, at, "<I")
+
+
+def unpacked_size(array: pa.Array) -> int:
+    """Return the bytes that an array takes without dictionaries, runs and views, or a little more.
+
+    >>> names = pa.DictionaryArray.from_arrays(pa.array([0] * 1000), pa.array(["x" * 1000]))
+    >>> names.nbytes < 10_000, unpacked_size(names)
+    (True, 1004000)
+    """
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        values = array.dictionary
+        if _is_text(values.type):
+            texts = pc.sum(pc.binary_length(values).take(array.indices)).as_py() or 0
+            return int(texts) + 4 * len(array)
+        return len(array) * _largest(values)
+    if pa.types.is_run_end_encoded(kind):
+        return len(array) * _largest(array.values)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return _viewed(array)
+    if pa.types.is_struct(kind):
+        return sum(unpacked_size(array.field(index)) for index in range(kind.num_fields)) + len(array)
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return len(array) * unpacked_size(array.values)
+    if pa.types.is_nested(kind) and hasattr(array, "values"):
+        return unpacked_size(array.values) + 8 * len(array)
+    return int(array.nbytes)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in (
+        pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary
+    ))  # fmt: skip
+
+
+def _largest(values: pa.Array) -> int:
+    """Return the bytes of the largest of some values, or more."""
+    if _is_text(values.type):
+        return int(pc.max(pc.binary_length(values)).as_py() or 0) + 4
+    fixed = getattr(values.type, "bit_width", None) if pa.types.is_primitive(values.type) else None
+    return unpacked_size(values) if fixed is None else fixed // 8 + 1
+
+
+def _viewed(array: pa.Array) -> int:
+    """Return the bytes of the texts that views show, each for itself."""
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return 0
+    numbers = pa.Array.from_buffers(pa.int32(), (array.offset + len(array)) * _VIEW, [None, buffer])
+    views = pa.FixedSizeListArray.from_arrays(numbers, _VIEW).slice(array.offset)
+    return int(pc.sum(pc.cast(pc.list_element(views, 0), pa.int64())).as_py() or 0) + 16 * len(array)
+
+
+# -- Parquet -----------------------------------------------------------------------------------------------------------
+
+
+def check_parquet(body: bytes, limit: int) -> None:
+    """Raise ``ResultTooLargeError`` for a Parquet file whose rows take more memory than the limit.
+
+    The sizes in its footer may be lies, and pages can be compressed and share values. So DuckDB reads the file, within
+    that memory and without making rows of it, and adds the lengths up. Raises ``InputError`` for a file that is none.
+    """
+    settings = {"memory_limit": f"{limit + _LEAST_MEMORY}B", "threads": 1, "temp_directory": ""}
+    with tempfile.TemporaryDirectory(prefix="quacklake-body-") as folder:
+        path = Path(folder) / "body.parquet"
+        path.write_bytes(body)
+        connection = duckdb_versions.connect(config=settings)
+        try:
+            shown = connection.execute("SELECT * FROM read_parquet(?) LIMIT 0", [str(path)]).description or []
+            sums = [_length(f"c{number}", str(column[1])) for number, column in enumerate(shown)]
+            names = ", ".join(f"c{number}" for number in range(len(shown)))
+            [lengths] = connection.execute(
+                f"SELECT {', '.join(sums)} FROM read_parquet(?) AS t({names})", [str(path)]
+            ).fetchall()
+        except duckdb.OutOfMemoryException:
+            raise too_large() from None
+        except duckdb.Error:
+            raise InputError("the body is not Parquet, or is damaged") from None
+        finally:
+            connection.close()
+    if sum(length or 0 for length in lengths) > limit:
+        raise too_large()
+
+
+def _length(column: str, kind: str) -> str:
+    """Return the expression for the bytes of all values of a column."""
+    if kind == "VARCHAR":
+        return f"sum(strlen({column}))"
+    if kind == "BLOB":
+        return f"sum(octet_length({column}))"
+    is_nested = kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "UNION"))
+    return f"sum(strlen({column}::VARCHAR))" if is_nested else f"count({column}) * 8"
