@@ -61,6 +61,32 @@ def test_the_names_stay_when_the_snapshots_of_a_table_expire(lake: Lake) -> None
     assert _seen(lake, "people") == [(9, "…")]
 
 
+def test_a_table_that_inherits_policies_keeps_them_through_its_own_renames(lake: Lake) -> None:
+    lake.access.create_policy("late", "persons", "id > 5")
+    lake.access.create_mask("persons", "email", "'…'")
+    rows = f"SELECT 1::BIGINT AS id, '{SECRET}' AS email UNION ALL SELECT 9, '{SECRET}'"
+    lake.sql(f"CREATE OR REPLACE TABLE persons AS {rows}")
+    lake.rename_table("persons", "people")
+    lake.table("people").rename_column("email", "mail")
+    assert _seen(lake, "people") == [(9, "…")]
+    lake.sql(f"CREATE OR REPLACE TABLE people AS SELECT id, email AS mail FROM ({rows})")
+    lake.rename_table("people", "folk")
+    assert _seen(lake, "folk") == [(9, "…")]
+    lake.access.drop_mask("folk", "mail")
+    lake.access.drop_policy("late", "folk")
+    assert _seen(lake, "folk") == [(1, SECRET), (9, SECRET)]
+
+
+def test_a_table_that_had_the_name_before_inherits_nothing(lake: Lake) -> None:
+    lake.rename_table("persons", "archive")
+    lake.table("archive").rename_column("email", "old")
+    lake.table("archive").add_column("email", "VARCHAR")
+    lake.access.create_mask("archive", "email", "'…'")
+    lake.sql("CREATE TABLE persons (id BIGINT, email VARCHAR)")
+    lake.access.create_policy("none", "persons", "false")
+    assert _seen(lake, "archive") == [(1, SECRET, "…"), (9, "shown", "…")]
+
+
 def test_a_table_that_another_client_renamed_and_replaced_stays_hidden(lake: Lake, tmp_path: Path) -> None:
     plain_only("stock DuckDB cannot open a catalog of a shared lake")
     for name in ("ducklake", "sqlite_scanner"):

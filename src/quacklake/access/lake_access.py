@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from quacklake.access.audit import audit_of
 from quacklake.access.expressions import check_policy
-from quacklake.access.rules import PrincipalRules, current_rules, is_named
+from quacklake.access.rules import PrincipalRules, current_rules
 from quacklake.access.tokens import Tokens
 from quacklake.catalog import Reader, Writer, access_tables
+from quacklake.catalog.policy_names import policy_names
 from quacklake.errors import AlreadyExistsError, InputError, NotFoundError, NotPermittedError, nearest
 from quacklake.format.access import (
     BUILT_IN,
@@ -32,7 +33,7 @@ from quacklake.format.access import (
     TokenRow,
     check_access_name,
 )
-from quacklake.format.names import fold, uuid7
+from quacklake.format.names import uuid7
 from quacklake.format.objects import TableInfo
 from quacklake.operations.context import boundary
 from quacklake.operations.handles import LakeHandle
@@ -361,19 +362,20 @@ class LakeAccess:
         info = self._handle.view().get_table(ref.schema, ref.name)
         with self._changing() as writer:
             policies = access_tables.entries(writer, PolicyRow)
-            names = access_tables.last_names(writer, policies)
+            names, id_ = policy_names(writer, policies), None if info is None else info.id
             for known in policies:
-                here = is_named(known, names, (ref.schema, ref.name)) or (
-                    info is not None and known.table_id == info.id
-                )
+                here = names.is_for(known, id_, ref.schema, ref.name)
                 own = known.name == name if kind == FILTER else known.role == name
-                called = {fold(known.column_name or ""), fold(names.column(known) or "")}
-                same = column is None or fold(column) in called
+                same = column is None or names.masks(known, id_, self._column_id(info, column), column)
                 if known.kind == kind and here and own and same:
                     access_tables.remove(writer, PolicyRow, policy_id=known.policy_id)
                     return
             if not if_exists:
                 raise NotFoundError(f"there is no such {'policy' if kind == FILTER else 'mask'} on {table}")
+
+    def _column_id(self, table: TableInfo | None, name: str) -> int | None:
+        column = None if table is None else table.schema.get(name)
+        return None if column is None else column.id
 
     def flush_audit(self) -> None:
         """Write the records of the audit log that are still in memory to its table, ``quacklake_audit.log``."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from quacklake.access.expressions import bound, columns_of, tried
 from quacklake.catalog import Catalog, Reader, access_tables
-from quacklake.catalog.access_tables import LastNames
+from quacklake.catalog.policy_names import PolicyNames, policy_names
 from quacklake.errors import NotPermittedError, PredicateError
 from quacklake.format.access import (
     ADMIN,
@@ -43,7 +43,7 @@ class PrincipalRules:
     roles: frozenset[str] = frozenset()
     grants: tuple[Grant, ...] = ()
     policies: tuple[PolicyRow, ...] = ()
-    names: LastNames = field(default=LastNames(), hash=False)
+    names: PolicyNames = field(default=PolicyNames(), hash=False)
     note: Note | None = field(default=None, compare=False)
 
     def noted(self, table: TableInfo, columns: Sequence[str], snapshot_id: int) -> None:
@@ -157,12 +157,11 @@ class PrincipalRules:
         return None if filters is None else self._condition(table, filters)
 
     def _of(self, table: TableInfo, kind: str) -> list[PolicyRow]:
-        """Return the policies of a table: those of its id, and those of its name, as it may have been replaced."""
+        """Return the policies of a table, also those that it has inherited with its name."""
         return [
             policy
             for policy in self.policies
-            if policy.kind == kind
-            and (policy.table_id == table.id or is_named(policy, self.names, (table.schema_name, table.name)))
+            if policy.kind == kind and self.names.is_for(policy, table.id, table.schema_name, table.name)
         ]
 
     def _mine(self, policies: Iterable[PolicyRow]) -> list[PolicyRow]:
@@ -200,10 +199,7 @@ class PrincipalRules:
         found: dict[int, str] = {}
         for policy in self._mine(self._of(table, MASK)):
             for column in table.schema.columns:
-                # a column that was dropped and added again has another id
-                by_id = policy.table_id == table.id and column.id == policy.column_id
-                known = {fold(policy.column_name or ""), fold(self.names.column(policy) or "")}
-                if by_id or fold(column.name) in known:
+                if self.names.masks(policy, table.id, column.id, column.name):
                     type_ = column.duckdb_type()
                     nothing = column.id in found or not self._applies(policy, table)
                     value = f"CAST(NULL AS {type_})" if nothing else tried(self._sql(policy, table), type_)
@@ -231,20 +227,13 @@ def _is_audit(schema: str) -> bool:
     return fold(schema) == AUDIT_SCHEMA
 
 
-def is_named(policy: PolicyRow, names: LastNames, ref: tuple[str, str]) -> bool:
-    """Return whether a policy was made for a table of this name, or its table was called so at last."""
-    wanted = tuple(fold(part) for part in ref)
-    made = (policy.schema_name, policy.table_name)
-    return any(tuple(fold(part) for part in name) == wanted for name in (made, names.table(policy)))
-
-
 def read_rules(reader: Reader, principal: str) -> PrincipalRules:
     """Return the rules of a principal as they are now. One that is unknown or disabled may do nothing."""
     if not access_tables.complete(reader):
         return PrincipalRules(principal)
     known = access_tables.entries(reader, Principal, name=principal)
     policies = tuple(access_tables.entries(reader, PolicyRow))
-    names = access_tables.last_names(reader, policies)
+    names = policy_names(reader, policies)
     if not known or known[0].state != ENABLED:
         return PrincipalRules(principal, policies=policies, names=names)
     roles = roles_of(principal, access_tables.entries(reader, Member))
