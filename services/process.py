@@ -15,12 +15,12 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-__all__ = ["Server", "Unavailable", "free_port", "kill_family", "reachable"]
+__all__ = ["ConfiguredServer", "Server", "Unavailable", "free_port", "kill_family", "reachable"]
 
 _START_ATTEMPTS = 3
 _START_SECONDS = 60.0
@@ -228,6 +228,23 @@ class Server(ABC):
         # HOME may be a directory the server's user cannot read; PG* and MYSQL* variables are the caller's, not ours.
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "MYSQL", "MARIADB"))}
         return kept | {"HOME": str(self.directory), "LC_ALL": "C", "TZ": "UTC"}
+
+
+class ConfiguredServer(Server):
+    """A server with settings of its own, and an address of a scheme."""
+
+    scheme: ClassVar[str]
+
+    def __init__(
+        self, directory: Path | None = None, *, durable: bool = True, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(directory, durable=durable)
+        self.settings = dict(settings or {})
+
+    @property
+    def url(self) -> str:
+        """The address for clients."""
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
 
 def kill_family(pid: int) -> None:

@@ -5,30 +5,20 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from services.process import Server
+from services.process import ConfiguredServer
 
 __all__ = ["HydroVuServer", "LakeTechServer"]
 
 
-class _SimulatorServer(Server):
+class _SimulatorServer(ConfiguredServer):
     """A simulator of ``quacklake.pond.simulators``; ``settings`` are those of its dataclass."""
 
     module: ClassVar[str]
-
-    def __init__(
-        self, directory: Path | None = None, *, durable: bool = True, settings: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(directory, durable=durable)
-        self.settings = dict(settings or {})
-
-    @property
-    def url(self) -> str:
-        """The address for clients."""
-        return f"http://127.0.0.1:{self.port}"
+    scheme = "http"
 
     def prepare(self) -> None:
         """Nothing has to be made: a simulator has no files."""

@@ -423,8 +423,8 @@ GOOD = {"pipeline": "p", "source": {"type": "lake", "table": "orders"}, "sinks":
         ({"every": 5}, "every: 5 of what"),
         ({"every": "5"}, "every"),
         ({"engine": "duck"}, "engine cannot be 'duck'"),
-        ({"batch_rows": 0}, "batch_rows is a number from 1"),
-        ({"restart": {"attempts": -1}}, "attempts is a number from 0"),
+        ({"batch_rows": 0}, "batch_rows is a whole number from 1 on"),
+        ({"restart": {"attempts": -1}}, "attempts is a whole number from 0 on"),
         ({"source": {"type": "nats", "stream": "s", "schema": "a INT", "password": "hunter2"}}, "is a secret"),
     ],
 )

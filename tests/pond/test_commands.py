@@ -99,6 +99,19 @@ def test_hidden_names_are_listed_when_asked_for(run: Run) -> None:
     run("copy", ".dot", "/h/")
     assert run("list", "/h/*").out == ""
     assert "/h/.dot" in run("list", "-a", "/h/*").out
+    assert "/h/.dot" in run("list", "/h/.dot").out
+
+
+def test_a_path_that_does_not_exist_is_an_error_with_a_near_name_or_none(run: Run) -> None:
+    run("mkdir", "/stations")
+    for command in ("list", "cat", "describe"):
+        missing = run(command, "/statoins")
+        assert (missing.code, missing.err) == (
+            1,
+            'error: there is no /statoins\n  hint: did you mean "stations"?\n',
+        )
+        assert "did you mean" not in run(command, "/zzz").err
+    assert run("list", "/zzz/*").code == 0
 
 
 def test_copy_multiple_files_to_nonexistent_fails(run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import quacklake
+from quacklake.format.names import quote
 from quacklake.pond import Pond
 from quacklake.pond.queries import rows
 from quacklake.pond.series import append_series, write_table
@@ -35,6 +36,62 @@ def test_stock_duckdb_reads_the_same_series_tables_and_tree(tmp_path: Path, stoc
     expected = list(zip(times, ours.column("temp").to_pylist(), ours.column("extra").to_pylist(), strict=True))
     assert answers == [expected, [("dock", 3.5)], [("readme", "hello")], [(500,)]]
     assert len(expected) == 505
+
+
+_WHEN = 'SELECT epoch_us(timestamp), temp FROM pond_data."{}"{} ORDER BY 1'
+
+
+def of(pond: Pond, path: str, at: int | None = None) -> list[tuple[int, float]]:
+    """The rows of a series as the pond gives them."""
+    with rows(pond, path, "SELECT epoch_us(timestamp) AS t, temp FROM series ORDER BY 1", at=at) as found:
+        return [(row["t"], row["temp"]) for row in found.read_all().to_pylist()]
+
+
+def test_stock_duckdb_reads_every_version_deletes_and_what_maintenance_left(tmp_path: Path, stock: Stock) -> None:
+    with Pond.create(tmp_path / "P") as pond:
+        states: dict[int, list[tuple[int, float]]] = {}
+        for first in (0, 400, 200):  # the last version is older than the one before
+            pond.run(["add"], lambda fs, n=first: append_series(fs, "/dock.series", readings(150, n)))
+            states[pond.lake.current_snapshot()] = of(pond, "/dock.series")
+        pond.lake.table('pond_data."/dock.series"').delete("temp BETWEEN 100 AND 249")
+        states[pond.lake.current_snapshot()] = of(pond, "/dock.series")
+        assert [len(each) for each in states.values()] == [150, 300, 450, 350]
+        url = pond.lake.url
+        past = [_WHEN.format("/dock.series", f" AT (VERSION => {snapshot})") for snapshot in states]
+        assert stock.answers(url, *past) == list(states.values())
+        assert [of(pond, "/dock.series", at) for at in states] == list(states.values())
+        pond.lake.table('pond_data."/dock.series"').rewrite_data_files(delete_threshold=0)
+        pond.lake.table('pond_data."/dock.series"').merge_adjacent_files()
+        pond.run(["again"], lambda fs: append_series(fs, "/dock.series", readings(50, 100)))
+        now = of(pond, "/dock.series")
+        assert stock.answers(url, _WHEN.format("/dock.series", ""), *past) == [now, *states.values()]
+        assert len(now) == 400
+
+
+def test_stock_duckdb_reads_a_reduction_that_is_kept(tmp_path: Path, stock: Stock) -> None:
+    """The oracle reduces the readings itself; later readings, and a late one, are in the next answer of the pond."""
+    reduced = {"in_pattern": "/dock.series", "out_pattern": "dock", "time_column": "timestamp", "resolutions": ["1h"]}
+    plain = (
+        "SELECT epoch_us(time_bucket(INTERVAL 1 HOUR, timestamp)), avg(temp), count(temp)"
+        ' FROM pond_data."/dock.series" GROUP BY 1 ORDER BY 1'
+    )
+    with Pond.create(tmp_path / "P") as pond:
+        pond.run(["add"], lambda fs: append_series(fs, "/dock.series", readings(150)))
+        pond.run(
+            ["make"],
+            lambda fs: fs.make_node(
+                "/less", "temporal-reduce", {**reduced, "aggregations": [{"type": "avg"}, {"type": "count"}]}
+            ),
+        )
+        for first in (150, 400, 300):
+            with rows(pond, "/less/dock/res=1h.series") as found:
+                ours = [tuple(row.values()) for row in found.read_all().to_pylist()]
+            answer = [(int(time.timestamp() * 1_000_000), mean, count) for time, mean, count in sorted(ours)]
+            (kept,) = [name for name in pond.lake.tables() if name.startswith("pond_reduced.")]
+            name = quote(kept.partition(".")[2])
+            table = f'SELECT epoch_us(timestamp), "temp.avg", "temp.count" FROM pond_reduced.{name} ORDER BY 1'
+            assert stock.answers(pond.lake.url, plain, table) == [answer, answer]
+            pond.run(["more"], lambda fs, n=first: append_series(fs, "/dock.series", readings(50, n)))
 
 
 def test_stock_duckdb_may_add_rows_to_a_series(tmp_path: Path, stock: Stock) -> None:

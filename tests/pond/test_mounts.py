@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quacklake.config import resolve
-from quacklake.errors import ConfigError, PathError, QuacklakeError, ReadOnlyError
+from quacklake.errors import ConfigError, InputError, PathError, QuacklakeError, ReadOnlyError
 from quacklake.pond import FS, Pond
 from quacklake.pond.backup import BackupPlace, backup
 from quacklake.pond.queries import everything, rows
@@ -74,6 +74,57 @@ def test_a_pond_appears_below_a_path(pond: Pond, other: Pond) -> None:
     pond.run(["mount"], lambda fs: fs.make_node("/m", "mount", {"pond": place_of(other), "path": "/site"}))
     check(pond)
     assert [each.node.version for each in pond.fs().glob("/m/*.series")] == [1]
+
+
+def test_what_a_mounted_pond_computes_is_computed_here(pond: Pond, tmp_path: Path) -> None:
+    """Also in directories it computes, and in a pond that is mounted in it; a query reads nothing of this machine."""
+
+    def fill(fs: FS) -> None:
+        append_series(fs, "/dock.series", readings(200))
+        fs.make_node("/warm", "sql-derived-series", derived("SELECT timestamp, temp + 100 AS warm FROM source"))
+        fs.make_node("/leak", "sql-derived-table", derived("SELECT content FROM read_text('/etc/hostname')"))
+        reduced = {"in_pattern": "/dock.series", "out_pattern": "dock", "time_column": "timestamp"}
+        fs.make_node(
+            "/less", "temporal-reduce", {**reduced, "resolutions": ["1h"], "aggregations": [{"type": "count"}]}
+        )
+
+    with Pond.create(tmp_path / "O") as other:
+        other.run(["fill"], fill)
+        before = other.lake.current_snapshot()
+        with Pond.create(tmp_path / "N") as near:
+            near.run(["mount"], lambda fs: fs.make_node("/far", "mount", {"pond": str(tmp_path / "O")}))
+        pond.run(["mount"], lambda fs: fs.make_node("/m", "mount", {"pond": str(tmp_path / "O")}))
+        pond.run(["mount"], lambda fs: fs.make_node("/n", "mount", {"pond": str(tmp_path / "N"), "path": "/far"}))
+        for above in ("/m", "/n"):
+            assert {f"{above}/warm", f"{above}/less/dock/res=1h.series"} <= {
+                each.path for each in pond.fs().glob(f"{above}/**/*")
+            }
+            with rows(pond, f"{above}/warm", "SELECT count(*) AS n, max(warm) AS m FROM source") as found:
+                assert found.read_all().to_pylist() == [{"n": 200, "m": 299.0}]
+            with rows(pond, f"{above}/less/dock/res=1h.series") as found:
+                assert [row["temp.count"] for row in found.read_all().to_pylist()] == [60, 60, 60, 20]
+            with everything(pond, sql=f'FROM "{above}/warm"') as relations:
+                assert relations.query(f'SELECT min(warm) AS m FROM "{above}/warm"').read_all().to_pylist() == [
+                    {"m": 100.0}
+                ]
+            with pytest.raises(InputError, match="read_text"), rows(pond, f"{above}/leak"):
+                pass
+        assert other.lake.current_snapshot() == before
+
+
+def test_a_pond_that_is_open_for_reading_only_computes(tmp_path: Path) -> None:
+    with Pond.create(tmp_path / "O") as other:
+        other.run(["fill"], lambda fs: append_series(fs, "/dock.series", readings(20)))
+        other.run(["make"], lambda fs: fs.make_node("/t", "sql-derived-series", derived("SELECT * FROM source")))
+    with Pond.open(tmp_path / "O", read_only=True) as opened:
+        before = opened.lake.current_snapshot()
+        with rows(opened, "/t", "SELECT count(*) AS n FROM series") as found:
+            assert found.read_all().to_pylist() == [{"n": 20}]
+        assert opened.lake.current_snapshot() == before
+
+
+def derived(query: str) -> dict[str, object]:
+    return {"patterns": {"source": "/dock.series"}, "query": query}
 
 
 def test_nothing_is_written_through_a_mount_and_no_path_leaves_it(pond: Pond, other: Pond) -> None:

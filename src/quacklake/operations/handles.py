@@ -117,11 +117,19 @@ class LakeHandle(Handle):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def begin(self, base: Snapshot | None = None, *, read_only: bool = False) -> Transaction:
-        """Start a transaction on a snapshot, by default the newest."""
+    def begin(self, base: Snapshot | None = None, *, read_only: bool = False, scratch: bool = False) -> Transaction:
+        """Start a transaction on a snapshot, by default the newest; a ``scratch`` one cannot be committed."""
         context = self.context
         base = context.latest() if base is None else base
-        return Transaction(context.catalog, context.store, context.tables, base, read_only=read_only, rules=self.rules)
+        return Transaction(
+            context.catalog,
+            context.store,
+            context.tables,
+            base,
+            read_only=read_only,
+            rules=self.rules,
+            scratch=scratch,
+        )
 
     @property
     def rules(self) -> Callable[[], Rules] | None:

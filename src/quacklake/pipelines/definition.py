@@ -10,8 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from quacklake.config.values import parse_duration, parse_size
-from quacklake.errors import ConfigError, nearest
+from quacklake.config.mappings import Options
+from quacklake.errors import ConfigError
 from quacklake.format.objects import check_stream
 
 LAKE = "lake"
@@ -83,18 +83,18 @@ class PipelineDefinition:
     @classmethod
     def parse(cls, given: Mapping[str, Any], name: str | None = None) -> PipelineDefinition:
         """Return the pipeline that a mapping describes. Raises ``ConfigError`` for one that does not hold together."""
-        read = _Mapping("pipeline", given)
+        read = Options("the pipeline", given)
         found = cls(
-            name=check_stream(read.text("pipeline", name)),
+            name=check_stream(read.text("pipeline", name).strip()),
             source=_source(read.required("source")),
             sinks=_sinks(read.required("sinks")),
-            query=read.text("query", "") or None,
+            query=read.text("query", "").strip() or None,
             engine=read.choice("engine", ENGINES, "auto"),
             output_mode=read.choice("output_mode", ("append", "update", "complete"), "append"),
             every=read.duration("every", cls.every),
             batch_rows=read.number("batch_rows", cls.batch_rows),
             batch_bytes=read.size("batch_bytes", cls.batch_bytes),
-            dead_letters=read.text("dead_letters", "") or None,
+            dead_letters=read.text("dead_letters", "").strip() or None,
             keep_checkpoints=read.number("keep_checkpoints", cls.keep_checkpoints),
             partitions=read.number("partitions", 0, least=0) or None,
             lease=read.duration("lease", cls.lease),
@@ -186,8 +186,8 @@ def _source(given: Any) -> SourceDefinition:
     mark = options.pop("watermark", None)
     if mark is None:
         return SourceDefinition(kind.lower(), options)
-    read = _Mapping("watermark", mark)
-    column, delay = read.text("column"), read.duration("delay", timedelta())
+    read = Options("the watermark", mark)
+    column, delay = read.text("column").strip(), read.duration("delay", timedelta())
     read.finish()
     return SourceDefinition(kind.lower(), options, (column, _seconds(delay)))
 
@@ -212,7 +212,7 @@ def _sinks(given: Any) -> tuple[SinkDefinition, ...]:
 
 
 def _restart(given: Any) -> RestartPolicy:
-    read = _Mapping("restart", given)
+    read = Options("the restart", given)
     policy = RestartPolicy(
         read.number("attempts", RestartPolicy.attempts, least=0),
         read.duration("backoff", RestartPolicy.backoff),
@@ -242,68 +242,3 @@ def _mapping(what: str, given: Any) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise ConfigError(f"{what} is a mapping of options, not {given!r:.60}")
     return {str(key): value for key, value in given.items()}
-
-
-class _Mapping:
-    """The keys of a mapping; what nobody asked for is refused."""
-
-    def __init__(self, what: str, given: Any) -> None:
-        self._what = what
-        self._left = dict(_mapping(what, given))
-        self._known: list[str] = []
-
-    def take(self, key: str, default: Any = None) -> Any:
-        self._known.append(key)
-        found = self._left.pop(key, None)
-        return default if found is None else found
-
-    def required(self, key: str) -> Any:
-        found = self.take(key)
-        if found is None:
-            raise ConfigError(f"the {self._what} has no {key}")
-        return found
-
-    def text(self, key: str, default: str | None = None) -> str:
-        found = self.take(key, default)
-        if found is None:
-            raise ConfigError(f"the {self._what} has no {key}")
-        return str(found).strip()
-
-    def choice(self, key: str, known: Sequence[str], default: str) -> str:
-        found = self.text(key, default).lower()
-        if found not in known:
-            raise ConfigError(
-                f"{key} cannot be {found!r}", hint=nearest(found, known) or f"One of: {', '.join(known)}."
-            )
-        return found
-
-    def number(self, key: str, default: int, least: int = 1) -> int:
-        found = self.take(key, default)
-        if isinstance(found, bool) or not isinstance(found, int) or found < least:
-            raise ConfigError(f"{key} is a number from {least}, not {found!r}")
-        return found
-
-    def duration(self, key: str, default: timedelta) -> timedelta:
-        found: timedelta = self._with_unit(key, default, lambda given: parse_duration(given, bare=False))
-        return found
-
-    def size(self, key: str, default: int) -> int:
-        found: int = self._with_unit(key, default, parse_size)
-        return found
-
-    def _with_unit(self, key: str, default: Any, parse: Any) -> Any:
-        found = self.take(key, default)
-        if found is default:
-            return default
-        try:
-            if not isinstance(found, str):
-                raise ValueError(f"{found!r} of what?")
-            return parse(found)
-        except ValueError as error:
-            raise ConfigError(f"{key}: {error}", hint="Write a unit: 10 seconds, 64MB.") from None
-
-    def finish(self) -> None:
-        if self._left:
-            key = next(iter(self._left))
-            hint = nearest(key, self._known) or f"It has: {', '.join(self._known)}."
-            raise ConfigError(f"the {self._what} has no option {key!r}", hint=hint)

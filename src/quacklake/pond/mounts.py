@@ -17,10 +17,11 @@ from quacklake.errors import InputError, NotFoundError, PathError
 from quacklake.format.names import uuid7
 from quacklake.lake.connect import connect, lend_backup, restore_backup
 from quacklake.lake.lake import Lake
-from quacklake.pond.factories.mount import Mount, MountFile, MountSeries, MountTable
+from quacklake.pond.factories import registry
+from quacklake.pond.factories.mount import Inside, Mount, MountFile, MountSeries, MountTable
 from quacklake.pond.large_files import LargeFiles
 from quacklake.pond.nodes import CONFIG, FACTORY, EntryType, Node
-from quacklake.pond.paths import join, table_of
+from quacklake.pond.paths import join
 from quacklake.pond.places import DATA, find
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Mounted:
 
 
 class Mounts:
-    """The mounted ponds of an open pond, and those mounted in them. What a mounted pond computes is not shown.
+    """The mounted ponds of an open pond, and those mounted in them, with what they compute.
 
     ``above`` are the mounts that lead here; a mount of one of them would hold itself, and is not shown.
     """
@@ -81,14 +82,15 @@ class Mounts:
         nodes = {}
         for name in mounted.fs.children(found.node) or {}:
             inner = _followed(mounted.fs, join(path, name))
-            if inner is not None and (inner.node.file_type in _KINDS or self._may_enter(node, inner.node)):
+            if inner is not None and (inner.node.file_type in _KINDS or self._may_show(node, inner.node)):
                 nodes[name] = _shown(node, name, join(path, name), inner)
         return nodes
 
-    def _may_enter(self, node: Node, inner: Node) -> bool:
-        """Return whether a node of a mounted pond is in a mount of its own that does not lead back here."""
-        if inner.attribute(FACTORY) not in (Mount.name, *_KINDS.values()):
-            return False
+    def _may_show(self, node: Node, inner: Node) -> bool:
+        """Return whether a dynamic node of a mounted pond is computed, or in a mount that does not lead back here."""
+        factory = registry.factory_of(inner)
+        if not isinstance(factory, Mount | Inside):
+            return isinstance(factory, registry.DirectoryFactory | registry.RowsFactory)
         above = (*self._above, _key(node))
         return len(above) < _DEPTH and _key(inner) not in above
 
@@ -96,13 +98,13 @@ class Mounts:
         """Return the bytes of a file of a mounted pond; large ones are verified first."""
         return self._of(node).fs.open(self._at(node)[0])
 
-    def table(self, node: Node) -> tuple[Mounted, str]:
-        """Return the pond and the name of the table there of a mounted table or series."""
+    def locate(self, node: Node) -> tuple[Mounted, NodePath]:
+        """Return the pond that a node of a mounted pond is stored or computed in, and the node there."""
         mounted, found = self._of(node), self._at(node)[0]
-        if found.node.file_type is EntryType.DYNAMIC:  # it is in a pond that is mounted there
+        if found.node.file_type is EntryType.DYNAMIC and isinstance(registry.factory_of(found.node), Inside):
             assert mounted.fs.backend.mounts is not None
-            return mounted.fs.backend.mounts.table(found.node)
-        return mounted, table_of(found.path)
+            return mounted.fs.backend.mounts.locate(found.node)
+        return mounted, found
 
     def _at(self, node: Node) -> tuple[NodePath, str]:
         path = str((node.attribute(CONFIG) or {}).get("path", "/"))

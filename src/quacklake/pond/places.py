@@ -10,11 +10,11 @@ import sqlalchemy as sa
 
 from quacklake.catalog import parse_url
 from quacklake.config import redact
+from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError, NotFoundError
 from quacklake.lake.connect import connect
 from quacklake.lake.lake import Lake
-from quacklake.pond.factories.options import Options
 
 DATA, CONTROL = "data", "control"
 """The lakes of a pond: its own, and that of the log of commands."""

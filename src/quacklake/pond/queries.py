@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pyarrow as pa
 
@@ -12,13 +12,16 @@ from quacklake.engines.duckdb.expressions import parser
 from quacklake.engines.duckdb.trees import parse_query
 from quacklake.errors import ConfigError, InputError, NotFoundError
 from quacklake.format.names import fold, quote
-from quacklake.lake.lake import LakeTransaction
+from quacklake.format.snapshots import Snapshot
+from quacklake.lake.lake import Lake, LakeTransaction
 from quacklake.operations.handles import TransactionHandle
 from quacklake.pond import reduces
 from quacklake.pond.backend import LakeBackend
 from quacklake.pond.factories import registry
 from quacklake.pond.factories.mount import MountSeries, MountTable
 from quacklake.pond.fs import FS, NodePath
+from quacklake.pond.large_files import LargeFiles
+from quacklake.pond.mounts import Mounted, Mounts
 from quacklake.pond.nodes import CONFIG, TIMESTAMP_COLUMN, EntryType, to_arrow
 from quacklake.pond.paths import DATA_SCHEMA, table_of
 from quacklake.pond.pond import Pond
@@ -32,12 +35,13 @@ SERIES, SOURCE = "series", "source"
 class Relations:
     """The tables, series and computed nodes of a pond, as relations that SQL can name."""
 
-    def __init__(self, tx: LakeTransaction, fs: FS) -> None:
+    def __init__(self, tx: LakeTransaction, fs: FS, opened: ExitStack) -> None:
         self.tx = tx
         self.fs = fs
+        self._opened = opened
+        self._inner: dict[str, Relations] = {}
         self._made: dict[str, str] = {}
         self._mounted: dict[str, str] = {}
-        self._attached: set[str] = set()
         self._open: list[str] = []
 
     def name(self, found: NodePath) -> str:
@@ -53,13 +57,13 @@ class Relations:
         return self._made[found.path]
 
     def _mount(self, found: NodePath) -> str:
-        """Let SQL read the pond that a node is in, and return the name of the table there."""
+        """Let SQL read the pond that a node is in, and return the name of the rows there."""
         assert self.fs.backend.mounts is not None
-        mounted, table = self.fs.backend.mounts.table(found.node)
-        if mounted.alias not in self._attached:
-            self.tx.attach(mounted.lake, mounted.alias)
-            self._attached.add(mounted.alias)
-        name = self._mounted[found.path] = f"{mounted.alias}.{table}"
+        mounted, node = self.fs.backend.mounts.locate(found.node)
+        if mounted.alias not in self._inner:
+            self._inner[mounted.alias] = inner = self._opened.enter_context(_of_mounted(mounted))
+            self.tx.attach(inner.tx, mounted.alias)
+        name = self._mounted[found.path] = f"{mounted.alias}.{self._inner[mounted.alias].name(node)}"
         return name
 
     def is_mounted(self, found: NodePath) -> bool:
@@ -151,12 +155,27 @@ class Relations:
 
 @contextmanager
 def relations(pond: Pond, at: int | str | None = None) -> Iterator[Relations]:
-    """Open the relations of a pond as it is now, or was. The lake must not be read-only."""
+    """Open the relations of a pond as it is now, or was."""
     base = None if at is None else pond.at(at).handle.tx.base
-    tx = pond.lake.handle.begin(base)
-    opened = LakeTransaction(TransactionHandle(pond.lake.handle.context, tx))
+    with _relations(pond.lake, base, pond.large_files, pond.mounts) as found:
+        yield found
+
+
+def _of_mounted(mounted: Mounted) -> AbstractContextManager[Relations]:
+    """Open the relations of a mounted pond, at the state that is shown."""
+    state = mounted.fs.backend
+    return _relations(mounted.lake, state.lake.handle.view().base, state.large_files, state.mounts)
+
+
+@contextmanager
+def _relations(
+    lake: Lake, base: Snapshot | None, large_files: LargeFiles, mounts: Mounts | None
+) -> Iterator[Relations]:
+    tx = lake.handle.begin(base, scratch=True)
     try:
-        yield Relations(opened, FS(LakeBackend(opened, pond.large_files, pond.mounts)))
+        with ExitStack() as opened:
+            scratch = LakeTransaction(TransactionHandle(lake.handle.context, tx))
+            yield Relations(scratch, FS(LakeBackend(scratch, large_files, mounts)), opened)
     finally:
         tx.rollback()
 

@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from quacklake.config import parse_duration
+from quacklake.config.mappings import Options
 from quacklake.errors import ConfigError, nearest
 from quacklake.format.names import quote
-from quacklake.pond.factories.options import Options
 
 AGGREGATES = ("avg", "min", "max", "sum", "count")
 """The aggregates of a reduction. The column ``temp`` becomes ``temp.avg`` and so on."""

@@ -13,12 +13,12 @@ from typing import Any
 
 from quacklake import telemetry
 from quacklake.config import resolve
+from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError, InputError, NotFoundError, QuacklakeError, nearest
 from quacklake.pond.backup import BackupDone, BackupPlace, PondBackup, backup
 from quacklake.pond.backup import pull as pull_from
 from quacklake.pond.control import PUSH_COMPLETED, PUSH_FAILED
-from quacklake.pond.factories.options import Options
 from quacklake.pond.fs import FS
 from quacklake.pond.pond import Pond
 from quacklake.progress import Progress, silent

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError, InputError, nearest
 from quacklake.pond import remotes
-from quacklake.pond.factories.options import Options
 from quacklake.pond.fs import FS
 from quacklake.pond.host_files import sha256_of
 from quacklake.pond.inputs import ImportOptions, parse_host, rows_of

@@ -51,11 +51,14 @@ class Transaction(Reading):
         *,
         read_only: bool = False,
         rules: Callable[[], Rules] | None = None,
+        scratch: bool = False,
     ) -> None:
         self.catalog = catalog
         self.store = store
         self.base = base
         self.read_only = read_only
+        self.scratch = scratch
+        """True for one that is never committed, so that its changes may be noted even if the lake is read-only."""
         self._cache = cache
         self._pending: dict[int, PendingTable] = {}
         self._created_schemas: dict[str, SchemaInfo] = {}
@@ -337,13 +340,15 @@ class Transaction(Reading):
             raise ReadOnlyError(
                 "this view of the lake is read-only", hint="write through the lake itself, at its newest snapshot"
             )
-        if self.catalog.read_only:
+        if self.catalog.read_only and not self.scratch:
             raise self.catalog.refusal()
 
     def change_set(
         self, writer: DeleteWriter, delete_limit: Callable[[TableInfo], int], inline_limit: Callable[[TableInfo], int]
     ) -> ChangeSet:
         """Return all changes as immutable data; delete files are written now."""
+        if self.scratch:
+            raise InputError("the transaction cannot be committed: it was begun to be undone")
         self._delete_writer = writer
         changes = [
             table_change(self, pending, writer, delete_limit(pending.table)) for pending in self._pending.values()

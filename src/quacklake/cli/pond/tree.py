@@ -29,12 +29,18 @@ def list_(
     at: State = None,
 ) -> None:
     """A line has the type, the size, the end of the node's id, the version, the time of the change, and the path."""
+    from quacklake.pond.patterns import is_pattern
+
     with context.pond() as pond:
-        found = [
-            each
-            for each in pond.fs(at).glob(pattern)
-            if all_ or not any(part.startswith(".") for part in each.path.split("/"))
-        ]
+        fs = pond.fs(at)
+        if not is_pattern(pattern):
+            found = [fs.get(pattern, follow=False)]
+        else:
+            found = [
+                each
+                for each in fs.glob(pattern)
+                if all_ or not any(part.startswith(".") for part in each.path.split("/"))
+            ]
         if context.output.for_people:
             for each in found:
                 context.output.say(_line(each))

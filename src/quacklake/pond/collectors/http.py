@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from quacklake import telemetry
-from quacklake.config.values import parse_duration, parse_size
+from quacklake.config.mappings import Options
 from quacklake.errors import ConfigError, ConnectorError, ConnectorUnavailableError, ResultTooLargeError
-from quacklake.pond.factories.options import Options
 
 if TYPE_CHECKING:
     import urllib3
@@ -39,17 +38,11 @@ class HttpLimits:
     def of(cls, what: str, given: Mapping[str, Any]) -> HttpLimits:
         """Return the limits that options set. Raises ``ConfigError``."""
         options = Options(what, given)
-        try:
-            timeout = parse_duration(options.text("timeout", "60s"), bare=False).total_seconds()
-            max_wait = parse_duration(options.text("max_wait", "2min"), bare=False).total_seconds()
-            retries, max_body = int(options.text("retries", "5")), parse_size(options.text("max_body", "64MiB"))
-        except ValueError as error:
-            raise ConfigError(
-                f"{what}: {error}", hint="timeout: 60s, retries: 5, max_wait: 2min, max_body: 64MB"
-            ) from None
+        timeout, max_wait = options.seconds("timeout", "60s"), options.seconds("max_wait", "2min")
+        retries, max_body = options.number("retries", 5, least=0), options.size("max_body", "64MiB")
         options.finish()
-        if timeout <= 0 or retries < 0 or max_body < 1:
-            raise ConfigError(f"{what}: a limit is zero or less", hint="leave it out for its default")
+        if not timeout or not max_body:
+            raise ConfigError(f"{what}: a limit is zero", hint="leave it out for its default")
         return cls(timeout, retries, max_wait, max_body)
 
 

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from quacklake.config.mappings import Options
 from quacklake.config.values import Secret
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError
 from quacklake.pond.collectors.http import HttpClient, HttpLimits, check_url
 from quacklake.pond.collectors.hydrovu_api import URL, HydroVu
-from quacklake.pond.collectors.options import choice, number, truth
 from quacklake.pond.collectors.wide import ON_CONFLICT, REFUSE
-from quacklake.pond.factories.options import Options
 from quacklake.pond.paths import check_name, parts
 from quacklake.pond.times import parse_bound
 
@@ -31,7 +30,7 @@ class Device:
         """Return the device of a mapping. Raises ``ConfigError``."""
         options = Options("a device of hydrovu", given)
         name, id_ = check_name(options.text("name")), options.text("id")
-        active = truth(options, "active", True)
+        active = options.boolean("active", True)
         options.take("comment")
         options.take("scope")
         options.finish()
@@ -71,9 +70,9 @@ class HydroVuOptions:
             archive_path=options.text("archive_path", "") or None,
             devices=tuple(Device.of(each) for each in options.mappings("devices")),
             begin=max(0, int(begin.timestamp())),
-            max_points=number(options, "max_points_per_run", 1_000_000),
-            max_pages=number(options, "max_pages", 10_000),
-            on_conflict=choice(options, "on_conflict", ON_CONFLICT, REFUSE),
+            max_points=options.number("max_points_per_run", 1_000_000),
+            max_pages=options.number("max_pages", 10_000),
+            on_conflict=options.choice("on_conflict", ON_CONFLICT, REFUSE),
             allow_future=options.boolean("allow_future"),
             http=HttpLimits.of("hydrovu.http", options.mapping("http")),
         )

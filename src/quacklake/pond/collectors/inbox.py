@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError
 from quacklake.pond.collectors.base import Item, Report, Run, Runnable, commit
 from quacklake.pond.collectors.files import Repeated, find_files, hash_of
-from quacklake.pond.collectors.options import number, seconds
-from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import register
 from quacklake.pond.fs import FS
 from quacklake.pond.inputs import HostPath, ImportOptions, rows_of
@@ -48,8 +47,8 @@ class InboxOptions:
             path=options.text("path", "/inbox/{name}.series"),
             timestamp_column=options.text("timestamp_column", "") or None,
             timezone=options.text("timezone", "") or None,
-            settle=seconds(options, "settle", "2s"),
-            max_files=number(options, "max_files", 10_000),
+            settle=options.seconds("settle", "2s"),
+            max_files=options.number("max_files", 10_000),
             allow_future=options.boolean("allow_future"),
             keep_conflicts=options.boolean("keep_conflicts"),
         )

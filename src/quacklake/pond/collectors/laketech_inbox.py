@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.csv
 
+from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
 from quacklake.duckdb_versions import arrow_reader, first_row
 from quacklake.errors import (
@@ -31,10 +32,8 @@ from quacklake.errors import (
 from quacklake.format.names import literal, quote
 from quacklake.pond.collectors.files import find_files, hash_of
 from quacklake.pond.collectors.http import HttpClient, HttpLimits
-from quacklake.pond.collectors.options import choice, number, seconds
 from quacklake.pond.collectors.wide import ON_CONFLICT, REFUSE
 from quacklake.pond.excel_html import looks_like_report, to_csv
-from quacklake.pond.factories.options import Options
 from quacklake.pond.host_files import head_of
 from quacklake.pond.paths import check_name, parts
 from quacklake.pond.times import TimeColumn, check_zone, is_zoned, require_column
@@ -87,9 +86,9 @@ class LakeTechOptions:
             timezone=options.text("timezone", "") or None,
             groups={check_name(name): str(glob) for name, glob in (options.mapping("groups") or GROUPS).items()},
             columns={**COLUMNS, **{name: str(column) for name, column in options.mapping("columns").items()}},
-            settle=seconds(options, "settle", "2s"),
-            max_files=number(options, "max_files", 10_000),
-            on_conflict=choice(options, "on_conflict", ON_CONFLICT, REFUSE),
+            settle=options.seconds("settle", "2s"),
+            max_files=options.number("max_files", 10_000),
+            on_conflict=options.choice("on_conflict", ON_CONFLICT, REFUSE),
             allow_future=options.boolean("allow_future"),
             http=HttpLimits.of("laketech.http", options.mapping("http")),
         )

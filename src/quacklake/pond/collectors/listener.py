@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow as pa
 
 from quacklake import telemetry
+from quacklake.config.mappings import Options
 from quacklake.config.values import Secret
 from quacklake.connectors.options import resolved
 from quacklake.errors import (
@@ -35,9 +36,7 @@ from quacklake.errors import (
 from quacklake.pond.collectors import line_protocol, otlp
 from quacklake.pond.collectors.base import Report, Run, Runnable
 from quacklake.pond.collectors.group_commit import GroupCommit
-from quacklake.pond.collectors.options import number, seconds, size, truth
 from quacklake.pond.collectors.request_bodies import read_body
-from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import register
 from quacklake.pond.inputs import ImportOptions
 from quacklake.pond.paths import check_name, parts
@@ -73,18 +72,18 @@ class ListenerOptions:
         options = Options("http-listener", config)
         made = cls(
             host=options.text("host", "127.0.0.1"),
-            port=number(options, "port", 8086, least=0),
+            port=options.number("port", 8086, least=0),
             path="/" + "/".join(parts(options.text("path", "/metrics"))),
             token=options.text("token", "") or None,
-            max_body=size(options, "max_body", "16MiB"),
-            max_rows=number(options, "max_rows", 200_000),
-            max_columns=number(options, "max_columns", 500),
-            max_waiting=number(options, "max_waiting", 256),
-            max_connections=number(options, "max_connections", 64),
-            max_delay=seconds(options, "max_delay", "200ms"),
-            timeout=seconds(options, "timeout", "30s"),
+            max_body=options.size("max_body", "16MiB"),
+            max_rows=options.number("max_rows", 200_000),
+            max_columns=options.number("max_columns", 500),
+            max_waiting=options.number("max_waiting", 256),
+            max_connections=options.number("max_connections", 64),
+            max_delay=options.seconds("max_delay", "200ms"),
+            timeout=options.seconds("timeout", "30s"),
             allow_future=options.boolean("allow_future"),
-            keep_conflicts=truth(options, "keep_conflicts", True),
+            keep_conflicts=options.boolean("keep_conflicts", True),
         )
         options.finish()
         if made.port > 65_535:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from quacklake import faults
+from quacklake.config.mappings import Options
 from quacklake.connectors.options import resolved
 from quacklake.errors import ConfigError, InputError
 from quacklake.pond.collectors.base import Report, Run, Runnable
 from quacklake.pond.collectors.files import begins_with, hash_of
-from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import register
 from quacklake.pond.fs import FS
 from quacklake.pond.nodes import EntryType

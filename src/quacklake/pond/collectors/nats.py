@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from quacklake.config.mappings import Options
 from quacklake.connectors.protocols import SourceCheckpoint
 from quacklake.connectors.registry import connector
 from quacklake.pond.collectors.base import Item, Report, Run, Runnable, commit, keep_state
-from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import register
 from quacklake.pond.fs import FS
 from quacklake.pond.inputs import ImportOptions

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from quacklake.config.mappings import Options
 from quacklake.errors import ConfigError
 from quacklake.format.names import check_name, fold, quote
-from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import RowsFactory, register
 from quacklake.pond.nodes import CONFIG, FACTORY, EntryType
 

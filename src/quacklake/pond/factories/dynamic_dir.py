@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from quacklake.config.mappings import Options
 from quacklake.errors import ConfigError
-from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import DirectoryFactory, find, register
 from quacklake.pond.paths import check_name
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from quacklake.config.mappings import Options
 from quacklake.errors import ConfigError
-from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import Factory, register
 from quacklake.pond.nodes import EntryType
 from quacklake.pond.paths import parts
@@ -39,7 +39,7 @@ class Mount(Factory):
             )
 
 
-class _Inside(Factory):
+class Inside(Factory):
     """A node of a mounted pond. None is ever stored."""
 
     is_internal = True
@@ -50,7 +50,7 @@ class _Inside(Factory):
 
 
 @register
-class MountTable(_Inside):
+class MountTable(Inside):
     """A table of a mounted pond."""
 
     name = "mount-table"
@@ -58,7 +58,7 @@ class MountTable(_Inside):
 
 
 @register
-class MountSeries(_Inside):
+class MountSeries(Inside):
     """A series of a mounted pond."""
 
     name = "mount-series"
@@ -66,7 +66,7 @@ class MountSeries(_Inside):
 
 
 @register
-class MountFile(_Inside):
+class MountFile(Inside):
     """A file of a mounted pond."""
 
     name = "mount-file"

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from quacklake.config.mappings import Options
 from quacklake.errors import ConfigError
 from quacklake.pond.factories.column_rename import check_transforms
-from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import DirectoryFactory, RowsFactory, register
 from quacklake.pond.nodes import EntryType
 from quacklake.pond.paths import check_name

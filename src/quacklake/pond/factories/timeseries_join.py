@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from quacklake.config.mappings import Options
 from quacklake.errors import ConfigError
 from quacklake.format.names import fold, quote
 from quacklake.pond.factories.column_rename import check_transforms, selected, steps_of
-from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import RowsFactory, register
 from quacklake.pond.nodes import EntryType
 from quacklake.pond.times import parse_bound, require_column, time_filter

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from quacklake.config.mappings import Options
 from quacklake.errors import ConfigError, NotFoundError
 from quacklake.format.names import fold, quote
-from quacklake.pond.factories.options import Options
 from quacklake.pond.factories.registry import RowsFactory, register
 from quacklake.pond.nodes import EntryType
 from quacklake.pond.times import require_column

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
@@ -102,9 +101,7 @@ class Simulator(Generic[S]):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from quacklake.config import parse_duration
+from quacklake.config.mappings import Options
 from quacklake.errors import ConfigError
-from quacklake.pond.factories.options import Options
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,80}")
 _URL = re.compile(r"https?://[^\s<>\"']+")
