@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import quacklake
-from quacklake import Lake, Safety
+from quacklake import Lake, Safety, telemetry
 from quacklake.catalog import own_tables
 from quacklake.errors import NotPermittedError, QuacklakeError, StaleViewError
 from quacklake.faults import Fault, arm
+from quacklake.materialized import workspace
 from quacklake.materialized.watching import refreshing
 from tests.catalog.stock import Stock
 from tests.layout import plain_only
@@ -277,3 +278,30 @@ def test_expiry_removes_positions_of_views_that_another_client_has_dropped(tmp_p
         assert lake.refresh("w").way == "full"
         (found,) = lake.materialized_views.verify()
         assert found.ok
+
+
+@pytest.mark.daily(0.5)
+@pytest.mark.parametrize("between", ["nothing", "DELETE FROM t WHERE id = 101", "INSERT INTO t VALUES (900, 'k1', 9)"])
+def test_views_over_one_table_plan_its_changes_once_unless_it_changes_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    def plans() -> int:
+        known = telemetry.snapshot().timings.get("scan.plan_feed")
+        return 0 if known is None else known.count
+
+    monkeypatch.setattr(workspace, "_FEED_AGE", 600.0)
+    with filled(quacklake.connect(f"sqlite:///{tmp_path}/lake.db", data_path=tmp_path / "data")) as lake:
+        lake.create_materialized_view("w", "SELECT id, x + 1 AS y FROM t WHERE x > 3")
+        lake.sql("INSERT INTO t SELECT i, 'k' || i % 7, i FROM range(100, 140) r(i)")
+        before = plans()
+        assert lake.refresh("v").way == "merge"
+        if between != "nothing":
+            lake.sql(between)
+        report = lake.refresh("w")
+        assert (report.way, report.changes) == {
+            "n": ("append", 40),
+            "D": ("rows", 41),
+            "I": ("append", 41),
+        }[between[0]]
+        assert plans() - before == (1 if between == "nothing" else 2)
+        assert [found.ok for found in lake.materialized_views.verify()] == [True, True]
