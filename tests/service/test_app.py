@@ -158,16 +158,6 @@ def test_figures_are_for_administrators(service: Served) -> None:
     assert "/nowhere" not in text and "token" not in text
 
 
-def test_a_thousand_idle_connections_disturb_nobody(service: Served) -> None:
-    address = urlsplit(service.url)
-    idle = [socket.create_connection((address.hostname, address.port), timeout=10) for _ in range(500)]
-    try:
-        assert service.rows("SELECT count(*) AS n FROM t") == [{"n": 90}]
-    finally:
-        for each in idle:
-            each.close()
-
-
 def test_a_stopping_service_answers_what_it_has_taken(tmp_path: Path) -> None:
     answers: list[httpx.Response] = []
     with served(sample_lake(tmp_path)) as found:

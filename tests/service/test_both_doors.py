@@ -189,7 +189,10 @@ def play(both: Doors, seed: object, clients: int, requests: int) -> None:
     assert both.lake.verify().ok
 
 
-@pytest.mark.parametrize("catalog", ["sqlite", "duckdb", "postgres", "mysql"])
+@pytest.mark.parametrize(
+    "catalog",
+    ["sqlite", "postgres", *(pytest.param(each, marks=pytest.mark.daily(0.4)) for each in ("duckdb", "mysql"))],
+)
 def test_random_requests_with_retries_leave_what_the_model_says(
     tmp_path: Path, request: pytest.FixtureRequest, catalog: str
 ) -> None:

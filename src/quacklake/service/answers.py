@@ -136,7 +136,8 @@ class RowAnswer(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             _log.info("request %s: the client stopped reading", scope.get("request_id"))
-            scope.get("extensions", {}).get(ABORT, bool)()
+            if (abort := scope.get("extensions", {}).get(ABORT)) is not None:
+                abort()
         except QuacklakeError as error:
             # the status is sent: an answer that breaks off is all that is left to say
             _log.warning("request %s failed while it was answered: %s", scope.get("request_id"), error.code)

@@ -123,14 +123,14 @@ class ForgetKeys:
 
     def __init__(self, keep_seconds: float) -> None:
         self._keep = round(keep_seconds)
-        self._next: OrderedDict[str, float] = OrderedDict()
+        self._next: OrderedDict[int, float] = OrderedDict()  # by the id of a context: another's is only late
 
     def __call__(self, lake: Lake) -> None:
         """Remove old keys of a lake, if it is time to."""
-        now, name = time.monotonic(), f"{lake.url} {lake.handle.context.catalog.label}"
-        if now < self._next.get(name, 0.0):
+        now, place = time.monotonic(), id(lake.handle.context)
+        if now < self._next.get(place, 0.0):
             return
-        self._next[name] = now + _FORGET_SECONDS
+        self._next[place] = now + _FORGET_SECONDS
         while len(self._next) > _MOST_LAKES:
             self._next.popitem(last=False)
         try:
