@@ -137,6 +137,25 @@ def test_a_token_that_is_changed_anywhere_is_refused(tokens: WebTokens) -> None:
             continue
 
 
+def test_an_address_that_is_not_verified_names_nobody(file: Path) -> None:
+    by_mail = WebTokens(ISSUER, AUDIENCE, file, claim="email")
+    assert by_mail.verify(signed(email="ann@example.org")) == "ann@example.org"
+    assert by_mail.verify(signed(email="ann@example.org", email_verified=True)) == "ann@example.org"
+    for verified in (False, "false", "true", 0, 1, []):
+        with pytest.raises(UnauthenticatedError):
+            by_mail.verify(signed(email="ann@example.org", email_verified=verified))
+
+
+@pytest.mark.parametrize("kid", [None, 1, ["rsa"], {"a": 1}, "", "rsa\0", "RSA", "r\u0073a ", "x" * 10_000])
+def test_the_id_of_a_key_is_one_of_the_provider_as_it_is(tokens: WebTokens, kid: object) -> None:
+    _, body, signature = signed().split(".")
+    for header in ({"alg": "RS256", "kid": kid}, {"alg": "HS256", "kid": kid}, {"alg": "none", "kid": kid}):
+        with pytest.raises(UnauthenticatedError):
+            tokens.verify(f"{encoded(header)}.{body}.{signature}")
+    with pytest.raises(UnauthenticatedError):
+        tokens.verify(f"{encoded({'alg': 'RS256', 'kid': 'rsa', 'crit': ['b64'], 'b64': False})}.{body}.{signature}")
+
+
 def test_keys_are_changed_while_the_service_runs(tokens: WebTokens, file: Path) -> None:
     with pytest.raises(UnauthenticatedError):
         tokens.verify(signed("other"))

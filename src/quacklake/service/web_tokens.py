@@ -82,6 +82,8 @@ class WebTokens:
                 leeway=self.leeway,
                 options={"require": ["exp", "iss", "aud", self.claim, *(["jti"] if self.once else [])]},
             )
+            if self.claim == "email" and claims.get("email_verified", True) is not True:
+                raise UnauthenticatedError  # anybody can give an address that is not verified
             name = check_access_name(str(claims[self.claim]), "user")
         except jwt.PyJWKClientConnectionError:
             raise ConnectorUnavailableError("the keys of the identity provider cannot be had") from None
