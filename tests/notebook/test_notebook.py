@@ -8,18 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nbclient
-import nbformat
 import polars as pl
 import pyarrow as pa
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 
 import quacklake
 from quacklake import notebook
 from quacklake.errors import InputError, QuacklakeError
 from quacklake.notebook import bound, report_html
 from tests.docs.blocks import REPOSITORY, blocks
+
+nbformat = pytest.importorskip("nbformat", reason="needs nbclient and ipykernel")
+nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel")
+InteractiveShell: Any = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell
 
 
 @pytest.fixture
