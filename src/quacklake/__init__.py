@@ -120,3 +120,10 @@ def expr(sql: str) -> "Expression":
     from quacklake.operations.expression import Expression
 
     return Expression(sql)
+
+
+def load_ipython_extension(shell: object) -> None:
+    """Load the magic ``%sql`` into a notebook: ``%load_ext quacklake``."""
+    from quacklake.notebook import load
+
+    load(shell)

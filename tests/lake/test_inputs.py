@@ -143,7 +143,8 @@ def test_what_is_shown_is_useful(lake: quacklake.Lake) -> None:
     assert repr(table.scan(["id"], "id > 0", limit=3)) == "<TableScan main.t [id] WHERE id > 0 LIMIT 3>"
     assert repr(table.changes(1, 2)) == "<ChangeScan main.t since 1 until 2>"
     assert repr(lake.create_view("v", "SELECT 1 AS x")) == "<View main.v>"
-    assert "&lt;b&gt;" in table._repr_html_()
+    assert "&lt;b&gt;" in table.scan()._repr_html_()
+    assert "name" in table._repr_html_()
 
 
 def test_options_hold_for_a_table_a_schema_or_the_lake(lake: quacklake.Lake) -> None:

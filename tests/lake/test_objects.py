@@ -65,8 +65,11 @@ def test_objects_show_themselves_in_notebooks(lake: quacklake.Lake) -> None:
     assert "<td>main.t</td><td>id, name</td>" in html
     assert "sqlite:///" in html
     table = lake["t"]._repr_html_()
-    assert table.startswith("<p>main.t</p>")
-    assert "&lt;c&gt;" in table
+    assert table.startswith("<p>main.t: 3 rows, 0 files, snapshot ")
+    assert "<td>name</td><td>VARCHAR</td>" in table
+    assert "2 columns" in table
+    assert "&lt;c&gt;" in lake["t"].scan()._repr_html_()
+    assert "0 files" in lake["t"].plan()._repr_html_()
     result = lake.sql("SELECT * FROM t ORDER BY id")
     assert "&lt;c&gt;" in result._repr_html_()
     assert lake.sql("CREATE SCHEMA z")._repr_html_() == "<p>no rows</p>"

@@ -429,10 +429,25 @@ class Table(TableMaintenance, Tagged):
         return f"<Table {self.name}>"
 
     def _repr_html_(self) -> str:
+        """Return the columns of the table and its size, from the metadata alone."""
+        from quacklake.operations.display import html_table
+
         try:
-            return f"<p>{html.escape(self.name)}</p>{self.scan()._repr_html_()}"
+            schema, size = self.scan().table_schema, self._size()
         except NotFoundError as error:
             return f"<p>{html.escape(self.name)}: {html.escape(error.message)}</p>"
+        columns = [{"column": column.name, "type": column.duckdb_type()} for column in schema.columns]
+        rows = pa.Table.from_pylist(columns, pa.schema([("column", pa.string()), ("type", pa.string())]))
+        return f"<p>{html.escape(self.name)}{size}</p>{html_table(rows, unit='column')}"
+
+    def _size(self) -> str:
+        if self.handle.restricted:
+            return ""
+        plan = self.plan()
+        count = plan.count()
+        rows = "" if count is None else f"{count:,} row{'' if count == 1 else 's'}, "
+        files = f"{plan.files.num_rows:,} file{'' if plan.files.num_rows == 1 else 's'}"
+        return f": {rows}{files}, snapshot {plan.snapshot_id}"
 
 
 @boundary

@@ -247,9 +247,9 @@ def relation(
 
     dataset = _Numbered(scan)
     rows: duckdb.DuckDBPyRelation = (duckdb if connection is None else connection).from_arrow(dataset)
-    guarded = [field.name for field in scan.schema if not (push_filters and _same_in_arrow(field.type))]
+    guarded = [field.name for field in dataset._own if not (push_filters and _same_in_arrow(field.type))]
     hidden = dict(zip(guarded, guarded_columns(guarded, dataset.number), strict=True))
-    return rows.project(", ".join(hidden.get(name, quote(name)) for name in scan.schema.names))
+    return rows.project(", ".join(hidden.get(name, quote(name)) for name in dataset._own.names))
 
 
 def _same_in_arrow(type_: pa.DataType) -> bool:

@@ -66,13 +66,13 @@ def _cell(value: object, max_cell: int) -> str:
     return text if len(text) <= max_cell else text[: max_cell - 1] + "…"
 
 
-def _footer(rows: pa.Table, total: int | None) -> str:
+def _footer(rows: pa.Table, total: int | None, unit: str = "row") -> str:
     shown = rows.num_rows
     count = shown if total is None else total
     hidden = "" if count == shown else f", {shown} shown"
     wide = rows.num_columns - _MAX_COLUMNS
     columns = "" if wide <= 0 else f", {wide} more columns"
-    return f"{count:,} row{'' if count == 1 else 's'}{hidden}{columns}"
+    return f"{count:,} {unit}{'' if count == 1 else 's'}{hidden}{columns}"
 
 
 def _rich(rows: pa.Table, max_cell: int) -> RichTable:
@@ -102,8 +102,8 @@ def text_table(rows: pa.Table, *, total: int | None = None) -> str:
     return output.getvalue().rstrip("\n")
 
 
-def html_table(rows: pa.Table, *, total: int | None = None) -> str:
-    """Return rows as an HTML table, with everything escaped."""
+def html_table(rows: pa.Table, *, total: int | None = None, unit: str = "row") -> str:
+    """Return rows as an HTML table, with everything escaped; ``unit`` is what one row is about."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in rows.column_names[:_MAX_COLUMNS])
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in _cells(rows))
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{_footer(rows, total)}</p>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{_footer(rows, total, unit)}</p>"

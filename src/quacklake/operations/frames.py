@@ -432,5 +432,7 @@ def _rows(value: Any) -> Any:
         return value
     if _package(value) == "polars" and hasattr(value, "collect_batches"):
         return pa.table(value.collect())
+    if _package(value) == "quacklake" and hasattr(value, "to_arrow"):
+        return value.to_arrow()  # keeps the rows of a result, which its stream gives once
     named = _package(value) in ("polars", "quacklake", "duckdb", "_duckdb")
     return pa.table(value) if named and hasattr(value, "__arrow_c_stream__") else None

@@ -83,6 +83,11 @@ class Restriction:
     masked: bool
 
 
+_SHOWN = ("path", "record_count", "file_size_bytes")
+_SHOWN_FILES = 100
+"""The columns and the number of files that a notebook shows of a plan."""
+
+
 @dataclass(frozen=True, repr=False)
 class ScanPlan:
     """The files, deletes and inlined rows that are a table at one snapshot.
@@ -124,6 +129,17 @@ class ScanPlan:
             f"<ScanPlan of {self.schema_name}.{self.table_name} at snapshot {self.snapshot_id}:"
             f" {self.files.num_rows} files, {self.deletes.num_rows} deletes and {inlined} rows of the catalog>"
         )
+
+    def _repr_html_(self) -> str:
+        """Return the files of the plan for a notebook, without their encryption keys."""
+        import html
+
+        listed = zip(*(self.files.column(name).to_pylist() for name in _SHOWN), strict=True)
+        rows = [f"<tr>{''.join(f'<td>{html.escape(str(value))}</td>' for value in row)}</tr>" for row in listed]
+        more = f"<p>{len(rows) - _SHOWN_FILES:,} more</p>" if len(rows) > _SHOWN_FILES else ""
+        head = "".join(f"<th>{name}</th>" for name in _SHOWN)
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows[:_SHOWN_FILES])}</tbody></table>{more}"
+        return f"<p>{html.escape(repr(self)[1:-1])}</p>{table}"
 
     def mapping(self, id_: int) -> NameMapping:
         """Return the name mapping of files from elsewhere. Raise ``CatalogError`` when there is none."""
