@@ -112,6 +112,9 @@ def test_a_path_that_does_not_exist_is_an_error_with_a_near_name_or_none(run: Ru
         )
         assert "did you mean" not in run(command, "/zzz").err
     assert run("list", "/zzz/*").code == 0
+    asked = run("sql", 'SELECT * FROM "/statoins"')
+    assert (asked.code, asked.err) == (1, 'error: there is no /statoins\n  hint: did you mean "stations"?\n')
+    assert "pond list '/stations/**/*'" in run("plot", "/stations").err
 
 
 def test_copy_multiple_files_to_nonexistent_fails(run: Run) -> None:

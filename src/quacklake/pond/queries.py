@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pyarrow as pa
@@ -23,13 +23,19 @@ from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.large_files import LargeFiles
 from quacklake.pond.mounts import Mounted, Mounts
 from quacklake.pond.nodes import CONFIG, TIMESTAMP_COLUMN, EntryType, to_arrow
-from quacklake.pond.paths import DATA_SCHEMA, table_of
+from quacklake.pond.paths import DATA_SCHEMA, ROOT, table_of
 from quacklake.pond.pond import Pond
 from quacklake.pond.series import bounds_of
 from quacklake.pond.times import find_column, time_filter
 
 SERIES, SOURCE = "series", "source"
 """The names by which a query of ``cat`` calls the rows it is about."""
+
+
+def no_rows(found: NodePath) -> InputError:
+    """Return the error for a node that is asked for its rows and has none."""
+    hint = f"`pond list '{found.path}/**/*'` shows what is in it" if found.is_directory else "copy it as a table"
+    return InputError(f"{found.path} is a {found.entry_type}, which has no rows", hint=hint)
 
 
 class Relations:
@@ -49,7 +55,7 @@ class Relations:
         if found.node.file_type.has_rows:
             return table_of(found.path)
         if found.node.file_type is not EntryType.DYNAMIC or not found.entry_type.has_rows:
-            raise InputError(f"{found.path} is a {found.entry_type}, which has no rows")
+            raise no_rows(found)
         if isinstance(registry.factory_of(found.node), MountTable | MountSeries):
             return self._mount(found)
         if found.path not in self._made:
@@ -145,12 +151,24 @@ class Relations:
         """
         with parser() as connection:
             try:
-                parse_query(connection, sql)
+                parsed = parse_query(connection, sql)
             except InputError as error:
                 error.hint = error.hint or "write one SELECT; `pond copy` and its kin change the pond"
                 raise
         named = ", ".join(f"{quote(name)} AS (SELECT * FROM {rows})" for name, rows in (names or self._mounted).items())
-        return self.tx.sql(f"WITH {named} SELECT * FROM (\n{sql.strip().rstrip(';')}\n)" if named else sql).to_reader()
+        text = f"WITH {named} SELECT * FROM (\n{sql.strip().rstrip(';')}\n)" if named else sql
+        try:
+            return self.tx.sql(text).to_reader()
+        except InputError:
+            self._check_paths([name for _, name in parsed.relations if name.startswith(ROOT)])
+            raise
+
+    def _check_paths(self, paths: Sequence[str]) -> None:
+        """Raise ``NotFoundError`` for a path that does not exist, whatever the case of its letters."""
+        known = {fold(each.path) for each in self.fs.glob("**/*")} if paths else set()
+        for path in paths:
+            if fold(path) not in known:
+                self.fs.get(path)
 
 
 @contextmanager

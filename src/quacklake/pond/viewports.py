@@ -18,7 +18,7 @@ from quacklake.pond.fs import FS, NodePath
 from quacklake.pond.nodes import ROWS, TIMESTAMP_COLUMN, EntryType
 from quacklake.pond.paths import table_of
 from quacklake.pond.pond import Pond
-from quacklake.pond.queries import Relations, relations
+from quacklake.pond.queries import Relations, no_rows, relations
 from quacklake.pond.reductions import Reduction
 from quacklake.pond.series import bounds_of
 from quacklake.pond.times import require_column
@@ -105,8 +105,8 @@ def viewport(
     fs = pond.fs(at)
     found = fs.get(path)
     if not found.entry_type.has_rows:
-        raise InputError(f"{found.path} is a {found.entry_type}, which has no rows")
-    if at is None:
+        raise no_rows(found)
+    if at is None and not pond.read_only:
         reduces.refresh(pond, fs, found)
     with relations(pond, at) as opened:
         schema = _schema(fs, opened, found)

@@ -34,8 +34,11 @@ def demo(
     stage, begun = Stage(context.output.console), time.perf_counter()
     with own_settings(), _folder(dir) as folder:
         collect(stage, folder)
-        if dir is not None:
+        if dir is None:
+            stage.say("The pond and its site are gone now: `pond demo harbour` keeps them in the folder harbour.")
+        else:
             stage.say(f"Open {folder / 'site' / 'index.html'} in a browser.")
+            stage.say(f"See what the pond has: pond list --pond {folder / 'pond'}")
     stage.say(f"It took {time.perf_counter() - begun:.1f} seconds.")
 
 

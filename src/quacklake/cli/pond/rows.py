@@ -36,7 +36,6 @@ def cat(
     at: State = None,
 ) -> None:
     """All versions of a series are one table. Files of bytes are written as they are; damaged ones are not shown."""
-    from quacklake.errors import InputError
     from quacklake.pond.times import parse_bound
 
     count = count_of(limit)
@@ -46,7 +45,9 @@ def cat(
         found = fs.get(path)
         if not found.entry_type.has_rows:
             if sql is not None or display == "table" or first or last:
-                raise InputError(f"{found.path} is a {found.entry_type}, which has no rows", hint="copy it as a table")
+                from quacklake.pond.queries import no_rows
+
+                raise no_rows(found)
             _write_bytes(fs, path)
             return
         from quacklake.pond.queries import rows

@@ -29,6 +29,10 @@ _PARTS = {
 }
 
 
+_OTHER_STATEMENT = "not implemented"
+"""DuckDB's type of the error for a statement that is no SELECT."""
+
+
 class TooManyParts(ValueError):
     """A name with more parts than catalog, schema and name."""
 
@@ -269,7 +273,9 @@ def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Node, str]:
     except TooManyParts as error:
         raise InputError(f"{sql!r} is not a query: {error}") from None
     if document["error"]:
-        raise InputError(f"{sql!r} is not a query: {document['error_message']}")
+        is_other = document.get("error_type") == _OTHER_STATEMENT
+        reason = "it is another kind of statement" if is_other else document["error_message"]
+        raise InputError(f"{sql!r} is not a query: {reason}")
     if len(document["statements"]) != 1:
         raise InputError(f"{sql!r} is not one query")
     tree: Node = document["statements"][0]
