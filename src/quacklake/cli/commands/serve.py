@@ -47,6 +47,7 @@ def serve(
     prefix: Annotated[str, option("--prefix", "The path before every route, as in /lake.", "PATH")] = "",
     max_body: Annotated[str, option("--max-body", "The most bytes of a request.", "SIZE")] = "64MiB",
     timeout: Annotated[str, option("--timeout", "The longest time of a statement.", "DURATION")] = "30s",
+    no_web: Annotated[bool, option("--no-web", "Serve no dashboard.")] = False,
     cors: Annotated[list[str] | None, option("--cors", "An origin whose pages may call the service.", "ORIGIN")] = None,
 ) -> None:
     """Without --tokens and --users, the command makes a token with the role admin and prints it.
@@ -79,6 +80,7 @@ def serve(
         host=host,
         port=port,
         prefix=prefix,
+        web=not no_web,
         cors_origins=tuple(cors or ()),
         max_body=parse_size(max_body),
         statement_seconds=parse_duration(timeout).total_seconds(),
@@ -92,9 +94,13 @@ def serve(
         lake = _lake(context, folder)
         gate = _gate(lake, None if users else known, None if anonymous is None else Role[anonymous.upper()], web)
         stack.callback(gate.close)
+        if demo:
+            from quacklake.service.demo import incoming_orders
+
+            stack.enter_context(incoming_orders(lake))
         beside = None if flight is None else _flight(gate, host, flight, tls)
 
-        serving.serve(_app(gate, settings, beside), settings, _told(context, beside, made), tls=tls)
+        serving.serve(_app(gate, settings, beside), settings, _told(context, settings, beside, made), tls=tls)
 
 
 def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) -> FastAPI:
@@ -108,7 +114,9 @@ def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) ->
     return create_app(gate, settings, more=[router], at_end=(lambda: None) if beside is None else beside.shutdown)
 
 
-def _told(context: Context, beside: FlightService | None, token: str | None) -> Callable[[str], None]:
+def _told(
+    context: Context, settings: ServiceSettings, beside: FlightService | None, token: str | None
+) -> Callable[[str], None]:
     """Return a function that prints where the service is, once it is there."""
 
     def ready(url: str) -> None:
@@ -117,6 +125,10 @@ def _told(context: Context, beside: FlightService | None, token: str | None) -> 
         if beside is not None:
             facts["flight"] = beside.location
             lines.append(f"Flight SQL: {beside.location}")
+        if settings.web:
+            # a fragment is not sent: no log of a proxy will have the token
+            facts["dashboard"] = f"{url}/ui/" if token is None else f"{url}/ui/#token={token}"
+            lines.append(f"Dashboard: {facts['dashboard']}")
         if token is not None:
             facts["token"] = token
             lines.append(f"Token: {token}")
