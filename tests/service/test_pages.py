@@ -44,8 +44,15 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The lake of the demo, and a table whose name and rows want to be code."""
-    lake = demo_lake(tmp_path_factory.mktemp("shop"))
+    """The lake of the demo."""
+    with served(demo_lake(tmp_path_factory.mktemp("shop"))) as found:
+        yield found
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Iterator[Served]:
+    """A lake with a table whose name and rows want to be code."""
+    lake = quacklake.connect(f"sqlite:///{tmp_path}/lake.db", tmp_path / "data", create=True)
     lake.sql("CREATE SCHEMA odd")
     lake.sql(f'CREATE TABLE odd."<b>.""x" AS SELECT \'{HOSTILE}\' AS "<i>", 9223372036854775807 AS large, NULL AS none')
     with served(lake) as found:
@@ -116,6 +123,7 @@ def test_a_service_for_everyone_asks_for_no_token(browser: Browser, tmp_path: Pa
     gate = TokenGate(lake, {}, anonymous=Role.READER)
     with BackgroundService(create_app(gate, settings), settings) as url:
         page = Page(browser, url)
+        browser.open("about:blank")
         page.browser.call("Page.navigate", url=url)  # without a slash: it leads to the page, under its prefix
         page.see(".role", "reader")
         assert page.run("location.pathname") == "/deep/lake/ui/"
@@ -157,7 +165,8 @@ def test_every_page_is_clean_asks_no_other_host_and_fits_a_telephone(page: Page,
     assert page.hosts() == {shop.url.split("/")[2]}
 
 
-def test_names_and_rows_that_want_to_be_code_are_texts(page: Page, shop: Served) -> None:
+def test_names_and_rows_that_want_to_be_code_are_texts(browser: Browser, odd: Served) -> None:
+    page = Page(browser, odd.url)
     page.enter("reader-token", "tables")
     page.click(".tree li a", "<b>")
     page.click("#tab-preview")
@@ -170,6 +179,8 @@ def test_names_and_rows_that_want_to_be_code_are_texts(page: Page, shop: Served)
     page.wait("!!document.querySelector('.run:not(:disabled)')")
     page.click(".run")
     page.see(".grid .line", HOSTILE)
+    assert page.cells() == [[HOSTILE, "9223372036854775807", "NULL"]] and browser.problems() == []
+    browser.call("Page.navigate", url="about:blank")
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -178,7 +189,7 @@ def test_names_and_rows_that_want_to_be_code_are_texts(page: Page, shop: Served)
 def test_the_tree_is_searched(page: Page) -> None:
     page.enter("reader-token", "tables")
     page.see(".tree li", "orders")
-    assert page.texts(".tree li a span:not(.tag)") == ["orders", "products", "sales", '<b>."x']
+    assert page.texts(".tree li a span:not(.tag)") == ["orders", "products", "sales"]
     page.fill(".search input", "ORD")
     page.wait("document.querySelectorAll('.tree li').length === 1")
     page.press("Enter")
@@ -374,6 +385,9 @@ def test_a_million_rows_scroll_from_the_first_to_the_last(page: Page) -> None:
     page.click(".sheets .pick")
     page.ask("SELECT 1 AS one")
     assert page.cells() == [["1"]], "another result begins at its first row"
+    # Chromium would keep the look of what is typed over in the editor, which the policy of the page forbids
+    assert all(each.startswith("Applying inline style") for each in page.browser.problems())
+    page.browser.events.clear()
 
 
 def test_a_statement_is_cancelled(page: Page, shop: Served) -> None:
@@ -457,7 +471,7 @@ def test_an_admin_maintains_the_lake_from_the_overview(page: Page, shop: Served,
 
 
 def test_commits_show_at_once(page: Page, shop: Served, tmp_path: Path) -> None:
-    page.enter("reader-token", "tables/main.orders")
+    page.enter("admin-token", "tables/main.orders")
     page.see(".live.live")
     page.see(".range")
     before = int(page.figure("Rows").replace(",", ""))
@@ -465,6 +479,7 @@ def test_commits_show_at_once(page: Page, shop: Served, tmp_path: Path) -> None:
         page.wait(f"Number(document.querySelector('.figure .value').textContent.replaceAll(',', '')) > {before + 3}")
         page.go("overview")
         page.wait("Number([...document.querySelectorAll('.figure')].at(-1).querySelector('.value').textContent) > 3")
+        page.see(".sizes li", "main.orders")
         picture(page, "overview", tmp_path)
     page.wait(f"document.querySelector('.live .dim').textContent === '#{shop.lake.current_snapshot()}'")
 
@@ -486,12 +501,16 @@ def test_a_page_finds_its_service_again(browser: Browser, tmp_path: Path) -> Non
         page.see(".live.live")
         page.see(".grid .line", "1")
     page.see(".live.lost", "Reconnecting")
+    page.go("snapshots")
+    page.see(".failure", "does not answer")
+    page.go("tables/main.t?tab=preview")
     with quacklake.connect(url) as other:
         other.sql("INSERT INTO t VALUES (2)")
     service, _ = start(int(address.rpartition(":")[2]))
     with service:
         page.see(".live.live")
         page.see(".grid .line", "2")
+        page.gone(".failure")
         browser.call("Page.navigate", url="about:blank")
 
 

@@ -3,7 +3,7 @@
 import { createContext } from "preact";
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks";
 
-import { Live, type Heard } from "./live.ts";
+import { BACK, Live, type Heard } from "./live.ts";
 import { parseRoute, type Route } from "./route.ts";
 import type { LakeFacts } from "./types.ts";
 
@@ -56,24 +56,46 @@ export interface Loaded<T> {
   again: () => void;
 }
 
-/** Load something, again when an input changes. What was loaded before stays until the new is there. */
-export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, inputs: readonly unknown[]): Loaded<T> {
+/**
+ * Load something, again when an input changes. What was loaded before stays until the new is there.
+ *
+ * A change of `fresh`, such as a newer snapshot, lets what is under way come first: a lake that commits faster than it
+ * answers would never show anything otherwise.
+ */
+export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, inputs: readonly unknown[], fresh: unknown = 0): Loaded<T> {
   const [found, setFound] = useState<{ data?: T; error?: Error; loading: boolean }>({ loading: true });
   const [turn, setTurn] = useState(0);
+  const asked = useRef({ load, fresh, under: false, loaded: fresh });
+  asked.current.load = load;
+  asked.current.fresh = fresh;
+  const again = useCallback(() => setTurn((before) => before + 1), []);
   useEffect(() => {
     const ended = new AbortController();
+    const now = asked.current;
+    const ends = (next: (before: { data?: T; error?: Error; loading: boolean }) => { data?: T; error?: Error; loading: boolean }) => {
+      if (ended.signal.aborted) return;
+      now.under = false;
+      setFound(next);
+      if (now.fresh !== now.loaded) again();
+    };
+    now.under = true;
+    now.loaded = now.fresh;
     setFound((before) => ({ ...before, loading: true }));
-    load(ended.signal).then(
-      (data) => ended.signal.aborted || setFound({ data, loading: false }),
-      (error: unknown) => {
-        if (ended.signal.aborted) return;
-        setFound((before) => ({ ...before, error: error instanceof Error ? error : new Error(String(error)), loading: false }));
-      },
+    now.load(ended.signal).then(
+      (data) => ends(() => ({ data, loading: false })),
+      (error: unknown) => ends((before) => ({ ...before, error: error instanceof Error ? error : new Error(String(error)), loading: false })),
     );
     return () => ended.abort();
-    // eslint-style lists of inputs are the caller's
   }, [...inputs, turn]);
-  const again = useCallback(() => setTurn((before) => before + 1), []);
+  useEffect(() => {
+    if (!asked.current.under && fresh !== asked.current.loaded) again();
+  }, [fresh]);
+  const failed = found.error !== undefined;
+  useEffect(() => {
+    if (!failed) return;
+    addEventListener(BACK, again);
+    return () => removeEventListener(BACK, again);
+  }, [failed]);
   return { data: found.data, error: found.error, loading: found.loading, again };
 }
 

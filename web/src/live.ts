@@ -13,6 +13,8 @@ export interface Heard {
   commits: number[];
 }
 
+/** The event of the window that tells that the service answers again. */
+export const BACK = "quacklake:back";
 const LONGEST = 8000;
 const KEPT = 600_000;
 
@@ -76,6 +78,7 @@ export class Live {
           query: { since: this.heard.snapshot },
           signal: this.ended.signal,
         });
+        if (this.heard.state === "lost") dispatchEvent(new Event(BACK));
         this.tell({ state: "live" });
         wait = 250;
         await this.follow(answer.body!.getReader());

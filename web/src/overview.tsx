@@ -19,10 +19,10 @@ const RECENT = 1000;
 export function OverviewPage() {
   const { facts } = useSession();
   const newest = useNewest();
-  const names = useLoad(loadKnown, [newest]);
-  const snapshots = useLoad((signal) => get<{ snapshots: Snapshot[]; next: number | null }>("snapshots", { limit: RECENT }, signal), [newest]);
+  const names = useLoad(loadKnown, [], newest);
+  const snapshots = useLoad((signal) => get<{ snapshots: Snapshot[]; next: number | null }>("snapshots", { limit: RECENT }, signal), [], newest);
   const slowly = useNewest(5000);
-  const care = useLoad((signal) => careOf(signal), [slowly]);
+  const care = useLoad((signal) => careOf(signal), [], slowly);
   const [work, setWork] = useState<Work | null>(null);
   const list = snapshots.data?.snapshots ?? [];
   const tables = care.data?.tables ?? [];

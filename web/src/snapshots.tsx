@@ -60,7 +60,7 @@ export function SnapshotsPage() {
   const { facts } = useSession();
   const newest = useNewest();
   const [limit, setLimit] = useState(PAGE);
-  const found = useLoad((signal) => get<{ snapshots: Snapshot[]; next: number | null }>("snapshots", { limit }, signal), [newest, limit]);
+  const found = useLoad((signal) => get<{ snapshots: Snapshot[]; next: number | null }>("snapshots", { limit }, signal), [limit], newest);
   const [work, setWork] = useState<Work | null>(null);
   const list = found.data?.snapshots ?? [];
   return (

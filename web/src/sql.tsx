@@ -206,7 +206,7 @@ function SqlEditor({ sheet, changed, run }: { sheet: Sheet; changed: (sql: strin
   const calls = useRef({ changed, run });
   calls.current = { changed, run };
   const newest = useNewest(10_000);
-  const names = useLoad(loadNames, [newest]);
+  const names = useLoad(loadNames, [], newest);
   useEffect(() => {
     const made = makeEditor(host.current!, sheet.sql, { changed: (text) => calls.current.changed(text), run: () => calls.current.run() });
     editor.current = made;
@@ -222,7 +222,7 @@ function SqlEditor({ sheet, changed, run }: { sheet: Sheet; changed: (sql: strin
 function TimeTravel({ at, choose }: { at: number | null; choose: (at: number | null) => void }) {
   const newest = useNewest(3000);
   const now = useNow();
-  const found = useLoad((signal) => get<{ snapshots: Snapshot[] }>("snapshots", { limit: 200 }, signal), [newest]);
+  const found = useLoad((signal) => get<{ snapshots: Snapshot[] }>("snapshots", { limit: 200 }, signal), [], newest);
   const list = found.data?.snapshots ?? [];
   const missing = at !== null && !list.some((each) => each.snapshot_id === at);
   return (

@@ -36,11 +36,11 @@ function TruePage({ name, route }: { name: string; route: Route }) {
     replaceRoute(routeTo(["tables", name], { at: change.at === undefined ? at : change.at, tab: change.tab ?? tab }));
 
   const newest = useNewest();
-  const history = useLoad((signal) => get<{ history: Snapshot[] }>(tablePath(name, "/history"), { limit: MOST_HISTORY }, signal), [name, newest]);
+  const history = useLoad((signal) => get<{ history: Snapshot[] }>(tablePath(name, "/history"), { limit: MOST_HISTORY }, signal), [name], newest);
   const snapshots = useMemo(() => [...(history.data?.history ?? [])].reverse(), [history.data]);
   // only a snapshot that changed this table can show something new
   const last = snapshots.at(-1)?.snapshot_id ?? 0;
-  const now = useLoad((signal) => get<TableFacts>(tablePath(name), {}, signal), [name, last]);
+  const now = useLoad((signal) => get<TableFacts>(tablePath(name), {}, signal), [name], last);
   const then = useLoad(async (signal) => (at === null ? null : get<TableFacts>(tablePath(name), { version: at }, signal)), [name, at]);
   const facts = at === null ? now.data : then.data?.snapshot === at ? then.data : (then.data ?? now.data);
   const error = at === null ? now.error : then.error;
@@ -129,7 +129,7 @@ function Preview({ name, facts }: { name: string; facts: TableFacts }) {
 function ViewPage({ name }: { name: string }) {
   const newest = useNewest();
   const [schema, own] = splitName(name);
-  const rows = useLoad((signal) => runSql({ sql: `FROM ${quotedTable(name)} LIMIT ${PREVIEW}` }, { signal }), [name, newest]);
+  const rows = useLoad((signal) => runSql({ sql: `FROM ${quotedTable(name)} LIMIT ${PREVIEW}` }, { signal }), [name], newest);
   return (
     <article class="table">
       <header class="title">

@@ -27,7 +27,7 @@ function grouped(names: Known, search: string): [string, Entry[]][] {
 
 export function TablesPage({ route }: { route: Route }) {
   const newest = useNewest();
-  const names = useLoad(loadKnown, [newest]);
+  const names = useLoad(loadKnown, [], newest);
   const [search, setSearch] = useState("");
   const schemas = useMemo(() => (names.data ? grouped(names.data, search) : []), [names.data, search]);
   const chosen = route.path[1];
