@@ -37,7 +37,7 @@ SEED ?=
 PYTEST = $(if $(SEED),QUACKLAKE_TEST_SEED=$(SEED)) $(PYTHON) -m pytest -n $(JOBS) --dist loadscope --durations 20 --durations-min 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-spark test-hudi test-jars test-newest prove check bench yardstick docs clean
+.PHONY: help setup demo test test-all test-spark test-hudi test-jars test-newest prove check web bench yardstick docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ check: setup ## Lint, formatting, types, layers and project rules
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	$(PYTHON) -m pytest -q tests/test_project.py
+
+web: setup ## Build the dashboard from web/, with Node from the PATH or from a wheel; the outcome is committed
+	$(PYTHON) -m services.web
 
 bench: .venv/.stamp-bench ## Measure against other lakehouse libraries
 	$(PYTHON) -m benchmarks $(ARGS)

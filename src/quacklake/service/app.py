@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
 import quacklake
+from quacklake.service.dashboard import dashboard_router
 from quacklake.service.direct import DirectAppends
 from quacklake.service.identity import Gate
 from quacklake.service.metrics import Requests
@@ -103,6 +104,8 @@ def create_app(
     for router in (module.router for module in _MODULES):
         app.include_router(router, prefix=f"{settings.prefix}{API}")
     app.include_router(ekko.router, prefix=f"{settings.prefix}/api")
+    if settings.web:
+        app.include_router(dashboard_router(settings.prefix))
     for router in more:
         app.include_router(router, prefix=settings.prefix)
     if settings.cors_origins:

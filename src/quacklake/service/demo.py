@@ -6,42 +6,95 @@ The service listens before the lake is made, which takes as long as everything e
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from threading import Lock, Thread
 
-from quacklake.errors import InternalError
+from quacklake.errors import InternalError, QuacklakeError
 from quacklake.lake import Lake
 from quacklake.lake.connect import connect
 from quacklake.service.identity import Identity, Role, TokenGate
 
-__all__ = ["DemoGate", "demo_lake"]
+__all__ = ["DemoGate", "demo_lake", "incoming_orders"]
 
 _PRODUCTS = """
     INSERT INTO products VALUES (1, 'coffee', 9.5, 400), (2, 'tea', 4.25, 300), (3, 'cocoa', 6.0, 200)
 """
 _ORDERS = """
-    SELECT i AS id, DATE '2026-01-01' + (i % 180)::INTEGER AS day, (1 + i % 3)::INTEGER AS product,
-        (1 + i % 7)::INTEGER AS quantity
-    FROM range(5000) AS r(i)
+    SELECT i AS id, current_date - 120 + (i // 28)::INTEGER AS day, (1 + i % 3)::INTEGER AS product,
+        (3 + i % 4 + round(2 * sin(i / 140)))::INTEGER AS quantity
+    FROM range({first}, {last}) AS r(i)
 """
-_CHANGED = "UPDATE products SET stock = 350 WHERE id = 1"
+_MONTHS = (("first", 0, 840), ("second", 840, 1680), ("third", 1680, 2520), ("fourth", 2520, 3360))
+_SALES = """
+    CREATE VIEW sales AS
+    SELECT day, sum(quantity) AS sold, sum(quantity * price) AS revenue
+    FROM orders JOIN products ON product = products.id GROUP BY day
+"""
+_LATER = (
+    ("Count the coffee", "mia", "UPDATE products SET stock = 350 WHERE id = 1"),
+    ("Note how orders come", "sam", "ALTER TABLE orders ADD COLUMN channel VARCHAR DEFAULT 'shop'"),
+    ("A third came by phone", "sam", "UPDATE orders SET channel = 'phone' WHERE id % 3 = 0"),
+    ("Remove orders of the test", "sam", "DELETE FROM orders WHERE id < 14"),
+    ("Show sales by day", "mia", _SALES),
+    ("Say what orders are", "mia", "COMMENT ON TABLE orders IS 'What customers bought, one row an order'"),
+)
+_EVERY = 3.0
+_MOST = 20_000
+"""The orders that come in while the demo runs: a few days' worth."""
 
 
 def demo_lake(folder: Path) -> Lake:
     """Make a lake with sample data in a folder, and return it."""
     lake = connect(f"sqlite:///{folder / 'lake.db'}", folder / "data", config_file=os.devnull, create=True)
     try:
-        with lake.transaction() as tx:  # SQL, because rows of Python would load pandas
-            tx.sql("CREATE TABLE products (id BIGINT PRIMARY KEY, name VARCHAR, price DOUBLE, stock BIGINT)")
-            tx.sql(_PRODUCTS)
-        lake.sql(f"CREATE TABLE orders AS {_ORDERS}")
-        lake.sql(_CHANGED)
+        _fill(lake)
     except BaseException:
         lake.close()
         raise
     return lake
+
+
+def _fill(lake: Lake) -> None:
+    """Fill the lake of the demo, by SQL: rows of Python would load pandas."""
+    with lake.transaction(author="mia", message="Open the shop") as tx:
+        tx.sql("CREATE TABLE products (id BIGINT PRIMARY KEY, name VARCHAR, price DOUBLE, stock BIGINT)")
+        tx.sql(_PRODUCTS)
+    for number, (month, first, last) in enumerate(_MONTHS):
+        rows = _ORDERS.format(first=first, last=last)
+        load = f"INSERT INTO orders {rows}" if number else f"CREATE TABLE orders AS {rows}"
+        lake.signed(f"Load the {month} month", "import").sql(load)
+    for message, author, sql in _LATER:
+        lake.signed(message, author).sql(sql)
+
+
+@contextmanager
+def incoming_orders(lake: Lake, every: float = _EVERY) -> Iterator[None]:
+    """Let an order come in every few seconds for the length of a block, so that there is something to watch."""
+    ended = threading.Event()
+
+    def work() -> None:
+        website = lake.signed("An order came in", "website")
+        for number in range(_MOST):
+            if ended.wait(every):
+                return
+            order = {"id": 3360 + number, "product": 1 + number % 3, "quantity": 1 + number % 5, "channel": "web"}
+            with suppress(QuacklakeError):  # a reader may have rolled the table back, or dropped it
+                website.sql(
+                    "INSERT INTO orders (id, day, product, quantity, channel)"
+                    " VALUES ($id, current_date, $product, $quantity, $channel)",
+                    order,
+                )
+
+    thread = threading.Thread(target=work, name="quacklake-demo-orders", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class DemoGate:
@@ -51,20 +104,23 @@ class DemoGate:
         self._folder = folder
         self._tokens = dict(tokens)
         self._anonymous = anonymous
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._made: Future[TokenGate] | None = None
+        self._orders = ExitStack()
 
     def begin(self) -> Future[TokenGate]:
         """Begin to make the lake, unless that was done."""
         with self._lock:
             if self._made is None:
                 self._made = Future()
-                Thread(target=self._make, args=(self._made,), name="quacklake-demo", daemon=True).start()
+                threading.Thread(target=self._make, args=(self._made,), name="quacklake-demo", daemon=True).start()
             return self._made
 
     def _make(self, made: Future[TokenGate]) -> None:
         try:
-            made.set_result(TokenGate(demo_lake(self._folder), self._tokens, anonymous=self._anonymous))
+            lake = demo_lake(self._folder)
+            self._orders.enter_context(incoming_orders(lake))
+            made.set_result(TokenGate(lake, self._tokens, anonymous=self._anonymous))
         except BaseException as error:
             made.set_exception(InternalError(f"the lake of the demo could not be made: {error}"))
 
@@ -81,4 +137,5 @@ class DemoGate:
         with self._lock:
             made = self._made
         if made is not None and made.exception() is None:
+            self._orders.close()
             made.result().close()

@@ -21,6 +21,8 @@ class ServiceSettings:
     port: int = 8080
     prefix: str = ""
     """The path before every route, for a service behind a balancer: ``/lake``."""
+    web: bool = True
+    """Whether there is a dashboard at ``/ui/``."""
     cors_origins: tuple[str, ...] = ()
     """The origins whose scripts may call the service from a browser; none by default."""
 
@@ -119,7 +121,7 @@ class ServiceSettings:
         )
 
 
-_MAY_BE_ZERO = frozenset({"port", "rate", "group_seconds", "max_spill", "idle_sessions"})
+_MAY_BE_ZERO = frozenset({"port", "rate", "group_seconds", "max_spill", "idle_sessions", "web"})
 
 
 def is_loopback(host: str) -> bool:

@@ -96,7 +96,7 @@ def _request_id(scope: Scope) -> str:
 
 def _added(scope: Scope, id_: str, message: Message) -> list[tuple[bytes, bytes]]:
     known = {name for name, _ in message.get("headers", ())}
-    added = [*_HEADERS, (b"x-request-id", id_.encode())]
+    added = [*((name, value) for name, value in _HEADERS if name not in known), (b"x-request-id", id_.encode())]
     if scope.get("scheme") == "https":
         added.append(_SECURE)
     if b"cache-control" not in known:

@@ -47,6 +47,7 @@ def serve(
     prefix: Annotated[str, option("--prefix", "The path before every route, as in /lake.", "PATH")] = "",
     max_body: Annotated[str, option("--max-body", "The most bytes of a request.", "SIZE")] = "64MiB",
     timeout: Annotated[str, option("--timeout", "The longest time of a statement.", "DURATION")] = "30s",
+    no_web: Annotated[bool, option("--no-web", "Serve no dashboard.")] = False,
     cors: Annotated[list[str] | None, option("--cors", "An origin whose pages may call the service.", "ORIGIN")] = None,
 ) -> None:
     """Without --tokens and --users, the command makes a token with the role admin and prints it.
@@ -81,6 +82,7 @@ def serve(
         host=host,
         port=port,
         prefix=prefix,
+        web=not no_web,
         cors_origins=tuple(cors or ()),
         max_body=parse_size(max_body),
         statement_seconds=parse_duration(timeout).total_seconds(),
@@ -97,7 +99,7 @@ def serve(
         stack.callback(gate.close)
         beside = None if flight is None else _flight(gate, host, flight, tls)
 
-        serving.serve(_app(gate, settings, beside), settings, _told(context, gate, beside, made), tls=tls)
+        serving.serve(_app(gate, settings, beside), settings, _told(context, settings, gate, beside, made), tls=tls)
 
 
 def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) -> FastAPI:
@@ -113,7 +115,9 @@ def _app(gate: Gate, settings: ServiceSettings, beside: FlightService | None) ->
     return create_app(gate, settings, more=[router], at_end=at_end, tracing=configured())
 
 
-def _told(context: Context, gate: Gate, beside: FlightService | None, token: str | None) -> Callable[[str], None]:
+def _told(
+    context: Context, settings: ServiceSettings, gate: Gate, beside: FlightService | None, token: str | None
+) -> Callable[[str], None]:
     """Return a function that prints where the service is, once it is there, and lets the lake of the demo be made."""
     from quacklake.service.demo import DemoGate
 
@@ -123,6 +127,10 @@ def _told(context: Context, gate: Gate, beside: FlightService | None, token: str
         if beside is not None:
             facts["flight"] = beside.location
             lines.append(f"Flight SQL: {beside.location}")
+        if settings.web:
+            # a fragment is not sent: no log of a proxy will have the token
+            facts["dashboard"] = f"{url}/ui/" if token is None else f"{url}/ui/#token={token}"
+            lines.append(f"Dashboard: {facts['dashboard']}")
         if token is not None:
             facts["token"] = token
             lines.append(f"Token: {token}")

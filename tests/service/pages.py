@@ -1,0 +1,153 @@
+"""The dashboard in a real browser: what tests say to it, and what they read from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import axe_core_python
+
+from services.browser import Browser
+
+AXE = (Path(axe_core_python.__file__).with_name("axe.min.js")).read_text(encoding="utf-8")
+_KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40, "End": 35, "Home": 36}
+CONTROL = 2
+
+
+class Page:
+    """A tab of the browser with the dashboard of a service."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self.browser = browser
+        self.url = url
+
+    def run(self, script: str) -> Any:
+        return self.browser.run(script)
+
+    def enter(self, token: str | None, route: str = "") -> None:
+        """Open the dashboard as if the tab were new, with a token in its address."""
+        self.browser.call("Page.navigate", url=f"{self.url}/health/live")
+        self.browser.until("document.readyState === 'complete' && location.pathname.endsWith('/live')")
+        self.run("sessionStorage.clear(), localStorage.clear()")
+        self.browser.events.clear()
+        self.browser.call("Page.navigate", url=f"{self.url}/ui/" + ("" if token is None else f"#token={token}"))
+        if token is not None:
+            self.wait("!!document.querySelector('.shell')")
+            if route:
+                self.go(route)
+
+    def go(self, route: str) -> None:
+        self.run(f"location.hash = {json.dumps('#/' + route)}")
+
+    def wait(self, script: str, seconds: float = 45) -> None:
+        """Wait until JavaScript is true; say what the page shows when it does not become so."""
+        try:
+            self.browser.until(script, seconds)
+        except TimeoutError:
+            shown = self.run("document.body.innerText")[:1500]
+            raise AssertionError(f"not true: {script}\n{self.browser.problems()}\n{shown}") from None
+
+    def see(self, selector: str, text: str = "") -> None:
+        """Wait for an element, and for a text in it."""
+        self.wait(
+            f"[...document.querySelectorAll({json.dumps(selector)})].some(each => each.textContent.includes({json.dumps(text)}))"
+        )
+
+    def gone(self, selector: str) -> None:
+        self.wait(f"!document.querySelector({json.dumps(selector)})")
+
+    def texts(self, selector: str) -> list[str]:
+        found: list[str] = self.run(
+            f"[...document.querySelectorAll({json.dumps(selector)})].map(each => each.textContent.trim())"
+        )
+        return found
+
+    def click(self, selector: str, text: str = "") -> None:
+        """Click an element, where a person would."""
+        self.see(selector, text)
+        self.run(f"""(() => {{
+            const all = [...document.querySelectorAll({json.dumps(selector)})];
+            const one = all.find(each => each.textContent.includes({json.dumps(text)}));
+            one.scrollIntoView({{block: "center"}});
+        }})()""")
+        x, y = self.run(f"""(() => {{
+            const all = [...document.querySelectorAll({json.dumps(selector)})];
+            const box = all.find(each => each.textContent.includes({json.dumps(text)})).getBoundingClientRect();
+            return [box.x + box.width / 2, box.y + box.height / 2];
+        }})()""")
+        for kind in ("mousePressed", "mouseReleased"):
+            self.browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def fill(self, selector: str, text: str) -> None:
+        """Type a text into a field in place of what is there."""
+        self.see(selector)
+        self.run(f"document.querySelector({json.dumps(selector)}).focus()")
+        self.run(f"document.querySelector({json.dumps(selector)}).select()")
+        self.browser.call("Input.insertText", text=text)
+
+    def choose(self, selector: str, value: str) -> None:
+        self.see(selector)
+        self.run(f"""(() => {{
+            const one = document.querySelector({json.dumps(selector)});
+            one.value = {json.dumps(value)};
+            one.dispatchEvent(new Event("input", {{bubbles: true}}));
+            one.dispatchEvent(new Event("change", {{bubbles: true}}));
+        }})()""")
+
+    def press(self, key: str, modifiers: int = 0) -> None:
+        code = _KEYS.get(key, ord(key[0].upper()))
+        for kind in ("rawKeyDown", "keyUp"):
+            self.browser.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, modifiers=modifiers, code=key
+            )
+
+    def write(self, sql: str) -> None:
+        """Write a statement in place of the one in the editor."""
+        self.wait("!!document.querySelector('.code-host')?.shadowRoot?.querySelector('.cm-content')")
+        self.run("document.querySelector('.code-host').shadowRoot.querySelector('.cm-content').focus()")
+        self.browser.call("Input.dispatchKeyEvent", type="rawKeyDown", key="a", code="KeyA", windowsVirtualKeyCode=65, modifiers=CONTROL, commands=["selectAll"])  # fmt: skip
+        self.browser.call("Input.dispatchKeyEvent", type="keyUp", key="a", code="KeyA", windowsVirtualKeyCode=65)
+        self.browser.call("Input.insertText", text=sql)
+        self.press("Escape")
+
+    def ask(self, sql: str) -> None:
+        """Run a statement, and wait for its end."""
+        self.write(sql)
+        self.wait("!!document.querySelector('.run:not(:disabled)')")
+        self.run("document.querySelector('.said')?.setAttribute('data-done', 'old')")
+        self.click(".run")
+        self.wait("document.querySelector('.said')?.dataset.done === 'yes'", 60)
+
+    def cells(self) -> list[list[str]]:
+        """Return the rows of the grid that are drawn, without their numbers."""
+        found: list[list[str]] = self.run(
+            "[...document.querySelectorAll('.grid .line')].map(row =>"
+            " [...row.querySelectorAll('[role=cell]')].slice(1).map(cell => cell.textContent))"
+        )
+        return found
+
+    def violations(self) -> list[str]:
+        """Return what axe finds wrong with the page as it is."""
+        self.run(f"window.axe ?? {AXE}; 0")
+        found: list[str] = self.run(
+            "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.map(each =>"
+            " each.id + ': ' + each.nodes.map(node => node.html.slice(0, 160) + ' ' + (node.any[0]?.message ?? '')).slice(0, 3).join(' | ')))"
+        )
+        return found
+
+    def hosts(self) -> set[str]:
+        """Return the hosts that the page has asked since it was opened."""
+        return {url.split("/")[2] for url in self.browser.requests() if url.startswith("http")}
+
+    def figure(self, label: str) -> str:
+        """Return a figure at the head of a page."""
+        found: str = self.run(
+            f"[...document.querySelectorAll('.figure')].find(each => each.querySelector('dt').textContent === {json.dumps(label)})"
+            "?.querySelector('.value').textContent ?? ''"
+        )
+        return found
+
+
+Opened = Callable[..., Page]

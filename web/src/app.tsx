@@ -1,0 +1,185 @@
+/** The frame of all pages: who is signed in, where one can go, and whether events still come. */
+
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+
+import { get, Problem, session } from "./api.ts";
+import { SessionContext, useHeard, useRoute, useSession, type Session } from "./hooks.ts";
+import { Live } from "./live.ts";
+import { OverviewPage } from "./overview.tsx";
+import { routeTo, type Route } from "./route.ts";
+import { SignIn } from "./signin.tsx";
+import { SnapshotsPage } from "./snapshots.tsx";
+import { TablesPage } from "./tables.tsx";
+import type { LakeFacts } from "./types.ts";
+import { Empty, Failure, Icon, Waiting, type IconName } from "./ui.tsx";
+
+const THEME = "quacklake.theme";
+const PAGES: readonly { id: string; label: string; icon: IconName }[] = [
+  { id: "overview", label: "Overview", icon: "overview" },
+  { id: "tables", label: "Tables", icon: "tables" },
+  { id: "sql", label: "SQL", icon: "sql" },
+  { id: "snapshots", label: "Snapshots", icon: "history" },
+];
+
+/** Take a token from the address, where `quacklake serve` prints it, and out of sight. */
+function takeToken(): void {
+  const given = /^#token=([^&]+)$/.exec(location.hash)?.[1];
+  if (given === undefined) return;
+  session.keep(decodeURIComponent(given), null);
+  history.replaceState(null, "", "#/");
+}
+
+export function App() {
+  const [entered, setEntered] = useState<Session | null>(null);
+  const [refused, setRefused] = useState<Error | "asked" | null>(null);
+
+  const enter = async (): Promise<void> => {
+    try {
+      const facts = await get<LakeFacts>("lake");
+      const leave = () => {
+        live.close();
+        session.keep(null, null);
+        setEntered(null);
+        setRefused("asked");
+      };
+      const live = new Live(facts.snapshot, leave);
+      setRefused(null);
+      setEntered({ facts, live, leave });
+    } catch (error) {
+      const known = error instanceof Error ? error : new Error(String(error));
+      const unknown = known instanceof Problem && known.status === 401 && session.token === null;
+      if (known instanceof Problem && known.status === 401) session.keep(null, null);
+      setRefused(unknown ? "asked" : known);
+    }
+  };
+
+  useEffect(() => {
+    const theme = localStorage.getItem(THEME);
+    if (theme) document.documentElement.dataset["theme"] = theme;
+    takeToken();
+    void enter();
+    const changed = () => {
+      if (!location.hash.startsWith("#token=")) return;
+      takeToken();
+      void enter();
+    };
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+
+  if (entered !== null)
+    return (
+      <SessionContext.Provider value={entered}>
+        <Shell />
+      </SessionContext.Provider>
+    );
+  if (refused === null)
+    return (
+      <main class="alone">
+        <Waiting />
+      </main>
+    );
+  return <SignIn error={refused === "asked" ? null : refused} enter={enter} />;
+}
+
+function Shell() {
+  const route = useRoute();
+  const { facts, leave } = useSession();
+  const page = route.path[0] ?? "overview";
+  useEffect(() => {
+    document.title = [route.path[1] ?? PAGES.find((each) => each.id === page)?.label, "Quacklake"].filter(Boolean).join(" · ");
+  }, [page, route.path[1]]);
+  return (
+    <div class="shell">
+      <a class="skip" href="#content" onClick={(event) => (event.preventDefault(), document.getElementById("content")?.focus())}>
+        Skip to the content
+      </a>
+      <header class="side">
+        <a class="brand" href="#/">
+          <Duck />
+          Quacklake
+        </a>
+        <nav aria-label="Pages">
+          {PAGES.map((each) => (
+            <a key={each.id} href={routeTo([each.id])} aria-current={each.id === page ? "page" : undefined}>
+              <Icon name={each.icon} />
+              <span>{each.label}</span>
+            </a>
+          ))}
+        </nav>
+        <div class="foot">
+          <LiveBadge />
+          <p class="who" title={facts.principal}>
+            <span class="name">{facts.catalog ?? facts.principal}</span>
+            <span class="role">{facts.role}</span>
+          </p>
+          <div class="row">
+            <button type="button" class="quiet" aria-label="Change between light and dark" title="Light or dark" onClick={changeTheme}>
+              <Icon name="theme" />
+            </button>
+            <button type="button" class="quiet" aria-label="Sign out" title="Sign out" onClick={leave}>
+              <Icon name="leave" />
+            </button>
+          </div>
+        </div>
+      </header>
+      <main id="content" tabIndex={-1}>
+        <Page page={page} route={route} />
+      </main>
+    </div>
+  );
+}
+
+function Page({ page, route }: { page: string; route: Route }) {
+  if (page === "overview") return <OverviewPage />;
+  if (page === "tables") return <TablesPage route={route} />;
+  if (page === "snapshots") return <SnapshotsPage />;
+  if (page === "sql") return <LazySql route={route} />;
+  return (
+    <Empty title="There is no such page.">
+      <a href="#/">Go to the overview</a>
+    </Empty>
+  );
+}
+
+/** The editor is a file of its own, which is loaded when somebody goes to it. */
+function LazySql({ route }: { route: Route }) {
+  const [SqlPage, setSqlPage] = useState<ComponentType<{ route: Route }> | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    import("./sql.tsx").then(
+      (found) => setSqlPage(() => found.SqlPage),
+      () => setError(new Error("The editor could not be loaded.")),
+    );
+  }, [turn]);
+  if (SqlPage !== null) return <SqlPage route={route} />;
+  if (error !== null) return <Failure error={error} again={() => (setError(null), setTurn(turn + 1))} />;
+  return <Waiting lines={6} />;
+}
+
+const SAID = { live: "Live", connecting: "Connecting", lost: "Reconnecting" } as const;
+
+function LiveBadge() {
+  const { state, snapshot } = useHeard();
+  return (
+    <p class={`live ${state}`} role="status" title={state === "live" ? "Every commit shows at once" : "The service does not answer; trying again"}>
+      <span class="dot" />
+      <span class="state">{SAID[state]}</span>
+      <span class="dim">#{snapshot}</span>
+    </p>
+  );
+}
+
+function changeTheme(): void {
+  const root = document.documentElement;
+  const dark = root.dataset["theme"] ? root.dataset["theme"] === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset["theme"] = dark ? "light" : "dark";
+  localStorage.setItem(THEME, root.dataset["theme"]);
+  dispatchEvent(new Event("themechange"));
+}
+
+export function Duck() {
+  return <span class="duck" aria-hidden="true" />;
+}

@@ -1,0 +1,154 @@
+/** A table at one of its snapshots: columns, rows, files and history. */
+
+import { useMemo, useState } from "preact/hooks";
+
+import { ask, get, readRows, runSql, tablePath } from "./api.ts";
+import { Columns } from "./columns.tsx";
+import { Files } from "./files.tsx";
+import { bytes, count, quotedTable, splitName } from "./format.ts";
+import { Grid } from "./grid.tsx";
+import { replaceRoute, useLoad, useNewest, useSession } from "./hooks.ts";
+import { JobDialog, type Work } from "./jobs.tsx";
+import { routeTo, snapshotOf, type Route } from "./route.ts";
+import { SnapshotList } from "./snapshots.tsx";
+import { Timeline } from "./timeline.tsx";
+import type { Snapshot, TableFacts } from "./types.ts";
+import { Empty, Failure, Figure, Icon, Tabs, Waiting } from "./ui.tsx";
+
+const PREVIEW = 500;
+const MOST_HISTORY = 5000;
+const TABS = [
+  { id: "columns", label: "Columns" },
+  { id: "preview", label: "Preview" },
+  { id: "files", label: "Files" },
+  { id: "history", label: "History" },
+];
+
+export function TablePage({ name, view, route }: { name: string; view: boolean; route: Route }) {
+  return view ? <ViewPage name={name} /> : <TruePage name={name} route={route} />;
+}
+
+function TruePage({ name, route }: { name: string; route: Route }) {
+  const { facts: who } = useSession();
+  const at = snapshotOf(route.query);
+  const tab = TABS.some((each) => each.id === route.query["tab"]) ? route.query["tab"]! : "columns";
+  const go = (change: { at?: number | null; tab?: string }) =>
+    replaceRoute(routeTo(["tables", name], { at: change.at === undefined ? at : change.at, tab: change.tab ?? tab }));
+
+  const newest = useNewest();
+  const history = useLoad((signal) => get<{ history: Snapshot[] }>(tablePath(name, "/history"), { limit: MOST_HISTORY }, signal), [name], newest);
+  const snapshots = useMemo(() => [...(history.data?.history ?? [])].reverse(), [history.data]);
+  // only a snapshot that changed this table can show something new
+  const last = snapshots.at(-1)?.snapshot_id ?? 0;
+  const now = useLoad((signal) => get<TableFacts>(tablePath(name), {}, signal), [name], last);
+  const then = useLoad(async (signal) => (at === null ? null : get<TableFacts>(tablePath(name), { version: at }, signal)), [name, at]);
+  const facts = at === null ? now.data : then.data?.snapshot === at ? then.data : (then.data ?? now.data);
+  const error = at === null ? now.error : then.error;
+  const [work, setWork] = useState<Work | null>(null);
+  const [schema, own] = splitName(name);
+
+  if (error && !facts) return <Failure error={error} again={at === null ? now.again : then.again} />;
+  return (
+    <article class="table" aria-busy={at === null ? now.loading : then.loading}>
+      <header class="title">
+        <p class="crumb">
+          <a href={routeTo(["tables"])}>Tables</a> <span class="dim">/ {schema}</span>
+        </p>
+        <h1>{own}</h1>
+        <p class="dim about">{facts?.comment}</p>
+        <div class="actions">
+          {at !== null && who.role === "admin" && (
+            <button type="button" class="restore" onClick={() => setWork(restoring(name, at))}>
+              Restore #{at}
+            </button>
+          )}
+          <a class="button" href={routeTo(["sql"], { q: `FROM ${quotedTable(name)} LIMIT 1000`, at })}>
+            <Icon name="sql" /> Query
+          </a>
+        </div>
+      </header>
+      {error && <Failure error={error} again={then.again} />}
+      <dl class="figures" data-snapshot={facts?.snapshot} data-at={at ?? "newest"}>
+        <Figure label="Rows" value={facts ? count(facts.rows) : "–"} />
+        <Figure label="Columns" value={facts ? count(facts.columns.length) : "–"} />
+        {facts?.bytes !== undefined && <Figure label="Size" value={bytes(facts.bytes)} note={facts.inlined_rows ? `${count(facts.inlined_rows)} rows in the catalog` : undefined} />}
+        {facts?.files !== undefined && <Figure label="Files" value={count(facts.files)} />}
+        {!!facts?.partitioned_by?.length && <Figure label="Partitioned by" value={<span class="code">{facts.partitioned_by.join(", ")}</span>} />}
+        {!!facts?.sorted_by?.length && <Figure label="Sorted by" value={<span class="code">{facts.sorted_by.join(", ")}</span>} />}
+      </dl>
+      {snapshots.length > 0 && <Timeline snapshots={snapshots} at={at} choose={(chosen) => go({ at: chosen })} />}
+      {history.error && !history.data && <Failure error={history.error} again={history.again} />}
+      <Tabs label="Parts of the table" choices={TABS} chosen={tab} choose={(id) => go({ tab: id })} />
+      <div id="tab-panel" role="tabpanel" aria-labelledby={`tab-${tab}`} class="panel">
+        {!facts && <Waiting lines={6} />}
+        {facts && tab === "columns" && <Columns key={name} name={name} facts={facts} newest={now.data?.columns ?? facts.columns} />}
+        {facts && tab === "preview" && <Preview name={name} facts={facts} />}
+        {facts && tab === "files" && <Files name={name} facts={facts} />}
+        {facts && tab === "history" && <SnapshotList snapshots={snapshots.toReversed()} chosen={at ?? last} choose={(chosen) => go({ at: chosen === last ? null : chosen })} />}
+      </div>
+      {work && <JobDialog work={work} close={() => setWork(null)} done={() => go({ at: null })} />}
+    </article>
+  );
+}
+
+function restoring(table: string, at: number): Work {
+  return {
+    title: `Restore ${table}`,
+    about: `The rows and columns of snapshot ${at} become the newest ones, in one new snapshot. Nothing of the history is lost.`,
+    kind: "restore",
+    given: { table, to: at },
+    dry: true,
+    verb: "Restore",
+  };
+}
+
+function Preview({ name, facts }: { name: string; facts: TableFacts }) {
+  const rows = useLoad(
+    async (signal) => ({
+      at: facts.snapshot,
+      found: await readRows(await ask(tablePath(name, "/rows"), { query: { limit: PREVIEW, version: facts.snapshot }, signal })),
+    }),
+    [name, facts.snapshot],
+  );
+  if (rows.error) return <Failure error={rows.error} again={rows.again} />;
+  if (!rows.data) return <Waiting lines={8} />;
+  const { at, found } = rows.data;
+  if (found.length === 0) return <Empty title="The table has no rows at this snapshot." />;
+  return (
+    <>
+      <Grid rows={found} label={`Rows of ${name}`} version={at} height={`${Math.min(560, found.length * 30 + 64)}px`} />
+      {facts.rows > found.length && (
+        <p class="dim under">
+          The first {count(found.length)} of {count(facts.rows)} rows. <a href={routeTo(["sql"], { q: `FROM ${quotedTable(name)}`, at: facts.snapshot })}>See all in SQL</a>
+        </p>
+      )}
+    </>
+  );
+}
+
+function ViewPage({ name }: { name: string }) {
+  const newest = useNewest();
+  const [schema, own] = splitName(name);
+  const rows = useLoad((signal) => runSql({ sql: `FROM ${quotedTable(name)} LIMIT ${PREVIEW}` }, { signal }), [name], newest);
+  return (
+    <article class="table">
+      <header class="title">
+        <p class="crumb">
+          <a href={routeTo(["tables"])}>Tables</a> <span class="dim">/ {schema}</span>
+        </p>
+        <h1>
+          {own} <span class="tag">view</span>
+        </h1>
+        <div class="actions">
+          <a class="button" href={routeTo(["sql"], { q: `FROM ${quotedTable(name)} LIMIT 1000` })}>
+            <Icon name="sql" /> Query
+          </a>
+        </div>
+      </header>
+      {rows.error && <Failure error={rows.error} again={rows.again} />}
+      {!rows.data && !rows.error && <Waiting lines={8} />}
+      {rows.data && rows.data.length === 0 && <Empty title="The view has no rows." />}
+      {rows.data && rows.data.length > 0 && <Grid rows={rows.data} label={`Rows of ${name}`} version={newest} height={`${Math.min(600, rows.data.length * 30 + 64)}px`} />}
+    </article>
+  );
+}

@@ -1,0 +1,189 @@
+/** The parts of the dashboard that need no browser. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { chooseChart, histogram, natureOf, placeOf, points } from "../src/choice.ts";
+import { ago, bytes, counted, quotedTable, referTo, splitName } from "../src/format.ts";
+import { compareColumns, kindOf } from "../src/history.ts";
+import { perMinute } from "../src/minutes.ts";
+import { parametersFor, parametersOf, valueOf } from "../src/params.ts";
+import { parseRoute, routeTo, snapshotOf } from "../src/route.ts";
+import { parseRow, RowSet } from "../src/rows.ts";
+import { HIGHEST, pageHeight, ROW, scrolledTo } from "../src/scrolling.ts";
+import { nameOf, newSheet, opened, remembered } from "../src/sheets.ts";
+import { treemap } from "../src/treemap.ts";
+
+function answer(rows: readonly object[], facts = ""): Uint8Array {
+  const texts = rows.map((row) => JSON.stringify(row)).join(",\n");
+  return new TextEncoder().encode(`{${facts}"columns": [{"name": "ä", "type": "BIGINT"}], "rows": [${texts}], "row_count": ${rows.length}}\n`);
+}
+
+test("rows are the same however the bytes are cut", () => {
+  const rows = [{ ä: 1 }, { ä: '],"row_count": 9, \n "rows": [' }, { ä: null }, { ä: "ü€😀" }];
+  const whole = answer(rows, '"snapshot": 3, ');
+  for (let size = 1; size <= whole.length; size += 1) {
+    const found = new RowSet();
+    for (let at = 0; at < whole.length; at += size) found.push(whole.slice(at, at + size));
+    found.end();
+    assert.deepEqual(Array.from({ length: found.length }, (_, index) => found.row(index)), rows);
+    assert.deepEqual(found.facts, { snapshot: 3, row_count: 4 });
+    assert.equal(found.columns[0]?.name, "ä");
+  }
+});
+
+test("an answer without rows has columns", () => {
+  const found = new RowSet();
+  found.push(answer([]));
+  found.end();
+  assert.equal(found.length, 0);
+  assert.equal(found.columns.length, 1);
+});
+
+test("an answer that breaks off is never taken for a whole one", () => {
+  const whole = answer([{ ä: 1 }, { ä: 2 }, { ä: 3 }]);
+  for (let length = 0; length < whole.length - 2; length += 1) {
+    const found = new RowSet();
+    found.push(whole.slice(0, length));
+    assert.throws(() => found.end(), Error, String(length));
+  }
+});
+
+test("large numbers keep their digits, and texts stay as they are", () => {
+  assert.deepEqual(parseRow('{"a":9223372036854775807,"b":"12345678901234567890","c":1.5,"d":[-9007199254740993]}'), {
+    a: "9223372036854775807",
+    b: "12345678901234567890",
+    c: 1.5,
+    d: ["-9007199254740993"],
+  });
+  assert.equal(parseRow('{"a":0.12345678901234567}')["a"], 0.12345678901234567);
+});
+
+test("a row that is called like a part of every object is itself", () => {
+  const row = parseRow('{"__proto__":1,"constructor":2}');
+  assert.equal(row["__proto__"], 1);
+});
+
+test("routes come back from their fragments", () => {
+  for (const path of [["tables", 'main."a/b?#%"'], ["sql"], []]) {
+    const query = { q: "SELECT '&=#?' -- ü", at: 3 };
+    assert.deepEqual(parseRoute(routeTo(path, query)), { path, query: Object.assign(Object.create(null), { q: query.q, at: "3" }) });
+  }
+  assert.deepEqual(parseRoute("#/%E0%A4%A").path, []);
+  assert.equal(snapshotOf(parseRoute("#/t?at=12").query), 12);
+  for (const odd of ["-1", "1e3", "x", ""]) assert.equal(snapshotOf({ at: odd }), null);
+});
+
+test("numbers and times read as people write them", () => {
+  assert.deepEqual([0, 999, 1000, 23345, 99949, 99950, 5e9].map(bytes), ["0 B", "999 B", "1.0 kB", "23.3 kB", "99.9 kB", "100 kB", "5.0 GB"]);
+  assert.deepEqual([counted(1, "file"), counted(1234, "file")], ["1 file", "1,234 files"]);
+  const now = new Date(1e12);
+  const back = (seconds: number) => ago(new Date(1e12 - seconds * 1000), now);
+  assert.deepEqual([-5, 1, 59, 60, 3600, 86400, 200000].map(back), ["just now", "just now", "59 s ago", "1 min ago", "1 h ago", "yesterday", "2 days ago"]);
+});
+
+test("names of tables are taken apart and quoted", () => {
+  assert.deepEqual(splitName("main.orders"), ["main", "orders"]);
+  assert.deepEqual(splitName('"a.b"."c""d"'), ["a.b", 'c"d']);
+  for (const [schema, own] of [["main", "t"], ["a.b", "c"], ["a", 'b.c"d'], ["s", "<b>"]] as const) {
+    const found = referTo(`${schema}.${own}`, ["main", "a", "a.b", "s"].filter((each) => each !== "a.b" || schema === "a.b"));
+    assert.deepEqual(splitName(found.name), [schema, own]);
+  }
+  assert.equal(referTo("main.orders", ["main"]).name, "main.orders");
+  assert.equal(quotedTable('main."x; DROP"'), '"main"."x; DROP"');
+});
+
+test("parameters are found outside of texts and comments", () => {
+  assert.deepEqual(parametersOf("SELECT $day, '$no', \"$no\", $day -- $no\n, $$ $no $$, /* ? */ $2"), ["day", "2"]);
+  assert.deepEqual(parametersOf("SELECT ?, '?', ?"), ["1", "2"]);
+  assert.deepEqual(["7", "-1.5", "true", "null", "", "tea", "'7'", "007", "12345678901234567890"].map(valueOf), [7, -1.5, true, null, null, "tea", "7", "007", "12345678901234567890"]);
+  assert.deepEqual(parametersFor(["1", "3"], { 1: "a", 3: "2" }), ["a", null, 2]);
+  assert.deepEqual(parametersFor(["day"], { day: "2026-01-01" }), { day: "2026-01-01" });
+  assert.equal(parametersFor([], {}), null);
+});
+
+test("snapshots have a kind", () => {
+  assert.equal(kindOf("inlined_insert:1,inlined_delete:1"), "update");
+  assert.equal(kindOf('created_table:"main"."orders",inserted_into_table:2'), "schema");
+  assert.equal(kindOf("deleted_from_table:1"), "delete");
+  assert.equal(kindOf(""), "other");
+});
+
+test("columns are compared with the newest", () => {
+  const column = (name: string, type = "INT") => ({ name, type, nullable: true });
+  const states = compareColumns([column("a"), column("b"), column("c")], [column("a"), column("b", "BIGINT"), column("d")]);
+  assert.deepEqual(states.map((each) => [each.column.name, each.state]), [["a", "same"], ["b", "changed"], ["c", "dropped"], ["d", "later"]]);
+});
+
+test("a treemap fills its space in proportion and nothing overlaps", () => {
+  let seed = 7;
+  const random = () => (seed = (seed * 48271) % 2147483647) / 2147483647;
+  for (let round = 0; round < 200; round += 1) {
+    const weights = Array.from({ length: 1 + Math.floor(random() * 60) }, () => 1 + Math.floor(random() ** 4 * 1e6)).sort((one, other) => other - one);
+    const [width, height] = [100 + random() * 900, 100 + random() * 400];
+    const boxes = treemap(weights, width, height);
+    const total = weights.reduce((sum, each) => sum + each, 0);
+    boxes.forEach((box, index) => {
+      assert.ok(Math.abs(box.width * box.height - (weights[index]! / total) * width * height) < 1e-3 * width * height);
+      assert.ok(box.x >= -1e-6 && box.y >= -1e-6 && box.x + box.width <= width + 1e-6 && box.y + box.height <= height + 1e-6);
+    });
+    for (const [index, one] of boxes.entries())
+      for (const other of boxes.slice(index + 1)) {
+        const across = Math.min(one.x + one.width, other.x + other.width) - Math.max(one.x, other.x);
+        const down = Math.min(one.y + one.height, other.y + other.height) - Math.max(one.y, other.y);
+        assert.ok(across < 1e-6 || down < 1e-6);
+      }
+  }
+  assert.deepEqual(treemap([], 10, 10), []);
+});
+
+test("every row of a million can be reached, by steps and by jumps", () => {
+  const [rows, view] = [1_000_000, 600];
+  assert.equal(pageHeight(rows), HIGHEST);
+  const most = rows * ROW - view;
+  assert.equal(scrolledTo({ top: 0, scrolled: 0 }, HIGHEST - view, rows, view).top, most);
+  assert.equal(scrolledTo({ top: most, scrolled: HIGHEST - view }, 0, rows, view).top, 0);
+  assert.equal(scrolledTo({ top: 5000, scrolled: 1000 }, 1030, rows, view).top, 5030);
+  const half = scrolledTo({ top: 0, scrolled: 0 }, (HIGHEST - view) / 2, rows, view).top;
+  assert.ok(Math.abs(half - most / 2) < 1);
+  assert.equal(scrolledTo({ top: 0, scrolled: 0 }, 90, 100, view).top, 90);
+});
+
+test("a chart is chosen by types", () => {
+  const columns = (...types: [string, string][]) => types.map(([name, type]) => ({ name, type }));
+  assert.deepEqual(chooseChart(columns(["day", "DATE"], ["id", "BIGINT"], ["sold", "HUGEINT"]), 9), { kind: "line", x: "day", y: ["sold"] });
+  assert.deepEqual(chooseChart(columns(["name", "VARCHAR"], ["n", "BIGINT"]), 9), { kind: "bar", x: "name", y: ["n"] });
+  assert.deepEqual(chooseChart(columns(["a", "DOUBLE"], ["b", "DECIMAL(9,2)"]), 900), { kind: "scatter", x: "a", y: ["b"] });
+  assert.deepEqual(chooseChart(columns(["a", "DOUBLE"]), 900), { kind: "histogram", x: null, y: ["a"] });
+  assert.equal(chooseChart(columns(["a", "VARCHAR"]), 9), null);
+  assert.deepEqual(["INTEGER[]", "TIMESTAMP WITH TIME ZONE", "uint8", "INTERVAL"].map(natureOf), ["text", "time", "number", "text"]);
+});
+
+test("points are in order, and times are in UTC", () => {
+  assert.equal(placeOf("1970-01-02", "time"), 86400);
+  assert.equal(placeOf("1970-01-01T00:00:01", "time"), 1);
+  assert.equal(placeOf("1970-01-01T01:00:01+01:00", "time"), 1);
+  assert.ok(Number.isNaN(placeOf(null, "number")));
+  const rows = [{ t: "1970-01-02", n: 2 }, { t: null, n: 9 }, { t: "1970-01-01", n: null }];
+  const nature = (name: string) => (name === "t" ? "time" : "number") as "time" | "number";
+  assert.deepEqual(points(rows, { kind: "line", x: "t", y: ["n"] }, nature), { x: [0, 86400], y: [[null, 2]] });
+  const bins = histogram([0, 1, 2, 3, Number.NaN]);
+  assert.equal(bins.counts.reduce((sum, each) => sum + each, 0), 4);
+  assert.deepEqual(histogram([5, 5]), { edges: [5], counts: [2] });
+});
+
+test("a link opens in an empty sheet or a new one, and twice in the same", () => {
+  const empty = newSheet();
+  const first = opened([empty], empty.id, "SELECT 1", 3);
+  assert.equal(first.sheets.length, 1);
+  const second = opened(first.sheets, first.chosen, "SELECT 2", null);
+  assert.equal(second.sheets.length, 2);
+  assert.equal(opened(second.sheets, second.chosen, "SELECT 1", 3).chosen, first.chosen);
+  assert.equal(nameOf({ ...empty, sql: "-- x\n\n SELECT\t1" }, 1), "SELECT 1");
+  const past = remembered([{ sql: "a", at: null, time: 1, rows: 1 }], { sql: "a", at: null, time: 2, rows: 1 });
+  assert.deepEqual(past.map((each) => each.time), [2]);
+});
+
+test("commits are counted by minute", () => {
+  assert.deepEqual(perMinute([0, 59_999, 60_000, 119_999, 120_000], 120_000, 3), [1, 2, 2]);
+});
