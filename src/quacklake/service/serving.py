@@ -92,6 +92,7 @@ def _config(app: FastAPI, settings: ServiceSettings, tls: Tls | None) -> uvicorn
         http=bounded_protocol(settings),
         ws="none",
         backlog=_BACKLOG,
+        timeout_keep_alive=max(1, round(settings.idle_seconds)),
         limit_concurrency=settings.max_connections,
         timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
         **files,

@@ -36,6 +36,8 @@ class ServiceSettings:
     """The most rows of one append or merge."""
     body_seconds: float = 60.0
     """Seconds in which a request must have arrived, and in which a new connection must have sent the head of one."""
+    idle_seconds: float = 75.0
+    """Seconds after which a connection without a request is closed: a busy service may see the next one late."""
     max_connections: int = 2_000
     """The most open connections; further ones are answered with 503."""
 
