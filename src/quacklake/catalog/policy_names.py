@@ -105,7 +105,7 @@ def _table_rows(reader: Reader, ids: Iterable[int], texts: Iterable[str]) -> lis
     lower = sa.func.lower(t.c.table_name)
     known = sorted({*texts, *map(fold, texts)})
     found: set[_Named[int]] = set()
-    wheres = [t.c.table_id.in_(some) for some in parts(sorted(ids), SOME)]
+    wheres: list[sa.ColumnElement[bool]] = [t.c.table_id.in_(some) for some in parts(sorted(ids), SOME)]
     wheres += [sa.or_(t.c.table_name.in_(some), lower.in_(some)) for some in parts(known, SOME)]
     for where in [sa.or_(*wheres)] if len(wheres) == 2 else wheres:
         names = sa.select(t.c.table_id, s.c.schema_name, t.c.table_name, t.c.begin_snapshot, s.c.begin_snapshot)
