@@ -104,6 +104,7 @@ if not TYPE_CHECKING:
             "quacklake.lake.tenants": "Tenants tenants",
             "quacklake.tenancy.tenants": "Tenant TenantStats",
             "quacklake.lake.view": "View",
+            "quacklake.notebook": "load_ipython_extension",
             "quacklake.operations.restoring": "RestoredTable UndoReport",
             "quacklake.sql.sessions": "session",
             "quacklake.sql.safety": "Safety",
@@ -120,10 +121,3 @@ def expr(sql: str) -> "Expression":
     from quacklake.operations.expression import Expression
 
     return Expression(sql)
-
-
-def load_ipython_extension(shell: object) -> None:
-    """Load the magic ``%sql`` into a notebook: ``%load_ext quacklake``."""
-    from quacklake.notebook import load
-
-    load(shell)

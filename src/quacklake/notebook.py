@@ -22,8 +22,8 @@ _DELAY, _PERIOD = 1.0, 1.0
 """Seconds before a running statement says so, and between two signs of it."""
 
 
-def load(shell: Any) -> None:
-    """Register the magic and the tables with an IPython shell."""
+def load_ipython_extension(shell: Any) -> None:
+    """Register the magic and the tables with an IPython shell, which calls this for ``%load_ext quacklake``."""
     magic = Magic(shell)
     shell.register_magic_function(magic.sql, magic_kind="line_cell", magic_name="sql")
     html = shell.display_formatter.formatters["text/html"]
