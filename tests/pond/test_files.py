@@ -13,7 +13,9 @@ import pytest
 
 from quacklake import telemetry
 from quacklake.errors import AlreadyExistsError, CorruptFileError, InputError
+from quacklake.pond import Pond
 from quacklake.pond.large_files import FOLDER, THRESHOLD, LargeFiles
+from quacklake.pond.verifying import verify
 from quacklake.storage import Store
 from tests.pond.conftest import Home
 
@@ -154,6 +156,17 @@ def test_a_damaged_large_file_is_found_and_never_served(home: Home, damage: str)
     with pytest.raises(CorruptFileError, match=f"{home.path}/big"):
         home.wd.read("big")
     home.change_fs(lambda fs: fs.remove(f"{home.path}/big"))
+
+
+def test_verify_reads_equal_files_once_and_names_every_path_of_a_damaged_one(tmp_path: Path) -> None:
+    data = b"e" * 100_000
+    with Pond.create(tmp_path / "P") as pond:
+        pond.run(["fill"], lambda fs: [fs.write_file(path, data) for path in ("/a", "/b")])
+        whole = verify(pond)
+        assert (whole.large_files, whole.large_bytes, whole.problems) == (1, len(data), ())
+        file = pond.large_files.find(hashlib.sha256(data).hexdigest())
+        Path(pond.lake.data_path, str(file)).write_bytes(b"E" + data[1:])
+        assert [each.path for each in verify(pond).problems] == ["/a", "/b"]
 
 
 def test_work_is_counted(home: Home) -> None:

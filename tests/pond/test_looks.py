@@ -17,7 +17,7 @@ from quacklake.pond import Pond
 from quacklake.pond.downsampling import Line
 from quacklake.pond.plots.axes import time_ticks
 from quacklake.pond.plots.braille import draw
-from quacklake.pond.plots.pictures import Panel, png, svg
+from quacklake.pond.plots.pictures import Panel, in_few_letters, png, svg
 from quacklake.pond.site.definition import Site
 from quacklake.pond.site.pages import markdown
 from quacklake.pond.site.serving import server
@@ -76,6 +76,18 @@ def test_a_picture_as_svg_breaks_its_lines_at_gaps() -> None:
     space = "{http://www.w3.org/2000/svg}"
     assert len([path for path in found.iter(f"{space}path") if path.get("class") == "line"]) == 2
     assert "a < b" in [text.text for text in found.iter(f"{space}text")]
+
+
+@pytest.mark.parametrize("text", ["µS/cm", "μS/cm", "g/cm³ – 2 × m²", "Ω-cm", "Größe ‰", "水温 é", "Temp. °C ±1·2"])
+def test_a_picture_as_png_has_no_letter_that_its_font_lacks(text: str) -> None:
+    fonts = pytest.importorskip("PIL.ImageFont", reason="PNG needs Pillow")
+    font = fonts.load_default(20)
+
+    def drawn(letter: str) -> tuple[bytes, tuple[int, int]]:
+        mask = font.getmask(letter)
+        return bytes(mask), mask.size
+
+    assert [each for each in in_few_letters(text) if drawn(each) == drawn("\uffff")] == []
 
 
 def test_a_picture_as_png() -> None:

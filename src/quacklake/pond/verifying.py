@@ -75,15 +75,20 @@ def _small(fs: FS) -> Iterator[Problem]:
 
 
 def _large(fs: FS, progress: Progress) -> Iterator[tuple[int, Problem | None]]:
+    """Yield the size of each large file, and its problem; a whole one is read once, however many nodes have it."""
+    whole: set[tuple[str, int]] = set()
     external = [
         node for node in fs.tree if node.file_type is EntryType.DATA and node.extended_attributes.get("external")
     ]
     for number, node in enumerate(external, 1):
         assert node.sha256 is not None
         assert node.size is not None
+        if (node.sha256, node.size) in whole:
+            continue
         path = fs.tree.path(node.node_id)
         try:
             fs.backend.large_files.check(node.sha256, node.size, path)
+            whole.add((node.sha256, node.size))
             yield node.size, None
         except CorruptFileError as error:
             yield node.size, Problem(path, error.message)

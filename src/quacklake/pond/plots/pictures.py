@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -126,6 +127,35 @@ _SHARP = 2
 """PNG pictures have this many pixels for each, so that they look sharp on every screen."""
 
 
+_ALSO = "°·±"
+"""The letters beyond ASCII that Pillow's own font has."""
+_SPELLED = {
+    "\N{MICRO SIGN}": "u",
+    "\N{GREEK SMALL LETTER MU}": "u",
+    "\N{GREEK CAPITAL LETTER OMEGA}": "Ohm",
+    "\N{EN DASH}": "-",
+    "\N{MULTIPLICATION SIGN}": "x",
+    "\N{PER MILLE SIGN}": "0/00",
+    "\N{LATIN SMALL LETTER SHARP S}": "ss",
+}
+
+
+def in_few_letters(text: str) -> str:
+    """Return a text in the letters of Pillow's own font, which would draw a box for any other.
+
+    >>> in_few_letters("Actual Conductivity.µS/cm at Högdal, g/cm³")
+    'Actual Conductivity.uS/cm at Hogdal, g/cm3'
+    """
+    return "".join(
+        letter if letter.isascii() or letter in _ALSO else _SPELLED.get(letter) or _decomposed(letter)
+        for letter in unicodedata.normalize("NFC", text)
+    )
+
+
+def _decomposed(letter: str) -> str:
+    return unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode() or "?"
+
+
 def png(panels: Sequence[Panel], start: int, end: int, width: int) -> bytes:
     """Return a picture as PNG. It takes Pillow, which is one wheel with a font in it; raises ``ConfigError`` else."""
     try:
@@ -141,7 +171,7 @@ def png(panels: Sequence[Panel], start: int, end: int, width: int) -> bytes:
         color = _COLORS[shape.role]
         if shape.text:
             anchor = {"start": "ls", "middle": "ms", "end": "rs"}[shape.anchor]
-            draw.text(spots[0], shape.text, color, font, anchor)
+            draw.text(spots[0], in_few_letters(shape.text), color, font, anchor)
         elif shape.role == "band":
             if len(spots) > 2:
                 draw.polygon(spots, color)
